@@ -1,0 +1,80 @@
+# make run     a fresh machine to a running service: environment, extension, `snapbid up`
+# make test    the same to a passed test suite: lint, types, tests against real servers
+# make bench   the benchmarks
+#
+# Needs Python >= 3.11 with venv and headers, a C compiler and make. PYTHON=... picks another one.
+
+PYTHON ?= python3
+CC ?= cc
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+FRAME := pyproject.toml setup.py
+NATIVE := $(wildcard native/*.pyx native/*.pxd native/*.pxi native/*.h)
+EXTENSION := build/.extension
+
+# What `pip install` takes to satisfy pyproject.toml's list of that name.
+needs = $$($(PY) -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
+	print(*(r for k in sys.argv[1:] for r in (p["project"]["dependencies"] if k == "run" else \
+	p["build-system"]["requires"] if k == "build" else \
+	p["project"]["optional-dependencies"][k])))' $(1))
+
+.PHONY: run build test lint bench clean check
+.DELETE_ON_ERROR:
+
+run: build
+	$(PY) -m snapbid up
+
+build: $(VENV)/.run $(EXTENSION)
+
+test: lint
+	$(PY) -m pytest
+
+lint: $(VENV)/.dev build
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(PY) -m mypy.stubtest --concise snapbid.match._matcher snapbid.match._builder
+
+bench: $(VENV)/.dev $(VENV)/.bench build
+	$(PY) -m pytest bench
+
+clean:
+	rm -rf $(VENV) build dist src/snapbid.egg-info src/snapbid/match/*.so
+	rm -rf .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests bench native -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/.run: $(FRAME)
+	@$(MAKE) --no-print-directory check
+	@echo "making the environment in $(VENV) and building the extension"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install $(call needs,build run embedded)
+	@$(PIP) install --no-build-isolation --no-deps --editable .
+	@mkdir -p build && touch $(EXTENSION) $@
+
+$(VENV)/.dev $(VENV)/.bench: $(VENV)/.%: $(VENV)/.run
+	@echo "installing what $* needs"
+	@$(PIP) install $(call needs,$*)
+	@touch $@
+
+# The editable install above has built it already; this follows changes of the sources.
+$(EXTENSION): $(NATIVE) setup.py | $(VENV)/.run
+	@echo "building the extension"
+	@$(PY) setup.py --quiet build_ext --inplace
+	@touch $@
+
+check:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install Python 3.11 or \
+	newer (Debian: apt install python3 python3-venv python3-dev)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is \
+	$$($(PYTHON) -V 2>&1): Python 3.11 or newer is needed (make PYTHON=python3.11 $(MAKECMDGOALS))" \
+	>&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) has no venv module \
+	(Debian: apt install python3-venv)" >&2; exit 1; }
+	@$(PYTHON) -c 'import os, sys, sysconfig; \
+	sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || \
+	{ echo "$(PYTHON) has no headers: Python.h (Debian: apt install python3-dev)" >&2; exit 1; }
+	@command -v $(firstword $(CC)) >/dev/null || { echo "no C compiler: $(firstword $(CC)) \
+	(Debian: apt install gcc libc6-dev)" >&2; exit 1; }
+	@printf '#include <stdlib.h>\nint main(void) { return 0; }\n' | $(CC) -x c -fsyntax-only - \
+	2>/dev/null || { echo "$(CC) compiles nothing: the C headers are missing (Debian: apt install \
+	libc6-dev)" >&2; exit 1; }

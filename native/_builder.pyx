@@ -1,0 +1,523 @@
+"""Builds the index that the matcher maps (layout.h).
+
+The builder is kept between builds: a changed campaign is put again, a deleted one discarded, and
+`build` writes the whole index anew from what is held in flat arrays.
+"""
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.math cimport M_PI, cos, sin
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from layout cimport *
+
+DIMENSIONS = {
+    "ssp": SB_SSP, "country": SB_COUNTRY, "region": SB_REGION, "city": SB_CITY,
+    "postal": SB_POSTAL, "device_type": SB_DEVICE_TYPE, "connection": SB_CONNECTION,
+    "os": SB_OS, "browser": SB_BROWSER, "carrier": SB_CARRIER, "language": SB_LANGUAGE,
+    "inventory": SB_INVENTORY, "domain": SB_DOMAIN, "bundle": SB_BUNDLE,
+    "publisher": SB_PUBLISHER, "category": SB_CATEGORY, "segment": SB_SEGMENT,
+    "deal": SB_DEAL, "position": SB_POSITION, "hour": SB_HOUR,
+}
+MEDIA = {"banner": SB_BANNER, "video": SB_VIDEO, "audio": SB_AUDIO, "native": SB_NATIVE}
+
+# Dimensions of few values, of which a request has mostly one: a stored row answers at once.
+cdef frozenset ROWED = frozenset((
+    SB_SSP, SB_COUNTRY, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS, SB_BROWSER, SB_LANGUAGE,
+    SB_INVENTORY, SB_POSITION, SB_HOUR,
+))
+cdef uint32_t ROWED_VALUES = 512  # beyond, a dimension's values are postings
+cdef uint32_t EXCLUDE = 1u << 31  # marks a term of an exclude list
+cdef double EARTH_KM = 6371.0088
+
+cdef dict ATTRIBUTE_SPACE = {
+    SB_BANNER: SB_BANNER_ATTRIBUTE, SB_VIDEO: SB_VIDEO_ATTRIBUTE, SB_AUDIO: SB_AUDIO_ATTRIBUTE,
+}
+cdef dict MIME_SPACE = {SB_VIDEO: SB_VIDEO_MIME, SB_AUDIO: SB_AUDIO_MIME}
+cdef dict PROTOCOL_SPACE = {SB_VIDEO: SB_VIDEO_PROTOCOL, SB_AUDIO: SB_AUDIO_PROTOCOL}
+
+
+cdef void *_array(Py_ssize_t count, size_t size) except NULL:
+    cdef void *block = PyMem_Malloc(max(count, 1) * size)
+    if block is NULL:
+        raise MemoryError
+    return block
+
+
+cdef uint32_t *_numbers(list numbers) except NULL:
+    cdef uint32_t *block = <uint32_t *>_array(len(numbers), sizeof(uint32_t))
+    cdef Py_ssize_t i
+    for i in range(len(numbers)):
+        block[i] = numbers[i]
+    return block
+
+
+cdef class _Entry:
+    """A campaign in flat arrays; values are the builder's, lists and creatives count from 0."""
+
+    cdef str id
+    cdef bint active
+    cdef sb_campaign record
+    cdef uint32_t includes, excludes  # bits: dimensions with such a list
+    cdef uint32_t *terms
+    cdef uint32_t n_terms
+    cdef uint32_t *lists
+    cdef uint32_t n_lists
+    cdef sb_creative *creatives
+    cdef sb_circle *circles
+    cdef bytes payload
+
+    def __dealloc__(self):
+        PyMem_Free(self.terms)
+        PyMem_Free(self.lists)
+        PyMem_Free(self.creatives)
+        PyMem_Free(self.circles)
+
+
+def suffixes(str domain):
+    """The domain and each parent: `a.b.c`, `b.c`, `c`."""
+    labels = domain.split(".")
+    return [".".join(labels[i:]) for i in range(len(labels))]
+
+
+def with_parent(str category):
+    """The category and its IAB parent: `IAB3-1`, `IAB3`."""
+    parent, dash, _ = category.partition("-")
+    return [category, parent] if dash else [category]
+
+
+cdef class Builder:
+    """Holds campaigns and writes them as an index."""
+
+    cdef dict entries  # id -> _Entry
+    cdef dict values   # bytes (space, key) -> value
+    cdef list keys     # value - 1 -> the same bytes
+
+    def __cinit__(self):
+        self.entries = {}
+        self.values = {}
+        self.keys = []
+
+    def __len__(self):
+        return len(self.entries)
+
+    cdef uint32_t value(self, uint32_t space, object key) except 0:
+        """Text or integer to the builder's value, new where it is the first of its kind."""
+        cdef bytes stored
+        if isinstance(key, str):
+            stored = (<str>key).encode()
+        else:
+            stored = (<object>key).to_bytes(8, "little")
+        if len(stored) > SB_KEY_MAX:
+            raise ValueError(f"a targeting value is over {SB_KEY_MAX} bytes")
+        stored = bytes((space,)) + stored
+        found = self.values.get(stored)
+        if found is None:
+            self.keys.append(stored)
+            found = self.values[stored] = len(self.keys)
+        return found
+
+    cdef list all_values(self, uint32_t space, object keys):
+        return [self.value(space, key) for key in keys]
+
+    def discard(self, str id):
+        """Forgets a campaign; unknown ids are ignored."""
+        self.entries.pop(id, None)
+
+    def put(self, str id, int64_t price, bint active, object starts_ms, object ends_ms,
+            object seat, object bundle, str advertiser, object categories, object targeting,
+            object circles, object creatives, bytes payload):
+        """Adds or replaces a campaign.
+
+        price: micro-USD CPM. targeting: of (dimension of DIMENSIONS, include, exclude), values in
+        normal form. circles: of (lat, lon, km). creatives: of (id, media of MEDIA, w, h,
+        attributes, secure, mimes, duration, protocols). payload: what `Index.payload` gives back.
+        """
+        cdef _Entry entry = _Entry()
+        cdef list terms = []
+        cdef list lists
+        cdef uint32_t dimension
+        entry.id = id
+        entry.active = active
+        entry.payload = payload
+        entry.record.price = price
+        entry.record.starts_ms = INT64_MIN if starts_ms is None else starts_ms
+        entry.record.ends_ms = INT64_MAX if ends_ms is None else ends_ms
+        encoded = id.encode()
+        entry.record.seed = sb_hash(SB_CAMPAIGN_ID, <const char *>encoded, len(encoded))
+        if seat is not None:
+            entry.record.seat_allowed = self.value(SB_SEAT_ALLOWED, seat)
+            entry.record.seat_blocked = self.value(SB_SEAT_BLOCKED, seat)
+        if bundle is not None:
+            entry.record.bundle = self.value(SB_AD_BUNDLE, bundle)
+        lists = self.all_values(SB_AD_DOMAIN, suffixes(advertiser))
+        entry.record.advertisers = len(lists)
+        for category in categories:
+            lists += self.all_values(SB_AD_CATEGORY, with_parent(category))
+        entry.record.categories = len(lists) - entry.record.advertisers
+        for dimension, included, excluded in targeting:
+            if included:
+                entry.includes |= 1u << dimension
+                found = self.all_values(dimension, included)
+                terms += found
+                if dimension == SB_DEAL:
+                    entry.record.deals = len(found)
+                    lists += found
+            if excluded:
+                entry.excludes |= 1u << dimension
+                terms += [value | EXCLUDE for value in self.all_values(dimension, excluded)]
+        entry.includes |= 1u << SB_FORMAT
+        terms += self.put_creatives(entry, creatives, lists)
+        self.put_circles(entry, circles)
+        entry.terms = _numbers(terms)
+        entry.n_terms = len(terms)
+        entry.lists = _numbers(lists)
+        entry.n_lists = len(lists)
+        self.entries[id] = entry
+
+    cdef set put_creatives(self, _Entry entry, object creatives, list lists):
+        """Stores the creatives, their lists behind `lists`; the formats that they fit."""
+        cdef sb_creative *one
+        cdef set formats = set()
+        entry.creatives = <sb_creative *>_array(len(creatives), sizeof(sb_creative))
+        entry.record.n_creatives = len(creatives)
+        one = entry.creatives
+        for id, media, w, h, attributes, secure, mimes, duration, protocols in creatives:
+            encoded = id.encode()
+            one.seed = sb_hash(media, <const char *>encoded, len(encoded))
+            one.duration = -1 if duration is None else duration
+            one.media = media
+            one.secure = secure
+            one.w = w or 0
+            one.h = h or 0
+            one.lists = len(lists)
+            one.attributes = one.mimes = one.protocols = 0
+            if media in ATTRIBUTE_SPACE:
+                one.attributes = len(attributes)
+                lists += self.all_values(ATTRIBUTE_SPACE[media], attributes)
+            if media in MIME_SPACE:
+                one.mimes = len(mimes)
+                lists += self.all_values(MIME_SPACE[media], mimes)
+                one.protocols = len(protocols)
+                lists += self.all_values(PROTOCOL_SPACE[media], protocols)
+            size = (<uint64_t>one.w << 24 | one.h) if media == SB_BANNER else 0
+            formats.add(self.value(SB_FORMAT, media << 56 | size))
+            one += 1
+        return formats
+
+    cdef int put_circles(self, _Entry entry, object circles) except -1:
+        cdef sb_circle *one
+        cdef double km, half
+        entry.circles = one = <sb_circle *>_array(len(circles), sizeof(sb_circle))
+        entry.record.n_circles = len(circles)
+        for lat, lon, km in circles:
+            one.lat = lat * M_PI / 180
+            one.lon = lon * M_PI / 180
+            one.cos_lat = cos(one.lat)
+            half = km / (2 * EARTH_KM)
+            one.limit = sin(half) ** 2 if half < M_PI / 2 else 2
+            one += 1
+        return 0
+
+    def build(self):
+        """The index as one bytearray."""
+        cdef _Writer writer = _Writer(self)
+        return writer.write()
+
+
+cdef class _Writer:
+    """One build: counts, then places, then fills."""
+
+    cdef Builder builder
+    cdef list order         # _Entry in rank order
+    cdef uint32_t n, blocks, n_values, n_builder_values
+    cdef uint32_t *renamed  # builder's value -> value of this index (0: unused)
+    cdef uint32_t *inside   # value -> campaigns that include it, later: fill position
+    cdef uint32_t *outside
+    cdef uint64_t row_size
+    cdef object output
+    cdef char *base
+
+    def __cinit__(self, Builder builder):
+        self.builder = builder
+        self.n_builder_values = len(builder.keys)
+        self.renamed = <uint32_t *>calloc(self.n_builder_values + 1, sizeof(uint32_t))
+        self.inside = <uint32_t *>calloc(self.n_builder_values + 1, sizeof(uint32_t))
+        self.outside = <uint32_t *>calloc(self.n_builder_values + 1, sizeof(uint32_t))
+        if self.renamed is NULL or self.inside is NULL or self.outside is NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.renamed)
+        free(self.inside)
+        free(self.outside)
+
+    cdef uint32_t rename(self, uint32_t value) noexcept:
+        if value == SB_NONE:
+            return SB_NONE
+        if self.renamed[value] == 0:
+            self.n_values += 1
+            self.renamed[value] = self.n_values
+        return self.renamed[value]
+
+    cdef write(self):
+        cdef _Entry entry
+        cdef sb_header head
+        cdef sb_dimension dimensions[32]
+        cdef uint32_t i, term, n_creatives = 0, n_circles = 0
+        cdef uint64_t n_lists = 0, payload = 0
+        entries = self.builder.entries
+        self.order = [entries[id] for _, id in sorted(
+            (-(<_Entry>e).record.price, id) for id, e in entries.items())]
+        self.n = len(self.order)
+        self.blocks = (self.n + SB_BLOCK - 1) // SB_BLOCK
+        self.row_size = <uint64_t>self.blocks * (SB_BLOCK // 8)
+        for i in range(SB_DIMENSIONS):
+            dimensions[i].open = dimensions[i].includes = dimensions[i].excludes = 0
+        ids = []
+        for entry in self.order:
+            for i in range(entry.n_terms):
+                term = entry.terms[i]
+                if term & EXCLUDE:
+                    self.outside[self.rename(term & ~EXCLUDE)] += 1
+                else:
+                    self.inside[self.rename(term)] += 1
+            for i in range(entry.n_lists):
+                self.rename(entry.lists[i])
+            self.rename(entry.record.seat_allowed)
+            self.rename(entry.record.seat_blocked)
+            self.rename(entry.record.bundle)
+            for i in range(SB_DIMENSIONS):
+                dimensions[i].includes += entry.includes >> i & 1
+                dimensions[i].excludes += entry.excludes >> i & 1
+            n_lists += entry.n_lists
+            n_creatives += entry.record.n_creatives
+            n_circles += entry.record.n_circles
+            payload += len(entry.payload)
+            ids.append(bytes((SB_CAMPAIGN_ID,)) + entry.id.encode())
+
+        keys = [None] * self.n_values
+        for i in range(1, self.n_builder_values + 1):
+            if self.renamed[i]:
+                keys[self.renamed[i] - 1] = self.builder.keys[i - 1]
+        keys += ids
+        cdef uint32_t n_keys = len(keys)
+        cdef uint64_t n_slots = 16
+        while n_slots < 2 * (<uint64_t>n_keys + 1):
+            n_slots *= 2
+
+        head.magic = SB_MAGIC
+        head.version = SB_VERSION
+        head.campaigns = self.n
+        head.blocks = self.blocks
+        head.values = n_keys + 1
+        cdef uint64_t at = sb_align(sizeof(sb_header))
+        head.slots = at
+        head.slot_mask = n_slots - 1
+        at = sb_align(at + n_slots * sizeof(sb_slot))
+        head.keys = at
+        at = sb_align(at + sum(map(len, keys)) + 3 * <uint64_t>n_keys)
+        head.values_at = at
+        at = sb_align(at + (<uint64_t>n_keys + 1) * sizeof(sb_value))
+        head.dimensions = at
+        at = sb_align(at + SB_DIMENSIONS * sizeof(sb_dimension))
+        head.active = at
+        at += self.row_size
+        for i in range(SB_DIMENSIONS):
+            if dimensions[i].includes:
+                dimensions[i].open = at
+                at += self.row_size
+        head.campaigns_at = at
+        at = sb_align(at + <uint64_t>self.n * sizeof(sb_campaign))
+        head.creatives = at
+        at = sb_align(at + <uint64_t>n_creatives * sizeof(sb_creative))
+        head.circles = at
+        at = sb_align(at + <uint64_t>n_circles * sizeof(sb_circle))
+        head.lists = at
+        at = sb_align(at + n_lists * sizeof(uint32_t))
+        cdef uint64_t postings = at
+        at = self.place_postings(at, keys, NULL)
+        cdef uint64_t payload_at = at
+        at = sb_align(at + payload)
+        head.size = at
+
+        self.output = bytearray(at)
+        cdef char[::1] view = self.output
+        self.base = &view[0]
+        memcpy(self.base, &head, sizeof(sb_header))
+        memcpy(self.base + head.dimensions, dimensions, SB_DIMENSIONS * sizeof(sb_dimension))
+        self.write_keys(&head, keys)
+        self.place_postings(postings, keys, <sb_value *>(self.base + head.values_at))
+        self.write_campaigns(&head, dimensions, payload_at)
+        self.write_rows(&head, dimensions, keys)
+        return self.output
+
+    cdef uint64_t place_postings(self, uint64_t at, list keys, sb_value *values) except 0:
+        """Places rows, then lists, from offset `at`; stores the places where `values` is given."""
+        cdef uint32_t i, space
+        cdef sb_value one
+        cdef dict sizes = {}
+        for i in range(1, self.n_values + 1):
+            if self.inside[i] or self.outside[i]:
+                space = (<bytes>keys[i - 1])[0]
+                sizes[space] = sizes.get(space, 0) + 1
+        rowed = {space for space, size in sizes.items() if space in ROWED and size <= ROWED_VALUES}
+        for i in range(1, self.n_values + 1):
+            space = (<bytes>keys[i - 1])[0]
+            one.row = 0
+            if space in rowed and (self.inside[i] or self.outside[i]):
+                one.row = at
+                at += self.row_size
+            at = self.place(&one.included, self.inside[i], at, SB_DENSE)
+            at = self.place(&one.excluded, self.outside[i], at, SB_DENSE)
+            if values is not NULL:
+                values[i] = one
+        for i in range(1, self.n_values + 1):
+            one.included.kind = one.excluded.kind = SB_EMPTY
+            at = self.place(&one.included, self.inside[i], at, SB_SPARSE)
+            at = self.place(&one.excluded, self.outside[i], at, SB_SPARSE)
+            if values is not NULL:
+                if one.included.kind == SB_SPARSE:
+                    values[i].included = one.included
+                if one.excluded.kind == SB_SPARSE:
+                    values[i].excluded = one.excluded
+        if values is not NULL:  # behind them: the campaigns' ids, with their ranks
+            for i in range(self.n):
+                values[self.n_values + 1 + i].included.count = i
+        return sb_align(at)
+
+    cdef uint64_t place(self, sb_posting *posting, uint32_t count, uint64_t at,
+                        uint32_t wanted) noexcept:
+        """Gives the posting a place if it is of the wanted kind; the offset behind it."""
+        cdef uint32_t kind = SB_EMPTY
+        if count:
+            kind = SB_DENSE if <uint64_t>count * 32 > self.n else SB_SPARSE
+        posting.at = 0
+        posting.count = count
+        posting.kind = SB_EMPTY
+        if kind != wanted or kind == SB_EMPTY:
+            return at
+        posting.at = at
+        posting.kind = kind
+        return at + (self.row_size if kind == SB_DENSE else <uint64_t>count * 4)
+
+    cdef int write_keys(self, sb_header *head, list keys) except -1:
+        cdef sb_slot *slots = <sb_slot *>(self.base + head.slots)
+        cdef uint64_t slot, hash
+        cdef uint32_t offset = 0, head_word, value = 0, size
+        cdef bytes key
+        cdef const char *text
+        for key in keys:
+            value += 1
+            text = key
+            size = len(key) - 1
+            hash = sb_hash(<unsigned char>text[0], text + 1, size)
+            slot = hash & head.slot_mask
+            while slots[slot].value != SB_NONE:
+                slot = (slot + 1) & head.slot_mask
+            slots[slot].hash = hash
+            slots[slot].value = value
+            slots[slot].key = offset
+            head_word = <uint32_t><unsigned char>text[0] << 24 | size
+            memcpy(self.base + head.keys + offset, &head_word, 4)
+            memcpy(self.base + head.keys + offset + 4, text + 1, size)
+            offset += 4 + size
+        return 0
+
+    cdef int write_campaigns(self, sb_header *head, sb_dimension *dimensions,
+                             uint64_t payload_at) except -1:
+        cdef _Entry entry
+        cdef sb_campaign *record = <sb_campaign *>(self.base + head.campaigns_at)
+        cdef sb_creative *creative = <sb_creative *>(self.base + head.creatives)
+        cdef sb_circle *circle = <sb_circle *>(self.base + head.circles)
+        cdef uint32_t *number = <uint32_t *>(self.base + head.lists)
+        cdef uint64_t *active = <uint64_t *>(self.base + head.active)
+        cdef uint32_t i, rank = 0, creatives = 0, circles = 0, lists = 0
+        cdef const char *text
+        for entry in self.order:
+            record[rank] = entry.record
+            record[rank].seat_allowed = self.rename(entry.record.seat_allowed)
+            record[rank].seat_blocked = self.rename(entry.record.seat_blocked)
+            record[rank].bundle = self.rename(entry.record.bundle)
+            record[rank].creatives = creatives
+            record[rank].circles = circles
+            record[rank].lists = lists
+            for i in range(entry.record.n_creatives):
+                creative[creatives] = entry.creatives[i]
+                creative[creatives].lists += lists
+                creatives += 1
+            memcpy(circle + circles, entry.circles, entry.record.n_circles * sizeof(sb_circle))
+            circles += entry.record.n_circles
+            for i in range(entry.n_lists):
+                number[lists + i] = self.rename(entry.lists[i])
+            lists += entry.n_lists
+            record[rank].payload = payload_at
+            record[rank].payload_size = len(entry.payload)
+            text = entry.payload
+            memcpy(self.base + payload_at, text, len(entry.payload))
+            payload_at += len(entry.payload)
+            if entry.active:
+                active[rank >> 6] |= <uint64_t>1 << (rank & 63)
+            for i in range(SB_DIMENSIONS):
+                if dimensions[i].open and not entry.includes >> i & 1:
+                    (<uint64_t *>(self.base + dimensions[i].open))[rank >> 6] |= (
+                        <uint64_t>1 << (rank & 63))
+            self.post(entry, rank, <sb_value *>(self.base + head.values_at))
+            rank += 1
+        return 0
+
+    cdef void post(self, _Entry entry, uint32_t rank, sb_value *values) noexcept:
+        """Adds the campaign to the postings of its terms; `inside`/`outside` count down."""
+        cdef uint32_t i, value, left
+        cdef sb_posting *posting
+        for i in range(entry.n_terms):
+            value = self.renamed[entry.terms[i] & ~EXCLUDE]
+            if entry.terms[i] & EXCLUDE:
+                posting = &values[value].excluded
+                left = self.outside[value]
+                self.outside[value] -= 1
+            else:
+                posting = &values[value].included
+                left = self.inside[value]
+                self.inside[value] -= 1
+            if posting.kind == SB_DENSE:
+                (<uint64_t *>(self.base + posting.at))[rank >> 6] |= <uint64_t>1 << (rank & 63)
+            else:
+                (<uint32_t *>(self.base + posting.at))[posting.count - left] = rank
+
+    cdef int write_rows(self, sb_header *head, sb_dimension *dimensions, list keys) except -1:
+        """row = (open | include) & ~exclude, for the values that have one."""
+        cdef sb_value *values = <sb_value *>(self.base + head.values_at)
+        cdef uint64_t *row
+        cdef uint64_t *bits
+        cdef uint32_t *ranks
+        cdef uint64_t word, words = <uint64_t>self.blocks * 8
+        cdef uint32_t i, j, space
+        for i in range(1, self.n_values + 1):
+            if not values[i].row:
+                continue
+            row = <uint64_t *>(self.base + values[i].row)
+            space = (<bytes>keys[i - 1])[0]
+            if dimensions[space].open:
+                memcpy(row, self.base + dimensions[space].open, self.row_size)
+            else:
+                for word in range(words):
+                    row[word] = ~<uint64_t>0
+            bits = <uint64_t *>(self.base + values[i].included.at)
+            ranks = <uint32_t *>bits
+            if values[i].included.kind == SB_DENSE:
+                for word in range(words):
+                    row[word] |= bits[word]
+            elif values[i].included.kind == SB_SPARSE:
+                for j in range(values[i].included.count):
+                    row[ranks[j] >> 6] |= <uint64_t>1 << (ranks[j] & 63)
+            bits = <uint64_t *>(self.base + values[i].excluded.at)
+            ranks = <uint32_t *>bits
+            if values[i].excluded.kind == SB_DENSE:
+                for word in range(words):
+                    row[word] &= ~bits[word]
+            elif values[i].excluded.kind == SB_SPARSE:
+                for j in range(values[i].excluded.count):
+                    row[ranks[j] >> 6] &= ~(<uint64_t>1 << (ranks[j] & 63))
+        return 0

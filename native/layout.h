@@ -1,0 +1,189 @@
+/* The index, as the builder writes it and the matcher maps it.
+ *
+ * One contiguous, position-independent piece of memory: little-endian, offsets counted from its
+ * start, sections on 64-byte boundaries, so that a file can be mapped read-only by any number of
+ * processes. Campaigns stand in *rank* order: falling price, then id. A *row* is one bit a
+ * campaign in rank order, padded to whole blocks of 512 bits (one cache line).
+ *
+ * A *value* is a (space, key) pair: a targeting dimension and a text or an integer, or one of the
+ * vocabularies that the request's limits are compared with. Value 0 is "no such value". */
+#ifndef SNAPBID_LAYOUT_H
+#define SNAPBID_LAYOUT_H
+
+#include <stdint.h>
+#include <stddef.h>
+#include <string.h>
+
+#define SB_MAGIC 0x5844494249504e53ULL /* "SNPIBIDX" */
+#define SB_VERSION 1u
+#define SB_BLOCK 512u      /* campaigns a block */
+#define SB_WORDS 8u        /* 64-bit words a block */
+#define SB_KEY_MAX 512u    /* bytes of the longest key; longer ones are in no campaign */
+#define SB_NONE 0u
+
+enum sb_space {
+    /* Targeting dimensions: these have postings. */
+    SB_SSP, SB_COUNTRY, SB_REGION, SB_CITY, SB_POSTAL, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS,
+    SB_BROWSER, SB_CARRIER, SB_LANGUAGE, SB_INVENTORY, SB_DOMAIN, SB_BUNDLE, SB_PUBLISHER,
+    SB_CATEGORY, SB_SEGMENT, SB_DEAL, SB_POSITION, SB_HOUR,
+    SB_FORMAT, /* what an impression can show: a banner size, video, audio or native */
+    SB_DIMENSIONS,
+    /* Vocabularies of the limits: only compared. One per medium where the request has one list
+     * per medium, so that a mark on a value says in which list it stood. */
+    SB_AD_CATEGORY = SB_DIMENSIONS, SB_AD_DOMAIN, SB_AD_BUNDLE, SB_SEAT_ALLOWED, SB_SEAT_BLOCKED,
+    SB_BANNER_ATTRIBUTE, SB_VIDEO_ATTRIBUTE, SB_AUDIO_ATTRIBUTE,
+    SB_VIDEO_MIME, SB_AUDIO_MIME, SB_VIDEO_PROTOCOL, SB_AUDIO_PROTOCOL,
+    SB_CAMPAIGN_ID, /* the posting's count is the rank */
+    SB_SPACES
+};
+
+enum sb_media { SB_BANNER = 1, SB_VIDEO = 2, SB_AUDIO = 3, SB_NATIVE = 4 }; /* OpenRTB mtype */
+
+enum sb_kind { SB_EMPTY = 0, SB_SPARSE = 1, SB_DENSE = 2 };
+
+typedef struct {
+    uint64_t at;    /* SB_SPARSE: rising uint32_t ranks; SB_DENSE: a row */
+    uint32_t count; /* campaigns in it */
+    uint32_t kind;
+} sb_posting;
+
+typedef struct {
+    sb_posting included; /* campaigns that name the value in their include */
+    sb_posting excluded;
+    uint64_t row; /* campaigns that accept a request with this value alone, or 0: not stored */
+} sb_value;
+
+typedef struct {
+    uint64_t open;     /* row: campaigns without an include in this dimension */
+    uint32_t includes; /* campaigns with one */
+    uint32_t excludes;
+} sb_dimension;
+
+typedef struct {
+    uint64_t hash;
+    uint32_t value; /* SB_NONE: a free slot */
+    uint32_t key;   /* offset in the keys: uint32_t space << 24 | length, then the bytes */
+} sb_slot;
+
+typedef struct {
+    double lat, lon, cos_lat; /* radians */
+    double limit;             /* sin^2(distance / 2R); 2 where the circle covers the earth */
+} sb_circle;
+
+typedef struct {
+    uint64_t seed;
+    int64_t duration; /* seconds, -1: none */
+    uint32_t media, secure, w, h;
+    uint32_t lists; /* in the uint32_t pool: attributes, then mimes, then protocols (values) */
+    uint32_t attributes, mimes, protocols;
+} sb_creative;
+
+typedef struct {
+    int64_t price; /* micro-USD CPM */
+    int64_t starts_ms, ends_ms;
+    uint64_t seed;
+    uint64_t payload;
+    uint32_t payload_size;
+    uint32_t seat_allowed, seat_blocked, bundle; /* values or SB_NONE */
+    uint32_t creatives, n_creatives;             /* first and number in the creatives */
+    uint32_t circles, n_circles;
+    uint32_t lists; /* in the uint32_t pool: advertiser keys, then category keys, then deals */
+    uint32_t advertisers, categories, deals;
+} sb_campaign;
+
+typedef struct {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t campaigns;
+    uint32_t blocks;
+    uint32_t values;
+    uint64_t size;
+    uint64_t slots, slot_mask;
+    uint64_t keys;
+    uint64_t values_at;
+    uint64_t dimensions;
+    uint64_t active; /* row */
+    uint64_t campaigns_at;
+    uint64_t creatives;
+    uint64_t circles;
+    uint64_t lists;
+} sb_header;
+
+static inline uint64_t sb_mix(uint64_t a, uint64_t b) {
+    __uint128_t product = (__uint128_t)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* A multiply-fold hash of a key; `seed` tells the spaces apart. Not secret: only keys of our own
+ * campaigns are stored, so a request cannot lengthen a probe. */
+static inline uint64_t sb_hash(uint64_t seed, const void *key, size_t size) {
+    const unsigned char *at = (const unsigned char *)key;
+    uint64_t word, hash = (seed + 1) * 0x9e3779b97f4a7c15ULL ^ size;
+    for (; size >= 8; at += 8, size -= 8) {
+        memcpy(&word, at, 8);
+        hash = sb_mix(hash ^ word, 0xa0761d6478bd642fULL);
+    }
+    if (size) {
+        word = 0;
+        memcpy(&word, at, size);
+        hash = sb_mix(hash ^ word, 0xe7037ed1a0b428dbULL);
+    }
+    return sb_mix(hash ^ 0x8ebc6af09c88c6e3ULL, 0x589965cc75374cc3ULL);
+}
+
+/* Spreads ties: of those with equal claims the highest score answers. */
+static inline uint64_t sb_score(uint64_t auction, uint64_t seed) {
+    return sb_mix(sb_mix(auction ^ seed, 0xa0761d6478bd642fULL) ^ seed, 0xe7037ed1a0b428dbULL);
+}
+
+static inline uint64_t sb_align(uint64_t offset) { return (offset + 63) & ~(uint64_t)63; }
+
+/* The value of a key, or SB_NONE. */
+static inline uint32_t sb_find(const sb_header *index, uint32_t space, const void *key, size_t size) {
+    const char *base = (const char *)index;
+    const sb_slot *slots = (const sb_slot *)(base + index->slots);
+    uint64_t hash, at;
+    if (size > SB_KEY_MAX) return SB_NONE;
+    hash = sb_hash(space, key, size);
+    for (at = hash & index->slot_mask;; at = (at + 1) & index->slot_mask) {
+        const sb_slot *slot = slots + at;
+        if (slot->value == SB_NONE) return SB_NONE;
+        if (slot->hash == hash) {
+            const char *stored = base + index->keys + slot->key;
+            uint32_t head;
+            memcpy(&head, stored, 4);
+            if (head == (space << 24 | (uint32_t)size) && memcmp(stored + 4, key, size) == 0)
+                return slot->value;
+        }
+    }
+}
+
+/* A posting while the blocks are walked upwards. */
+typedef struct {
+    const uint64_t *row; /* SB_DENSE */
+    const uint32_t *rank, *end; /* SB_SPARSE */
+} sb_cursor;
+
+/* Adds the posting's campaigns of one block to `bits`. Blocks may be skipped, never revisited. */
+static inline void sb_collect(sb_cursor *cursor, uint32_t block, uint64_t bits[SB_WORDS]) {
+    if (cursor->row) {
+        const uint64_t *row = cursor->row + (size_t)block * SB_WORDS;
+        for (int i = 0; i < (int)SB_WORDS; i++) bits[i] |= row[i];
+        return;
+    }
+    uint32_t low = block * SB_BLOCK, high = low + SB_BLOCK;
+    const uint32_t *at = cursor->rank, *end = cursor->end;
+    if (at < end && *at < low) { /* gallop, then halve */
+        size_t step = 1;
+        while (step < (size_t)(end - at) && at[step] < low) { at += step; step += step; }
+        const uint32_t *top = step < (size_t)(end - at) ? at + step : end;
+        while (at < top) {
+            const uint32_t *middle = at + (top - at) / 2;
+            if (*middle < low) at = middle + 1; else top = middle;
+        }
+    }
+    for (; at < end && *at < high; at++) bits[(*at - low) >> 6] |= 1ULL << ((*at - low) & 63);
+    cursor->rank = at;
+}
+
+#endif

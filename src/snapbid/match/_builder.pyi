@@ -1,0 +1,31 @@
+from collections.abc import Iterable, Sequence
+from typing import Any, final
+
+DIMENSIONS: dict[str, int]
+MEDIA: dict[str, int]
+
+def suffixes(domain: str) -> list[str]: ...
+def with_parent(category: str) -> list[str]: ...
+@final
+class Builder:
+    """Holds campaigns and writes them as an index."""
+
+    def __len__(self) -> int: ...
+    def discard(self, id: str) -> None: ...
+    def put(
+        self,
+        id: str,
+        price: int,
+        active: bool,
+        starts_ms: int | None,
+        ends_ms: int | None,
+        seat: str | None,
+        bundle: str | None,
+        advertiser: str,
+        categories: Iterable[str],
+        targeting: Iterable[tuple[int, Sequence[str | int], Sequence[str | int]]],
+        circles: Sequence[tuple[float, float, float]],
+        creatives: Sequence[tuple[Any, ...]],
+        payload: bytes,
+    ) -> None: ...
+    def build(self) -> bytearray: ...

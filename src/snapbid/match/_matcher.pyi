@@ -1,0 +1,41 @@
+from enum import IntEnum
+from collections.abc import Sequence
+from typing import Any, final
+
+class Refusal(IntEnum):
+    NOT_REFUSED = 0
+    REFUSED_TIME = 1
+    REFUSED_DEAL = 2
+    REFUSED_PRIVATE_AUCTION = 3
+    REFUSED_FLOOR = 4
+    REFUSED_SEAT = 5
+    REFUSED_BLOCKED_APP = 6
+    REFUSED_BLOCKED_ADVERTISER = 7
+    REFUSED_BLOCKED_CATEGORY = 8
+    REFUSED_DISTANCE = 9
+    REFUSED_CREATIVE = 10
+
+@final
+class Index:
+    """A campaign index in memory, and this process's view of it.
+
+    Campaigns are named by their rank: falling price, then id.
+    """
+
+    def __init__(self, source: Any) -> None:
+        """`source`: a buffer that is kept. Raises ValueError where it holds no index."""
+    def __len__(self) -> int: ...
+    def targets(self, dimension: int) -> bool: ...
+    def rank(self, id: str) -> int | None: ...
+    def payload(self, rank: int) -> bytes: ...
+    def price(self, rank: int) -> int: ...
+    def set_active(self, rank: int, active: bool) -> None: ...
+    def query(self, features: tuple[Any, ...]) -> Query: ...
+
+@final
+class Query:
+    """The search for one request: `impression`, then `next` until it gives None."""
+
+    def impression(self, wanted: tuple[Any, ...]) -> None: ...
+    def next(self) -> tuple[int, int, int] | None:
+        """(rank, creative, deal or -1) of the best campaign not given yet."""

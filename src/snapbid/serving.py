@@ -1,0 +1,118 @@
+"""`snapbid serve`: the process that starts the HTTP workers and keeps their catalog.
+
+It serves nothing partners call itself: its main thread waits for Granian's workers, one thread
+publishes the catalog, one answers on the private port.
+"""
+
+import logging
+import multiprocessing
+import socket
+import sys
+import time
+from typing import Final
+
+from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
+from granian.http import HTTP1Settings
+from granian.log import LogLevels
+from granian.server import Server
+
+from snapbid import wiring
+from snapbid.ops import OpsServer
+from snapbid.publisher import Publisher
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
+from snapbid.settings import Settings
+
+BACKLOG: Final = 4096
+HEADERS_MS: Final = 10_000  # for a client to send its headers
+STOP_S: Final = 20  # for what is in flight
+RESTART_S: Final = 1.0
+
+logger = logging.getLogger("snapbid")
+
+
+class ServeError(RuntimeError):
+    """The server cannot start; the message says what to change."""
+
+
+def serve(settings: Settings) -> int:
+    """Serves until SIGTERM or SIGINT; the exit status. Redis and the warehouse must be set."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    multiprocessing.set_start_method("spawn", force=True)  # no threads are taken along
+    try:
+        _check(settings)
+        wiring.runtime(settings).mkdir(mode=0o700, parents=True, exist_ok=True)
+        ops = _open_ops(settings)
+    except ServeError as error:
+        print(error, file=sys.stderr)
+        return 2
+    assert settings.database_url is not None
+    publisher = Publisher(settings.database_url, wiring.catalog_path(settings))
+    publisher.start()
+    ops.start()
+    try:
+        _run_workers(settings)
+    finally:
+        publisher.stop()
+        ops.shutdown()
+    return 0
+
+
+def _check(settings: Settings) -> None:
+    path = settings.geo_db or DEFAULT_PATH
+    try:
+        GeoDatabase(path).close()
+    except GeoDatabaseError as error:
+        raise ServeError(f"SNAPBID_GEO_DB: {error}") from error
+    try:
+        with socket.create_server((settings.host, settings.port), reuse_port=False):
+            pass
+    except OSError as error:
+        raise ServeError(
+            f"SNAPBID_PORT {settings.port} on {settings.host} cannot be used: {error.strerror}"
+        ) from error
+
+
+def _open_ops(settings: Settings) -> OpsServer:
+    try:
+        return OpsServer(settings.ops_host, settings.ops_port, wiring.metrics_path(settings))
+    except OSError as error:
+        raise ServeError(
+            f"SNAPBID_OPS_PORT {settings.ops_port} on {settings.ops_host} cannot be used: "
+            f"{error.strerror}"
+        ) from error
+
+
+def _run_workers(settings: Settings) -> None:
+    """Runs Granian until a signal; starts it again where it gives up on crashing workers."""
+    while True:
+        server = _server(settings)
+        try:
+            server.serve()
+        except SystemExit:
+            logger.error("the workers crash; starting them again")
+        if server.interrupt_signal:
+            return
+        time.sleep(RESTART_S)
+
+
+def _server(settings: Settings) -> Server:
+    """Granian with what measured best for small requests (bench/README.md)."""
+    return Server(
+        "snapbid.wiring:create",
+        factory=True,
+        address=settings.host,
+        port=settings.port,
+        interface=Interfaces.ASGI,
+        workers=settings.workers,
+        runtime_mode=RuntimeModes.st,
+        loop=Loops.uvloop,
+        http=HTTPModes.http1,
+        http1_settings=HTTP1Settings(header_read_timeout=HEADERS_MS),
+        websockets=False,
+        backlog=BACKLOG,
+        backpressure=BACKLOG,
+        log_level=LogLevels.warning,
+        respawn_failed_workers=True,
+        respawn_interval=0,
+        workers_kill_timeout=STOP_S,
+    )

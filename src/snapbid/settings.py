@@ -1,0 +1,251 @@
+"""Settings: `SNAPBID_*` environment variables, checked once, into one frozen struct (contract 1).
+
+Two steps: raw strings, then a checked value that is passed down. A wrong setting never hides
+another: `load` raises one `SettingsError` that names them all. An empty variable counts as unset,
+save the secret, which nobody leaves empty on purpose.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+SECRET_MIN_BYTES = 32
+KNOWN_ELSEWHERE = frozenset({"SNAPBID_DEBUG", "SNAPBID_CORPUS"})  # read by setup.py and the tests
+
+
+class SettingsError(ValueError):
+    """Wrong or missing settings: one line a mistake. Commands end with exit status 2."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        super().__init__("\n".join(mistakes))
+        self.mistakes = mistakes
+
+
+class Secret:
+    """Text that does not show itself in a repr, a log line or a traceback."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def key(self) -> bytes:
+        """The signing key: the secret's UTF-8 bytes."""
+        return self._text.encode()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings, checked. Times in the unit that the name says; paths are absolute."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    base_url: str  # what notification URLs start with, without a trailing slash
+    redis_url: str | None = None
+    database_url: str | None = None
+    home: Path
+    jwt_secret: Secret | None = None
+    jwt_issuer: str = "snapbid"
+    geo_db: Path | None = None  # None: the country database that ships
+    bid_ttl_s: int = 7200
+    bid_max_bytes: int = 262_144  # of a decompressed body
+    tmax_ms: int = 100  # where the request names none
+    gvl_id: int | None = None  # our id in the IAB Global Vendor List
+    ops_host: str = "127.0.0.1"
+    ops_port: int = 8001
+
+    def __repr__(self) -> str:
+        shown = {
+            name: _without_password(value) if name.endswith("_url") and value else value
+            for name, value in msgspec.structs.asdict(self).items()
+        }
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+class _Refused(Exception):
+    """A value that breaks its rule. `found` stands in the message, unless it may be secret."""
+
+    def __init__(self, rule: str, found: str | None = None) -> None:
+        self.rule = rule
+        self.found = found
+
+
+def load(environ: Mapping[str, str]) -> Settings:
+    """The settings that `environ` holds, defaults filled in.
+
+    Raises SettingsError with every mistake: unknown `SNAPBID_*` names (typing errors would
+    otherwise pass unseen) and every value that breaks its rule.
+    """
+    mistakes = [_unknown(name) for name in sorted(environ) if _is_stranger(name)]
+    values: dict[str, Any] = {}
+    for variable, (field, check) in _CHECKS.items():
+        text = environ.get(variable)
+        if text is None or (text == "" and field != "jwt_secret"):
+            continue
+        try:
+            values[field] = check(_text(text))
+        except _Refused as refused:
+            found = f" (found {refused.found})" if refused.found is not None else ""
+            mistakes.append(f"{variable} {refused.rule}{found}")
+    host, port = values.get("host", "127.0.0.1"), values.get("port", 8000)
+    if port == values.get("ops_port", 8001):
+        mistakes.append(f"SNAPBID_OPS_PORT must differ from SNAPBID_PORT (found {port} in both)")
+    if mistakes:
+        raise SettingsError(mistakes)
+    values.setdefault("base_url", f"http://{_bracketed(host)}:{port}")
+    values.setdefault("home", Path("var").absolute())
+    return Settings(**values)
+
+
+def to_environ(settings: Settings) -> dict[str, str]:
+    """The variables that `load` reads back as the same settings, the secret included."""
+    lines: dict[str, str] = {}
+    for variable, (field, _) in _CHECKS.items():
+        value = getattr(settings, field)
+        if value is not None:
+            lines[variable] = value.reveal() if isinstance(value, Secret) else str(value)
+    return lines
+
+
+def require(settings: Settings, *fields: str) -> None:
+    """Raise SettingsError naming every one of `fields` that is not set."""
+    missing = [VARIABLES[field] for field in fields if getattr(settings, field) is None]
+    if missing:
+        raise SettingsError([f"{variable} must be set" for variable in missing])
+
+
+def require_secret(settings: Settings) -> bytes:
+    """The signing key; raises SettingsError where there is none."""
+    require(settings, "jwt_secret")
+    assert settings.jwt_secret is not None
+    return settings.jwt_secret.key()
+
+
+def _text(text: str) -> str:
+    if not text.isprintable():  # lone surrogates, too: what was not UTF-8
+        raise _Refused("must be printable UTF-8 text")
+    return text
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def check(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,12}", text) or not low <= int(text) <= high:
+            raise _Refused(f"must be an integer from {low} to {high}", repr(text))
+        return int(text)
+
+    return check
+
+
+def _host(text: str) -> str:
+    if re.search(r"[\s/\[\]@]", text):
+        raise _Refused("must be an address or a host name, without brackets or port", repr(text))
+    return text
+
+
+def _base_url(text: str) -> str:
+    try:
+        url = urlsplit(text)
+        good = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:
+        good = False
+    if not good or re.search(r"[\s?#]", text):
+        raise _Refused("must be http:// or https:// with a host, without query", repr(text))
+    return text.rstrip("/")
+
+
+def _store_url(*schemes: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        scheme = text.partition("://")[0]
+        if "://" not in text or scheme not in schemes:
+            found = f"the scheme {scheme!r}" if "://" in text else None  # may hold a password
+            raise _Refused(f"must start with {' or '.join(f'{s}://' for s in schemes)}", found)
+        return text
+
+    return check
+
+
+def _secret(text: str) -> Secret:
+    if len(text.encode()) < SECRET_MIN_BYTES:
+        raise _Refused(
+            f"must have at least {SECRET_MIN_BYTES} bytes", f"{len(text.encode())} bytes"
+        )
+    return Secret(text)
+
+
+def _home(text: str) -> Path:
+    path = _path(text)
+    if path.exists() and not path.is_dir():
+        raise _Refused("must be a directory, or be free to become one", repr(text))
+    return path
+
+
+def _file(text: str) -> Path:
+    path = _path(text)
+    if not path.is_file():
+        raise _Refused("must be a file that exists", repr(text))
+    return path
+
+
+def _path(text: str) -> Path:
+    try:
+        path = Path(text).expanduser().absolute()
+        path.exists()  # raises for names that no file system takes
+    except (OSError, RuntimeError) as error:
+        raise _Refused("must be a path", repr(text)) from error
+    return path
+
+
+_PORT = _integer(1, 65_535)
+_CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "SNAPBID_HOST": ("host", _host),
+    "SNAPBID_PORT": ("port", _PORT),
+    "SNAPBID_WORKERS": ("workers", _integer(1, 256)),
+    "SNAPBID_BASE_URL": ("base_url", _base_url),
+    "SNAPBID_REDIS_URL": ("redis_url", _store_url("redis", "rediss", "unix")),
+    "SNAPBID_DATABASE_URL": ("database_url", _store_url("postgresql", "postgres")),
+    "SNAPBID_HOME": ("home", _home),
+    "SNAPBID_JWT_SECRET": ("jwt_secret", _secret),
+    "SNAPBID_JWT_ISSUER": ("jwt_issuer", str),
+    "SNAPBID_GEO_DB": ("geo_db", _file),
+    "SNAPBID_BID_TTL": ("bid_ttl_s", _integer(1, 2_592_000)),
+    "SNAPBID_BID_MAX_BYTES": ("bid_max_bytes", _integer(1_024, 67_108_864)),
+    "SNAPBID_TMAX_MS": ("tmax_ms", _integer(1, 60_000)),
+    "SNAPBID_GVL_ID": ("gvl_id", _integer(1, 65_535)),
+    "SNAPBID_OPS_HOST": ("ops_host", _host),
+    "SNAPBID_OPS_PORT": ("ops_port", _PORT),
+}
+VARIABLES: dict[str, str] = {field: variable for variable, (field, _) in _CHECKS.items()}
+
+
+def _is_stranger(name: str) -> bool:
+    return name.startswith("SNAPBID_") and name not in _CHECKS and name not in KNOWN_ELSEWHERE
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, _CHECKS, n=1)
+    return f"{name} is not a setting" + (f": is {near[0]} meant?" if near else "")
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(?<=://).*(?=@)|(?<=password=)[^&]*", "…", url)

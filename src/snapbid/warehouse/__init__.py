@@ -1,0 +1,1 @@
+"""PostgreSQL: the schema as numbered files, and one module per family of tables."""

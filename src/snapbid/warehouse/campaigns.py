@@ -1,0 +1,117 @@
+"""Campaigns as they are stored: the imported documents, their status, and what changed when.
+
+A document goes in and comes out as JSON text; what it means is not known here. Each change of a
+campaign gives it a new revision, a number that only grows, and a deleted campaign leaves its id
+and a revision behind, so that a reader can ask for what has changed since the last one it saw.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Literal
+
+import asyncpg
+import msgspec
+
+Status = Literal["active", "paused"]
+
+
+class UnknownCampaignError(LookupError):
+    """There is no campaign with that id."""
+
+
+class Replaced(msgspec.Struct, frozen=True):
+    """How many campaigns an import added, changed, and left as they were."""
+
+    added: int
+    changed: int
+    unchanged: int
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """One campaign; `document` is its JSON, whose "status" is the status that holds now."""
+
+    id: str
+    document: str
+    status: Status
+    revision: int
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """What changed after a revision, and the revision to ask with the next time."""
+
+    revision: int
+    changed: tuple[Stored, ...]
+    deleted: tuple[str, ...]
+
+
+_STORED = "select id, document::text as document, status, revision from campaign"
+
+
+async def replace_many(
+    connection: asyncpg.Connection, documents: Iterable[tuple[str, str]]
+) -> Replaced:
+    """Add or replace campaigns, (id, JSON document) each, all of them or none.
+
+    An id may occur only once. What is stored already in the same form keeps its revision.
+    """
+    async with connection.transaction():
+        # The lock keeps the counts true: nobody else writes between the look and the change.
+        await connection.execute("select catalog_lock()")
+        await connection.execute(
+            "create temporary table incoming (id text primary key, document jsonb not null)"
+            " on commit drop"
+        )
+        await connection.copy_records_to_table(
+            "incoming", records=documents, columns=["id", "document"]
+        )
+        total = await connection.fetchval("select count(*) from incoming")
+        known = await connection.fetchval("select count(*) from incoming join campaign using (id)")
+        done = await connection.execute(
+            "insert into campaign (id, document) select id, document from incoming"
+            " on conflict (id) do update set document = excluded.document,"
+            " status = excluded.status where campaign.document is distinct from excluded.document"
+        )
+    added = total - known
+    changed = int(done.rpartition(" ")[2]) - added
+    return Replaced(added, changed, known - changed)
+
+
+async def set_status(connection: asyncpg.Connection, campaign: str, status: Status) -> bool:
+    """Pause or resume one campaign; False where it was so already.
+
+    Raises UnknownCampaignError.
+    """
+    async with connection.transaction():
+        await connection.execute("select catalog_lock()")
+        before = await connection.fetchval("select status from campaign where id = $1", campaign)
+        if before is None:
+            raise UnknownCampaignError(f"there is no campaign with the id {campaign[:60]!a}")
+        if before != status:
+            await connection.execute(
+                "update campaign set status = $2 where id = $1", campaign, status
+            )
+    return bool(before != status)
+
+
+async def fetch_all(connection: asyncpg.Connection) -> AsyncIterator[Stored]:
+    """Give every campaign in the order of the ids, as one moment saw them, without holding all."""
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        async for row in connection.cursor(f"{_STORED} order by id", prefetch=1000):
+            yield Stored(*row)
+
+
+async def fetch_since(connection: asyncpg.Connection, revision: int) -> Changes:
+    """Give what changed after a revision, in the order of the changes; 0 gives everything."""
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        rows = await connection.fetch(f"{_STORED} where revision > $1 order by revision", revision)
+        gone = await connection.fetch(
+            "select id, revision from campaign_gone g where revision > $1"
+            " and not exists (select from campaign c where c.id = g.id) order by revision",
+            revision,
+        )
+    changed = tuple(Stored(*row) for row in rows)
+    newest = max(
+        revision,
+        changed[-1].revision if changed else 0,
+        gone[-1]["revision"] if gone else 0,
+    )
+    return Changes(newest, changed, tuple(row["id"] for row in gone))

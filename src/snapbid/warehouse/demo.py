@@ -1,0 +1,35 @@
+"""The demo operator data: SSPs and campaigns for a warehouse that has none (contract 2)."""
+
+from importlib import resources
+
+import asyncpg
+import msgspec
+
+from snapbid.warehouse import campaigns, registry
+
+SSPS = {"acme": "acme", "acme-eu": "acme", "acme-video": "acme", "nova": "nova"}
+
+
+def documents() -> list[tuple[str, str]]:
+    """Give the demo campaigns: (id, JSON document) each, as the package data holds them."""
+    text = (resources.files("snapbid.demo") / "campaigns.jsonl").read_text(encoding="utf-8")
+    lines = [line for line in text.split("\n") if line.strip()]
+    return [(msgspec.json.decode(line)["id"], line) for line in lines]
+
+
+async def seed(dsn: str) -> bool:
+    """Put the demo data into a warehouse without SSPs and campaigns; False where it has any."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction():
+            await connection.execute("select catalog_lock()")
+            if await connection.fetchval(
+                "select exists (select from ssp) or exists (select from campaign)"
+            ):
+                return False
+            for descriptor, canonical in SSPS.items():
+                await registry.add(connection, descriptor, canonical)
+            await campaigns.replace_many(connection, documents())
+        return True
+    finally:
+        await connection.close()

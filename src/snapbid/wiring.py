@@ -1,0 +1,141 @@
+"""The composition root of a worker: settings -> stores -> rooms -> application."""
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from snapbid.app import App, Handler, bid_path
+from snapbid.exchange.bid import Bidder, Market
+from snapbid.exchange.endpoint import BidEndpoint
+from snapbid.exchange.features import References
+from snapbid.ledger import connection
+from snapbid.match.catalog import Catalog, CatalogError
+from snapbid.metrics import Metrics
+from snapbid.reference import agents
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.settings import Settings, load
+
+PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+LOOK_EVERY_S: Final = 0.1  # at the catalog's file
+
+logger = logging.getLogger("snapbid")
+
+
+def runtime(settings: Settings) -> Path:
+    """Where one server keeps what its processes share: the catalog and the counts."""
+    return settings.home / f"serve-{settings.port}"
+
+
+def catalog_path(settings: Settings) -> Path:
+    return runtime(settings) / "catalog"
+
+
+def metrics_path(settings: Settings) -> Path:
+    return runtime(settings) / "metrics"
+
+
+class Worker:
+    """Everything that one worker process holds; see `app.Resources`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._bidder = Bidder(settings.base_url)
+        self._endpoints: dict[str, Handler] = {}
+        self._seen: tuple[int, int] | None = None  # the catalog's file
+
+    @property
+    def bid_endpoints(self) -> Mapping[str, Handler]:
+        return self._endpoints
+
+    @property
+    def has_catalog(self) -> bool:
+        return self._seen is not None
+
+    async def open(self) -> None:
+        settings = self._settings
+        assert settings.redis_url is not None
+        self._metrics = Metrics(metrics_path(settings))
+        self._redis = connection.connect(settings.redis_url)
+        self._geo = GeoDatabase(settings.geo_db or DEFAULT_PATH)
+        agents.load()
+        await self._look()
+        self._watch = asyncio.create_task(self._keep_looking())
+
+    async def close(self) -> None:
+        self._watch.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._watch
+        await self._redis.aclose()
+        self._geo.close()
+        self._metrics.close()
+
+    async def missing(self) -> list[str]:
+        missing = [] if self.has_catalog else ["campaigns"]
+        if not await connection.answers(self._redis):
+            missing.append("redis")
+        return missing
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            try:
+                await self._look()
+            except Exception:
+                logger.exception("the catalog could not be taken up")
+
+    async def _look(self) -> None:
+        """Takes up the catalog if its file is another one than before."""
+        path = catalog_path(self._settings)
+        try:
+            status = path.stat()
+            seen = (status.st_ino, status.st_mtime_ns)
+            if seen == self._seen:
+                return
+            catalog = await asyncio.to_thread(Catalog.open, path)
+        except FileNotFoundError:
+            return
+        except CatalogError:
+            logger.exception("%s is not taken up", path)
+            return
+        self._take_up(catalog)
+        self._seen = seen
+
+    def _take_up(self, catalog: Catalog) -> None:
+        settings = self._settings
+        references = References(
+            self._geo,
+            catalog.rates,
+            needs_geo=catalog.targets("country", "region"),
+            needs_os=catalog.targets("os"),
+            needs_browser=catalog.targets("browser"),
+            gvl_id=settings.gvl_id,
+        )
+        market = Market(catalog, references)
+        self._endpoints = {
+            bid_path(ssp): BidEndpoint(
+                ssp,
+                self._bidder,
+                market,
+                self._metrics,
+                max_bytes=settings.bid_max_bytes,
+                tmax_ms=settings.tmax_ms,
+            )
+            for ssp in catalog.ssps
+        }
+
+
+def create() -> App:
+    """What Granian's workers load."""
+    _end_with_parent()
+    return App(Worker(load(os.environ)))
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed must not keep the port."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

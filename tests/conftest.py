@@ -1,0 +1,102 @@
+"""Fixtures with real servers, started once a session on private sockets in a temporary home.
+
+    postgres_dsn     the server's own database, for tests that make theirs
+    database         DSN of a fresh, migrated database, dropped afterwards
+    module_database  the same, shared by a module
+    redis_url        the session's Redis as it is
+    fresh_redis      the same, emptied first
+    start_stack      starts `snapbid serve` processes: start_stack(SNAPBID_TMAX_MS="250")
+"""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+import redis
+
+from snapbid.embedded import Home, Postgres, Redis
+from support.stack import Databases, Stack
+
+# A failure prints the line that reproduces it. Deadlines would be timing assertions.
+hypothesis.settings.register_profile("snapbid", print_blob=True, deadline=None)
+hypothesis.settings.load_profile("snapbid")
+
+
+@pytest.fixture(scope="session")
+def embedded_home() -> Iterator[Home]:
+    path = Path(tempfile.mkdtemp(prefix="snapbid-test-"))
+    with Home(path) as home:
+        yield home
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def postgres(embedded_home: Home) -> Iterator[Postgres]:
+    server = Postgres(embedded_home)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_dsn(postgres: Postgres) -> str:
+    return postgres.dsn
+
+
+@pytest.fixture(scope="session")
+def databases(postgres: Postgres) -> Databases:
+    return Databases(postgres)
+
+
+@pytest.fixture
+def database(databases: Databases) -> Iterator[str]:
+    with databases.fresh() as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="module")
+def module_database(databases: Databases) -> Iterator[str]:
+    with databases.fresh() as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+def redis_url(embedded_home: Home) -> Iterator[str]:
+    server = Redis(embedded_home)
+    server.start()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def fresh_redis(redis_url: str) -> str:
+    with contextlib.closing(redis.Redis.from_url(redis_url)) as client:
+        client.flushall()
+    return redis_url
+
+
+@pytest.fixture
+def start_stack(
+    database: str, fresh_redis: str, tmp_path: Path
+) -> Iterator[Callable[..., Stack]]:
+    """Start `snapbid serve` on free ports with more settings; waits until it is ready."""
+    with contextlib.ExitStack() as stack:
+
+        def start(**environ: str) -> Stack:
+            served = Stack(
+                {
+                    "SNAPBID_HOME": str(tmp_path / "home"),
+                    "SNAPBID_DATABASE_URL": database,
+                    "SNAPBID_REDIS_URL": fresh_redis,
+                    **environ,
+                }
+            )
+            stack.callback(served.close)
+            served.start()
+            return served
+
+        yield start

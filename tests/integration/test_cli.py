@@ -1,0 +1,167 @@
+"""The operator's commands as processes, against a real PostgreSQL."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapbid.embedded import Home, Postgres
+from tests.support.stack import clean_environ
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+CAMPAIGN: dict[str, Any] = {
+    "id": "c1",
+    "advertiser": "shop.example",
+    "cpm": 2.5,
+    "creatives": [{"id": "n", "media": "native", "adm": "x"}],
+}
+
+
+def run(environ: dict[str, str], *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "snapbid", *arguments],
+        env=clean_environ(environ),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **more,
+    )
+
+
+@pytest.fixture
+def cli(database: str) -> Cli:
+    def call(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        return run({"SNAPBID_DATABASE_URL": database}, *arguments, **more)
+
+    return call
+
+
+def write(path: Path, *documents: object) -> str:
+    path.write_text("".join(json.dumps(each) + "\n" for each in documents), encoding="utf-8")
+    return str(path)
+
+
+def done(result: subprocess.CompletedProcess[str]) -> str:
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+def refused(result: subprocess.CompletedProcess[str], status: int = 1) -> list[str]:
+    assert (result.returncode, result.stdout) == (status, "")
+    assert "Traceback" not in result.stderr
+    return result.stderr.splitlines()
+
+
+def test_ssp(cli: Cli) -> None:
+    assert done(cli("ssp", "list")) == ""
+    assert done(cli("ssp", "list", "--json")) == "[]\n"
+    assert done(cli("ssp", "add", "acme")) == "acme: added (canonical acme)\n"
+    added = done(cli("ssp", "add", "acme-eu", "--canonical", "acme"))
+    assert added == "acme-eu: added (canonical acme)\n"
+    assert done(cli("ssp", "add", "acme")) == "acme: unchanged (canonical acme)\n"
+    assert done(cli("ssp", "list")) == "acme\tacme\nacme-eu\tacme\n"
+    assert json.loads(done(cli("ssp", "list", "--json"))) == [
+        {"descriptor": "acme", "canonical": "acme"},
+        {"descriptor": "acme-eu", "canonical": "acme"},
+    ]
+    changed = done(cli("ssp", "add", "acme-eu"))
+    assert changed == "acme-eu: updated (canonical acme-eu, was acme)\n"
+    assert refused(cli("ssp", "add", "x", "--canonical", "y")) == [
+        "the canonical id 'y' is not registered; add it first"
+    ]
+    (rule,) = refused(cli("ssp", "add", "a b"))
+    assert rule.startswith("ID must be 1 to 128 characters of A-Z a-z 0-9 . _ ~ -, found 3")
+
+
+def test_campaigns(cli: Cli, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", CAMPAIGN, {**CAMPAIGN, "id": "c2", "name": "a\tb\x1b[31m"})
+    imported = done(cli("campaign", "import", file))
+    assert imported == "2 campaigns imported: 2 added, 0 changed, 0 as they were\n"
+    assert done(cli("campaign", "pause", "c1")) == "c1: paused\n"
+    assert done(cli("campaign", "pause", "c1")) == "c1: paused already\n"
+    assert done(cli("campaign", "list")) == (
+        "c1\tpaused\t2.5\tnative\tshop.example\t\n"
+        "c2\tactive\t2.5\tnative\tshop.example\ta\\tb\\x1b[31m\n"
+    )
+    assert done(cli("campaign", "resume", "c1")) == "c1: active\n"
+    assert refused(cli("campaign", "pause", "c3")) == ["there is no campaign with the id 'c3'"]
+    listed = done(cli("campaign", "list", "--json"))
+    assert json.loads(listed)[0] == {**CAMPAIGN, "status": "active"}
+    (tmp_path / "back.json").write_text(listed, encoding="utf-8")
+    back = done(cli("campaign", "import", str(tmp_path / "back.json")))
+    assert back == "2 campaigns imported: 0 added, 0 changed, 2 as they were\n"
+
+
+def test_import_from_stdin(cli: Cli) -> None:
+    imported = done(cli("campaign", "import", "-", input=json.dumps(CAMPAIGN)))
+    assert imported == "1 campaigns imported: 1 added, 0 changed, 0 as they were\n"
+
+
+def test_a_file_with_mistakes_is_refused_whole(cli: Cli, tmp_path: Path) -> None:
+    wrong = {**CAMPAIGN, "id": "c2", "cpm": 0, "targeting": {"country": {"include": ["XX"]}}}
+    file = write(tmp_path / "a.jsonl", CAMPAIGN, wrong, CAMPAIGN)
+    assert refused(cli("campaign", "import", file)) == [
+        "line 2: cpm: must be more than 0, found 0",
+        'line 2: targeting.country.include[0]: is not an ISO 3166-1 country: "XX"',
+        'line 3: id: is the id of line 1 already: "c1"',
+    ]
+    assert done(cli("campaign", "list")) == ""
+
+
+def test_wrong_usage(cli: Cli, tmp_path: Path) -> None:
+    assert "does not exist" in refused(cli("campaign", "import", str(tmp_path / "no")), 2)[-1]
+    assert refused(cli("campaign", "pause"), 2)
+    assert refused(cli("campaigns"), 2)
+
+
+def test_migrate(postgres: Postgres, database: str) -> None:
+    result = run({"SNAPBID_DATABASE_URL": database}, "migrate")
+    assert done(result) == "the schema is up to date\n"
+    unmigrated = {"SNAPBID_DATABASE_URL": postgres.dsn_of("postgres")}
+    (rule,) = refused(run(unmigrated, "ssp", "list"))
+    assert rule == "the warehouse has no up-to-date schema: run snapbid migrate"
+
+
+def test_the_embedded_instance_is_found(database: str, tmp_path: Path) -> None:
+    environ = {"SNAPBID_HOME": str(tmp_path / "home")}
+    settings = {"SNAPBID_DATABASE_URL": database, "SNAPBID_JWT_ISSUER": "snapbid"}
+    with Home(tmp_path / "home") as home:
+        home.announce(settings)
+        lines = done(run(environ, "env")).splitlines()
+        assert lines == [f"{name}={value}" for name, value in settings.items()]
+        assert done(run(environ, "ssp", "add", "acme")) == "acme: added (canonical acme)\n"
+    assert "snapbid up" in refused(run(environ, "env"))[0]
+    (rule,) = refused(run(environ, "ssp", "list"), 2)
+    assert rule.startswith("SNAPBID_DATABASE_URL is not set and no embedded instance runs in ")
+
+
+def test_wrong_settings_are_all_named() -> None:
+    lines = refused(run({"SNAPBID_PORT": "x", "SNAPBID_WORKERS": "0"}, "ssp", "list"), 2)
+    assert [line.split()[0] for line in lines] == ["SNAPBID_PORT", "SNAPBID_WORKERS"]
+    lines = refused(run({}, "serve"), 2)
+    assert [line.split()[0] for line in lines] == [
+        "SNAPBID_REDIS_URL",
+        "SNAPBID_DATABASE_URL",
+        "SNAPBID_JWT_SECRET",
+    ]
+
+
+def test_a_warehouse_that_is_away_is_said_in_one_line(tmp_path: Path) -> None:
+    environ = {"SNAPBID_DATABASE_URL": f"postgresql:///snapbid?host={tmp_path}&user=snapbid"}
+    for command in (["ssp", "list"], ["migrate"], ["campaign", "pause", "x"]):
+        (line,) = refused(run(environ, *command))
+        assert line.startswith("the warehouse (SNAPBID_DATABASE_URL) failed: ")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from snapbid.__main__ import main; main(['--help'], standalone_mode=False);"
+        "sys.exit(any(name in sys.modules for name in ('asyncpg', 'rich', 'asyncio', 'granian')))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0
+    assert "campaign" in result.stdout

@@ -1,0 +1,321 @@
+"""The embedded servers: start, crash, recover, refuse; as root and as an ordinary user."""
+
+import contextlib
+import json
+import os
+import pwd
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+import redis as redis_py
+
+from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, running_env
+from snapbid.embedded.home import LONGEST_SOCKET, SOCKET_PATH_MAX
+
+OWNER = Path(__file__).parents[1] / "support" / "owner.py"
+SOURCES = Path(__file__).parents[2] / "src"
+NOBODY = pwd.getpwnam("nobody")
+# Reads what is closed to it, as the interpreter below a closed home directory, but writes nothing.
+ORDINARY = [
+    *("setpriv", f"--reuid={NOBODY.pw_uid}", f"--regid={NOBODY.pw_gid}", "--clear-groups"),
+    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search", "--"),
+]
+
+
+class Owner:
+    """A process that owns an instance: see owner.py."""
+
+    def __init__(self, home: Path, prefix: list[str]) -> None:
+        self.home = home
+        self.process = subprocess.Popen(
+            [*prefix, sys.executable, str(OWNER), str(home)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONDONTWRITEBYTECODE": "1"},
+        )
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        if not line:
+            _, complaint = self.process.communicate()
+            raise EmbeddedError(complaint.strip())
+        told: dict[str, Any] = json.loads(line)
+        self.pids: list[int] = told["pids"]
+        self.redis = redis_py.Redis.from_url(told["redis_url"])
+        self.dsn: str = told["dsn"]
+
+    async def query(self, sql: str) -> Any:
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            return await connection.fetchval(sql)
+        finally:
+            await connection.close()
+
+    def leave(self) -> None:
+        self.redis.close()
+        if self.process.poll() is None:
+            self.process.communicate(timeout=60)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream:
+                stream.close()
+
+    def kill(self, pids: list[int]) -> None:
+        """kill -9, and wait until the processes are gone."""
+        watched = [os.pidfd_open(pid) for pid in self.pids]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait(60)
+        for watch in watched:
+            assert select.select([watch], [], [], 60)[0], "a server outlives its owner"
+            os.close(watch)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory with a short path that everybody can reach."""
+    path = Path(tempfile.mkdtemp(prefix="sb", dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def own() -> Iterator[Callable[..., Owner]]:
+    with contextlib.ExitStack() as stack:
+
+        def start(home: Path, prefix: list[str] | None = None) -> Owner:
+            owner = Owner(home, prefix or [])
+            stack.callback(owner.leave)
+            return owner
+
+        yield start
+
+
+@pytest.fixture(params=["as this user", "as an ordinary user"])
+def user(request: pytest.FixtureRequest, place: Path) -> list[str]:
+    if request.param == "as this user":
+        return []
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    os.chown(place, NOBODY.pw_uid, NOBODY.pw_gid)
+    place.chmod(0o700)
+    return ORDINARY
+
+
+async def store(owner: Owner) -> None:
+    await owner.query("CREATE TABLE kept AS SELECT 42 AS answer")
+    owner.redis.set("kept", "42")
+
+
+async def assert_kept(owner: Owner) -> None:
+    assert await owner.query("SELECT answer FROM kept") == 42
+    assert owner.redis.get("kept") == b"42"
+
+
+async def test_data_survives_a_clean_stop(
+    place: Path, user: list[str], own: Callable[..., Owner]
+) -> None:
+    home = place / "home"
+    first = own(home, user)
+    await store(first)
+    assert running_env(home) == {"SNAPBID_PORT": "1"}
+    first.leave()
+    assert first.process.returncode == 0
+    assert running_env(home) is None
+    assert not list((home / "run").glob("**/*.sock"))
+    await assert_kept(own(home, user))
+
+
+async def test_data_survives_kill_9_of_all(
+    place: Path, user: list[str], own: Callable[..., Owner]
+) -> None:
+    home = place / "home"
+    first = own(home, user)
+    await store(first)
+    first.kill([first.process.pid, *first.pids])
+    assert running_env(home) is None
+    await assert_kept(own(home, user))
+
+
+async def test_servers_do_not_outlive_a_killed_owner(
+    place: Path, own: Callable[..., Owner]
+) -> None:
+    home = place / "home"
+    first = own(home)
+    await store(first)
+    first.kill([first.process.pid])  # waits for the servers, too
+    await assert_kept(own(home))
+
+
+async def test_servers_left_running_are_taken_down_first(
+    place: Path, own: Callable[..., Owner]
+) -> None:
+    """As after a kill -9 on a system whose kernel does not tell children."""
+    home = place / "home"
+    left: list[subprocess.Popen[bytes]] = []
+    with Home(home) as locked:
+        servers: tuple[Redis, Postgres] = (Redis(locked), Postgres(locked))
+        for server in servers:
+            server.start()
+            assert server.process
+            left.append(server.process)
+    second = own(home)
+    assert [process.wait(10) for process in left] == [0, 0]  # stopped cleanly
+    assert not {process.pid for process in left} & set(second.pids)
+    assert await second.query("SELECT 1") == 1
+    assert second.redis.ping()
+
+
+async def test_a_stale_pid_that_is_now_somebody_else(
+    place: Path, own: Callable[..., Owner]
+) -> None:
+    home = place / "home"
+    first = own(home)
+    await store(first)
+    first.kill([first.process.pid, *first.pids])
+    for pid_file in (home / "redis" / "redis.pid", home / "postgres" / "postmaster.pid"):
+        _, *rest = pid_file.read_text().split("\n")
+        pid_file.write_text("\n".join([str(os.getpid()), *rest]))  # would be killed if believed
+    await assert_kept(own(home))
+
+
+async def test_a_home_too_long_for_sockets(place: Path, own: Callable[..., Owner]) -> None:
+    home = place / ("x" * 100) / "home"
+    assert len(os.fsencode(home / "run" / LONGEST_SOCKET)) > SOCKET_PATH_MAX
+    first = own(home)
+    await store(first)
+    short = Path((home / "sockets").read_text())
+    assert stat.S_IMODE(short.stat().st_mode) == 0o700
+    first.kill([first.process.pid, *first.pids])
+    second = own(home)
+    assert not short.exists()  # what the killed owner left is cleared away
+    await assert_kept(second)
+    short = Path((home / "sockets").read_text())
+    second.leave()
+    assert not short.exists()
+    assert not (home / "sockets").exists()
+
+
+async def test_a_second_owner_is_refused(place: Path, own: Callable[..., Owner]) -> None:
+    home = place / "home"
+    first = own(home)
+    with pytest.raises(EmbeddedError, match=rf"{home} is in use by process {first.process.pid}"):
+        own(home)
+    assert await first.query("SELECT 1") == 1
+    assert first.redis.ping()
+
+
+def test_everything_is_private(place: Path, own: Callable[..., Owner]) -> None:
+    home = place / "home"
+    own(home)
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    for path in (*home.glob("run/**/*.sock"), *home.glob("run/**/.s.*")):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+    assert stat.S_IMODE((home / "env").stat().st_mode) == 0o600
+
+
+def test_the_secret_is_made_once(place: Path) -> None:
+    with Home(place / "home") as home:
+        secret = home.secret()
+        assert home.secret() == secret
+    with Home(place / "home") as home:
+        assert home.secret() == secret
+        assert stat.S_IMODE((home.path / "secret").stat().st_mode) == 0o600
+        (home.path / "secret").write_text("short\n")
+        with pytest.raises(EmbeddedError, match="less than 32 bytes"):
+            home.secret()
+    with Home(place / "other") as other:
+        assert other.secret() != secret
+
+
+def test_what_stands_in_the_sockets_record_is_not_deleted_blindly(place: Path) -> None:
+    precious = place / "precious"
+    precious.mkdir()
+    (place / "home").mkdir()
+    (place / "home" / "sockets").write_text(str(precious))
+    with Home(place / "home"):
+        assert precious.exists()
+
+
+@pytest.mark.parametrize("home", ["file/home", "file"])
+def test_a_home_that_cannot_be(place: Path, home: str) -> None:
+    (place / "file").touch()
+    with pytest.raises(EmbeddedError, match=f"SNAPBID_HOME {place}/{home} cannot be used"), Home(
+        place / home
+    ):
+        pass
+
+
+def test_a_home_of_somebody_else(place: Path, own: Callable[..., Owner]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make somebody else's home")
+    (place / "theirs").mkdir()
+    (place / "theirs" / "precious").touch()
+    os.chown(place / "theirs", 12_345, 12_345)
+    (place / "mine").mkdir(mode=0o700)
+    for home, prefix in ((place / "theirs", []), (place / "mine", ORDINARY)):
+        with pytest.raises(EmbeddedError, match=rf"{home} belongs to user \d+ and this is user"):
+            own(home, prefix)
+
+
+def test_redis_that_cannot_start_says_why(place: Path) -> None:
+    with Home(place / "home") as home:
+        redis = Redis(home)
+        redis.data.mkdir()
+        (redis.data / "appendonly.aof").write_text("*3\r\n$3\r\nSET\r\nrubbish\r\n" * 3)
+        with pytest.raises(EmbeddedError, match=r"Redis cannot start(.|\n)*(AOF|append)"):
+            redis.start()
+        assert redis.poll() is not None
+
+
+def test_redis_refuses_what_a_newer_one_wrote(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis 6.2 would start empty beside the directory of a newer one."""
+    monkeypatch.setenv("PATH", str(place))  # the wheel's it must be
+    with Home(place / "home") as home:
+        redis = Redis(home)
+        (redis.data / "appendonlydir").mkdir(parents=True)
+        with pytest.raises(EmbeddedError, match=r"written by Redis 7 or newer and .* is 6\.2"):
+            redis.start()
+
+
+def test_postgres_that_cannot_start_says_why(place: Path) -> None:
+    with Home(place / "home") as home:
+        postgres = Postgres(home)
+        postgres.start()
+        postgres.stop()
+        control = postgres.data / "global" / "pg_control"
+        control.write_bytes(b"rubbish")
+        with pytest.raises(EmbeddedError, match=r"PostgreSQL cannot start(.|\n)*control"):
+            postgres.start()
+        assert postgres.poll() is not None
+
+
+def test_postgres_refuses_the_data_of_a_release_it_is_not(place: Path) -> None:
+    with Home(place / "home") as home:
+        postgres = Postgres(home)
+        postgres.data.mkdir()
+        (postgres.data / "PG_VERSION").write_text("9\n")
+        with pytest.raises(EmbeddedError, match=r"written by release 9, installed are \d+"):
+            postgres.start()
+
+
+def test_an_interrupted_first_start_is_done_again(place: Path) -> None:
+    with Home(place / "home") as home:
+        half = home.path / "postgres.new"
+        half.mkdir()
+        (half / "PG_VERSION").write_text("18\n")
+        postgres = Postgres(home)
+        postgres.start()
+        postgres.stop()
+        assert not half.exists()

@@ -1,0 +1,247 @@
+"""`snapbid up` from an empty directory to a bid, through crashes, to a clean end."""
+
+import contextlib
+import json
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.stack import Stack
+
+from snapbid.up import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Keeper
+
+Start = Callable[..., Stack]
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="snapbid-up-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def launch(home: Path) -> Iterator[Start]:
+    """Launch `snapbid up` without waiting for anything."""
+    with contextlib.ExitStack() as stack:
+
+        def start(**environ: str) -> Stack:
+            instance = Stack({"SNAPBID_HOME": str(home), **environ}, "up")
+            stack.callback(instance.close)
+            instance.launch()
+            return instance
+
+        yield start
+
+
+@pytest.fixture
+def up(launch: Start) -> Start:
+    def start(**environ: str) -> Stack:
+        instance = launch(**environ)
+        await_text(instance, "Ctrl-C stops everything")
+        return instance
+
+    return start
+
+
+def await_text(instance: Stack, text: str, times: int = 1) -> None:
+    """Wait until the output holds `text` so many times, or the process has ended without."""
+    assert instance.process
+    for _ in range(3000):
+        if instance.output.count(text) >= times:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            instance.process.wait(0.02)
+            break
+    assert instance.output.count(text) >= times, instance.output
+
+
+def children(pid: int) -> dict[int, str]:
+    """The children of a process: pid to command line."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            command = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ")
+            found[child] = command.decode()
+    return found
+
+
+def child(instance: Stack, part: str) -> int:
+    assert instance.process
+    (pid,) = (pid for pid, line in children(instance.process.pid).items() if part in line)
+    return pid
+
+
+def await_end(watched: list[int]) -> None:
+    for pidfd in watched:
+        assert select.select([pidfd], [], [], 60)[0], "a child outlives its parent"
+        os.close(pidfd)
+
+
+def environment(instance: Stack, home: Path) -> dict[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "snapbid", "env"],
+        env={**instance.environ, "SNAPBID_HOME": str(home)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(line.split("=", 1) for line in done.stdout.splitlines())
+
+
+def connectivity_test(instance: Stack) -> subprocess.CompletedProcess[str]:
+    """Run the printed curl as it was printed."""
+    found = re.search(r"^  (curl (?:.*\\\n)*.*)$", instance.output, re.MULTILINE)
+    assert found, instance.output
+    return subprocess.run(shlex.split(found[1].replace("\\\n", "")), capture_output=True, text=True)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the printed example needs curl")
+def test_from_nothing_to_a_bid_to_a_clean_end(up: Start, home: Path) -> None:
+    instance = up()
+    assert instance.process
+    answer = connectivity_test(instance)
+    assert answer.stdout.startswith("HTTP/1.1 200"), answer
+    head, body = answer.stdout.replace("\r\n", "\n").split("\n\n", 1)
+    assert "application/json" in head
+    (bid,) = json.loads(body)["seatbid"][0]["bid"]
+    for name in ("nurl", "burl", "lurl"):
+        assert bid[name].startswith(f"{instance.base_url}/rtb/")
+
+    settings = environment(instance, home)
+    assert settings["SNAPBID_PORT"] == str(instance.port)
+    assert settings["SNAPBID_JWT_ISSUER"] == "snapbid"
+    assert len(settings["SNAPBID_JWT_SECRET"]) >= 32
+    assert {"SNAPBID_REDIS_URL", "SNAPBID_DATABASE_URL", "SNAPBID_BASE_URL"} <= set(settings)
+
+    watched = [os.pidfd_open(pid) for pid in children(instance.process.pid)]
+    assert len(watched) == 3
+    assert instance.stop(signal.SIGINT) == 0
+    await_end(watched)
+    assert "Traceback" not in instance.output
+    assert not (home / "env").exists()
+
+
+def test_the_secret_given_is_used_and_one_is_kept_where_none_is(up: Start, home: Path) -> None:
+    first = up()
+    given = environment(first, home)["SNAPBID_JWT_SECRET"]
+    assert given == first.environ["SNAPBID_JWT_SECRET"]
+    assert not (home / "secret").exists()
+    assert first.stop() == 0
+
+
+def test_whatever_ends_is_started_again(up: Start) -> None:
+    instance = up()
+    for number, part in enumerate(("redis-server", "postgres", "snapbid serve"), 1):
+        os.kill(child(instance, part), signal.SIGKILL)
+        await_text(instance, "ended unexpectedly (SIGKILL); starting it again", number)
+        await_text(instance, "is started again", number)
+        instance.await_ready()
+        assert child(instance, part)
+    assert instance.stop() == 0
+
+
+def test_a_killed_instance_takes_all_with_it_and_comes_back(up: Start, home: Path) -> None:
+    first = up()
+    assert first.process
+    watched = [os.pidfd_open(pid) for pid in children(first.process.pid)]
+    first.stop(signal.SIGKILL)
+    await_end(watched)
+    second = up()
+    assert "applied" not in second.output  # the same warehouse
+    assert second.stop() == 0
+
+
+def test_a_second_instance_on_the_same_home_is_refused(up: Start, launch: Start) -> None:
+    first = up()
+    second = launch()
+    assert first.process
+    assert second.process
+    assert second.process.wait(60) == 1
+    assert f"is in use by process {first.process.pid}" in second.output
+    assert first.get("/readyz")[0] == 200
+
+
+def test_a_stop_during_the_start_is_clean(launch: Start) -> None:
+    instance = launch()
+    await_text(instance, "starting")
+    assert instance.stop() == 0
+    assert "Traceback" not in instance.output
+
+
+@pytest.mark.parametrize("variable", ["SNAPBID_PORT", "SNAPBID_OPS_PORT"])
+def test_a_taken_port_is_named(launch: Start, variable: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        instance = launch(**{variable: str(port)})
+        assert instance.process
+        assert instance.process.wait(60) == 1
+    assert f"port {port} on 127.0.0.1 is taken" in instance.output
+    assert f"set {variable} to" in instance.output
+
+
+def test_an_address_that_is_not_ours_is_named(launch: Start) -> None:
+    instance = launch(SNAPBID_HOST="192.0.2.1")
+    assert instance.process
+    assert instance.process.wait(60) == 1
+    assert "set SNAPBID_HOST" in instance.output
+
+
+def test_wrong_settings_are_all_named(launch: Start) -> None:
+    instance = launch(SNAPBID_WORKERS="none", SNAPBID_TMAX="5")
+    assert instance.process
+    assert instance.process.wait(60) == 2
+    assert "SNAPBID_WORKERS must be" in instance.output
+    assert "SNAPBID_TMAX is not a setting" in instance.output
+
+
+class Fragile:
+    """A member that ends whenever it is told to."""
+
+    name = "fragile"
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.starts = 0
+
+    def start(self) -> None:
+        self.status = None
+        self.starts += 1
+
+    def stop(self) -> None: ...
+
+    def poll(self) -> int | None:
+        return self.status
+
+
+def test_pauses_grow_to_a_bound_and_shrink_after_a_steady_time() -> None:
+    member = Fragile()
+    keeper = Keeper(member)
+    clock = 1e9  # long after the start
+    pauses = []
+    for _ in range(12):
+        member.status = 1
+        pause = keeper.tend(clock)
+        assert keeper.tend(clock + pause * 0.9) > 0
+        assert member.status == 1
+        clock += pause
+        keeper.tend(clock)
+        assert member.status is None
+        pauses.append(pause)
+    assert pauses[:4] == [FIRST_PAUSE_S * 2**n for n in range(4)]
+    assert pauses[-1] == LONGEST_PAUSE_S
+    assert member.starts == 12
+    member.status = 1
+    assert keeper.tend(clock + STEADY_S + 1) == FIRST_PAUSE_S

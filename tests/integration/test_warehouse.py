@@ -1,0 +1,327 @@
+"""The warehouse on a real PostgreSQL: migrations, registry, campaigns and what changed of them."""
+
+import asyncio
+import contextlib
+import datetime
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from snapbid.embedded import Postgres
+from snapbid.match.campaign import decode, encode, parse
+from snapbid.warehouse import campaigns, demo, registry
+from snapbid.warehouse.migrate import MigrationError, files, migrate
+
+WAIT_S = 30
+TODAY = datetime.date(2024, 5, 1)
+
+
+@pytest.fixture
+async def connection(database: str) -> AsyncIterator[asyncpg.Connection]:
+    async with connected(database) as connection:
+        yield connection
+
+
+@contextlib.asynccontextmanager
+async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def document(name: str, **change: Any) -> tuple[str, str]:
+    return name, json.dumps({"id": name, "cpm": 1.5, **change})
+
+
+async def put(connection: asyncpg.Connection, *names: str) -> None:
+    await campaigns.replace_many(connection, [document(name) for name in names])
+
+
+class TestMigrate:
+    async def test_concurrent_migrations_apply_each_file_once(self, postgres: Postgres) -> None:
+        async with connected(postgres.dsn) as admin:
+            await admin.execute("create database bare")
+            try:
+                dsn = postgres.dsn_of("bare")
+                applied = await asyncio.gather(*(migrate(dsn) for _ in range(4)))
+                assert sorted(applied) == [[], [], [], list(files())]
+                assert await migrate(dsn) == []
+            finally:
+                await admin.execute("drop database bare with (force)")
+
+    async def test_files_are_numbered_without_gaps(self) -> None:
+        assert [int(name.split("_")[0]) for name in files()] == list(range(1, len(files()) + 1))
+
+    async def test_a_newer_database_is_refused(
+        self, database: str, connection: asyncpg.Connection
+    ) -> None:
+        await connection.execute("insert into schema_migration (name) values ('9999_later')")
+        with pytest.raises(MigrationError, match=r"9999_later.*install a newer snapbid"):
+            await migrate(database)
+
+
+class TestRegistry:
+    async def test_variants(self, connection: asyncpg.Connection) -> None:
+        assert (await registry.add(connection, "acme")).outcome == "added"
+        await registry.add(connection, "acme-eu", "acme")
+        assert await registry.fetch_all(connection) == {"acme": "acme", "acme-eu": "acme"}
+
+    async def test_adding_again(self, connection: asyncpg.Connection) -> None:
+        await registry.add(connection, "acme")
+        await registry.add(connection, "nova")
+        assert (await registry.add(connection, "acme")).outcome == "unchanged"
+        done = await registry.add(connection, "acme", "nova")
+        assert (done.outcome, done.before) == ("updated", "acme")
+
+    @pytest.mark.parametrize(
+        ("descriptor", "canonical", "rule"),
+        [
+            ("new", "nobody", "'nobody' is not registered"),
+            ("new", "acme-eu", "acme-eu is a variant of acme"),
+            ("acme", "nova", "acme is the canonical id of acme-eu"),
+            ("", None, "1 to 128 characters"),
+            ("x" * 129, None, "1 to 128 characters"),
+            ("a/b", None, "1 to 128 characters"),
+            ("acmé", None, "1 to 128 characters"),
+            ("acme\n", None, "1 to 128 characters"),
+        ],
+    )
+    async def test_refused(
+        self, connection: asyncpg.Connection, descriptor: str, canonical: str | None, rule: str
+    ) -> None:
+        for known, of in demo.SSPS.items():
+            await registry.add(connection, known, of)
+        with pytest.raises(registry.RegistryError, match=rule):
+            await registry.add(connection, descriptor, canonical)
+        assert await registry.fetch_all(connection) == demo.SSPS
+
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "insert into ssp values ('a', 'nobody')",
+            "insert into ssp values ('a', 'a'), ('b', 'a'), ('c', 'b')",
+            "insert into ssp values ('a b', 'a b')",
+            "delete from ssp where descriptor = 'acme'",
+            "update ssp set canonical = 'nova' where descriptor = 'acme'",
+        ],
+    )
+    async def test_plain_sql_keeps_the_rules(
+        self, connection: asyncpg.Connection, sql: str
+    ) -> None:
+        for known, of in demo.SSPS.items():
+            await registry.add(connection, known, of)
+        with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+            await connection.execute(sql)
+
+
+class TestCampaigns:
+    async def test_import_counts_what_it_did(self, connection: asyncpg.Connection) -> None:
+        done = await campaigns.replace_many(connection, [document("a"), document("b")])
+        assert done == campaigns.Replaced(added=2, changed=0, unchanged=0)
+        new = [document("a"), document("b", cpm=2), document("c")]
+        done = await campaigns.replace_many(connection, new)
+        assert done == campaigns.Replaced(added=1, changed=1, unchanged=1)
+
+    async def test_import_is_all_or_nothing(self, connection: asyncpg.Connection) -> None:
+        await put(connection, "a")
+        with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+            await campaigns.replace_many(connection, [document("b"), ("c", '{"id": "other"}')])
+        assert [row.id async for row in campaigns.fetch_all(connection)] == ["a"]
+
+    async def test_numbers_stay_exact(self, connection: asyncpg.Connection) -> None:
+        text = (
+            '{"id":"a","advertiser":"shop.example","cpm":9007199254.740993,'
+            '"creatives":[{"id":"n","media":"native","adm":"\\u2028 ü"}]}'
+        )
+        await campaigns.replace_many(connection, [("a", encode(decode(text)))])
+        (stored,) = (await campaigns.fetch_since(connection, 0)).changed
+        assert parse(decode(stored.document)) == parse(decode(text))
+        assert parse(decode(stored.document)).cpm_micros == 9_007_199_254_740_993
+
+    async def test_pause_and_resume(self, connection: asyncpg.Connection) -> None:
+        await put(connection, "a")
+        assert await campaigns.set_status(connection, "a", "paused")
+        assert not await campaigns.set_status(connection, "a", "paused")
+        (stored,) = (await campaigns.fetch_since(connection, 0)).changed
+        assert (stored.status, json.loads(stored.document)["status"]) == ("paused", "paused")
+        assert await campaigns.set_status(connection, "a", "active")
+        with pytest.raises(campaigns.UnknownCampaignError, match="'b'"):
+            await campaigns.set_status(connection, "b", "paused")
+
+    @pytest.mark.parametrize(
+        ("sql", "status"),
+        [
+            ("update campaign set status = 'paused'", "paused"),
+            ("""update campaign set document = document || '{"status": "paused"}'""", "paused"),
+            ("""update campaign set document = document || '{"cpm": 9}'""", "active"),
+            (
+                """delete from campaign; insert into campaign values
+                ('a', '{"id": "a", "status": "paused"}')""",
+                "paused",
+            ),
+            (
+                "delete from campaign; insert into campaign values ('a', '{\"id\": \"a\"}')",
+                "active",
+            ),
+        ],
+    )
+    async def test_plain_sql_keeps_status_and_document_together(
+        self, connection: asyncpg.Connection, sql: str, status: str
+    ) -> None:
+        await put(connection, "a")
+        await connection.execute(sql)
+        (stored,) = (await campaigns.fetch_since(connection, 0)).changed
+        assert (stored.status, json.loads(stored.document)["status"]) == (status, status)
+
+    @pytest.mark.parametrize(
+        ("sql", "changed", "deleted"),
+        [
+            ("select 1", [], []),
+            ("update campaign set status = 'paused' where id = 'b'", ["b"], []),
+            ("delete from campaign where id in ('a', 'c')", [], ["a", "c"]),
+            ("truncate campaign", [], ["a", "b", "c"]),
+            (
+                "update campaign set id = 'd', document = document || '{\"id\": \"d\"}'"
+                " where id = 'a'",
+                ["d"],
+                ["a"],
+            ),
+            (
+                "delete from campaign where id = 'a';"
+                " insert into campaign values ('a', '{\"id\": \"a\"}')",
+                ["a"],
+                [],
+            ),
+        ],
+    )
+    async def test_what_changed_since(
+        self, connection: asyncpg.Connection, sql: str, changed: list[str], deleted: list[str]
+    ) -> None:
+        await put(connection, "a", "b", "c")
+        before = await campaigns.fetch_since(connection, 0)
+        assert [row.id for row in before.changed] == ["a", "b", "c"]
+        await connection.execute(sql)
+        after = await campaigns.fetch_since(connection, before.revision)
+        assert [row.id for row in after.changed] == changed
+        assert sorted(after.deleted) == deleted
+        again = await campaigns.fetch_since(connection, after.revision)
+        assert again == campaigns.Changes(after.revision, (), ())
+
+    async def test_a_slow_writer_is_not_missed(
+        self, database: str, connection: asyncpg.Connection
+    ) -> None:
+        """Revisions become visible in their order, or a reader would pass over a late one."""
+        async with connected(database) as slow, connected(database) as quick:
+            transaction = slow.transaction()
+            await transaction.start()
+            await put(slow, "slow")
+            second = asyncio.create_task(put(quick, "quick"))
+            await waiting_for_a_lock(connection)
+            seen = await campaigns.fetch_since(connection, 0)
+            assert seen.changed == ()
+            await transaction.commit()
+            await second
+            names = [row.id for row in (await campaigns.fetch_since(connection, 0)).changed]
+            assert names == ["slow", "quick"]
+
+
+async def waiting_for_a_lock(connection: asyncpg.Connection) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not await connection.fetchval(
+            "select exists (select from pg_locks where not granted)"
+        ):
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "insert into ssp values ('nova', 'nova')",
+        "update ssp set canonical = 'acme-eu' where descriptor = 'acme-eu'",
+        "delete from ssp where descriptor = 'acme-eu'",
+        "insert into campaign values ('b', '{\"id\": \"b\"}')",
+        "update campaign set status = 'paused'",
+        "delete from campaign",
+        "truncate campaign",
+    ],
+)
+async def test_every_change_is_announced(
+    database: str, connection: asyncpg.Connection, sql: str
+) -> None:
+    await registry.add(connection, "acme")
+    await registry.add(connection, "acme-eu", "acme")
+    await put(connection, "a")
+    async with connected(database) as listener:
+        heard = asyncio.Event()
+        await listener.add_listener("snapbid_catalog", lambda *_: heard.set())
+        await connection.execute(sql)
+        async with asyncio.timeout(WAIT_S):
+            await heard.wait()
+
+
+class TestReportTables:
+    ROWS = (
+        (
+            "bid_daily",
+            ("day", "descriptor", "bids", "wins", "win_cpm_micros"),
+            ("acme-eu", 5, 2, 7),
+        ),
+        ("impression_daily", ("day", "ssp", "imps"), ("acme", 3)),
+        ("loss_daily", ("day", "descriptor", "reason", "losses"), ("acme-eu", 102, 4)),
+        (
+            "campaign_daily",
+            ("day", "campaign", "bids", "wins", "imps", "spend_micros"),
+            ("c1", 5, 2, 3, 9),
+        ),
+    )
+
+    @pytest.mark.parametrize(("table", "columns", "values"), ROWS, ids=[row[0] for row in ROWS])
+    async def test_plain_inserts_add_up_beside_counted_rows(
+        self,
+        connection: asyncpg.Connection,
+        table: str,
+        columns: tuple[str, ...],
+        values: tuple[Any, ...],
+    ) -> None:
+        names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
+        insert = f"insert into {table} ({names}) values ({places})"
+        await connection.execute(insert, TODAY, *values)
+        await connection.execute(insert, TODAY, *values)
+        key = [
+            name for name in columns if name in ("day", "descriptor", "ssp", "campaign", "reason")
+        ]
+        last = columns[-1]
+        upsert = (
+            f"insert into {table} ({names}, counted) values ({places}, true)"
+            f" on conflict ({', '.join(key)}) where counted"
+            f" do update set {last} = {table}.{last} + excluded.{last}"
+        )
+        await connection.execute(upsert, TODAY, *values)
+        await connection.execute(upsert, TODAY, *values)
+        assert await connection.fetchval(f"select count(*) from {table}") == 3
+        total = await connection.fetchval(f"select sum({last}) from {table}")
+        assert total == 4 * values[-1]
+
+
+class TestDemo:
+    async def test_an_empty_warehouse_is_seeded_once(
+        self, database: str, connection: asyncpg.Connection
+    ) -> None:
+        assert await demo.seed(database)
+        assert await registry.fetch_all(connection) == demo.SSPS
+        stored = (await campaigns.fetch_since(connection, 0)).changed
+        assert [row.id for row in stored] == [name for name, _ in demo.documents()]
+        assert [parse(decode(row.document)).id for row in stored] == [row.id for row in stored]
+        assert not await demo.seed(database)
+
+    async def test_operator_data_is_left_alone(
+        self, database: str, connection: asyncpg.Connection
+    ) -> None:
+        await registry.add(connection, "mine")
+        assert not await demo.seed(database)
+        assert await registry.fetch_all(connection) == {"mine": "mine"}

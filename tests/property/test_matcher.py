@@ -1,0 +1,144 @@
+"""The product decides as the plain bidder of `support.oracle` does, which shares no code with it.
+
+A case is a set of campaigns and one request; the product gets both as JSON, the request as bytes.
+Where several answers are right (ties, several creatives), the product gives one of them.
+"""
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from snapbid.exchange import privacy
+from snapbid.exchange.bid import Market, NoBid, decide
+from snapbid.exchange.features import accepts_usd, read_impression, read_request
+from snapbid.exchange.request import decode
+from snapbid.match.compile import read_document
+from snapbid.reference import agents, countries
+from snapbid.reference.rates import Rates
+from support import matching_cases, oracle, pools, strategies
+from support.deciders import Deciders
+from support.market import market_of
+
+RATES = Rates(usd=dict(pools.USD), date=date(2026, 1, 2))
+AROUND = strategies.Surroundings(
+    agent=agents.parse,
+    fold_os=agents.fold_os,
+    alpha3=countries.alpha3,
+    may_use_user_data=privacy.may_use_user_data,
+)
+
+
+@dataclass(frozen=True)
+class Geo:
+    """A geo database of the few addresses that the cases use."""
+
+    def country(self, ip: str) -> str | None:
+        return pools.country_of_ip(ip)
+
+
+def market(world: oracle.World) -> Market:
+    return market_of(world.campaigns, world.registry, RATES, Geo(), world.gvl_id)
+
+
+def decided(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[str, oracle.Offer]:
+    """The product's answer per impression id, from the request's bytes on."""
+    now_ms = round(world.now.timestamp() * 1000)
+    choices = decide(decode(msgspec.json.encode(request)), ssp, made, now_ms)
+    if isinstance(choices, NoBid):
+        return {}
+    found = {}
+    for imp, rank, creative, deal in choices:
+        document = read_document(made.catalog.index.payload(rank))
+        deal_id = None
+        if deal >= 0:
+            assert imp.pmp is not None
+            assert imp.pmp.deals is not None
+            deal_id = str(imp.pmp.deals[deal].id)
+        found[str(imp.id)] = oracle.Offer(
+            document.cid, document.creatives[creative].crid, deal_id,
+            made.catalog.index.price(rank),
+        )
+    return found
+
+
+def assert_agrees(world: oracle.World, made: Market, ssp: str, request: Any) -> None:
+    wanted = oracle.offers(world, ssp, request)
+    found = decided(world, made, ssp, request)
+    for imp, acceptable in wanted.items():
+        if acceptable:
+            assert found.get(imp) in acceptable, (imp, found.get(imp), acceptable)
+        else:
+            assert imp not in found, (imp, found[imp], "no bid")
+    assert found.keys() <= wanted.keys()
+
+
+@given(case=strategies.cases(around=AROUND))
+@settings(max_examples=400)
+def test_the_product_agrees_with_the_plain_bidder(case: strategies.Case) -> None:
+    assert_agrees(case.world, market(case.world), case.descriptor, case.request)
+
+
+@pytest.mark.parametrize(
+    ("campaigns", "worlds", "requests"), [(1, 200, 10), (8, 200, 20), (60, 8, 40), (700, 2, 60)]
+)
+def test_agreement_over_many_random_requests(campaigns: int, worlds: int, requests: int) -> None:
+    """700 campaigns are more than one block of the index."""
+    deciders = Deciders()
+    for seed in range(worlds):
+        world = strategies.random_world(seed, campaigns, AROUND)
+        made = market(world)
+        rng = random.Random(f"requests {seed}")
+        for _ in range(requests):
+            ssp, request = strategies.random_request(rng, world)
+            assert_agrees(world, made, ssp, request)
+            if campaigns == 8:
+                deciders.observe(world, ssp, request)
+    if campaigns == 8:  # every dimension and every limit was among what decided
+        assert deciders.missing() == []
+
+
+@pytest.mark.parametrize("case", matching_cases.load(AROUND), ids=lambda case: case.name)
+def test_the_product_agrees_on_the_examples(case: matching_cases.MatchingCase) -> None:
+    assert_agrees(case.world, market(case.world), case.descriptor, case.request)
+
+
+def test_the_search_goes_on_in_the_order_of_price() -> None:
+    """Every eligible campaign is given once, the dearest first."""
+    for seed in range(20):
+        world = strategies.random_world(seed, 300, AROUND)
+        made = market(world)
+        rng = random.Random(seed)
+        for _ in range(5):
+            ssp, request = strategies.random_request(rng, world)
+            for imp in request["imp"]:
+                assert_every_eligible_is_given(world, made, ssp, request, imp)
+
+
+def assert_every_eligible_is_given(
+    world: oracle.World, made: Market, ssp: str, request: Any, imp: Any
+) -> None:
+    now_ms = round(world.now.timestamp() * 1000)
+    decoded = decode(msgspec.json.encode({**request, "imp": [imp]}))
+    features = read_request(decoded, ssp, world.registry[ssp], now_ms, made.references)
+    assert decoded.imp is not None
+    wanted = read_impression(decoded.imp[0], RATES)
+    given_ids, prices = [], []
+    if wanted is not None and accepts_usd(decoded.cur):
+        query = made.catalog.index.query(features)
+        query.impression(wanted)
+        while (best := query.next()) is not None:
+            given_ids.append(read_document(made.catalog.index.payload(best[0])).cid)
+            prices.append(made.catalog.index.price(best[0]))
+    assert prices == sorted(prices, reverse=True)
+    eligible = [
+        campaign["id"]
+        for campaign in world.campaigns
+        if oracle.refusal(world, ssp, request, imp, campaign) is None
+    ]
+    assert Counter(given_ids) == Counter(eligible)

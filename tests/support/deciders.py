@@ -1,0 +1,110 @@
+"""Counts which rules decided over a run of random requests.
+
+A rule decides where it alone refuses a campaign, or where it lets one through that another value
+would have refused. `Deciders.counts` has, for instance, `targeting.city.include` (alone refused),
+`held targeting.city.include` (an eligible campaign has it), `privacy.gdpr` (it alone withheld user
+data, and the eligible campaigns would be others with it), `tie`, `dealid` and `no bid`.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+from support.oracle import Document, World, best_deal, fitting, micros, rules
+from support.oracle_reading import Slot, privacy_inputs, read_impression, read_request
+from support.pools import ENTRIES
+
+CREATIVE_RULES = (
+    *("creative.media", "creative.secure", "creative.battr", "creative.size", "creative.mimes"),
+    *("creative.protocols", "creative.duration.unknown"),
+    *("creative.minduration", "creative.maxduration"),
+)
+LIMITS = (
+    *("status", "starts_at", "ends_at", "targeting.geo_radius", "cur"),
+    *("bcat", "badv", "bapp", "bseat", "wseat", "floor", "floor.rate", "private_auction"),
+    *("deal.rate", "deal.wseat", "deal.wadomain", "deal.floor"),
+)
+SIDES = tuple(f"targeting.{name}.{side}" for name in ENTRIES for side in ("include", "exclude"))
+PRIVACY = ("privacy.coppa", "privacy.gdpr", "privacy.us_privacy", "privacy.gpp")
+OUTCOMES = ("tie", "several creatives", "dealid", "dealid of several", "bid", "no bid")
+
+HELD = tuple(f"held {side}" for side in (*SIDES, "targeting.geo_radius"))
+
+ALL = (*LIMITS, *SIDES, *CREATIVE_RULES, *PRIVACY, *OUTCOMES, *HELD)
+"""Everything that a long enough run counts."""
+
+
+class Deciders:
+    """Counts deciders; `observe` looks at one request."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def missing(self, least: int = 1) -> list[str]:
+        """Name what decided less often than `least` times."""
+        return [name for name in ALL if self.counts[name] < least]
+
+    def observe(self, world: World, descriptor: str, request: Document) -> None:
+        """Count what decided on a request."""
+        facts = read_request(world, descriptor, request)
+        open_world = replace(world, may_use_user_data=lambda **_: True)
+        open_facts = read_request(open_world, descriptor, request)
+        for slot in (read_impression(world, imp) for imp in request["imp"]):
+            eligible = []
+            for campaign in world.campaigns:
+                refusing = list(rules(world, facts, slot, campaign))
+                if not refusing:
+                    eligible.append(campaign)
+                    self.counts.update(f"held {side}" for side in held(campaign))
+                elif len(refusing) == 1:
+                    self.counts[refusing[0]] += 1
+            self._count_outcome(slot, eligible)
+            if facts != open_facts:
+                freely = [c for c in world.campaigns if not any(rules(world, open_facts, slot, c))]
+                if freely != eligible:
+                    self.counts.update(alone_withholds(world, request))
+
+    def _count_outcome(self, slot: Slot, eligible: list[Document]) -> None:
+        price = max((micros(campaign["cpm"]) for campaign in eligible), default=0)
+        winners = [campaign for campaign in eligible if micros(campaign["cpm"]) == price]
+        deals = [best_deal(slot, campaign) for campaign in winners]
+        several = any(len(fitting(slot, campaign)) > 1 for campaign in winners)
+        outcomes = {
+            "tie": len(winners) > 1,
+            "several creatives": several,
+            "dealid": any(deals),
+            "dealid of several": any(deals) and len(slot.deals) > 1,
+            "bid": bool(winners),
+            "no bid": not winners,
+        }
+        self.counts.update(name for name, happened in outcomes.items() if happened)
+
+
+def held(campaign: Document) -> list[str]:
+    """Name the targeting of a campaign."""
+    found = []
+    for dimension, lists in campaign.get("targeting", {}).items():
+        if dimension == "geo_radius":
+            found.append("targeting.geo_radius")
+        else:
+            found += [f"targeting.{dimension}.{side}" for side in lists]
+    return found
+
+
+def alone_withholds(world: World, request: Document) -> list[str]:
+    """Name the regulation that alone withholds user data, if it is one alone."""
+    given = privacy_inputs(request)
+    nothing = dict.fromkeys(given) | {"gpp_sid": ()}
+    parts = {
+        "privacy.coppa": ("coppa",),
+        "privacy.gdpr": ("gdpr", "consent"),
+        "privacy.us_privacy": ("us_privacy",),
+        "privacy.gpp": ("gpp", "gpp_sid"),
+    }
+    found = [
+        name
+        for name, keys in parts.items()
+        if not world.may_use_user_data(
+            **{**nothing, **{key: given[key] for key in keys}}, gvl_id=world.gvl_id
+        )
+    ]
+    return found if len(found) == 1 else []

@@ -1,0 +1,87 @@
+"""Loads the hand-written cases of `tests/conformance/cases/matching/*.json`.
+
+A case changes one plain campaign (a banner of 300 by 250 at 2 USD) and one plain request for it:
+`campaign`, `creative`, `request` and `imp` set members, `media` replaces the impression's banner.
+`says` is the sentence that it is about, `refused` the only rule that refuses (absent: it bids),
+`deal` the deal of the bid. `ssp`, `now`, `gvl_id` and `rates` (USD per unit) set the surroundings.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from pathlib import Path
+
+from support import pools
+from support.oracle import Document, World
+from support.strategies import Surroundings
+
+FOLDER = Path(__file__).parents[1] / "conformance" / "cases" / "matching"
+KEYS = {"says", "campaign", "creative", "request", "imp", "media", "refused", "deal"} | {
+    "ssp",
+    "now",
+    "gvl_id",
+    "rates",
+}
+
+
+@dataclass(frozen=True)
+class MatchingCase:
+    """One campaign, one impression, and what comes of them; `name` is file and sentence."""
+
+    name: str
+    world: World
+    descriptor: str
+    request: Document
+    refused: str | None
+    deal: str | None
+
+
+def load(around: Surroundings | None = None) -> list[MatchingCase]:
+    """Read every case, with tables of one's own on request."""
+    return [
+        case_of(f"{path.stem}: {document['says']}", document, around or Surroundings())
+        for path in sorted(FOLDER.glob("*.json"))
+        for document in json.loads(path.read_text())
+    ]
+
+
+def case_of(name: str, document: Document, around: Surroundings) -> MatchingCase:
+    """Build one case."""
+    if unknown := document.keys() - KEYS:
+        raise ValueError(f"{name}: unknown keys {sorted(unknown)}")
+    rates = {code: Fraction(rate) for code, rate in document.get("rates", {}).items()}
+    world = World(
+        campaigns=[campaign_of(document)],
+        registry=dict(pools.REGISTRY),
+        now=datetime.fromisoformat(document.get("now", "2026-03-04T12:00:00Z")),
+        gvl_id=document.get("gvl_id"),
+        **{**vars(around), "usd": {**around.usd, **rates}},
+    )
+    return MatchingCase(
+        name=name,
+        world=world,
+        descriptor=document.get("ssp", "acme"),
+        request=request_of(document),
+        refused=document.get("refused"),
+        deal=document.get("deal"),
+    )
+
+
+def campaign_of(document: Document) -> Document:
+    """Build the campaign of a case."""
+    creative = {"id": "k", "media": "banner", "adm": "<p></p>", "w": 300, "h": 250}
+    return {
+        "id": "c",
+        "advertiser": "brand.example",
+        "cpm": 2,
+        "creatives": [{**creative, **document.get("creative", {})}],
+        **document.get("campaign", {}),
+    }
+
+
+def request_of(document: Document) -> Document:
+    """Build the request of a case."""
+    media = document.get("media", {"banner": {"w": 300, "h": 250}})
+    imp = {"id": "1", **media, **document.get("imp", {})}
+    return {"id": "auction", "imp": [imp], **document.get("request", {})}

@@ -1,0 +1,309 @@
+"""A plain bidder over raw JSON: the rules of contract 2 to 4 one by one, slow and without indexes.
+
+It shares no code with the product: tests compare the two, so a rule misread in one of them shows.
+What has tables of its own (countries, user agents, rates, consent strings) is passed in by `World`.
+Budgets, pacing and frequency caps are not looked at.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+from support.oracle_reading import (
+    Deal,
+    Document,
+    Facts,
+    Malformed,
+    Slot,
+    World,
+    domain,
+    integer,
+    integers,
+    items,
+    read_impression,
+    read_request,
+    texts,
+)
+
+__all__ = ["Document", "Malformed", "Offer", "World", "offers", "refusal", "refusals"]
+
+EARTH_RADIUS_KM = 6371.0088
+EXACT_DIMENSIONS = ("ssp", "bundle", "publisher", "category", "segment", "deal")
+FOLDED_DIMENSIONS = ("city", "postal", "carrier")
+NUMBER_DIMENSIONS = ("device_type", "connection", "position", "hour")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One acceptable answer to an impression; the price is a CPM in micro-USD."""
+
+    campaign: str
+    creative: str
+    deal: str | None
+    price_micros: int
+
+
+def covers(names: set[str], name: str) -> bool:
+    """Tell if one of the domains is the domain itself or a parent on a label boundary."""
+    return any(name == domain(entry) or name.endswith("." + domain(entry)) for entry in names)
+
+
+def category_in(entries: set[str], category: str) -> bool:
+    """Tell if a category or its IAB parent (the text before the first dash) is listed."""
+    return category in entries or category.partition("-")[0] in entries
+
+
+def distance_km(here: tuple[float, float], there: tuple[float, float]) -> float:
+    """Measure the great circle between two points given as degrees of latitude and longitude."""
+    (lat1, lon1), (lat2, lon2) = (tuple(map(math.radians, point)) for point in (here, there))
+    chord = math.sin((lat2 - lat1) / 2) ** 2
+    chord += math.cos(lat1) * math.cos(lat2) * math.sin((lon2 - lon1) / 2) ** 2
+    return 2 * EARTH_RADIUS_KM * math.asin(min(1.0, math.sqrt(chord)))
+
+
+def micros(cpm: Any) -> int:
+    """Convert a campaign's CPM in USD to micro-USD."""
+    return int(Fraction(repr(cpm)) * 1_000_000)
+
+
+def entry(world: World, dimension: str, value: Any) -> str | int | None:
+    """Bring one entry of a campaign's targeting to the form of the request's values."""
+    if dimension in EXACT_DIMENSIONS or dimension in NUMBER_DIMENSIONS:
+        return value  # type: ignore[no-any-return]
+    if dimension in FOLDED_DIMENSIONS:
+        return str(value).casefold()
+    if dimension == "country":
+        return world.alpha3(value)
+    if dimension == "region":
+        prefix, _, code = value.partition("-")
+        return f"{world.alpha3(prefix)}-{code}".casefold()
+    if dimension == "os":
+        return world.fold_os(value)
+    if dimension == "domain":
+        return domain(value)
+    lowered: str = value.lower()
+    return lowered.partition("-")[0] if dimension == "language" else lowered
+
+
+def matches(dimension: str, value: str | int, entries: set[Any]) -> bool:
+    """Tell if a request's value matches any entry of a dimension."""
+    if dimension == "domain":
+        return covers(entries, str(value))
+    if dimension == "category":
+        return category_in(entries, str(value))
+    return value in entries
+
+
+def refused_by_targeting(
+    world: World, facts: Facts, slot: Slot, campaign: Document
+) -> Iterator[str]:
+    """Apply every dimension's include and exclude, and the circles."""
+    for dimension, lists in campaign.get("targeting", {}).items():
+        if dimension == "geo_radius":
+            if lists and not any(in_circle(facts.point, circle) for circle in lists):
+                yield "targeting.geo_radius"
+            continue
+        values = slot.values[dimension] if dimension in slot.values else facts.values[dimension]
+        for side in ("include", "exclude"):
+            entries = {entry(world, dimension, value) for value in lists.get(side, [])}
+            met = any(matches(dimension, value, entries) for value in values)
+            if entries and met != (side == "include"):
+                yield f"targeting.{dimension}.{side}"
+
+
+def in_circle(point: tuple[float, float] | None, circle: Document) -> bool:
+    """Tell if a point is known and lies within a circle."""
+    centre = (circle["lat"], circle["lon"])
+    return point is not None and distance_km(point, centre) <= circle["km"]
+
+
+def refused_by_time(world: World, campaign: Document) -> Iterator[str]:
+    """Apply the status and the flight dates."""
+    if campaign.get("status", "active") != "active":
+        yield "status"
+    starts, ends = campaign.get("starts_at"), campaign.get("ends_at")
+    if starts is not None and world.now < instant(starts):
+        yield "starts_at"
+    if ends is not None and world.now >= instant(ends):
+        yield "ends_at"
+
+
+def instant(value: str) -> datetime:
+    """Read an RFC 3339 time."""
+    return datetime.fromisoformat(value).astimezone(UTC)
+
+
+def refused_by_lists(facts: Facts, campaign: Document) -> Iterator[str]:
+    """Apply the request's currency, blocklists and seats."""
+    if not facts.pays_usd:
+        yield "cur"
+    if any(category_in(facts.bcat, category) for category in campaign.get("categories", [])):
+        yield "bcat"
+    if covers(facts.badv, domain(campaign["advertiser"])):
+        yield "badv"
+    if campaign.get("bundle") in facts.bapp:
+        yield "bapp"
+    if campaign.get("seat") in facts.bseat:
+        yield "bseat"
+    if facts.wseat and campaign.get("seat") not in facts.wseat:
+        yield "wseat"
+
+
+def wanted_deals(campaign: Document) -> list[str]:
+    """Give the deals that a campaign includes."""
+    return list(campaign.get("targeting", {}).get("deal", {}).get("include", []))
+
+
+def deal_steps(slot: Slot, campaign: Document) -> Iterator[tuple[str, list[Deal]]]:
+    """Narrow the offered deals down to those a campaign qualifies for, step by step."""
+    price = micros(campaign["cpm"])
+    left = [deal for deal in slot.deals if deal.id in wanted_deals(campaign)]
+    yield "targeting.deal.include", left
+    left = [deal for deal in left if deal.floor is not None]
+    yield "deal.rate", left
+    left = [deal for deal in left if not deal.wseat or campaign.get("seat") in deal.wseat]
+    yield "deal.wseat", left
+    advertiser = domain(campaign["advertiser"])
+    left = [deal for deal in left if not deal.wadomain or covers(deal.wadomain, advertiser)]
+    yield "deal.wadomain", left
+    left = [deal for deal in left if deal.floor is not None and deal.floor <= price]
+    yield "deal.floor", left
+
+
+def best_deal(slot: Slot, campaign: Document) -> str | None:
+    """Name the highest-floor deal that a campaign qualifies for, the first offered of equals."""
+    if not wanted_deals(campaign):
+        return None
+    *_, (_, qualified) = deal_steps(slot, campaign)
+    return max(qualified, key=lambda deal: deal.floor or 0).id
+
+
+def refused_by_price(slot: Slot, campaign: Document) -> Iterator[str]:
+    """Apply the impression's floor and its deals."""
+    if slot.floor is None:
+        yield "floor.rate"
+    if wanted_deals(campaign):
+        for name, left in deal_steps(slot, campaign):
+            if not left:
+                # Deals that are not offered at all are named by the targeting already.
+                yield from [] if name == "targeting.deal.include" else [name]
+                return
+        return
+    if slot.private:
+        yield "private_auction"
+    if slot.floor is not None and micros(campaign["cpm"]) < slot.floor:
+        yield "floor"
+
+
+def misfits(slot: Slot, creative: Document) -> Iterator[str]:
+    """Apply what an impression asks of one creative."""
+    kind = creative["media"]
+    media = slot.media.get(kind)
+    if media is None:
+        yield "creative.media"
+        return
+    if slot.secure and not creative.get("secure", True):
+        yield "creative.secure"
+    if kind == "native":
+        return
+    if integers(media.get("battr")) & set(creative.get("attributes", [])):
+        yield "creative.battr"
+    if kind == "banner":
+        if (creative["w"], creative["h"]) not in sizes(media):
+            yield "creative.size"
+        return
+    mimes, offered = texts(media.get("mimes")), set(creative.get("mimes", []))
+    if mimes and offered and not mimes & offered:
+        yield "creative.mimes"
+    protocols, spoken = protocols_of(kind, media), set(creative.get("protocols", []))
+    if protocols and spoken and not protocols & spoken:
+        yield "creative.protocols"
+    yield from misfits_in_time(media, creative.get("duration"))
+
+
+def sizes(banner: Document) -> set[tuple[int | None, int | None]]:
+    """Give the sizes that a banner impression takes."""
+    offered = [banner, *items(banner.get("format"))]
+    return {(integer(size.get("w"), 1), integer(size.get("h"), 1)) for size in offered}
+
+
+def protocols_of(kind: str, media: Document) -> set[int]:
+    """Give the protocols of a video or audio impression; OpenRTB 2.1 had a scalar for video."""
+    protocols = integers(media.get("protocols"))
+    if protocols or kind != "video":
+        return protocols
+    scalar = media.get("protocol")
+    return integers(scalar if isinstance(scalar, list) else [scalar])
+
+
+def misfits_in_time(media: Document, duration: int | None) -> Iterator[str]:
+    """Apply minduration and maxduration, in seconds."""
+    shortest, longest = integer(media.get("minduration")), integer(media.get("maxduration"))
+    if duration is None:
+        if shortest is not None or longest is not None:
+            yield "creative.duration.unknown"
+        return
+    if shortest is not None and duration < shortest:
+        yield "creative.minduration"
+    if longest is not None and duration > longest:
+        yield "creative.maxduration"
+
+
+def fitting(slot: Slot, campaign: Document) -> list[str]:
+    """Give the ids of the creatives that fit an impression."""
+    creatives = campaign["creatives"]
+    return [creative["id"] for creative in creatives if not any(misfits(slot, creative))]
+
+
+def rules(world: World, facts: Facts, slot: Slot, campaign: Document) -> Iterator[str]:
+    """Yield the name of every rule that refuses a campaign for an impression."""
+    yield from refused_by_time(world, campaign)
+    yield from refused_by_targeting(world, facts, slot, campaign)
+    yield from refused_by_lists(facts, campaign)
+    yield from refused_by_price(slot, campaign)
+    if not fitting(slot, campaign):
+        # Of the creatives the nearest miss speaks for the campaign.
+        yield from min((list(misfits(slot, each)) for each in campaign["creatives"]), key=len)
+
+
+def refusals(
+    world: World, descriptor: str, request: Document, imp: Document, campaign: Document
+) -> list[str]:
+    """Name every rule that refuses a campaign for an impression."""
+    facts = read_request(world, descriptor, request)
+    return list(rules(world, facts, read_impression(world, imp), campaign))
+
+
+def refusal(
+    world: World, descriptor: str, request: Document, imp: Document, campaign: Document
+) -> str | None:
+    """Name the first rule that refuses a campaign for an impression, None if it may bid."""
+    return next(iter(refusals(world, descriptor, request, imp, campaign)), None)
+
+
+def offers(world: World, descriptor: str, request: Document) -> dict[str, set[Offer]]:
+    """Give every acceptable answer per impression id; an empty set means no bid.
+
+    Acceptable are all fitting creatives of all eligible campaigns of the highest CPM. Raises
+    KeyError for a descriptor that is not registered, Malformed for a type that makes no sense.
+    """
+    facts = read_request(world, descriptor, request)
+    return {
+        slot.id: best(world, facts, slot)
+        for slot in (read_impression(world, imp) for imp in request["imp"])
+    }
+
+
+def best(world: World, facts: Facts, slot: Slot) -> set[Offer]:
+    """Give the acceptable answers to one impression."""
+    eligible = [each for each in world.campaigns if not any(rules(world, facts, slot, each))]
+    price = max((micros(campaign["cpm"]) for campaign in eligible), default=0)
+    return {
+        Offer(campaign["id"], creative, best_deal(slot, campaign), price)
+        for campaign in eligible
+        if micros(campaign["cpm"]) == price
+        for creative in fitting(slot, campaign)
+    }

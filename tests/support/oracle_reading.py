@@ -1,0 +1,317 @@
+"""Reads raw JSON requests for the oracle, as tolerantly as contract 3 asks.
+
+"Requests as real exchanges send them are tolerated where the meaning is plain": numbers as text,
+floats for integers, booleans as flags, numbers as ids, `""` and null as absent, values out of
+range as absent. What holds for a whole request becomes `Facts`, what holds for one impression a
+`Slot`. Nothing is imported from the product; `World` brings the tables.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from typing import Any
+from urllib.parse import urlsplit
+
+Document = dict[str, Any]
+CATEGORY_MEMBERS = ("cat", "sectioncat", "pagecat")
+REQUEST_LISTS = ("bcat", "badv", "bapp", "bseat", "wseat")
+
+
+@dataclass
+class World:
+    """What surrounds a request: the operator's data, the clock and the reference tables."""
+
+    campaigns: list[Document]
+    registry: dict[str, str]
+    now: datetime
+    country_of_ip: Callable[[str], str | None]
+    agent: Callable[[str], tuple[str, str]]
+    fold_os: Callable[[str], str]
+    alpha3: Callable[[str], str | None]
+    usd: Mapping[str, Fraction]
+    may_use_user_data: Callable[..., bool]
+    gvl_id: int | None = None
+
+
+@dataclass(frozen=True)
+class Deal:
+    """One offered deal; `floor` is None where its floor has no exchange rate."""
+
+    id: str
+    floor: int | None
+    wseat: set[str]
+    wadomain: set[str]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a request says to every campaign."""
+
+    values: dict[str, set[str | int]]
+    point: tuple[float, float] | None
+    pays_usd: bool
+    bcat: set[str]
+    badv: set[str]
+    bapp: set[str]
+    bseat: set[str]
+    wseat: set[str]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What one impression says; `floor` is None where it has no exchange rate."""
+
+    id: str
+    values: dict[str, set[str | int]]
+    media: dict[str, Document]
+    secure: bool
+    floor: int | None
+    private: bool
+    deals: list[Deal]
+
+
+class Malformed(ValueError):
+    """A value whose type makes no sense where it stands."""
+
+
+# Reading values as real exchanges write them (contract 3, "Requests ... are tolerated").
+
+
+def text(value: Any) -> str | None:
+    """Read text; a number is an id written without quotes."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise Malformed(f"{value!r} is no text")
+    return str(int(value))
+
+
+def number(value: Any) -> Fraction | None:
+    """Read a number exactly; a float means its shortest decimal."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool | int):
+        return Fraction(int(value))
+    if isinstance(value, float):
+        return Fraction(repr(value))
+    if isinstance(value, str) and "/" not in value:
+        return Fraction(value)
+    raise Malformed(f"{value!r} is no number")
+
+
+def integer(value: Any, least: int = 0) -> int | None:
+    """Read an integer; one below `least` is out of range and counts as absent."""
+    found = number(value)
+    if found is None:
+        return None
+    if found.denominator != 1:
+        raise Malformed(f"{value!r} is no integer")
+    return int(found) if found >= least else None
+
+
+def flag(value: Any) -> bool:
+    """Read a 0/1 flag."""
+    return integer(value) == 1
+
+
+def within(value: Any, limit: int) -> float | None:
+    """Read a coordinate from -limit to limit degrees; any other counts as absent."""
+    found = number(value)
+    return float(found) if found is not None and abs(found) <= limit else None
+
+
+def members(value: Any) -> Document | None:
+    """Read an object."""
+    if value is None or value == "":
+        return None
+    if not isinstance(value, dict):
+        raise Malformed(f"{value!r} is no object")
+    return value
+
+
+def items(value: Any) -> list[Any]:
+    """Read an array without its absent items; an absent array is an empty one."""
+    if value is None or value == "":
+        return []
+    if not isinstance(value, list):
+        raise Malformed(f"{value!r} is no array")
+    return [item for item in value if item is not None and item != ""]
+
+
+def texts(value: Any) -> set[str]:
+    """Read an array of text."""
+    return {str(text(item)) for item in items(value)}
+
+
+def integers(value: Any) -> set[int]:
+    """Read an array of integers; those out of range count as absent."""
+    return {found for item in items(value) if (found := integer(item)) is not None}
+
+
+def part(parent: Document | None, *names: str) -> Document:
+    """Read an object inside objects; an absent one is empty."""
+    for name in names:
+        parent = members((parent or {}).get(name))
+    return parent or {}
+
+
+def placed(parent: Document, name: str) -> Any:
+    """Read a member from its OpenRTB 2.6 place, else from `ext`, its 2.5 place."""
+    value = parent.get(name)
+    empty = value is None or value == "" or value == []
+    return part(parent, "ext").get(name) if empty else value
+
+
+def host(value: Any) -> str | None:
+    """Read the host of a URL or of a bare domain, lower case; the scheme may be missing."""
+    url = (text(value) or "").strip()
+    if not re.match(r"([A-Za-z][A-Za-z0-9+.-]*:)?//", url):
+        url = "//" + url
+    name = urlsplit(url).hostname
+    return domain(name) if name else None
+
+
+def domain(value: str) -> str:
+    """Give a domain in the form in which domains compare."""
+    return value.strip().lower().removesuffix(".")
+
+
+def floor_micros(world: World, amount: Any, currency: Any) -> int | None:
+    """Convert a floor to micro-USD, rounded up; None where its currency has no rate."""
+    floor = number(amount)
+    if floor is None or floor <= 0:
+        return 0
+    rate = world.usd.get((text(currency) or "USD").upper())
+    return None if rate is None else math.ceil(floor * rate * 1_000_000)
+
+
+# From a request to its values (contract 3, "Targeting dimensions").
+
+
+def privacy_inputs(request: Document) -> dict[str, Any]:
+    """Read what decides on user data, from the places of OpenRTB 2.6 and 2.5."""
+    regs, user = part(request, "regs"), part(request, "user")
+    return {
+        "coppa": integer(regs.get("coppa")),
+        "gdpr": integer(placed(regs, "gdpr")),
+        "consent": text(placed(user, "consent")),
+        "us_privacy": text(placed(regs, "us_privacy")),
+        "gpp": text(placed(regs, "gpp")),
+        "gpp_sid": tuple(sorted(integers(placed(regs, "gpp_sid")))),
+    }
+
+
+def place(world: World, request: Document) -> tuple[str | None, Document]:
+    """Name the country (alpha-3) and give the one geo object that serves all geo values."""
+    device = part(request, "device")
+    for geo in (part(device, "geo"), part(request, "user", "geo")):
+        code = text(geo.get("country"))
+        if code is not None and (country := world.alpha3(code)) is not None:
+            return country, geo
+    for address in (text(device.get("ip")), text(device.get("ipv6"))):
+        if address is not None and (country := world.country_of_ip(address)) is not None:
+            return country, part(device, "geo")
+    return None, part(device, "geo")
+
+
+def region_of(world: World, country: str | None, region: str | None) -> str | None:
+    """Give `usa-ca` for `CA`, `US-CA` or `USA-CA` in the USA."""
+    if country is None or region is None:
+        return None
+    prefix, _, rest = region.partition("-")
+    if rest and world.alpha3(prefix) == country:
+        region = rest
+    return f"{country}-{region}".casefold()
+
+
+def read_request(world: World, descriptor: str, request: Document) -> Facts:
+    """Read everything of a request that does not belong to a single impression."""
+    device, user = part(request, "device"), part(request, "user")
+    site, app, dooh = (part(request, name) for name in ("site", "app", "dooh"))
+    country, geo = place(world, request)
+    usable = world.may_use_user_data(**privacy_inputs(request), gvl_id=world.gvl_id)
+    agent = text(device.get("ua"))
+    system, browser = world.agent(agent) if agent else (None, None)
+    if named := text(device.get("os")):
+        system = world.fold_os(named)
+    language = text(device.get("language")) or text(device.get("langb"))
+    folded = {name: text(value) for name, value in (
+        ("city", geo.get("city")),
+        ("postal", geo.get("zip") if usable else None),
+        ("carrier", device.get("carrier")),
+    )}  # fmt: skip
+    single: dict[str, str | int | None] = {
+        "country": country,
+        "region": region_of(world, country, text(geo.get("region"))),
+        **{name: value.casefold() if value else None for name, value in folded.items()},
+        "device_type": integer(device.get("devicetype")),
+        "connection": integer(device.get("connectiontype")),
+        "os": system,
+        "browser": browser,
+        "language": language.replace("_", "-").partition("-")[0].lower() if language else None,
+        "domain": host(site.get("domain")) or host(site.get("page")),
+        "bundle": text(app.get("bundle")),
+        "hour": world.now.weekday() * 24 + world.now.hour,
+    }
+    values: dict[str, set[str | int]] = {
+        name: set() if value is None else {value} for name, value in single.items()
+    }
+    values["ssp"] = {descriptor, world.registry[descriptor]}
+    kinds = ("site", "app", "dooh")
+    values["inventory"] = {kind for kind in kinds if members(request.get(kind)) is not None}
+    publishers = (text(part(room, "publisher").get("id")) for room in (site, app, dooh))
+    values["publisher"] = {publisher for publisher in publishers if publisher}
+    categories = (texts(room.get(name)) for room in (site, app) for name in CATEGORY_MEMBERS)
+    values["category"] = set().union(*categories)
+    values["segment"] = set().union(*segments(user)) if usable else set()
+    lat, lon = within(geo.get("lat"), 90), within(geo.get("lon"), 180)
+    currencies = {currency.upper() for currency in texts(request.get("cur"))}
+    return Facts(
+        values=values,
+        point=(lat, lon) if usable and lat is not None and lon is not None else None,
+        pays_usd=not currencies or "USD" in currencies,
+        **{name: texts(request.get(name)) for name in REQUEST_LISTS},
+    )
+
+
+def segments(user: Document) -> Iterator[set[str | int]]:
+    """Yield the segment ids of every `user.data`."""
+    for data in items(user.get("data")):
+        for segment in items(data.get("segment")):
+            if found := text(segment.get("id")):
+                yield {found}
+
+
+def read_impression(world: World, imp: Document) -> Slot:
+    """Read one impression."""
+    pmp = part(imp, "pmp")
+    kinds = ("banner", "video", "audio", "native")
+    media = {kind: found for kind in kinds if (found := members(imp.get(kind))) is not None}
+    positions = {integer(media.get(kind, {}).get("pos")) for kind in ("banner", "video")}
+    deals = [
+        Deal(
+            id=name,
+            floor=floor_micros(world, deal.get("bidfloor"), deal.get("bidfloorcur")),
+            wseat=texts(deal.get("wseat")),
+            wadomain=texts(deal.get("wadomain")),
+        )
+        for deal in items(pmp.get("deals"))
+        if (name := text(deal.get("id"))) is not None
+    ]
+    return Slot(
+        id=str(text(imp.get("id"))),
+        values={
+            "deal": {deal.id for deal in deals},
+            "position": {position for position in positions if position is not None},
+        },
+        media=media,
+        secure=flag(imp.get("secure")),
+        floor=floor_micros(world, imp.get("bidfloor"), imp.get("bidfloorcur")),
+        private=flag(pmp.get("private_auction")),
+        deals=deals,
+    )

@@ -1,0 +1,182 @@
+"""The small pools from which random operators and requests are drawn, and tables that fit them.
+
+User agents, addresses and currencies are real ones, so that the product's own tables can take the
+place of the small ones here.
+"""
+
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+REGISTRY = {"acme": "acme", "acme-eu": "acme", "acme-video": "acme", "acme2": "acme2"} | {
+    "nova": "nova",
+    "nova-x": "nova",
+}
+
+NOWS = (
+    datetime(2026, 3, 4, 12, 30, tzinfo=UTC),
+    datetime(2026, 3, 2, 0, 0, tzinfo=UTC),
+    datetime(2026, 3, 1, 23, 59, 59, 999000, tzinfo=UTC),
+    datetime(2026, 12, 31, 23, 0, 0, 1000, tzinfo=UTC),
+)
+SHIFTS = tuple(
+    timedelta(milliseconds=shift) for shift in (0, 1, -1, 3_600_000, -3_600_000, 86_400_000)
+)
+
+ADVERTISERS = ("brand.example", "shop.example", "Sub.Shop.Example", "other.test", "myshop.example")
+BLOCKED_DOMAINS = ("shop.example", "SHOP.example", "sub.shop.example", "brand.example.", "example")
+SEATS = ("seat-1", "seat-2", "7", "Seat-1")
+BUNDLES = ("com.example.game", "com.example.Game", "553834731", "com.example")
+CATEGORIES = ("IAB3", "IAB3-1", "IAB3-2", "IAB1", "IAB30", "IAB30-1", "503")
+BLOCKED_CATEGORIES = ("IAB3", "IAB3-1", "IAB1", "IAB30", "IAB25", "503")
+PUBLISHERS = ("pub-1", "pub-2", "44", "Pub-1")
+
+CPMS = (1.0, 0.5, 1.25, 1.5, 2, 2.000001, 2.5, 3.75, 5.0, 12.34, 50, 0.000001)
+FLOORS: tuple[Any, ...] = (0, 0.5, 1, 1.5, 2.000001, 1e-07, 12.34, 0.1, 1.1, 150, -1, 1e15)
+CURRENCIES = ("USD", "EUR", "eur", "JPY", "GBP", "usd", "VND", "XXX", "", None)
+CUR: tuple[Any, ...] = (["USD"], ["usd"], ["EUR", "USD"], ["EUR"], [], None, ["JPY", "GBP"])
+
+SIZES = ((300, 250), (320, 50), (250, 300), (728, 90))
+ATTRIBUTES = (1, 3, 6, 8)
+MIMES = {
+    "video": ("video/mp4", "video/webm", "VIDEO/MP4", "application/javascript"),
+    "audio": ("audio/mp4", "audio/mpeg", "audio/ogg"),
+}
+PROTOCOLS = (2, 3, 5, 6, 7)
+DURATIONS = (15, 30, 6, 60, 14)
+POSITIONS = (0, 1, 3, 7, -1)
+DEVICE_TYPES = (2, 4, 5, 0, 9, -1, 2**40)
+CONNECTIONS = (2, 0, 6, 7, -1)
+CARRIERS = ("verizon", "Verizon", "T-Mobile", "46001", "310-410")
+LANGUAGES = ("en", "EN-us", "de", "de-AT", "pt-BR", "eng")
+
+DOMAINS = (
+    "news.example",
+    "WWW.News.Example",
+    "a.b.news.example",
+    "badnews.example",
+    "https://sport.example/x?u=http://news.example",
+    "sport.example.",
+)
+PAGES = (
+    "https://news.example/a",
+    "sport.example/path?u=https://news.example/",
+    "HTTP://m.Sport.example:8080/?q#f",
+    "https://user@news.example./",
+    "//cdn.news.example/x",
+    "other.example",
+)
+
+COUNTRIES = {"US": "USA", "CA": "CAN", "DE": "DEU", "FR": "FRA", "GB": "GBR", "NL": "NLD"}
+COUNTRY_CODES = (
+    "USA",
+    "US",
+    "usa",
+    "USA",
+    "CAN",
+    "ca",
+    "DEU",
+    "de",
+    "GBR",
+    "UK",
+    "TST",
+    "Germany",
+    "",
+)
+REGION_CODES = ("CA", "US-CA", "usa-ca", "NY", "CA-ON", "DE-BY", "BY", "GB-LND")
+
+PARIS, LONDON, BERLIN = (48.8566, 2.3522), (51.5074, -0.1278), (52.52, 13.405)
+POINTS: tuple[tuple[float, float], ...] = (
+    (48.85, 2.35),
+    (51.5, -0.12),
+    (52.4, 13.1),
+    (40.71, -74.0),
+    (48.8566, 2.3522),
+    (-16.9, 179.9),
+    (0, 0),
+    (95.0, 2.35),
+    (48.85, 181.5),
+)
+CENTRES = (PARIS, LONDON, BERLIN, (-17.0, -179.9), (90.0, 0.0))
+RADII_KM: tuple[float, ...] = (1, 35, 400, 1000, 6000.5)
+
+ENTRIES: dict[str, tuple[Any, ...]] = {
+    "ssp": ("acme", "acme-eu", "nova", "nova-x", "acme2"),
+    "country": ("USA", "us", "CA", "DEU", "gb", "FRA", "NL"),
+    "region": ("USA-CA", "usa-ny", "Can-On", "DEU-BY", "CAN-CA"),
+    "city": ("Paris", "PARIS", "straße", "STRASSE", "London", "São Paulo"),
+    "postal": ("75001", "SW1A 1AA", "sw1a 1aa", "90210"),
+    "device_type": (2, 4, 5, 0, 9),
+    "connection": (2, 0, 6, 7),
+    "os": ("android", "ios", "windows", "macos", "other", "linux"),
+    "browser": ("chrome", "safari", "firefox", "edge", "other"),
+    "carrier": ("verizon", "VERIZON", "t-mobile", "46001"),
+    "language": ("en", "DE", "pt", "fr"),
+    "inventory": ("site", "app", "dooh"),
+    "domain": ("news.example", "b.News.example", "sport.example.", "example", "m.sport.example"),
+    "bundle": BUNDLES,
+    "publisher": PUBLISHERS,
+    "category": CATEGORIES,
+    "segment": ("s1", "s2", "S1", "99"),
+    "deal": ("d1", "d2", "D1", "345"),
+    "position": (0, 1, 3, 7),
+    "hour": (),
+}
+"""Dimension -> entries of campaigns; those of `hour` follow from the clock."""
+
+_MOZILLA = "Mozilla/5.0 "
+_CHROME = "AppleWebKit/537.36 (KHTML, like Gecko) Chrome/124.0.0.0"
+_IOS = _MOZILLA + "(iPhone; CPU iPhone OS 17_4 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like "
+AGENTS = {
+    _MOZILLA + f"(Windows NT 10.0; Win64; x64) {_CHROME} Safari/537.36": ("windows", "chrome"),
+    _MOZILLA + f"(Linux; Android 14; Pixel 8) {_CHROME} Mobile Safari/537.36": (
+        "android",
+        "chrome",
+    ),
+    _IOS + "Gecko) Version/17.4 Mobile/15E148 Safari/604.1": ("ios", "safari"),
+    _MOZILLA + "(X11; Linux x86_64; rv:125.0) Gecko/20100101 Firefox/125.0": ("linux", "firefox"),
+    _MOZILLA + f"(Windows NT 10.0; Win64; x64) {_CHROME} Safari/537.36 Edg/124.0.0.0": (
+        "windows",
+        "edge",
+    ),
+    "unheard-of/1.0": ("other", "other"),
+}
+SYSTEMS = {"Android": "android", "iPhone OS": "ios", "iOS": "ios", "windows": "windows"} | {
+    "Mac OS X": "macos",
+    "BeOS": "other",
+}
+ADDRESSES = {"8.8.8.8": "USA", "193.0.6.139": "NLD", "2001:4860:4860::8888": "USA"} | {
+    "not an address": None,
+    "10.0.0.1": None,
+}
+
+USD = {"USD": Fraction(1), "EUR": Fraction("1.0823"), "GBP": Fraction("1.27351")} | {
+    "JPY": Fraction(1, 155)
+}
+
+
+def hours(now: datetime) -> tuple[int, ...]:
+    """Give hours of the week at and around a time, and the ends of the week."""
+    hour = now.weekday() * 24 + now.hour
+    return (hour, (hour + 1) % 168, (hour - 1) % 168, *sorted({0, 23, 167} - {hour}))
+
+
+def country_of_ip(address: str) -> str | None:
+    """Give the alpha-3 country of an address of the pool."""
+    return ADDRESSES.get(address)
+
+
+def agent(user_agent: str) -> tuple[str, str]:
+    """Give operating system and browser of a user agent of the pool."""
+    return AGENTS.get(user_agent, ("other", "other"))
+
+
+def fold_os(spelling: str) -> str:
+    """Give the operating system that a spelling means."""
+    return SYSTEMS.get(spelling, spelling if spelling in ENTRIES["os"] else "other")
+
+
+def alpha3(code: str) -> str | None:
+    """Give the alpha-3 code of a country of the pool."""
+    upper = code.upper()
+    return COUNTRIES.get(upper, upper if upper in COUNTRIES.values() else None)

@@ -1,0 +1,277 @@
+"""Random bid requests: oddly written, but with a plain meaning, and few values of each kind."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from support import consent, pools
+from support.choices import Choices
+from support.oracle import Document
+
+
+def request_of(choices: Choices) -> Document:
+    """Make a bid request, oddly written but with a plain meaning."""
+    request: Document = {
+        "id": choices.pick(("auction-1", "auction-2", 77)),
+        "imp": [
+            imp_of(choices, name)
+            for name in choices.some(("1", "2", 3), choices.pick((1, 1, 1, 3)))
+        ],
+    }
+    request.update(inventory_of(choices))
+    if choices.chance(92):
+        request["device"] = device_of(choices)
+    user, regs = user_of(choices), regs_of(choices)
+    privacy_of(choices, user, regs)
+    request.update({key: value for key, value in (("user", user), ("regs", regs)) if value})
+    for key, percent, pool in (
+        ("bcat", 20, pools.BLOCKED_CATEGORIES),
+        ("badv", 20, pools.BLOCKED_DOMAINS),
+        ("bapp", 20, pools.BUNDLES),
+        ("bseat", 15, pools.SEATS),
+        ("wseat", 15, pools.SEATS),
+    ):
+        if choices.chance(percent):
+            request[key] = ids(choices, choices.some(pool, 2))
+    if choices.chance(30):
+        request["cur"] = choices.pick(pools.CUR)
+    if choices.chance(5):
+        request[choices.pick(("bcat", "wseat", "badv", "bapp", "bseat"))] = choices.pick(([], None))
+    if choices.chance(10):
+        request.update({"at": "SECOND_PRICE", "is_test": 1, "ext": {"unknown": [1, {}]}})
+    return request
+
+
+def whole(choices: Choices, value: int) -> Any:
+    """Write an integer as exchanges do."""
+    return choices.pick((value, value, value, value, float(value), str(value)))
+
+
+def switch(choices: Choices, value: int) -> Any:
+    """Write a flag as exchanges do."""
+    return choices.pick((value, value, bool(value), str(value), float(value)))
+
+
+def real(choices: Choices, value: float) -> Any:
+    """Write a number as exchanges do."""
+    return choices.pick((value, value, value, value, str(value)))
+
+
+def ids(choices: Choices, values: Sequence[Any]) -> list[Any]:
+    """Write ids, those of digits at times as numbers, with the odd absent one between."""
+    found = [
+        int(value) if isinstance(value, str) and value.isdigit() and choices.chance(50) else value
+        for value in values
+    ]
+    return [*found, choices.pick((None, ""))] if choices.chance(5) else found
+
+
+def filled(choices: Choices, document: Document) -> Document:
+    """Drop some members, or write them as absent."""
+    kept: Document = {}
+    for key, value in document.items():
+        if not choices.chance(15):
+            kept[key] = value
+        elif choices.chance(40):
+            kept[key] = choices.pick((None, ""))
+    return kept
+
+
+def inventory_of(choices: Choices) -> Document:
+    """Choose site, app and dooh objects: mostly one, at times several, empty ones or none."""
+    kinds = choices.pick(
+        (("site",), ("site",), ("app",), ("app",), ("dooh",), ("site", "app"), ("app", "dooh"), ())
+    )
+    found: Document = {}
+    for kind in kinds:
+        room: Document = {"publisher": {"id": ids(choices, [choices.pick(pools.PUBLISHERS)])[0]}}
+        if kind != "dooh":
+            for key in ("cat", "sectioncat", "pagecat"):
+                if choices.chance(40):
+                    room[key] = ids(choices, choices.some(pools.CATEGORIES))
+        if kind == "site":
+            room["domain"] = choices.pick(pools.DOMAINS)
+            room["page"] = choices.pick(pools.PAGES)
+        if kind == "app":
+            room["bundle"] = ids(choices, [choices.pick(pools.BUNDLES)])[0]
+        found[kind] = {} if choices.chance(4) else filled(choices, room)
+    if choices.chance(4):
+        found[choices.pick(("dooh", "site", "app"))] = choices.pick((None, {}))
+    return found
+
+
+def device_of(choices: Choices) -> Document:
+    """Make a device."""
+    device: Document = {
+        "ua": choices.pick(list(pools.AGENTS)),
+        "ip": choices.pick(list(pools.ADDRESSES)),
+        "ipv6": choices.pick(list(pools.ADDRESSES)),
+        "devicetype": whole(choices, choices.pick(pools.DEVICE_TYPES)),
+        "connectiontype": whole(choices, choices.pick(pools.CONNECTIONS)),
+        "os": choices.pick(list(pools.SYSTEMS)) if choices.chance(50) else "",
+        "carrier": ids(choices, [choices.pick(pools.CARRIERS)])[0],
+        "language": choices.pick(pools.LANGUAGES),
+        "langb": choices.pick(pools.LANGUAGES),
+    }
+    if choices.chance(60):
+        device["geo"] = geo_of(choices)
+    return filled(choices, device)
+
+
+def geo_of(choices: Choices) -> Document:
+    """Make a geo object."""
+    lat, lon = choices.pick(pools.POINTS)
+    geo = {
+        "country": choices.pick(pools.COUNTRY_CODES),
+        "region": choices.pick(pools.REGION_CODES),
+        "city": choices.pick(pools.ENTRIES["city"]),
+        "zip": ids(choices, [choices.pick(pools.ENTRIES["postal"])])[0],
+        "lat": real(choices, lat),
+        "lon": real(choices, lon),
+    }
+    return {} if choices.chance(5) else filled(choices, geo)
+
+
+def user_of(choices: Choices) -> Document:
+    """Make a user, at times empty."""
+    user: Document = {}
+    if choices.chance(40):
+        user["geo"] = geo_of(choices)
+    if choices.chance(65):
+        segments = ids(choices, choices.some(pools.ENTRIES["segment"]))
+        user["data"] = [{"segment": [{"id": segment} for segment in segments]}, {"name": "none"}]
+    return user
+
+
+def regs_of(choices: Choices) -> Document:
+    """Make the regulations that carry no string."""
+    coppa = choices.pick((0, 1, 1)) if choices.chance(10) else None
+    return {} if coppa is None else {"coppa": switch(choices, coppa)}
+
+
+def privacy_of(choices: Choices, user: Document, regs: Document) -> None:
+    """Add GDPR, US privacy and GPP, in the place of OpenRTB 2.5, of 2.6, or differing in both."""
+    if choices.chance(20):
+        put(choices, regs, "gdpr", [switch(choices, 1), switch(choices, 0)])
+        put(choices, user, "consent", choices.some(list(consent.TCF), 2, least=2))
+    if choices.chance(15):
+        put(choices, regs, "us_privacy", choices.some(list(consent.US_PRIVACY), 2, least=2))
+    if choices.chance(20):
+        strings = choices.some(list(consent.GPP), 2, least=2)
+        held = sorted(consent.GPP[strings[0]].sections)
+        listed = [whole(choices, section) for section in choices.some([*held, 5], 3)]
+        put(choices, regs, "gpp", strings)
+        put(choices, regs, "gpp_sid", [listed, sorted(consent.GPP[strings[1]].sections)])
+
+
+def put(choices: Choices, parent: Document, name: str, values: Sequence[Any]) -> None:
+    """Put the first value where it counts, at times with the second where it does not."""
+    first, second = values
+    way = choices.pick(("2.6", "2.5", "both", "2.5 beside null", "none"))
+    if way in ("2.6", "both"):
+        parent[name] = first
+    if way == "2.5 beside null":
+        parent[name] = choices.pick((None, ""))
+    if way in ("2.5", "both", "2.5 beside null"):
+        parent.setdefault("ext", {})[name] = second if way == "both" else first
+
+
+def imp_of(choices: Choices, name: Any) -> Document:
+    """Make an impression of one or more media, at times of none."""
+    makers = {"banner": banner_of, "video": video_of, "native": native_of, "audio": audio_of}
+    kinds = choices.some(("banner", "video", "native", "audio"), choices.pick((1, 2, 3, 4)))
+    imp: Document = {"id": name}
+    for kind in [] if choices.chance(2) else kinds:
+        imp[kind] = None if choices.chance(3) else makers[kind](choices)
+    if choices.chance(40):
+        imp["bidfloor"] = real(choices, choices.pick(pools.FLOORS))
+    if choices.chance(35):
+        imp["bidfloorcur"] = choices.pick(pools.CURRENCIES)
+    if choices.chance(35):
+        imp["secure"] = switch(choices, choices.pick((0, 1)))
+    if choices.chance(45):
+        imp["pmp"] = pmp_of(choices)
+    return imp
+
+
+def banner_of(choices: Choices) -> Document:
+    """Make a banner whose sizes stand in one or both places."""
+    banner: Document = {}
+    if choices.chance(80):
+        w, h = choices.pick(pools.SIZES)
+        banner.update(w=whole(choices, w), h=whole(choices, h))
+    if choices.chance(40):
+        formats = choices.some(pools.SIZES, 3, least=0)
+        banner["format"] = [{"w": whole(choices, w), "h": h} for w, h in formats]
+    if choices.chance(4):
+        banner["w"] = choices.pick((0, -1))
+    return {**banner, **shared_of(choices)}
+
+
+def shared_of(choices: Choices) -> Document:
+    """Choose what banner, video and audio have in common."""
+    shared: Document = {}
+    if choices.chance(30):
+        battr = [whole(choices, attribute) for attribute in choices.some(pools.ATTRIBUTES, 3)]
+        shared["battr"] = choices.pick((battr, battr, battr, battr, [], None))
+    if choices.chance(60):
+        shared["pos"] = whole(choices, choices.pick(pools.POSITIONS))
+    return shared
+
+
+def video_of(choices: Choices) -> Document:
+    """Make a video object."""
+    return timed_of(choices, "video")
+
+
+def audio_of(choices: Choices) -> Document:
+    """Make an audio object."""
+    return timed_of(choices, "audio")
+
+
+def timed_of(choices: Choices, kind: str) -> Document:
+    """Make a video or audio object."""
+    media = shared_of(choices)
+    if choices.chance(60):
+        media["mimes"] = choices.pick((choices.some(pools.MIMES[kind]), None, []))
+    if choices.chance(60):
+        protocols = [whole(choices, protocol) for protocol in choices.some(pools.PROTOCOLS)]
+        media["protocols"] = choices.pick((protocols, protocols, protocols, [], None))
+    if kind == "video" and choices.chance(25):
+        media["protocol"] = whole(choices, choices.pick(pools.PROTOCOLS))
+    if choices.chance(30):
+        media["minduration"] = whole(choices, choices.pick((0, 6, 15, 16, -1)))
+    if choices.chance(30):
+        media["maxduration"] = whole(choices, choices.pick((60, 30, 15, 14, -1)))
+    return media
+
+
+def native_of(choices: Choices) -> Document:
+    """Make a native object, with the members that are not read."""
+    return choices.pick(
+        ({"request": "{}"}, {}, {"request": {"native": {}}, "battr": 1, "api": 3, "ver": 1})
+    )
+
+
+def pmp_of(choices: Choices) -> Document:
+    """Make a private marketplace of up to three deals."""
+    pmp: Document = {}
+    if choices.chance(40):
+        pmp["private_auction"] = switch(choices, choices.pick((1, 1, 0)))
+    if choices.chance(85):
+        names = choices.some(pools.ENTRIES["deal"], 3, least=0)
+        pmp["deals"] = [deal_of(choices, name) for name in ids(choices, names) if name]
+    return pmp
+
+
+def deal_of(choices: Choices, name: Any) -> Document:
+    """Make a deal."""
+    deal: Document = {"id": name}
+    if choices.chance(60):
+        deal["bidfloor"] = real(choices, choices.pick(pools.FLOORS))
+    if choices.chance(50):
+        deal["bidfloorcur"] = choices.pick(pools.CURRENCIES)
+    if choices.chance(30):
+        deal["wseat"] = ids(choices, choices.some(pools.SEATS))
+    if choices.chance(30):
+        deal["wadomain"] = choices.some(pools.BLOCKED_DOMAINS)
+    return deal

@@ -1,0 +1,152 @@
+"""Running things for real: databases of the session's server, and `snapbid serve` processes."""
+
+import asyncio
+import contextlib
+import http.client
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import asyncpg
+
+from snapbid.embedded import Postgres
+from snapbid.warehouse.migrate import migrate
+
+START_S = 60.0
+STOP_S = 60.0
+JWT_SECRET = "a secret that only the tests ever use"
+
+
+class Databases:
+    """Fresh, migrated databases of one server, copied from a template that is made once."""
+
+    TEMPLATE = "snapbid_template"
+
+    def __init__(self, server: Postgres) -> None:
+        self._server = server
+        self._numbers = itertools.count(1)
+        self._run(f'CREATE DATABASE "{self.TEMPLATE}"')
+        asyncio.run(migrate(server.dsn_of(self.TEMPLATE)))
+
+    @contextlib.contextmanager
+    def fresh(self) -> Iterator[str]:
+        """The DSN of a new database, dropped on leaving whoever is still connected."""
+        name = f"test_{next(self._numbers)}"
+        self._run(f'CREATE DATABASE "{name}" TEMPLATE "{self.TEMPLATE}"')
+        try:
+            yield self._server.dsn_of(name)
+        finally:
+            self._run(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    def _run(self, sql: str) -> None:
+        asyncio.run(execute(self._server.dsn, sql))
+
+
+async def execute(dsn: str, sql: str, *values: Any) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(sql, *values)
+    finally:
+        await connection.close()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nothing listens on now, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def clean_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of this process, its own settings replaced by `environ`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SNAPBID_")}
+    return kept | dict(environ)
+
+
+class Stack:
+    """One `snapbid` process (`serve` unless told otherwise) on free ports, with its output kept."""
+
+    def __init__(self, environ: Mapping[str, str], *command: str) -> None:
+        self.port, self.ops_port = free_ports(2)
+        self.base_url = f"http://127.0.0.1:{self.port}"
+        self.ops_url = f"http://127.0.0.1:{self.ops_port}"
+        self.environ = clean_environ(
+            {
+                "SNAPBID_PORT": str(self.port),
+                "SNAPBID_OPS_PORT": str(self.ops_port),
+                "SNAPBID_JWT_SECRET": JWT_SECRET,
+                **environ,
+            }
+        )
+        self.command = command or ("serve",)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start, and wait until `/readyz` is 200. Fails with the output when it ends before."""
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> subprocess.Popen[bytes]:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "snapbid", *self.command],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            env=self.environ,
+            start_new_session=True,
+        )
+        return self.process
+
+    def await_ready(self) -> None:
+        assert self.process
+        deadline = time.monotonic() + START_S
+        while self.get("/readyz")[0] != 200:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self.process.wait(0.02)
+                raise AssertionError(f"ended with {status} before it was ready:\n{self.output}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not ready within {START_S} s:\n{self.output}")
+
+    def get(self, path: str, *, ops: bool = False) -> tuple[int, bytes]:
+        """One GET on a connection of its own: status (0 where nothing answers) and body."""
+        port = self.ops_port if ops else self.port
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        with contextlib.closing(client):
+            try:
+                client.request("GET", path)
+                answer = client.getresponse()
+                return answer.status, answer.read()
+            except (OSError, http.client.HTTPException):
+                return 0, b""
+
+    @property
+    def output(self) -> str:
+        """All that the process has written so far."""
+        size = os.fstat(self._output.fileno()).st_size
+        return os.pread(self._output.fileno(), size, 0).decode(errors="replace")
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal, wait for the end, and give the exit status."""
+        assert self.process
+        self.process.send_signal(how)
+        return self.process.wait(STOP_S)
+
+    def close(self) -> None:
+        """Stop what still runs; with all of its session where it does not stop by itself."""
+        if self.process and self.process.poll() is None:
+            try:
+                self.stop()
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+        self._output.close()

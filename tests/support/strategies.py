@@ -1,0 +1,167 @@
+"""Random operators and requests in which every dimension and every limit decides often.
+
+Values come from small pools, so that matches, near misses and ties are frequent. One generator
+serves Hypothesis (`cases`) and fast seeded runs (`random_world`, `random_request`).
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from fractions import Fraction
+
+from hypothesis import strategies as st
+
+from support import consent, pools
+from support.choices import Choices
+from support.oracle import World
+from support.oracle_reading import Document, floor_micros
+from support.random_requests import request_of
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The tables of a `World`; the defaults are small ones of its own."""
+
+    country_of_ip: Callable[[str], str | None] = pools.country_of_ip
+    agent: Callable[[str], tuple[str, str]] = pools.agent
+    fold_os: Callable[[str], str] = pools.fold_os
+    alpha3: Callable[[str], str | None] = pools.alpha3
+    usd: Mapping[str, Fraction] = field(default_factory=lambda: pools.USD)
+    may_use_user_data: Callable[..., bool] = consent.may_use_user_data
+
+
+@dataclass(frozen=True)
+class Case:
+    """A world and one request to it, as Hypothesis gives it."""
+
+    world: World
+    descriptor: str
+    request: Document
+
+
+# Operators
+
+
+def world_of(choices: Choices, campaigns: int, around: Surroundings) -> World:
+    """Make a world of so many campaigns."""
+    world = World(
+        campaigns=[],
+        registry=dict(pools.REGISTRY),
+        now=choices.pick(pools.NOWS),
+        gvl_id=consent.VENDOR if choices.chance(40) else None,
+        **vars(around),
+    )
+    world.campaigns = [campaign_of(choices, world, f"c{index}") for index in range(campaigns)]
+    return world
+
+
+def campaign_of(choices: Choices, world: World, name: str) -> Document:
+    """Make a campaign document as an operator writes it."""
+    campaign: Document = {
+        "id": name,
+        "advertiser": choices.pick(pools.ADVERTISERS),
+        "cpm": cpm_of(choices, world),
+        "creatives": [
+            creative_of(choices, f"{name}-{letter}") for letter in choices.some("abc", 3)
+        ],
+    }
+    if targeting := targeting_of(choices, world):
+        campaign["targeting"] = targeting
+    for key, percent, pool in (("seat", 60, pools.SEATS), ("bundle", 40, pools.BUNDLES)):
+        if choices.chance(percent):
+            campaign[key] = choices.pick(pool)
+    if choices.chance(50):
+        campaign["categories"] = choices.some(pools.CATEGORIES)
+    if choices.chance(4):
+        campaign["status"] = "paused"
+    campaign.update(flight_of(choices, world.now))
+    return campaign
+
+
+def cpm_of(choices: Choices, world: World) -> float:
+    """Choose a CPM in USD, often at or one micro-USD beside a converted floor."""
+    way = choices.pick(("any", "any", "few", "floor"))
+    if way != "floor":
+        return choices.pick(pools.CPMS if way == "any" else (50, 1.0))
+    floor = floor_micros(world, choices.pick(pools.FLOORS[:-1]), choices.pick(pools.CURRENCIES))
+    return max(1, (floor or 1_000_000) + choices.pick((0, -1, 1))) / 1_000_000
+
+
+def flight_of(choices: Choices, now: datetime) -> Document:
+    """Choose flight dates around, and at, the present."""
+    starts = now + choices.pick(pools.SHIFTS) if choices.chance(8) else None
+    ends = now + choices.pick(pools.SHIFTS) if choices.chance(8) else None
+    if starts is not None and ends is not None and starts >= ends:
+        ends = starts + timedelta(hours=1)
+    moments = (("starts_at", starts), ("ends_at", ends))
+    return {key: rfc3339(moment) for key, moment in moments if moment is not None}
+
+
+def rfc3339(moment: datetime) -> str:
+    """Write a time to the millisecond."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def targeting_of(choices: Choices, world: World) -> Document:
+    """Choose targeting of up to three dimensions."""
+    targeting: Document = {}
+    for dimension in choices.some(list(pools.ENTRIES), choices.pick((0, 1, 1, 2, 3)), least=0):
+        pool = pools.ENTRIES[dimension] or pools.hours(world.now)
+        sides = choices.pick((("include",), ("include",), ("exclude",), ("include", "exclude")))
+        targeting[dimension] = {side: choices.some(pool) for side in sides}
+    if choices.chance(16):
+        targeting["deal"] = {"include": choices.some(pools.ENTRIES["deal"])}
+    if choices.chance(12):
+        targeting["segment"] = {"include": choices.some(pools.ENTRIES["segment"])}
+    if choices.chance(6):
+        targeting["geo_radius"] = [
+            {"lat": lat, "lon": lon, "km": choices.pick(pools.RADII_KM)}
+            for lat, lon in choices.some(pools.CENTRES, 2)
+        ]
+    return targeting
+
+
+def creative_of(choices: Choices, name: str) -> Document:
+    """Make a creative of any of the four media."""
+    media = choices.pick(
+        ("banner", "banner", "banner", "banner", "video", "video", "native", "audio")
+    )
+    creative: Document = {"id": name, "media": media, "adm": "<p>{{auction_id}}</p>"}
+    if media == "banner":
+        creative["w"], creative["h"] = choices.pick(pools.SIZES)
+    if media in ("video", "audio"):
+        if choices.chance(60):
+            creative["mimes"] = choices.some(pools.MIMES[media], 2)
+        if choices.chance(60):
+            creative["protocols"] = choices.some(pools.PROTOCOLS, 2)
+        if choices.chance(75):
+            creative["duration"] = choices.pick(pools.DURATIONS)
+    if choices.chance(30):
+        creative["attributes"] = choices.some(pools.ATTRIBUTES, 2)
+    if choices.chance(25):
+        creative["secure"] = choices.chance(20)
+    return creative
+
+
+# For tests
+
+
+def random_world(seed: int, campaigns: int = 8, around: Surroundings | None = None) -> World:
+    """Make a world from a seed; the same seed makes the same world."""
+    rng = random.Random(f"world {seed}")
+    return world_of(Choices(rng.randint), campaigns, around or Surroundings())
+
+
+def random_request(rng: random.Random, world: World) -> tuple[str, Document]:
+    """Make the descriptor of an SSP of the world and a request from it."""
+    choices = Choices(rng.randint)
+    return choices.pick(list(world.registry)), request_of(choices)
+
+
+@st.composite
+def cases(draw: st.DrawFn, most_campaigns: int = 6, around: Surroundings | None = None) -> Case:
+    """Draw a world with 1 to `most_campaigns` campaigns and a request to it."""
+    choices = Choices(lambda least, most: draw(st.integers(least, most)))
+    world = world_of(choices, choices.integer(1, most_campaigns), around or Surroundings())
+    return Case(world, choices.pick(list(world.registry)), request_of(choices))

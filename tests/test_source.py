@@ -1,0 +1,138 @@
+"""What the source promises of itself: directions of imports, sizes, no traces of one machine."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from snapbid.settings import VARIABLES
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "snapbid"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+LONG_FILES: dict[str, str] = {}  # path: why it is over 400 lines
+LONGEST = 400
+
+# Imports run one way: a module imports from its own layer's room, or from lower numbers.
+LAYERS = [
+    {"settings", "errors", "metrics"},
+    {"reference", "http"},
+    {"match", "ledger", "warehouse", "embedded", "demo"},
+    {"exchange", "report", "events"},
+    {"app", "ops", "publisher", "drain", "load"},
+    {"wiring"},
+    {"serving"},
+    {"up"},
+    {"__main__"},
+]
+LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
+FORBIDDEN_IN_MATCH = {"redis", "asyncpg", "granian", "http", "uvloop"}
+TEXT = {".py", ".pyx", ".pxd", ".pyi", ".h", ".sql", ".md", ".toml", ".json", ".jsonl", ".lua"}
+
+
+def part(path: Path) -> str:
+    """The room or the top-level module of a file: `exchange`, `up`."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """The absolute names of all modules that a file imports, names taken from a package too."""
+    package = ["snapbid", *path.relative_to(PACKAGE).parent.parts]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+    return found
+
+
+def own_parts(path: Path) -> set[str]:
+    names = (name.split(".") for name in imports(path))
+    return {name[1] for name in names if name[0] == "snapbid" and {*name[1:2]} & set(LAYER)}
+
+
+def tracked() -> list[Path]:
+    """The files of the repository: tracked, or new and not ignored."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if listed.returncode:
+        pytest.skip("not a git repository")
+    paths = (ROOT / name for name in listed.stdout.split("\0") if name)
+    return [path for path in paths if path.is_file()]
+
+
+def identify(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=identify)
+def test_imports_run_one_way(path: Path) -> None:
+    mine = part(path)
+    if mine == "__init__":
+        assert not own_parts(path)
+        return
+    assert mine in LAYER, f"{mine} has no place in the layers above"
+    wrong = [
+        other
+        for other in sorted(own_parts(path))
+        if other != mine and LAYER[other] >= LAYER[mine]
+    ]
+    assert not wrong, f"{identify(path)} imports {wrong}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=identify)
+def test_only_match_imports_the_extension(path: Path) -> None:
+    native = {
+        name for name in imports(path) if name.startswith("snapbid.match._") and "__" not in name
+    }
+    assert part(path) == "match" or not native
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "match").glob("*.py")), ids=identify)
+def test_match_knows_no_http_and_no_stores(path: Path) -> None:
+    assert not {name.split(".")[0] for name in imports(path)} & FORBIDDEN_IN_MATCH
+
+
+def test_native_imports_no_python_of_the_project() -> None:
+    sources = [*(ROOT / "native").glob("*.pyx"), *(ROOT / "native").glob("*.pxd")]
+    assert sources
+    for path in sources:
+        found = re.findall(r"^\s*(?:from|c?import)\s+snapbid\S*", path.read_text(), re.MULTILINE)
+        assert not found, f"{identify(path)}: {found}"
+
+
+def test_no_path_of_one_machine() -> None:
+    here = re.compile(r"(^|[^A-Za-z0-9_.])/(work|farm)/")
+    found = [
+        f"{identify(path)}:{number}"
+        for path in tracked()
+        if path.suffix in TEXT or path.name == "Makefile"
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if here.search(line) and path != Path(__file__)
+    ]
+    assert not found
+
+
+def test_no_file_has_grown_long() -> None:
+    counted = {
+        identify(path): len(path.read_text().splitlines())
+        for path in tracked()
+        if path.suffix in {".py", ".pyx"}
+    }
+    assert {name for name, lines in counted.items() if lines > LONGEST} == set(LONG_FILES)
+
+
+def test_readme_names_every_setting_and_no_other() -> None:
+    readme = (ROOT / "README.md").read_text()
+    named = set(re.findall(r"SNAPBID_[A-Z_]+[A-Z]", readme))
+    assert not set(VARIABLES.values()) - named
+    assert not named - set(VARIABLES.values()) - {"SNAPBID_DEBUG", "SNAPBID_CORPUS"}

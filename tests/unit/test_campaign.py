@@ -1,0 +1,227 @@
+"""Campaigns: what the data-driven cases do not hold (limits, exact numbers, bytes, demo data)."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapbid.match import campaign as module
+from snapbid.match.campaign import (
+    Campaign,
+    CampaignError,
+    Mistake,
+    decode,
+    encode,
+    parse,
+    read_file,
+)
+from snapbid.match.vocabulary import DIMENSIONS
+from snapbid.warehouse import demo
+
+CREATIVE = {"id": "n", "media": "native", "adm": "x"}
+BASE: dict[str, Any] = {
+    "id": "c1",
+    "advertiser": "shop.example",
+    "cpm": 1,
+    "creatives": [CREATIVE],
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def rules(**change: Any) -> list[str]:
+    with pytest.raises(CampaignError) as caught:
+        parse({**BASE, **change})
+    return [str(mistake) for mistake in caught.value.mistakes]
+
+
+def creatives(count: int) -> list[dict[str, Any]]:
+    return [{**CREATIVE, "id": str(number)} for number in range(count)]
+
+
+def circles(count: int) -> list[dict[str, Any]]:
+    return [{"lat": 1, "lon": number / 1000, "km": 1} for number in range(count)]
+
+
+def caps(count: int) -> list[dict[str, int]]:
+    return [{"impressions": 1, "seconds": number + 1} for number in range(count)]
+
+
+def adm(text: str) -> list[dict[str, Any]]:
+    return [{**CREATIVE, "adm": text}]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "x" * 512},
+        {"creatives": creatives(1000)},
+        {"creatives": adm("ü" * (32 * 1024))},
+        {"frequency_caps": caps(16)},
+        {"targeting": {"geo_radius": circles(10_000)}},
+        {"targeting": {"segment": {"include": ["x" * 512]}}},
+        {"creatives": [{**CREATIVE, "iurl": "x" * 2048}]},
+    ],
+)
+def test_at_the_limit(change: dict[str, Any]) -> None:
+    assert isinstance(parse({**BASE, **change}), Campaign)
+
+
+@pytest.mark.parametrize(
+    ("change", "mistake"),
+    [
+        ({"id": "x" * 513}, "id: must have at most 512 characters, found 513"),
+        (
+            {"creatives": creatives(1001)},
+            "creatives: must have at most 1000 entries, found 1001",
+        ),
+        (
+            {"creatives": adm("ü" * (32 * 1024) + "x")},
+            "creatives[0].adm: must have at most 65536 bytes, found 65537",
+        ),
+        (
+            {"frequency_caps": caps(17)},
+            "frequency_caps: must have at most 16 entries, found 17",
+        ),
+        (
+            {"targeting": {"geo_radius": circles(10_001)}},
+            "targeting.geo_radius: must have at most 10000 entries, found 10001",
+        ),
+        (
+            {"targeting": {"segment": {"include": ["x" * 513]}}},
+            "targeting.segment.include[0]: must have at most 512 characters, found 513",
+        ),
+        (
+            {"creatives": [{**CREATIVE, "iurl": "x" * 2049}]},
+            "creatives[0].iurl: must have at most 2048 characters, found 2049",
+        ),
+    ],
+)
+def test_beyond_the_limit(change: dict[str, Any], mistake: str) -> None:
+    assert rules(**change) == [mistake]
+
+
+def test_longest_list() -> None:
+    entries = [str(number) for number in range(module.MAX_ENTRIES)]
+    read = parse({**BASE, "targeting": {"segment": {"include": entries}}})
+    assert len(read.targeting["segment"].include) == module.MAX_ENTRIES
+    assert rules(targeting={"segment": {"include": [*entries, "x"]}}) == [
+        "targeting.segment.include: must have at most 1000000 entries, found 1000001"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cpm", "micros"),
+    [(1.1, 1_100_000), (4.35, 4_350_000), (Decimal("0.000001"), 1), (7, 7_000_000)],
+)
+def test_a_float_means_its_shortest_decimal(cpm: object, micros: int) -> None:
+    assert parse({**BASE, "cpm": cpm}).cpm_micros == micros
+
+
+@pytest.mark.parametrize("cpm", [float("nan"), float("inf"), Decimal("NaN"), Decimal("Infinity")])
+def test_numbers_are_finite(cpm: object) -> None:
+    assert len(rules(cpm=cpm)) == 1
+
+
+@given(micros=st.integers(1, 9_223_372_036_854 * 10**6))
+def test_money_is_exact(micros: int) -> None:
+    text = f"{micros // 10**6}.{micros % 10**6:06}"
+    document = decode(json.dumps(BASE).replace('"cpm": 1', f'"cpm": {text}'))
+    assert parse(document).cpm_micros == micros
+    assert parse(decode(encode(document))).cpm_micros == micros
+
+
+@given(
+    document=JSON | st.fixed_dictionaries({}, optional=dict.fromkeys([*BASE, "targeting"], JSON))
+)
+def test_any_other_document_has_named_mistakes(document: object) -> None:
+    with pytest.raises(CampaignError) as caught:
+        parse(document)
+    assert caught.value.mistakes
+    assert all(str(mistake).isprintable() for mistake in caught.value.mistakes)
+
+
+@given(data=st.binary(max_size=200), name=st.sampled_from(["a.json", "a.jsonl"]))
+def test_any_other_bytes_have_named_mistakes(data: bytes, name: str) -> None:
+    with pytest.raises(CampaignError) as caught:
+        read_file(name, data)
+    assert caught.value.mistakes
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+@pytest.mark.parametrize(
+    ("data", "rule"),
+    [
+        (b"[" * 100_000, "is not JSON: nested too deeply"),
+        (b'[{"cpm":' + b"1" * 5_000 + b"}]", "is not JSON: Exceeds the limit"),
+        (b'"\xff"', "is not UTF-8: invalid start byte (byte 2)"),
+        (b'"\xed\xa0\x80"', "is not UTF-8: invalid continuation byte (byte 2)"),
+    ],
+)
+def test_bytes_that_are_no_json(name: str, data: bytes, rule: str) -> None:
+    with pytest.raises(CampaignError) as caught:
+        read_file(name, data)
+    (mistake,) = caught.value.mistakes
+    assert mistake.line == 1
+    assert mistake.rule.startswith(rule)
+
+
+def test_text_that_is_not_utf8_costs_one_line() -> None:
+    good = json.dumps(BASE).encode()
+    with pytest.raises(CampaignError) as caught:
+        read_file("a.jsonl", good + b"\n\xff\n{}\n")
+    assert [mistake.line for mistake in caught.value.mistakes] == [2, 3, 3, 3, 3]
+
+
+def test_a_mistake_reads_as_a_line() -> None:
+    assert str(Mistake("cpm", "is required", 3)) == "line 3: cpm: is required"
+    assert str(Mistake("cpm", "is required")) == "cpm: is required"
+    assert str(Mistake("", "is not JSON", 3)) == "line 3: is not JSON"
+
+
+def test_a_long_value_is_shown_in_part() -> None:
+    (rule,) = rules(status="x" * 1000)
+    assert len(rule) < 150
+
+
+class TestDemo:
+    """The demo data keeps the contract's promises about it."""
+
+    campaigns = tuple(
+        campaign
+        for campaign, _ in read_file(
+            "campaigns.jsonl", "\n".join(document for _, document in demo.documents()).encode()
+        )
+    )
+
+    def test_every_dimension_and_medium_is_used(self) -> None:
+        used = {name for campaign in self.campaigns for name in campaign.targeting}
+        assert used == {dimension.name for dimension in DIMENSIONS}
+        assert any(campaign.geo_radius for campaign in self.campaigns)
+        media = {creative.media for each in self.campaigns for creative in each.creatives}
+        assert media == {"banner", "video", "native", "audio"}
+
+    def test_none_pays_more_than_50_usd(self) -> None:
+        assert max(campaign.cpm_micros for campaign in self.campaigns) <= 50_000_000
+
+    def test_some_have_budgets_and_some_caps(self) -> None:
+        assert any(campaign.budget.daily_micros for campaign in self.campaigns)
+        assert any(campaign.budget.total_micros for campaign in self.campaigns)
+        assert any(campaign.frequency_caps for campaign in self.campaigns)
+
+    def test_one_answers_the_connectivity_request_from_the_usa(self) -> None:
+        (campaign,) = (each for each in self.campaigns if each.id == "demo-connectivity-us")
+        assert campaign.status == "active"
+        assert list(campaign.targeting) == ["country"]
+        assert campaign.targeting["country"].include == ("USA",)
+        assert not campaign.geo_radius
+        assert not campaign.frequency_caps
+        assert campaign.budget.daily_micros is campaign.budget.total_micros is None
+        sizes = {(creative.w, creative.h) for creative in campaign.creatives}
+        assert {(300, 250), (320, 50), (728, 90), (160, 600), (300, 600), (970, 250)} <= sizes

@@ -1,0 +1,126 @@
+import math
+import pickle
+from datetime import date
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapbid.reference import rates
+from snapbid.reference.rates import Rates
+
+TABLE = (
+    "Date,USD,JPY,CYP,GBP,\n"
+    "2024-05-02,1.25,160,0.58,0.8,\n"
+    "2024-05-03,1.2,150.5,N/A,0.86,\n"
+    "2024-05-01,1.0,1,1,1,\n"
+)
+EXACT = Context(prec=1000, rounding=ROUND_CEILING)
+
+
+@pytest.fixture(scope="module")
+def table() -> Rates:
+    return rates.parse_table(TABLE)
+
+
+def test_the_newest_day_alone_counts(table: Rates) -> None:
+    assert table.date == date(2024, 5, 3)
+    assert table.usd == {
+        "USD": 1,
+        "EUR": Fraction(6, 5),
+        "JPY": Fraction(12, 1505),
+        "GBP": Fraction(120, 86),
+    }
+
+
+def test_the_bundled_table_has_the_currencies_that_are_promised() -> None:
+    bundled = rates.load()
+    assert bundled.usd["USD"] == 1
+    assert {"EUR", "GBP", "JPY", "CHF", "SEK", "INR", "BRL"} <= bundled.usd.keys()
+    assert not {"DEM", "CYP", "HRK", "RUB", "ROL"} & bundled.usd.keys()
+    assert all(0 < rate < 10 for rate in bundled.usd.values())
+    assert Fraction(1, 1000) < bundled.usd["JPY"] < Fraction(1, 50)
+    assert bundled.date >= date(2025, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Date,JPY,\n2024-05-03,150,\n",
+        "Date,USD,\n2024-05-03,N/A,\n",
+        "Date,USD,\n2024-05-03,0,\n",
+    ],
+)
+def test_a_damaged_table_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        rates.parse_table(text)
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "micros"),
+    [
+        (0.5, "USD", 500_000),
+        (3, "USD", 3_000_000),
+        (0.1, "USD", 100_000),
+        (0.3, "usd", 300_000),
+        (1.000001, "USD", 1_000_001),
+        (0.0000001, "USD", 1),
+        (1.0000001, "USD", 1_000_001),
+        (1e-300, "USD", 1),
+        (0.1, "EUR", 120_000),
+        (1, "eur", 1_200_000),
+        (1, "JPY", 7_974),  # 7973.42…
+        (0.86, "GBP", 1_200_000),
+        (1, "XXX", None),
+        (1, "CYP", None),
+        (1, "", None),
+        (0, "USD", 0),
+        (0.0, "XXX", 0),
+        (-0.0, "EUR", 0),
+        (1e300, "EUR", 2**63 - 1),
+        (10**400, "USD", 2**63 - 1),
+    ],
+)
+def test_floors(table: Rates, amount: float, currency: str, micros: int | None) -> None:
+    assert table.floor_micros(amount, currency) == micros
+    assert table.floor_micros(amount, currency) == micros, "the remembered answer differs"
+
+
+@pytest.mark.parametrize("amount", [-1, -0.001, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("currency", ["USD", "EUR", "XXX"])
+def test_amounts_that_are_no_floor(table: Rates, amount: float, currency: str) -> None:
+    with pytest.raises(ValueError, match="a floor must be a finite number"):
+        table.floor_micros(amount, currency)
+
+
+@given(st.one_of(st.floats(0, 1e12), st.integers(0, 10**12), st.decimals(0, 1000, places=6)))
+def test_usd_floors_are_the_decimal_rounded_up(amount: float | Decimal) -> None:
+    number = float(amount) if isinstance(amount, Decimal) else amount
+    exact = Decimal(repr(number)).scaleb(6, EXACT).to_integral_value(ROUND_CEILING)
+    assert rates.parse_table(TABLE).floor_micros(number, "USD") == int(exact)
+
+
+@given(st.floats(0, 1e9), st.sampled_from(["EUR", "JPY", "GBP"]))
+def test_other_floors_are_never_below_and_less_than_one_micro_above(
+    amount: float, currency: str
+) -> None:
+    table = rates.parse_table(TABLE)
+    exact = Fraction(repr(amount)) * table.usd[currency] * 1_000_000
+    micros = table.floor_micros(amount, currency)
+    assert micros is not None
+    assert 0 <= micros - exact < 1
+
+
+def test_the_memory_of_conversions_is_bounded(table: Rates) -> None:
+    for amount in range(1, 3 * rates.CACHED_FLOORS):
+        table.floor_micros(amount, "EUR")
+    assert len(table._floors) <= rates.CACHED_FLOORS
+
+
+def test_json_and_pickle_keep_the_table(table: Rates) -> None:
+    assert Rates.from_json(table.to_json()) == table
+    assert Rates.from_json(table.to_json().encode()) == table
+    assert pickle.loads(pickle.dumps(table)) == table

@@ -1,0 +1,200 @@
+"""Settings: defaults, every mistake at once, no secret shown."""
+
+import pickle
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapbid.settings import (
+    VARIABLES,
+    Secret,
+    Settings,
+    SettingsError,
+    load,
+    require,
+    require_secret,
+    to_environ,
+)
+
+SECRET = "correct horse battery staple 0123456789"
+
+
+def mistakes(environ: dict[str, str]) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load(environ)
+    assert str(caught.value) == "\n".join(caught.value.mistakes)
+    return caught.value.mistakes
+
+
+def test_defaults() -> None:
+    settings = load({"PATH": "/bin"})
+    assert msgspec.structs.asdict(settings) == {
+        "host": "127.0.0.1",
+        "port": 8000,
+        "workers": 1,
+        "base_url": "http://127.0.0.1:8000",
+        "redis_url": None,
+        "database_url": None,
+        "home": Path("var").absolute(),
+        "jwt_secret": None,
+        "jwt_issuer": "snapbid",
+        "geo_db": None,
+        "bid_ttl_s": 7200,
+        "bid_max_bytes": 262_144,
+        "tmax_ms": 100,
+        "gvl_id": None,
+        "ops_host": "127.0.0.1",
+        "ops_port": 8001,
+    }
+
+
+def test_every_field_has_a_variable() -> None:
+    assert set(VARIABLES) == set(Settings.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("environ", "base_url"),
+    [
+        ({"SNAPBID_HOST": "0.0.0.0", "SNAPBID_PORT": "80"}, "http://0.0.0.0:80"),
+        ({"SNAPBID_HOST": "::1"}, "http://[::1]:8000"),
+        ({"SNAPBID_BASE_URL": "https://rtb.example.com/"}, "https://rtb.example.com"),
+        ({"SNAPBID_BASE_URL": "http://rtb.example.com:81/x"}, "http://rtb.example.com:81/x"),
+        ({"SNAPBID_BASE_URL": ""}, "http://127.0.0.1:8000"),
+    ],
+)
+def test_base_url(environ: dict[str, str], base_url: str) -> None:
+    assert load(environ).base_url == base_url
+
+
+def test_every_setting_survives_the_way_back(tmp_path: Path) -> None:
+    (tmp_path / "geo.mmdb").touch()
+    environ = {
+        "SNAPBID_HOST": "0.0.0.0",
+        "SNAPBID_PORT": "9000",
+        "SNAPBID_WORKERS": "4",
+        "SNAPBID_BASE_URL": "https://rtb.example.com",
+        "SNAPBID_REDIS_URL": "unix:///run/redis.sock",
+        "SNAPBID_DATABASE_URL": "postgresql://u:p@h/d",
+        "SNAPBID_HOME": str(tmp_path),
+        "SNAPBID_JWT_SECRET": SECRET,
+        "SNAPBID_JWT_ISSUER": "house",
+        "SNAPBID_GEO_DB": str(tmp_path / "geo.mmdb"),
+        "SNAPBID_BID_TTL": "60",
+        "SNAPBID_BID_MAX_BYTES": "4096",
+        "SNAPBID_TMAX_MS": "250",
+        "SNAPBID_GVL_ID": "755",
+        "SNAPBID_OPS_HOST": "10.0.0.1",
+        "SNAPBID_OPS_PORT": "9001",
+    }
+    assert set(environ) == set(VARIABLES.values())
+    settings = load(environ)
+    assert to_environ(settings) == environ
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SNAPBID_HOST", "a b"),
+        ("SNAPBID_HOST", "[::1]"),
+        ("SNAPBID_HOST", "h\udcff"),
+        ("SNAPBID_PORT", "0"),
+        ("SNAPBID_PORT", "65536"),
+        ("SNAPBID_PORT", "+80"),
+        ("SNAPBID_PORT", "\uff18\uff10"),
+        ("SNAPBID_PORT", "8001"),  # the operator's page has it
+        ("SNAPBID_WORKERS", "0"),
+        ("SNAPBID_WORKERS", "two"),
+        ("SNAPBID_BASE_URL", "rtb.example.com"),
+        ("SNAPBID_BASE_URL", "ftp://rtb.example.com"),
+        ("SNAPBID_BASE_URL", "http://"),
+        ("SNAPBID_BASE_URL", "http://h:99999"),
+        ("SNAPBID_BASE_URL", "http://h/?a=b"),
+        ("SNAPBID_REDIS_URL", "localhost:6379"),
+        ("SNAPBID_DATABASE_URL", "mysql://h/d"),
+        ("SNAPBID_JWT_SECRET", "x" * 31),
+        ("SNAPBID_JWT_SECRET", ""),
+        ("SNAPBID_GEO_DB", "/nowhere/geo.mmdb"),
+        ("SNAPBID_HOME", "/dev/null"),
+        ("SNAPBID_HOME", "~nobody-of-this-name/x"),
+        ("SNAPBID_HOME", "x" * 5000),
+        ("SNAPBID_BID_TTL", "-1"),
+        ("SNAPBID_BID_TTL", "7200.0"),
+        ("SNAPBID_BID_MAX_BYTES", "1"),
+        ("SNAPBID_TMAX_MS", "0"),
+        ("SNAPBID_GVL_ID", "70000"),
+        ("SNAPBID_OPS_PORT", "8000"),
+    ],
+)
+def test_wrong_value_is_named(variable: str, value: str) -> None:
+    (mistake,) = mistakes({variable: value})
+    assert variable in mistake
+    assert "must" in mistake
+
+
+def test_every_mistake_at_once() -> None:
+    wrong = {
+        "SNAPBID_PORT": "x",
+        "SNAPBID_WORKERS": "none",
+        "SNAPBID_BID_TLT": "5",
+        "SNAPBID_JWT_SECRET": "short",
+        "SNAPBID_REDIS_URL": "http://:hunter2@h",
+    }
+    found = mistakes(wrong)
+    assert {re.split(r"\W", line)[0] for line in found} == set(wrong)
+    assert "SNAPBID_BID_TLT is not a setting: is SNAPBID_BID_TTL meant?" in found
+
+
+def test_variables_of_others_are_no_mistakes() -> None:
+    load({"SNAPBID_DEBUG": "1", "SNAPBID_CORPUS": "/x", "SNAPBIDDER": "1", "PORT": "x"})
+
+
+def test_nothing_secret_is_shown() -> None:
+    settings = load(
+        {
+            "SNAPBID_JWT_SECRET": SECRET,
+            "SNAPBID_REDIS_URL": "redis://:hunter2@h/0",
+            "SNAPBID_DATABASE_URL": "postgresql://u:hun@ter2@h/d?password=hunter2&x=1",
+        }
+    )
+    for shown in (repr(settings), str(settings), f"{settings}", repr([settings])):
+        assert SECRET not in shown
+        assert "hunter2" not in shown
+        assert "ter2" not in shown
+    shown = "\n".join(mistakes({"SNAPBID_JWT_SECRET": "hunter2", "SNAPBID_REDIS_URL": "hunter2"}))
+    assert "hunter2" not in shown
+
+
+def test_require() -> None:
+    settings = load({"SNAPBID_REDIS_URL": "redis://h"})
+    require(settings, "redis_url", "host")
+    with pytest.raises(SettingsError) as caught:
+        require(settings, "redis_url", "database_url", "jwt_secret")
+    assert [line.split()[0] for line in caught.value.mistakes] == [
+        "SNAPBID_DATABASE_URL",
+        "SNAPBID_JWT_SECRET",
+    ]
+    with pytest.raises(SettingsError):
+        require_secret(settings)
+    assert require_secret(load({"SNAPBID_JWT_SECRET": "é" * 16})) == "é".encode() * 16
+
+
+def test_secrets_compare() -> None:
+    assert Secret("a") == Secret("a")
+    assert Secret("a") != Secret("b")
+    assert Secret("a") != "a"
+    assert len({Secret("a"), Secret("a")}) == 1
+
+
+@given(st.dictionaries(st.sampled_from(sorted(VARIABLES.values())), st.text()))
+def test_any_text_loads_or_is_refused_by_name(environ: dict[str, str]) -> None:
+    try:
+        load(environ)
+    except SettingsError as error:
+        unnamed = [line for line in error.mistakes if not line.startswith("SNAPBID_")]
+        if unnamed:
+            pytest.fail(f"no setting named: {unnamed}")

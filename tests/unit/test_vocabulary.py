@@ -1,0 +1,174 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapbid.match import vocabulary
+
+NAMES = [dimension.name for dimension in vocabulary.DIMENSIONS]
+
+VALID = [
+    ("ssp", "acme-eu", "acme-eu"),
+    ("country", "us", "USA"),
+    ("country", "Deu", "DEU"),
+    ("region", "USA-CA", "usa-ca"),
+    ("region", "us-ca", "usa-ca"),
+    ("region", "USA-US-CA", "usa-ca"),
+    ("region", "GBR-ENG", "gbr-eng"),
+    ("city", "STRASSE", "strasse"),
+    ("city", "Straße", "strasse"),
+    ("city", "São Paulo", "são paulo"),
+    ("postal", "SW1A 1AA", "sw1a 1aa"),
+    ("device_type", 4, 4),
+    ("device_type", 0, 0),
+    ("connection", 2, 2),
+    ("os", "iOS", "ios"),
+    ("os", "Mac OS X", "macos"),
+    ("os", "OTHER", "other"),
+    ("browser", "Chrome", "chrome"),
+    ("carrier", "T-Mobile", "t-mobile"),
+    ("language", "en", "en"),
+    ("language", "EN-us", "en"),
+    ("language", "pt_BR", "pt"),
+    ("inventory", "DOOH", "dooh"),
+    ("domain", "Example.COM", "example.com"),
+    ("domain", " example.com. ", "example.com"),
+    ("domain", "bücher.de", "bücher.de"),
+    ("domain", "my_site.example-1.com", "my_site.example-1.com"),
+    ("bundle", "com.Example.App", "com.Example.App"),
+    ("publisher", "0042", "0042"),
+    ("category", "IAB3-1", "IAB3-1"),
+    ("segment", " s ", " s "),
+    ("deal", "Deal-1", "Deal-1"),
+    ("position", 7, 7),
+    ("hour", 0, 0),
+    ("hour", 167, 167),
+]
+
+INVALID = [
+    ("country", "UK"),
+    ("country", "XX"),
+    ("country", 840),
+    ("region", "CA"),
+    ("region", "USA"),
+    ("region", "USA-"),
+    ("region", "XX-CA"),
+    ("device_type", -1),
+    ("device_type", "4"),
+    ("device_type", 4.0),
+    ("device_type", True),
+    ("position", 2**31),
+    ("os", "Roku OS"),
+    ("os", "Andriod"),
+    ("browser", "netscape"),
+    ("language", "e"),
+    ("language", "12"),
+    ("language", "en us"),
+    ("inventory", "web"),
+    ("domain", "https://example.com"),
+    ("domain", "example.com/page"),
+    ("domain", "example.com:80"),
+    ("domain", "*.example.com"),
+    ("domain", ".example.com"),
+    ("domain", "example..com"),
+    ("domain", "bücher .de"),
+    ("domain", "."),
+    ("hour", 168),
+    ("hour", -1),
+    ("hour", False),
+]
+
+HOSTS = [
+    ("example.com", "example.com"),
+    ("example.com/page?u=http://other.com/", "example.com"),
+    ("https://www.Example.com/a", "www.example.com"),
+    ("HTTP://user:pass@example.com:8080/", "example.com"),
+    ("//example.com", "example.com"),
+    ("example.com:443", "example.com"),
+    ("example.com.", "example.com"),
+    ("  http://example.com  ", "example.com"),
+    ("http://example.com?q", "example.com"),
+    ("http://example.com#f", "example.com"),
+    ("http://example.com@evil.com/", "evil.com"),
+    ("android-app://com.example.app", "com.example.app"),
+    ("http://10.0.0.1/", "10.0.0.1"),
+    ("", None),
+    ("/only/a/path", None),
+    ("https://", None),
+    ("http:/example.com", None),
+    ("about:blank", None),
+    ("http://[::1]/", None),
+    ("some words", None),
+    ("http://a..b/", None),
+]
+
+
+def test_the_dimensions_are_those_of_the_contract() -> None:
+    assert " ".join(NAMES) == (
+        "ssp country region city postal device_type connection os browser carrier language"
+        " inventory domain bundle publisher category segment deal position hour"
+    )
+    integers = {d.name for d in vocabulary.DIMENSIONS if d.kind == "int"}
+    assert integers == {"device_type", "connection", "position", "hour"}
+    assert all((d.case is None) == (d.kind == "int") for d in vocabulary.DIMENSIONS)
+    per_impression = {d.name for d in vocabulary.DIMENSIONS if d.scope == "impression"}
+    assert per_impression == {"deal", "position"}
+
+
+@pytest.mark.parametrize(("dimension", "value", "normal"), VALID)
+def test_normal_form(dimension: str, value: object, normal: str | int) -> None:
+    assert vocabulary.normalise(dimension, value) == normal
+    assert vocabulary.normalise(dimension, normal) == normal
+
+
+@pytest.mark.parametrize(("dimension", "value"), INVALID)
+def test_no_valid_value(dimension: str, value: object) -> None:
+    assert vocabulary.normalise(dimension, value) is None
+
+
+@pytest.mark.parametrize("dimension", [d.name for d in vocabulary.DIMENSIONS if d.kind == "text"])
+def test_text_that_no_dimension_takes(dimension: str) -> None:
+    for value in ("", "a\0b", "a\ud800b", "é\udfffb", None, 3, 1.5, True, [], {}, b"USA"):
+        assert vocabulary.normalise(dimension, value) is None, value
+
+
+def test_text_is_limited_to_512_characters() -> None:
+    assert vocabulary.normalise("bundle", "x" * 512) == "x" * 512
+    assert vocabulary.normalise("bundle", "x" * 513) is None
+    assert vocabulary.normalise("city", "ß" * 512) == "ss" * 512
+
+
+def test_an_unknown_dimension_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        vocabulary.normalise("planet", "earth")
+
+
+@pytest.mark.parametrize(("country", "code", "normal"), [
+    ("USA", "CA", "usa-ca"),
+    ("USA", "US-CA", "usa-ca"),
+    ("USA", "usa-ca", "usa-ca"),
+    ("GBR", "GB-ENG", "gbr-eng"),
+    ("CAN", "US-CA", "can-us-ca"),
+    ("USA", "", None),
+    ("USA", "US-", None),
+])  # fmt: skip
+def test_region_of_a_request(country: str, code: str, normal: str | None) -> None:
+    assert vocabulary.region(country, code) == normal
+
+
+@pytest.mark.parametrize(("url", "host"), HOSTS)
+def test_host(url: str, host: str | None) -> None:
+    assert vocabulary.host(url) == host
+
+
+@given(st.sampled_from(NAMES), st.one_of(st.text(), st.integers(), st.floats(), st.booleans()))
+def test_the_normal_form_is_its_own_normal_form(dimension: str, value: object) -> None:
+    normal = vocabulary.normalise(dimension, value)
+    if normal is not None and not (isinstance(normal, str) and len(normal) > vocabulary.MAX_TEXT):
+        assert vocabulary.normalise(dimension, normal) == normal
+
+
+@given(st.text())
+def test_a_host_is_a_domain(url: str) -> None:
+    host = vocabulary.host(url)
+    if host is not None:
+        assert vocabulary.domain(host) == host
