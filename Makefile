@@ -36,7 +36,7 @@ lint: $(VENV)/.dev build
 	$(PY) -m mypy.stubtest --concise snapbid.match._matcher snapbid.match._builder
 
 bench: $(VENV)/.dev $(VENV)/.bench build
-	$(PY) -m pytest bench
+	$(PY) -m bench
 
 clean:
 	rm -rf $(VENV) build dist src/snapbid.egg-info src/snapbid/match/*.so

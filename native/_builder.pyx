@@ -1,3 +1,4 @@
+# cython: auto_pickle=False, autotestdict=False
 """Builds the index that the matcher maps (layout.h).
 
 The builder is kept between builds: a changed campaign is put again, a deleted one discarded, and

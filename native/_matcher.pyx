@@ -1,3 +1,4 @@
+# cython: auto_pickle=False, autotestdict=False
 """The campaign matcher: of an index (layout.h), the best campaign for an impression.
 
 A search walks the campaigns in rank order, a block of 512 at a time. The rows and postings of what

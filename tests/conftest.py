@@ -1,11 +1,13 @@
 """Fixtures with real servers, started once a session on private sockets in a temporary home.
 
-    postgres_dsn     the server's own database, for tests that make theirs
-    database         DSN of a fresh, migrated database, dropped afterwards
-    module_database  the same, shared by a module
-    redis_url        the session's Redis as it is
-    fresh_redis      the same, emptied first
-    start_stack      starts `snapbid serve` processes: start_stack(SNAPBID_TMAX_MS="250")
+postgres_dsn     the server's own database, for tests that make theirs
+database         DSN of a fresh, migrated database, dropped afterwards
+module_database  the same, shared by a module
+redis_url        the session's Redis as it is
+fresh_redis      the same, emptied first
+own_postgres     a PostgreSQL for one test, which may stop it
+own_redis        a Redis for one test, which may stop it
+start_stack      starts `snapbid serve` processes: start_stack(SNAPBID_TMAX_MS="250")
 """
 
 import contextlib
@@ -17,9 +19,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 import redis
+from support.stack import Databases, Stack
 
 from snapbid.embedded import Home, Postgres, Redis
-from support.stack import Databases, Stack
 
 # A failure prints the line that reproduces it. Deadlines would be timing assertions.
 hypothesis.settings.register_profile("snapbid", print_blob=True, deadline=None)
@@ -80,9 +82,25 @@ def fresh_redis(redis_url: str) -> str:
 
 
 @pytest.fixture
-def start_stack(
-    database: str, fresh_redis: str, tmp_path: Path
-) -> Iterator[Callable[..., Stack]]:
+def own_postgres(tmp_path: Path) -> Iterator[Postgres]:
+    with Home(tmp_path / "postgres") as home:
+        server = Postgres(home)
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[Redis]:
+    with Home(tmp_path / "redis") as home:
+        server = Redis(home)
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def start_stack(database: str, fresh_redis: str, tmp_path: Path) -> Iterator[Callable[..., Stack]]:
     """Start `snapbid serve` on free ports with more settings; waits until it is ready."""
     with contextlib.ExitStack() as stack:
 

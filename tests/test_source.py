@@ -12,7 +12,10 @@ from snapbid.settings import VARIABLES
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "snapbid"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-LONG_FILES: dict[str, str] = {}  # path: why it is over 400 lines
+LONG_FILES = {  # why they are over 400 lines
+    "native/_builder.pyx": "one extension, one file: cimport between flat modules breaks installed",
+    "native/_matcher.pyx": "the same",
+}
 LONGEST = 400
 
 # Imports run one way: a module imports from its own layer's room, or from lower numbers.
@@ -22,7 +25,7 @@ LAYERS = [
     {"match", "ledger", "warehouse", "embedded", "demo"},
     {"exchange", "report", "events"},
     {"app", "ops", "publisher", "drain", "load"},
-    {"wiring"},
+    {"wiring", "supervise", "examples"},
     {"serving"},
     {"up"},
     {"__main__"},
@@ -82,9 +85,7 @@ def test_imports_run_one_way(path: Path) -> None:
         return
     assert mine in LAYER, f"{mine} has no place in the layers above"
     wrong = [
-        other
-        for other in sorted(own_parts(path))
-        if other != mine and LAYER[other] >= LAYER[mine]
+        other for other in sorted(own_parts(path)) if other != mine and LAYER[other] >= LAYER[mine]
     ]
     assert not wrong, f"{identify(path)} imports {wrong}"
 
@@ -128,7 +129,8 @@ def test_no_file_has_grown_long() -> None:
         for path in tracked()
         if path.suffix in {".py", ".pyx"}
     }
-    assert {name for name, lines in counted.items() if lines > LONGEST} == set(LONG_FILES)
+    assert {name for name, lines in counted.items() if lines > LONGEST} <= set(LONG_FILES)
+    assert set(LONG_FILES) <= set(counted)
 
 
 def test_readme_names_every_setting_and_no_other() -> None:

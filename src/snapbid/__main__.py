@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from snapbid.settings import Settings, SettingsError, load, require
+from snapbid.settings import Settings, SettingsError, load, require, require_secret
 
 if TYPE_CHECKING:
     import asyncpg
@@ -49,7 +49,7 @@ def main() -> None:
 
 @main.command()
 def up() -> None:
-    """Run everything on this machine: stores, schema, demo data, HTTP workers."""
+    """Run everything on this machine: stores, schema, demo data, HTTP workers, the drain."""
     from snapbid.up import run
 
     sys.exit(run(load(os.environ)))
@@ -63,6 +63,16 @@ def serve() -> None:
     from snapbid.serving import serve as run
 
     sys.exit(run(settings))
+
+
+@main.command()
+def drain() -> None:
+    """Carry what Redis has counted into the warehouse; a second one waits to take over."""
+    settings = _with_stores(load(os.environ))
+    from snapbid import wiring
+    from snapbid.drain.run import run
+
+    sys.exit(run(settings, wiring.metrics_path(settings)))
 
 
 @main.command()
@@ -129,6 +139,31 @@ def ssp_list(as_json: bool) -> None:
 
 
 @main.group()
+def token() -> None:
+    """Tokens for the daily report."""
+
+
+@token.command("issue")
+@click.argument("ssp_id", metavar="SSP")
+def token_issue(ssp_id: str) -> None:
+    """Print a new token for a canonical SSP id, and nothing else."""
+    from snapbid.report import tokens
+    from snapbid.warehouse import registry
+
+    key, issuer = _signing(load(os.environ))
+    known = _warehouse(registry.fetch_all)
+    canonical = known.get(ssp_id)
+    if canonical is None:
+        raise Refused(f"{ssp_id[:60]!a} is not registered: add it with snapbid ssp add")
+    if canonical != ssp_id:
+        raise Refused(
+            f"{ssp_id} is a variant of {canonical}: a token for {canonical} covers all of its "
+            "variants"
+        )
+    click.echo(tokens.issue(ssp_id, key, issuer))
+
+
+@main.group()
 def campaign() -> None:
     """Campaigns."""
 
@@ -142,7 +177,9 @@ def campaign_import(file: str) -> None:
     """
     import gc
 
-    from snapbid.match.campaign import CampaignError, encode, read_file
+    from snapbid.match.campaign import CampaignError
+    from snapbid.match.campaign_file import read_file
+    from snapbid.match.document import encode
     from snapbid.warehouse import campaigns
 
     gc.disable()  # a large file makes millions of objects, none of them garbage
@@ -231,6 +268,36 @@ def _database_url(settings: Settings) -> str:
     return running["SNAPBID_DATABASE_URL"]
 
 
+def _signing(settings: Settings) -> tuple[bytes, str]:
+    """The key and the issuer of tokens: ours, else those of the running embedded instance."""
+    from snapbid.report import tokens
+
+    if settings.jwt_secret is None:
+        running = _running(settings)
+        if running is None:
+            raise WrongSettings(
+                f"SNAPBID_JWT_SECRET is not set and no embedded instance runs in {settings.home}: "
+                "set it, or name the directory of one in SNAPBID_HOME"
+            )
+        settings = load(running | {name: value for name, value in os.environ.items() if value})
+    key = require_secret(settings)
+    try:
+        tokens.check_key(key)
+    except ValueError as error:
+        raise WrongSettings(f"SNAPBID_JWT_SECRET cannot sign: {error}") from error
+    return key, settings.jwt_issuer
+
+
+def _with_stores(settings: Settings) -> Settings:
+    """The settings, with the stores of the embedded instance where none are set."""
+    if settings.redis_url is None and settings.database_url is None:
+        running = _running(settings)
+        if running is not None:
+            return load(running)
+    require(settings, "redis_url", "database_url")
+    return settings
+
+
 def _warehouse(work: Work[T]) -> T:
     """Run `work` on a connection to the warehouse."""
     dsn = _database_url(load(os.environ))
@@ -265,20 +332,23 @@ def _await(work: Awaitable[T]) -> T:
         raise Refused(f"the warehouse (SNAPBID_DATABASE_URL) failed: {reason}") from error
 
 
-def _campaign_row(stored: Any) -> tuple[str, ...]:
+def _campaign_row(stored: Any) -> tuple[object, ...]:
     """Describe a document that plain SQL may have written in any form."""
-    import json
+    from snapbid.match.document import decode
 
-    document = json.loads(stored.document, parse_float=str)
+    try:
+        document = decode(stored.document)
+    except ValueError:
+        document = {}
     creatives = document.get("creatives")
     media = {
         str(creative.get("media"))
         for creative in (creatives if isinstance(creatives, list) else [])
         if isinstance(creative, dict)
     }
-    values = (document.get("cpm"), ",".join(sorted(media)), document.get("advertiser"))
-    name = document.get("name") or ""
-    return (stored.id, stored.status, *("" if each is None else str(each) for each in values), name)
+    values = [document.get(key) for key in ("cpm", "advertiser", "name")]
+    cpm, advertiser, name = ("" if value is None else value for value in values)
+    return (stored.id, stored.status, cpm, ",".join(sorted(media)), advertiser, name)
 
 
 def _print_json(values: Iterable[object]) -> None:
@@ -292,7 +362,7 @@ def _print_raw_json(texts: Iterable[str]) -> None:
     click.echo(f"[\n{body}\n]" if body else "[]")
 
 
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table on a terminal, else one tab-separated line a row without a heading."""
     cells = [[_one_line(str(cell)) for cell in row] for row in rows]
     if not sys.stdout.isatty():

@@ -17,11 +17,14 @@ from snapbid.http import (
     Scope,
     Send,
     answer,
+    drain,
     json_answer,
     problem_answer,
+    refused,
 )
 
-Handler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
+BidHandler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
+Page: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
 
 BID_PREFIX: Final = "/api/v1/openrtb2/"
 BID_SUFFIX: Final = "/bid"
@@ -41,7 +44,7 @@ class Resources(Protocol):
         ...
 
     @property
-    def bid_endpoints(self) -> Mapping[str, Handler]:
+    def bid_endpoints(self) -> Mapping[str, BidHandler]:
         """By path."""
         ...
 
@@ -50,10 +53,22 @@ class Resources(Protocol):
         """Whether the SSPs and campaigns are known yet."""
         ...
 
+    def page(self, path: str) -> Page | None:
+        """What is read there with GET or HEAD."""
+        ...
+
 
 def bid_path(ssp: str) -> str:
     """The path of an SSP's bid endpoint (document 2)."""
     return f"{BID_PREFIX}{ssp}{BID_SUFFIX}"
+
+
+def _is_bid_path(path: str) -> bool:
+    """Whether the path names some SSP's bid endpoint."""
+    if not path.startswith(BID_PREFIX) or not path.endswith(BID_SUFFIX):
+        return False
+    ssp = path[len(BID_PREFIX) : -len(BID_SUFFIX)]
+    return bool(ssp) and "/" not in ssp
 
 
 class App:
@@ -61,7 +76,7 @@ class App:
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
-        self._pages: dict[str, Handler] = {"/healthz": self._healthz, "/readyz": self._readyz}
+        self._own: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -84,30 +99,24 @@ class App:
         handler = self._resources.bid_endpoints.get(path)
         if handler is not None and scope["method"] == "POST":
             return await handler(dict(scope["headers"]), receive)
-        return await self._answer_other(path, scope["method"], handler, receive)
+        page = self._own.get(path) or self._resources.page(path)
+        if page is not None:
+            if scope["method"] not in ("GET", "HEAD"):
+                raise await refused(MethodNotAllowed("GET, HEAD"), receive)
+            return await page(scope, receive)
+        if not _is_bid_path(path):
+            raise await refused(NotFound("there is nothing at this path"), receive)
+        if scope["method"] != "POST":
+            raise await refused(MethodNotAllowed("POST"), receive)
+        if not self._resources.has_catalog:
+            await drain(receive)
+            return answer(204)  # nobody knows yet whose path it is
+        raise await refused(UnknownSsp("the SSP id in the path is not registered"), receive)
 
-    async def _answer_other(
-        self, path: str, method: str, handler: Handler | None, receive: Receive
-    ) -> Answer:
-        if handler is not None or (path.startswith(BID_PREFIX) and path.endswith(BID_SUFFIX)):
-            ssp = path[len(BID_PREFIX) : -len(BID_SUFFIX)]
-            if ssp and "/" not in ssp:
-                if method != "POST":
-                    raise MethodNotAllowed("POST")
-                if not self._resources.has_catalog:
-                    return answer(204)
-                raise UnknownSsp("the SSP id in the path is not registered")
-        page = self._pages.get(path)
-        if page is None:
-            raise NotFound("there is nothing at this path")
-        if method not in ("GET", "HEAD"):
-            raise MethodNotAllowed("GET, HEAD")
-        return await page({}, receive)
-
-    async def _healthz(self, _headers: Headers, _receive: Receive) -> Answer:
+    async def _healthz(self, _scope: Scope, _receive: Receive) -> Answer:
         return json_answer(200, {"status": "ok"})
 
-    async def _readyz(self, _headers: Headers, _receive: Receive) -> Answer:
+    async def _readyz(self, _scope: Scope, _receive: Receive) -> Answer:
         missing = await self._resources.missing()
         if missing:
             detail = f"missing: {', '.join(missing)}"

@@ -65,3 +65,58 @@ class UnsupportedMediaType(Problem):
 
     status = 415
     code = "unsupported_media_type"
+
+
+class Unavailable(Problem):
+    """503: a store is away, and trying again helps."""
+
+    status = 503
+    code = "unavailable"
+
+
+class _Unauthorized(Problem):
+    """401, with `WWW-Authenticate`."""
+
+    status = 401
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, ((b"www-authenticate", b"Bearer"),))
+
+
+class MissingToken(_Unauthorized):
+    """401: the request carries no bearer token."""
+
+    code = "missing_token"
+
+
+class InvalidToken(_Unauthorized):
+    """401: the token is not one that holds here."""
+
+    code = "invalid_token"
+
+
+class SspMismatch(_Unauthorized):
+    """401: the token is for another SSP than the path names."""
+
+    code = "ssp_mismatch"
+
+
+class RateLimited(Problem):
+    """429, with `Retry-After`."""
+
+    status = 429
+    code = "rate_limited"
+
+
+class BadDate(Problem):
+    """400: a date of the report's window is missing, given twice, or is none."""
+
+    status = 400
+    code = "bad_date"
+
+
+class BadWindow(Problem):
+    """400: the report's window is too long, runs backwards, or ends after today."""
+
+    status = 400
+    code = "bad_window"

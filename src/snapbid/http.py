@@ -1,5 +1,6 @@
 """HTTP as the rooms see it: a request's body, checked and bounded, and answers ready to send."""
 
+import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
@@ -17,6 +18,8 @@ Headers: TypeAlias = dict[bytes, bytes]
 
 JSON: Final = b"application/json"
 MAX_GZIP_MEMBERS: Final = 16
+DRAIN_BYTES: Final = 1 << 20  # of the body of a refused request
+DRAIN_S: Final = 1.0
 
 
 class Disconnected(Exception):
@@ -62,13 +65,16 @@ async def read_json_body(headers: Headers, receive: Receive, limit: int) -> byte
     Raises UnsupportedMediaType, TooLarge and BadRequest (RFC 9110), in this order of checks, and
     Disconnected.
     """
-    if not _is_json(headers.get(b"content-type", b"")):
-        raise UnsupportedMediaType("Content-Type: must be application/json")
-    encoding = headers.get(b"content-encoding")
-    gzipped = encoding is not None and _is_gzip(encoding)
     length = headers.get(b"content-length")
-    if length is not None and length.isdigit() and len(length) < 20 and int(length) > limit:
-        raise _too_large(limit)
+    try:
+        if not _is_json(headers.get(b"content-type", b"")):
+            raise UnsupportedMediaType("Content-Type: must be application/json")
+        encoding = headers.get(b"content-encoding")
+        gzipped = encoding is not None and _is_gzip(encoding)
+        if length is not None and length.isdigit() and len(length) < 20 and int(length) > limit:
+            raise _too_large(limit)
+    except Problem as problem:
+        raise await refused(problem, receive) from None
     message = await receive()
     body: bytes = message.get("body", b"")
     if message.get("more_body") or message["type"] == "http.disconnect":
@@ -89,11 +95,38 @@ async def _read_rest(message: Message, receive: Receive, limit: int) -> bytes:
         part: bytes = message.get("body", b"")
         size += len(part)
         if size > limit:
-            raise _too_large(limit)
+            problem = _too_large(limit)
+            raise await refused(problem, receive) if message.get("more_body") else problem
         parts.append(part)
         if not message.get("more_body"):
             return b"".join(parts)
         message = await receive()
+
+
+async def refused(problem: Problem, receive: Receive) -> Problem:
+    """The problem, to be raised, of a request whose body is not read, or not to its end.
+
+    What is left of the body is read, within bounds: a server that answers before has to close the
+    connection, and the client's next request on it is lost. Beyond the bounds it says that it does.
+    """
+    if not await drain(receive):
+        problem.headers = (*problem.headers, (b"connection", b"close"))
+    return problem
+
+
+async def drain(receive: Receive) -> bool:
+    """Reads what is left of a body, within bounds; whether that was all."""
+    size = 0
+    try:
+        async with asyncio.timeout(DRAIN_S):
+            while size <= DRAIN_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if not message.get("more_body"):
+                    return True
+    except TimeoutError:
+        pass
+    return False
 
 
 def inflate(body: bytes, limit: int) -> bytes:

@@ -65,6 +65,11 @@ DEFINITIONS: dict[str, Definition] = {
         "Bid requests answered, by SSP and outcome: bid, or why there was none.",
         ("outcome", "ssp"),
     ),
+    "snapbid_notices_total": Definition(
+        "counter",
+        "Win, billing and loss notices, by what became of them.",
+        ("kind", "outcome"),
+    ),
     "snapbid_bids_total": Definition(
         "counter", "Bids in the answers, by media type of the creative.", ("media",)
     ),
@@ -79,6 +84,11 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "snapbid_catalog_build_seconds": Definition(
         "histogram", "Time to build a campaign snapshot, in seconds."
+    ),
+    "snapbid_drain_rounds_total": Definition("counter", "Rounds of the drain that carried."),
+    "snapbid_drain_counters_total": Definition("counter", "Changed counters that it carried."),
+    "snapbid_drain_lag_seconds": Definition(
+        "histogram", "Age of the oldest count in such a round when it was in the warehouse."
     ),
     _OVERFLOW: Definition("counter", "Increments of metrics beyond the limit of entries."),
 }
@@ -173,9 +183,7 @@ class Metrics:
             cells.release()
             mapping.close()
         self._series, self._chunks = {}, []
-        # The mappings hold duplicates of the descriptor, so closing it alone would keep the lock.
         if self._fd >= 0:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
             os.close(self._fd)
             self._fd = -1
 
@@ -196,6 +204,8 @@ class Metrics:
             self._series[key] = self._cell(chunk, within)
             if chunk == len(self._chunks) - 1:
                 self._end = within + 8
+        # A crash may have left a key whose length was never written.
+        self._chunks[-1][0][self._end :] = bytes(_CHUNK - self._end)
 
     def _map_chunk(self) -> None:
         offset = len(self._chunks) * _CHUNK
@@ -226,7 +236,6 @@ class Metrics:
         start = self._end
         mapping[start + 8 : start + 8 + len(text)] = text
         self._end = start + 16 + padded
-        cells[(self._end >> 3) - 1] = 0  # a crash may have left part of a longer key here
         cells[start >> 3] = len(text)
         self._series[key] = counter = self._cell(len(self._chunks) - 1, self._end - 8)
         return counter

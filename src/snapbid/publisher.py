@@ -13,11 +13,12 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.match import campaign as campaigns_format
-from snapbid.match import catalog
+from snapbid.events import keys
+from snapbid.match import catalog, document
 from snapbid.match.compile import Builder, put
 from snapbid.reference import rates
-from snapbid.warehouse import campaigns, registry
+from snapbid.warehouse import campaigns, products, registry
+from snapbid.warehouse import rates as operator_rates
 
 CHANNEL: Final = "snapbid_catalog"
 RETRY_S: Final = 0.5
@@ -34,7 +35,8 @@ class Publisher:
         self._path = path
         self._builder = Builder()
         self._revision = 0
-        self._ssps: dict[str, str] | None = None
+        self._ssps: dict[str, tuple[str, int]] | None = None
+        self._events = b""
         self._rates = rates.load()
         self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[None] | None = None
@@ -86,17 +88,20 @@ class Publisher:
 
     async def _publish(self, connection: asyncpg.Connection) -> None:
         """Reads what changed and, if anything did, puts a new file in place."""
-        ssps = await registry.fetch_all(connection)
+        ssps = await registry.fetch_numbered(connection)
         changes = await campaigns.fetch_since(connection, self._revision)
-        if ssps == self._ssps and changes.revision == self._revision and self._path.exists():
+        events = await self._read_events(connection)
+        same = (ssps, events, changes.revision) == (self._ssps, self._events, self._revision)
+        if same and self._path.exists():
             return
         started = perf_counter()
         for id in changes.deleted:
             self._builder.discard(id)
         for stored in changes.changed:
             self._put(stored)
-        catalog.write(self._path, catalog.encode(ssps, self._rates, self._builder.build()))
-        self._ssps, self._revision = ssps, changes.revision
+        index = self._builder.build()
+        catalog.write(self._path, catalog.encode(ssps, self._rates, index, events))
+        self._ssps, self._events, self._revision = ssps, events, changes.revision
         logger.info(
             "published %d campaigns, %d SSPs in %.3f s",
             len(self._builder),
@@ -104,9 +109,15 @@ class Publisher:
             perf_counter() - started,
         )
 
+    async def _read_events(self, connection: asyncpg.Connection) -> bytes:
+        """What server events need of the warehouse, as the catalog carries it."""
+        issued = await products.fetch_keys(connection)
+        return keys.encode(issued, await operator_rates.fetch_all(connection))
+
     def _put(self, stored: campaigns.Stored) -> None:
         try:
-            put(self._builder, campaigns_format.parse(campaigns_format.decode(stored.document)))
+            campaign = document.parse(document.decode(stored.document))
+            put(self._builder, campaign, stored.number)
         except ValueError as error:  # written past the import, by hand
             self._builder.discard(stored.id)
             logger.error("campaign %a does not bid: %s", stored.id[:60], error)

@@ -9,18 +9,20 @@ import multiprocessing
 import socket
 import sys
 import time
-from typing import Final
+from typing import Any, Final
 
 from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server import Server
+from granian.server.common import AbstractServer
 
 from snapbid import wiring
 from snapbid.ops import OpsServer
 from snapbid.publisher import Publisher
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
-from snapbid.settings import Settings
+from snapbid.report import tokens
+from snapbid.settings import Settings, require_secret
 
 BACKLOG: Final = 4096
 HEADERS_MS: Final = 10_000  # for a client to send its headers
@@ -58,6 +60,10 @@ def serve(settings: Settings) -> int:
 
 
 def _check(settings: Settings) -> None:
+    try:
+        tokens.check_key(require_secret(settings))
+    except ValueError as error:
+        raise ServeError(f"SNAPBID_JWT_SECRET: {error}") from error
     path = settings.geo_db or DEFAULT_PATH
     try:
         GeoDatabase(path).close()
@@ -95,7 +101,7 @@ def _run_workers(settings: Settings) -> None:
         time.sleep(RESTART_S)
 
 
-def _server(settings: Settings) -> Server:
+def _server(settings: Settings) -> AbstractServer[Any]:
     """Granian with what measured best for small requests (bench/README.md)."""
     return Server(
         "snapbid.wiring:create",

@@ -67,6 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bid_ttl_s: int = 7200
     bid_max_bytes: int = 262_144  # of a decompressed body
     tmax_ms: int = 100  # where the request names none
+    ledger_shards: int = 1  # in Redis; changing it loses sight of the bids remembered before
+    spool_max_bytes: int = 67_108_864  # notices on disk while Redis is away, per worker
     gvl_id: int | None = None  # our id in the IAB Global Vendor List
     ops_host: str = "127.0.0.1"
     ops_port: int = 8001
@@ -227,6 +229,8 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_BID_TTL": ("bid_ttl_s", _integer(1, 2_592_000)),
     "SNAPBID_BID_MAX_BYTES": ("bid_max_bytes", _integer(1_024, 67_108_864)),
     "SNAPBID_TMAX_MS": ("tmax_ms", _integer(1, 60_000)),
+    "SNAPBID_LEDGER_SHARDS": ("ledger_shards", _integer(1, 1_024)),
+    "SNAPBID_SPOOL_MAX_BYTES": ("spool_max_bytes", _integer(4_096, 2**40)),
     "SNAPBID_GVL_ID": ("gvl_id", _integer(1, 65_535)),
     "SNAPBID_OPS_HOST": ("ops_host", _host),
     "SNAPBID_OPS_PORT": ("ops_port", _PORT),

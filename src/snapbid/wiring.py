@@ -10,18 +10,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from snapbid.app import App, Handler, bid_path
+from snapbid.app import App, BidHandler, Page, bid_path
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import BidEndpoint
 from snapbid.exchange.features import References
+from snapbid.exchange.notice import KINDS, NoticeEndpoint
 from snapbid.ledger import connection
+from snapbid.ledger.ledger import Ledger
 from snapbid.match.catalog import Catalog, CatalogError
 from snapbid.metrics import Metrics
 from snapbid.reference import agents
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
-from snapbid.settings import Settings, load
+from snapbid.report.endpoint import ReportEndpoint, ssp_of
+from snapbid.settings import Settings, load, require_secret
+from snapbid.warehouse.reports import open_pool
 
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 LOOK_EVERY_S: Final = 0.1  # at the catalog's file
 
 logger = logging.getLogger("snapbid")
@@ -40,28 +45,58 @@ def metrics_path(settings: Settings) -> Path:
     return runtime(settings) / "metrics"
 
 
+def spool_path(settings: Settings) -> Path:
+    return runtime(settings) / "spool"
+
+
 class Worker:
     """Everything that one worker process holds; see `app.Resources`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._bidder = Bidder(settings.base_url)
-        self._endpoints: dict[str, Handler] = {}
+        self._endpoints: dict[str, BidHandler] = {}
+        self._pages: dict[str, Page] = {}
+        self._ssps: Mapping[str, str] | None = None
         self._seen: tuple[int, int] | None = None  # the catalog's file
 
     @property
-    def bid_endpoints(self) -> Mapping[str, Handler]:
+    def bid_endpoints(self) -> Mapping[str, BidHandler]:
         return self._endpoints
 
     @property
     def has_catalog(self) -> bool:
         return self._seen is not None
 
+    def page(self, path: str) -> Page | None:
+        return self._pages.get(path) or (self._report if ssp_of(path) else None)
+
     async def open(self) -> None:
         settings = self._settings
         assert settings.redis_url is not None
         self._metrics = Metrics(metrics_path(settings))
         self._redis = connection.connect(settings.redis_url)
+        self._ledger = Ledger(
+            settings.redis_url,
+            spool_path(settings),
+            shards=settings.ledger_shards,
+            ttl_s=settings.bid_ttl_s,
+            spool_max_bytes=settings.spool_max_bytes,
+        )
+        assert settings.database_url is not None
+        await self._ledger.open()
+        self._pool = await open_pool(settings.database_url)
+        self._report = ReportEndpoint(
+            self._pool,
+            self._redis,
+            key=require_secret(settings),
+            issuer=settings.jwt_issuer,
+            registry=lambda: self._ssps,
+        )
+        self._pages = {
+            path: NoticeEndpoint(kind, self._ledger, self._metrics)
+            for path, kind in KINDS.items()
+        }
         self._geo = GeoDatabase(settings.geo_db or DEFAULT_PATH)
         agents.load()
         await self._look()
@@ -71,7 +106,9 @@ class Worker:
         self._watch.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._watch
+        await self._ledger.close()
         await self._redis.aclose()
+        self._pool.terminate()
         self._geo.close()
         self._metrics.close()
 
@@ -84,6 +121,7 @@ class Worker:
     async def _keep_looking(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # see `create`
             try:
                 await self._look()
             except Exception:
@@ -117,11 +155,13 @@ class Worker:
             gvl_id=settings.gvl_id,
         )
         market = Market(catalog, references)
+        self._ssps = catalog.ssps
         self._endpoints = {
             bid_path(ssp): BidEndpoint(
                 ssp,
                 self._bidder,
                 market,
+                self._ledger,
                 self._metrics,
                 max_bytes=settings.bid_max_bytes,
                 tmax_ms=settings.tmax_ms,
@@ -133,6 +173,8 @@ class Worker:
 def create() -> App:
     """What Granian's workers load."""
     _end_with_parent()
+    # A signal that comes before the loop listens would be lost; it waits until then.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     return App(Worker(load(os.environ)))
 
 

@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from snapbid.match.campaign import CampaignError, parse, read_file
+from snapbid.match.campaign import CampaignError
+from snapbid.match.campaign_file import read_file
+from snapbid.match.document import parse
 
 CASES = Path(__file__).parent / "cases" / "campaign"
 BASE = {

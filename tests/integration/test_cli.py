@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.stack import execute, run
 
 from snapbid.embedded import Home, Postgres
-from tests.support.stack import clean_environ
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 CAMPAIGN: dict[str, Any] = {
@@ -19,17 +19,6 @@ CAMPAIGN: dict[str, Any] = {
     "cpm": 2.5,
     "creatives": [{"id": "n", "media": "native", "adm": "x"}],
 }
-
-
-def run(environ: dict[str, str], *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "snapbid", *arguments],
-        env=clean_environ(environ),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        **more,
-    )
 
 
 @pytest.fixture
@@ -94,6 +83,14 @@ def test_campaigns(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "back.json").write_text(listed, encoding="utf-8")
     back = done(cli("campaign", "import", str(tmp_path / "back.json")))
     assert back == "2 campaigns imported: 0 added, 0 changed, 2 as they were\n"
+
+
+async def test_list_shows_what_plain_sql_wrote(cli: Cli, database: str) -> None:
+    deep = '{"id": "b", "creatives": ' + "[" * 3_000 + "]" * 3_000 + "}"
+    sql = "insert into campaign (id, document) values ($1, $2::text::jsonb)"
+    await execute(database, sql, "a", '{"id": "a", "cpm": [1], "creatives": 5, "name": {}}')
+    await execute(database, sql, "b", deep)
+    assert done(cli("campaign", "list")) == "a\tactive\t[1]\t\t\t{}\nb\tactive\t\t\t\t\n"
 
 
 def test_import_from_stdin(cli: Cli) -> None:

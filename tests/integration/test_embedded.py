@@ -251,8 +251,9 @@ def test_what_stands_in_the_sockets_record_is_not_deleted_blindly(place: Path) -
 @pytest.mark.parametrize("home", ["file/home", "file"])
 def test_a_home_that_cannot_be(place: Path, home: str) -> None:
     (place / "file").touch()
-    with pytest.raises(EmbeddedError, match=f"SNAPBID_HOME {place}/{home} cannot be used"), Home(
-        place / home
+    with (
+        pytest.raises(EmbeddedError, match=f"SNAPBID_HOME {place}/{home} cannot be used"),
+        Home(place / home),
     ):
         pass
 
@@ -267,6 +268,16 @@ def test_a_home_of_somebody_else(place: Path, own: Callable[..., Owner]) -> None
     for home, prefix in ((place / "theirs", []), (place / "mine", ORDINARY)):
         with pytest.raises(EmbeddedError, match=rf"{home} belongs to user \d+ and this is user"):
             own(home, prefix)
+
+
+def test_root_without_the_capability_is_told_what_to_do(
+    place: Path, own: Callable[..., Owner]
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root needs capabilities")
+    without = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override", "--"]
+    with pytest.raises(EmbeddedError, match=r"as `nobody` here \(.+\): run as an ordinary user"):
+        own(place / "home", without)
 
 
 def test_redis_that_cannot_start_says_why(place: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from support.stack import Stack
 
-from snapbid.up import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Keeper
+from snapbid.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Keeper
 
 Start = Callable[..., Stack]
 
@@ -125,7 +125,7 @@ def test_from_nothing_to_a_bid_to_a_clean_end(up: Start, home: Path) -> None:
     assert {"SNAPBID_REDIS_URL", "SNAPBID_DATABASE_URL", "SNAPBID_BASE_URL"} <= set(settings)
 
     watched = [os.pidfd_open(pid) for pid in children(instance.process.pid)]
-    assert len(watched) == 3
+    assert len(watched) == 4
     assert instance.stop(signal.SIGINT) == 0
     await_end(watched)
     assert "Traceback" not in instance.output
@@ -235,10 +235,10 @@ def test_pauses_grow_to_a_bound_and_shrink_after_a_steady_time() -> None:
         member.status = 1
         pause = keeper.tend(clock)
         assert keeper.tend(clock + pause * 0.9) > 0
-        assert member.status == 1
+        assert member.poll() == 1
         clock += pause
         keeper.tend(clock)
-        assert member.status is None
+        assert member.poll() is None
         pauses.append(pause)
     assert pauses[:4] == [FIRST_PAUSE_S * 2**n for n in range(4)]
     assert pauses[-1] == LONGEST_PAUSE_S

@@ -1,7 +1,6 @@
 """The warehouse on a real PostgreSQL: migrations, registry, campaigns and what changed of them."""
 
 import asyncio
-import contextlib
 import datetime
 import json
 from collections.abc import AsyncIterator
@@ -9,9 +8,10 @@ from typing import Any
 
 import asyncpg
 import pytest
+from support.stack import connected
 
 from snapbid.embedded import Postgres
-from snapbid.match.campaign import decode, encode, parse
+from snapbid.match.document import decode, encode, parse
 from snapbid.warehouse import campaigns, demo, registry
 from snapbid.warehouse.migrate import MigrationError, files, migrate
 
@@ -23,15 +23,6 @@ TODAY = datetime.date(2024, 5, 1)
 async def connection(database: str) -> AsyncIterator[asyncpg.Connection]:
     async with connected(database) as connection:
         yield connection
-
-
-@contextlib.asynccontextmanager
-async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(dsn)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 def document(name: str, **change: Any) -> tuple[str, str]:

@@ -13,6 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given, settings
+from support import matching_cases, oracle, pools, strategies
+from support.deciders import Deciders
+from support.market import market_of
 
 from snapbid.exchange import privacy
 from snapbid.exchange.bid import Market, NoBid, decide
@@ -21,9 +24,6 @@ from snapbid.exchange.request import decode
 from snapbid.match.compile import read_document
 from snapbid.reference import agents, countries
 from snapbid.reference.rates import Rates
-from support import matching_cases, oracle, pools, strategies
-from support.deciders import Deciders
-from support.market import market_of
 
 RATES = Rates(usd=dict(pools.USD), date=date(2026, 1, 2))
 AROUND = strategies.Surroundings(
@@ -61,7 +61,9 @@ def decided(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[s
             assert imp.pmp.deals is not None
             deal_id = str(imp.pmp.deals[deal].id)
         found[str(imp.id)] = oracle.Offer(
-            document.cid, document.creatives[creative].crid, deal_id,
+            document.cid,
+            document.creatives[creative].crid,
+            deal_id,
             made.catalog.index.price(rank),
         )
     return found

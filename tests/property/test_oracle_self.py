@@ -20,7 +20,7 @@ from support.oracle import (
 )
 
 from snapbid.exchange import privacy
-from snapbid.match import campaign as product_campaign
+from snapbid.match.document import parse
 from snapbid.reference import agents, countries
 
 CASES = matching_cases.load()
@@ -153,7 +153,7 @@ def test_a_seed_makes_the_same_world_and_requests() -> None:
 
 def test_random_campaigns_are_valid() -> None:
     for document in strategies.random_world(1, campaigns=500).campaigns:
-        assert product_campaign.parse(document).cpm_micros == micros(document["cpm"])
+        assert parse(document).cpm_micros == micros(document["cpm"])
 
 
 def test_every_rule_decides_over_a_run() -> None:

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping
 
 from snapbid.exchange.bid import Market
 from snapbid.exchange.features import CountryOfAddress, References
-from snapbid.match import campaign, catalog
-from snapbid.match.compile import Builder, put
+from snapbid.match import catalog
+from snapbid.match._builder import Builder
+from snapbid.match.compile import put
+from snapbid.match.document import parse
 from snapbid.reference.rates import Rates
 
 
@@ -14,9 +16,14 @@ def catalog_of(
 ) -> catalog.Catalog:
     """The catalog of these campaigns, as the publisher would write it."""
     builder = Builder()
-    for document in documents:
-        put(builder, campaign.parse(document))
-    return catalog.Catalog(b"".join(catalog.encode(dict(ssps), rates, builder.build())))
+    for number, document in enumerate(documents, 1):
+        put(builder, parse(document), number)
+    return catalog.Catalog(b"".join(catalog.encode(numbered(ssps), rates, builder.build())))
+
+
+def numbered(ssps: Mapping[str, str]) -> dict[str, tuple[str, int]]:
+    """Descriptor to canonical id and number, from 1 in the order given."""
+    return {name: (of, number) for number, (name, of) in enumerate(ssps.items(), 1)}
 
 
 def market_of(

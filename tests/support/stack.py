@@ -1,4 +1,4 @@
-"""Running things for real: databases of the session's server, and `snapbid serve` processes."""
+"""Running things for real: databases of the session's server, and `snapbid` processes."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import asyncpg
@@ -49,12 +49,18 @@ class Databases:
         asyncio.run(execute(self._server.dsn, sql))
 
 
-async def execute(dsn: str, sql: str, *values: Any) -> None:
+@contextlib.asynccontextmanager
+async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(dsn)
     try:
-        await connection.execute(sql, *values)
+        yield connection
     finally:
         await connection.close()
+
+
+async def execute(dsn: str, sql: str, *values: Any) -> None:
+    async with connected(dsn) as connection:
+        await connection.execute(sql, *values)
 
 
 def free_ports(count: int) -> list[int]:
@@ -70,6 +76,20 @@ def clean_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of this process, its own settings replaced by `environ`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SNAPBID_")}
     return kept | dict(environ)
+
+
+def run(
+    environ: Mapping[str, str], *arguments: str, **more: Any
+) -> "subprocess.CompletedProcess[str]":
+    """Run a `snapbid` command to its end, its own settings being `environ` alone."""
+    return subprocess.run(
+        [sys.executable, "-m", "snapbid", *arguments],
+        env=clean_environ(environ),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **more,
+    )
 
 
 class Stack:

@@ -8,16 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapbid.match import campaign as module
-from snapbid.match.campaign import (
-    Campaign,
-    CampaignError,
-    Mistake,
-    decode,
-    encode,
-    parse,
-    read_file,
-)
+from snapbid.match.campaign import Campaign, CampaignError, Mistake
+from snapbid.match.campaign_file import read_file
+from snapbid.match.document import decode, encode, parse
+from snapbid.match.readers import MAX_ENTRIES
 from snapbid.match.vocabulary import DIMENSIONS
 from snapbid.warehouse import demo
 
@@ -108,9 +102,9 @@ def test_beyond_the_limit(change: dict[str, Any], mistake: str) -> None:
 
 
 def test_longest_list() -> None:
-    entries = [str(number) for number in range(module.MAX_ENTRIES)]
+    entries = [str(number) for number in range(MAX_ENTRIES)]
     read = parse({**BASE, "targeting": {"segment": {"include": entries}}})
-    assert len(read.targeting["segment"].include) == module.MAX_ENTRIES
+    assert len(read.targeting["segment"].include) == MAX_ENTRIES
     assert rules(targeting={"segment": {"include": [*entries, "x"]}}) == [
         "targeting.segment.include: must have at most 1000000 entries, found 1000001"
     ]
@@ -177,6 +171,12 @@ def test_text_that_is_not_utf8_costs_one_line() -> None:
     with pytest.raises(CampaignError) as caught:
         read_file("a.jsonl", good + b"\n\xff\n{}\n")
     assert [mistake.line for mistake in caught.value.mistakes] == [2, 3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "1e99999999999999999999", "{", "1" * 5_000])
+def test_a_stored_document_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode(text)
 
 
 def test_a_mistake_reads_as_a_line() -> None:

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from hashlib import sha256
 from ipaddress import ip_network
 from itertools import product
@@ -35,7 +36,7 @@ UINT64 = bytes([8, 9 - 7]) + (1_700_000_000).to_bytes(8)
 EMPTY_ARRAY = bytes([0, 11 - 7])
 
 
-def write_database(path: Path, networks: dict[str, object], ip_version: int = 6) -> Path:
+def write_database(path: Path, networks: Mapping[str, object], ip_version: int = 6) -> Path:
     """A small .mmdb file with 24-bit records, after the format's specification."""
     tree: list[list[int | None]] = [[None, None]]
     data, places = b"", {}

@@ -2,6 +2,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,24 +11,39 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from snapbid import metrics
-from snapbid.metrics import Metrics
+from snapbid.metrics import Definition, Metrics
 
-REQUESTS = "snapbid_http_requests_total"
-OUTCOMES = "snapbid_bid_requests_total"
-SECONDS = "snapbid_bid_seconds"
+# Metrics of the tests' own, so that the product's may change.
+REQUESTS = "test_requests_total"
+OUTCOMES = "test_outcomes_total"
+SECONDS = "test_seconds"
+OWN = {
+    REQUESTS: Definition("counter", "Requests.", ("route", "status")),
+    OUTCOMES: Definition("counter", "Outcomes.", ("outcome",)),
+    SECONDS: Definition("histogram", "Seconds."),
+}
 OVERFLOW = "snapbid_metrics_overflow_total"
 
 # A worker that counts as many as it is told, says so, and lives until its input ends.
 WORKER = """
 import sys
-from snapbid.metrics import Metrics
+from snapbid.metrics import DEFINITIONS, Definition, Metrics
+DEFINITIONS["test_requests_total"] = Definition("counter", "Requests.", ("route", "status"))
 slot = Metrics(sys.argv[1])
-counter = slot.counter("snapbid_http_requests_total", route="bid", status=200)
+counter = slot.counter("test_requests_total", route="bid", status=200)
 for line in sys.stdin:
     for _ in range(int(line)):
         counter.inc()
     print(slot.path.name, flush=True)
 """
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_definitions() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, definition in OWN.items():
+            patch.setitem(metrics.DEFINITIONS, name, definition)
+        yield
 
 
 @pytest.fixture
@@ -87,7 +103,7 @@ def test_histogram(slot: Metrics, tmp_path: Path) -> None:
 
 
 def test_every_process_has_its_own_slot_and_all_are_summed(tmp_path: Path) -> None:
-    with Metrics_(tmp_path) as first, Metrics_(tmp_path) as second:
+    with closing(Metrics(tmp_path)) as first, closing(Metrics(tmp_path)) as second:
         assert first.path != second.path
         first.counter(OUTCOMES, outcome="bid").inc(2)
         second.counter(OUTCOMES, outcome="bid").inc(3)
@@ -99,14 +115,6 @@ def test_every_process_has_its_own_slot_and_all_are_summed(tmp_path: Path) -> No
     assert seen[OUTCOMES, (("outcome", "no_match"),)] == 1
     assert seen[f"{SECONDS}_bucket", (("le", "1.0"),)] == 1
     assert seen[f"{SECONDS}_bucket", (("le", "2.0"),)] == 2
-
-
-class Metrics_(Metrics):
-    def __enter__(self) -> "Metrics_":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def test_counts_continue_after_a_restart(tmp_path: Path) -> None:
@@ -231,6 +239,17 @@ def test_part_of_an_entry_left_by_a_crash_is_overwritten(tmp_path: Path) -> None
     assert metrics.read(tmp_path)[f'{OUTCOMES}{{outcome="bid"}}'] == 1
 
 
+def test_an_empty_chunk_left_by_a_crash_is_used(tmp_path: Path) -> None:
+    opened = Metrics(tmp_path)
+    opened.close()
+    with opened.path.open("ab") as file:
+        file.write(bytes(65536))
+    for n in (1, 2):
+        with closing(Metrics(tmp_path)) as again:
+            again.counter(OUTCOMES, outcome="bid").inc()
+        assert metrics.read(tmp_path)[f'{OUTCOMES}{{outcome="bid"}}'] == n
+
+
 def test_the_page_names_every_metric(tmp_path: Path) -> None:
     text = metrics.exposition(tmp_path / "none").decode()
     for name, definition in metrics.DEFINITIONS.items():
@@ -239,22 +258,18 @@ def test_the_page_names_every_metric(tmp_path: Path) -> None:
 
 
 def test_reading_while_a_slot_grows(slot: Metrics, tmp_path: Path) -> None:
-    done = threading.Event()
-
     def write() -> None:
         for number in range(4000):
             slot.counter(OUTCOMES, outcome=number).inc(7)
-        done.set()
 
     writer = threading.Thread(target=write)
     writer.start()
     seen = 0
-    while not done.is_set():
+    while writer.is_alive():
         values = metrics.read(tmp_path)
         assert set(values.values()) <= {0, 7}
         assert len(values) >= seen
         seen = len(values)
-    writer.join()
     assert len(metrics.read(tmp_path)) == 4001
 
 

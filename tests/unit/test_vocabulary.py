@@ -127,7 +127,8 @@ def test_no_valid_value(dimension: str, value: object) -> None:
 
 @pytest.mark.parametrize("dimension", [d.name for d in vocabulary.DIMENSIONS if d.kind == "text"])
 def test_text_that_no_dimension_takes(dimension: str) -> None:
-    for value in ("", "a\0b", "a\ud800b", "é\udfffb", None, 3, 1.5, True, [], {}, b"USA"):
+    values: list[object] = ["", "a\0b", "a\ud800b", "é\udfffb", None, 3, 1.5, True, [], {}, b"USA"]
+    for value in values:
         assert vocabulary.normalise(dimension, value) is None, value
 
 

@@ -1,12 +1,12 @@
 """SNAPBID_HOME: one private directory with all that an embedded instance keeps.
 
-    lock       held by the running owner, with its pid
-    secret     the signing key's text, made once
-    env        the running instance's settings, for `snapbid env`
-    sockets    where the sockets are, when the home's path is too long for them
-    log/       one file a server
-    run/       sockets
-    redis/ postgres/   the data
+lock       held by the running owner, with its pid
+secret     the signing key's text, made once
+env        the running instance's settings, for `snapbid env`
+sockets    where the sockets are, when the home's path is too long for them
+log/       one file a server
+run/       sockets
+redis/ postgres/   the data
 """
 
 import fcntl

@@ -2,7 +2,7 @@
 
 bytes -> request (structs) -> features (flat values) -> decision (ranks) -> response (bytes).
 
-`decide` and `Bidder.answer` are functions of values: no clock, no I/O.
+Everything here is a function of values: no clock, no I/O.
 """
 
 import secrets
@@ -11,13 +11,15 @@ from enum import Enum
 from itertools import count
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from snapbid.exchange.features import (
     References,
     accepts_usd,
     read_impression,
     read_request,
 )
-from snapbid.exchange.request import BidRequest, Imp, decode
+from snapbid.exchange.request import BidRequest, Imp
 from snapbid.exchange.response import Bid, Template, Writer, template
 from snapbid.match.catalog import Catalog
 from snapbid.match.compile import read_document
@@ -32,9 +34,10 @@ class Reason(Enum):
     CURRENCY = "currency"
     NO_CAMPAIGN = "no_campaign"
     LATE = "late"
+    STORE_DOWN = "store_down"
 
 
-class NoBid(NamedTuple):
+class NoBid(Struct, frozen=True):
     """An answer without a bid."""
 
     reason: Reason
@@ -62,7 +65,8 @@ class Market:
         found = self.templates.get((rank, creative))
         if found is None:
             document = read_document(self.catalog.index.payload(rank))
-            found = template(document, document.creatives[creative])
+            price = self.catalog.index.price(rank)
+            found = template(document, document.creatives[creative], price)
             if len(self.templates) >= MAX_TEMPLATES:
                 self.templates.clear()
             self.templates[rank, creative] = found
@@ -75,9 +79,7 @@ def decide(request: BidRequest, ssp: str, market: Market, now_ms: int) -> list[C
         return NoBid(Reason.CURRENCY)
     references = market.references
     canonical = market.catalog.ssps.get(ssp, ssp)
-    query = market.catalog.index.query(
-        read_request(request, ssp, canonical, now_ms, references)
-    )
+    query = market.catalog.index.query(read_request(request, ssp, canonical, now_ms, references))
     choices = []
     assert request.imp is not None
     for imp in request.imp:
@@ -90,6 +92,14 @@ def decide(request: BidRequest, ssp: str, market: Market, now_ms: int) -> list[C
     return choices or NoBid(Reason.NO_CAMPAIGN)
 
 
+class Answered(NamedTuple):
+    """An answer with bids: the response's body, and what it promises."""
+
+    auction_id: str
+    bids: list[Bid]
+    body: bytes
+
+
 class Bidder:
     """Answers bid requests from a market."""
 
@@ -98,41 +108,29 @@ class Bidder:
         self._process = secrets.token_hex(6)
         self._numbers = count(1)
 
-    def answer(self, body: bytes, ssp: str, market: Market, now_ms: int) -> bytes | NoBid:
-        """A body to a response's body. Raises BadRequest."""
-        return self.respond(decode(body), ssp, market, now_ms)
-
-    def respond(
+    def answer(
         self, request: BidRequest, ssp: str, market: Market, now_ms: int
-    ) -> bytes | NoBid:
-        """A decoded request to a response's body."""
+    ) -> Answered | NoBid:
+        """Decides on a request and writes the response; `now_ms` is UTC epoch time."""
         choices = decide(request, ssp, market, now_ms)
-        if choices.__class__ is NoBid:
-            return choices  # type: ignore[return-value]
+        if isinstance(choices, NoBid):
+            return choices
         auction_id: str = request.id  # type: ignore[assignment]
-        bids = [
-            _bid(choice, market)
-            for choice in choices
-            if _can_be_notified(choice.imp.id)  # type: ignore[arg-type]
-        ]
+        bids = [bid for choice in choices if _can_be_notified((bid := _bid(choice, market)).imp_id)]
         if not bids or not _can_be_notified(auction_id):
             return NoBid(Reason.NO_CAMPAIGN)
         bid_id = f"{self._process}-{next(self._numbers):x}"
-        return self._writer.write(auction_id, bid_id, bids)
+        return Answered(auction_id, bids, self._writer.write(auction_id, bid_id, bids))
 
 
 def _bid(choice: Choice, market: Market) -> Bid:
     imp, rank, creative, deal = choice
     deal_id = None
     if deal >= 0:
-        assert imp.pmp is not None and imp.pmp.deals is not None
+        assert imp.pmp is not None
+        assert imp.pmp.deals is not None
         deal_id = str(imp.pmp.deals[deal].id)
-    return Bid(
-        imp.id,  # type: ignore[arg-type]
-        market.catalog.index.price(rank),
-        market.template(rank, creative),
-        deal_id,
-    )
+    return Bid(imp.id, market.template(rank, creative), deal_id)  # type: ignore[arg-type]
 
 
 def _can_be_notified(text: str) -> bool:

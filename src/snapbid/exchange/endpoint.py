@@ -1,7 +1,8 @@
 """`POST /api/v1/openrtb2/{sspId}/bid` over HTTP (document 2; contract 4)."""
 
+from collections.abc import Awaitable
 from time import perf_counter, time_ns
-from typing import Final
+from typing import Final, Protocol
 
 from snapbid.exchange.bid import Bidder, Market, NoBid, Reason
 from snapbid.exchange.request import decode
@@ -22,6 +23,17 @@ SECONDS: Final = (0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.0
 NO_CONTENT: Final = answer(204)
 
 
+MARGIN_S: Final = 0.01  # of a request's time, kept for the way of the answer
+
+
+class Remembers(Protocol):
+    """A ledger that remembers bids; see `ledger.Ledger.remember`."""
+
+    def remember(
+        self, auction_id: bytes, ssp: int, bids: list[tuple[bytes, int, int]], within_s: float
+    ) -> Awaitable[bool] | None: ...
+
+
 class BidEndpoint:
     """Answers one SSP's bid requests; counted by outcome."""
 
@@ -30,14 +42,17 @@ class BidEndpoint:
         ssp: str,
         bidder: Bidder,
         market: Market,
+        ledger: Remembers,
         metrics: Metrics,
         *,
         max_bytes: int,
         tmax_ms: int,
     ) -> None:
         self._ssp = ssp
+        self._number = market.catalog.ssp_numbers[ssp]
         self._bidder = bidder
         self._market = market
+        self._ledger = ledger
         self._max_bytes = max_bytes
         self._tmax_ms = tmax_ms
         name = "snapbid_bid_requests_total"
@@ -51,20 +66,38 @@ class BidEndpoint:
         """Raises Problem for what is answered with an error."""
         started = perf_counter()
         body = await read_json_body(headers, receive, self._max_bytes)
-        request = decode(body)
-        tmax = request.tmax
-        allowed = tmax if tmax is not None and tmax > 0 else self._tmax_ms
-        if (perf_counter() - started) * 1000 > allowed:
-            result: bytes | NoBid = NoBid(Reason.LATE)
-        else:
-            result = self._bidder.respond(
-                request, self._ssp, self._market, time_ns() // 1_000_000
-            )
+        result = await self._bid(body, started)
         self._seconds.observe(perf_counter() - started)
-        if isinstance(result, NoBid):
-            self._no_bids[result.reason].inc()
+        if isinstance(result, Reason):
+            self._no_bids[result].inc()
             return NO_CONTENT
         self._bids.inc()
         if len(result) > GZIP_FROM and accepts_gzip(headers.get(b"accept-encoding", b"")):
             return answer(200, deflate(result), JSON, ((b"content-encoding", b"gzip"),))
         return answer(200, result)
+
+    async def _bid(self, body: bytes, started: float) -> bytes | Reason:
+        """The response's body, once Redis has what it promises; or why there is none."""
+        request = decode(body)
+        tmax = request.tmax
+        allowed_s = (tmax if tmax is not None and tmax > 0 else self._tmax_ms) / 1000
+        if perf_counter() - started > allowed_s:
+            return Reason.LATE
+        result = self._bidder.answer(request, self._ssp, self._market, time_ns() // 1_000_000)
+        if isinstance(result, NoBid):
+            return result.reason
+        if request.test != 1:
+            remembered = self._ledger.remember(
+                result.auction_id.encode(),
+                self._number,
+                [
+                    (imp_id.encode(), template.number, template.price_micros)
+                    for imp_id, template, _ in result.bids
+                ],
+                allowed_s - min(MARGIN_S, allowed_s / 2) - (perf_counter() - started),
+            )
+            if remembered is None:
+                return Reason.STORE_DOWN
+            if not await remembered:
+                return Reason.LATE
+        return result.body

@@ -7,6 +7,8 @@ case, reads numbers as ids and drops integers out of range.
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import product
 from typing import Any, NamedTuple, Protocol
 
 from snapbid.exchange import privacy
@@ -117,13 +119,21 @@ class ImpressionFeatures(NamedTuple):
     deals: list[DealFeatures] | None
 
 
+# A NamedTuple's own constructor costs three times as much.
+_make = tuple.__new__
+_host = lru_cache(65_536)(host)
+_language = lru_cache(4_096)(primary_subtag)
+MAX_CACHED = 256  # characters of what is kept
+
 _NO_DEVICE = Device()
 _NO_GEO = Geo()
 _NO_USER = User()
-_INVENTORY = {
-    (True, False, False): (SITE,),
-    (False, True, False): (APP,),
-    (True, True, False): (SITE, APP),
+_NOTHING: Sequence[Text] = ()
+_INVENTORIES = {
+    (site, app, dooh): tuple(
+        name for name, here in ((SITE, site), (APP, app), (DOOH, dooh)) if here
+    )
+    for site, app, dooh in product((False, True), repeat=3)
 }
 
 
@@ -133,67 +143,47 @@ def read_request(
     """The request's part, read once for all its impressions."""
     device = request.device or _NO_DEVICE
     user = request.user or _NO_USER
-    site = request.site
-    app = request.app
     country, geo = _locate(device, user, references)
     os, browser = _agent(device, references)
     language = device.language or device.langb
-    domain = None
-    bundle: Text = None
-    categories: list[Text] = []
-    publishers: list[Text] = []
-    if site is not None:
-        if site.domain:
-            domain = host(str(site.domain))
-        if domain is None and site.page:
-            domain = host(str(site.page))
-        _extend(categories, site.cat, site.sectioncat, site.pagecat)
-        if site.publisher is not None:
-            publishers.append(site.publisher.id)
-    if app is not None:
-        bundle = app.bundle
-        _extend(categories, app.cat, app.sectioncat, app.pagecat)
-        if app.publisher is not None:
-            publishers.append(app.publisher.id)
-    if request.dooh is not None and request.dooh.publisher is not None:
-        publishers.append(request.dooh.publisher.id)
-    segments: list[Text] = []
-    lat = lon = postal = None
+    domain, bundle, publishers, categories = _publication(request)
     if _may_use_user_data(request, user, references.gvl_id):
-        postal = geo.zip
-        lat, lon = _point(geo)
-        if user.data:
-            for data in user.data:
-                if data.segment:
-                    segments.extend(one.id for one in data.segment)
-    return RequestFeatures(
-        request.id,  # type: ignore[arg-type]
-        now_ms,
-        ssp,
-        canonical,
-        country,
-        region(country, str(geo.region)) if country is not None and geo.region else None,
-        geo.city,
-        postal,
-        device.devicetype,
-        device.connectiontype,
-        os,
-        browser,
-        device.carrier,
-        primary_subtag(str(language)) if language else None,
-        _inventory(request),
-        domain,
-        bundle,
-        publishers,
-        categories,
-        segments,
-        lat,
-        lon,
-        request.bcat,
-        request.badv,
-        request.bapp,
-        request.bseat,
-        _named(request.wseat),
+        postal, segments, (lat, lon) = geo.zip, _segments(user), _point(geo)
+    else:
+        postal, segments, lat, lon = None, (), None, None
+    return _make(
+        RequestFeatures,
+        (
+            request.id,
+            now_ms,
+            ssp,
+            canonical,
+            country,
+            region(country, str(geo.region)) if country is not None and geo.region else None,
+            geo.city,
+            postal,
+            device.devicetype,
+            device.connectiontype,
+            os,
+            browser,
+            device.carrier,
+            _language(str(language)[:MAX_CACHED]) if language else None,
+            _INVENTORIES[
+                request.site is not None, request.app is not None, request.dooh is not None
+            ],
+            domain,
+            bundle,
+            publishers,
+            categories,
+            segments,
+            lat,
+            lon,
+            request.bcat,
+            request.badv,
+            request.bapp,
+            request.bseat,
+            _named(request.wseat) if request.wseat else None,
+        ),
     )
 
 
@@ -211,17 +201,20 @@ def read_impression(imp: Imp, rates: Rates) -> ImpressionFeatures | None:
     deals = None
     if pmp is not None and pmp.deals:
         deals = [_deal(deal, rates) for deal in pmp.deals]
-    return ImpressionFeatures(
-        floor,
-        imp.secure == 1,
-        pmp is not None and pmp.private_auction == 1,
-        positions,
-        _sizes(banner) if banner is not None else None,
-        banner.battr if banner is not None else None,
-        _video(video) if video is not None else None,
-        _audio(audio) if audio is not None else None,
-        imp.native is not None,
-        deals,
+    return _make(
+        ImpressionFeatures,
+        (
+            floor,
+            imp.secure == 1,
+            pmp is not None and pmp.private_auction == 1,
+            positions,
+            _sizes(banner) if banner is not None else None,
+            banner.battr if banner is not None else None,
+            _video(video) if video is not None else None,
+            _audio(audio) if audio is not None else None,
+            imp.native is not None,
+            deals,
+        ),
     )
 
 
@@ -248,10 +241,9 @@ def _named(texts: Texts) -> Texts:
     return [text for text in texts if text is not None and text != ""] if texts else None
 
 
-def _extend(values: list[Text], *lists: Texts) -> None:
-    for one in lists:
-        if one:
-            values += one
+def _known(numbers: Sequence[int | None] | None) -> Sequence[int | None] | None:
+    """Without null, which counts as absent."""
+    return [number for number in numbers if number is not None] if numbers else None
 
 
 def _locate(device: Device, user: User, references: References) -> tuple[str | None, Geo]:
@@ -304,16 +296,49 @@ def _point(geo: Geo) -> tuple[float | None, float | None]:
     return lat, lon
 
 
-def _inventory(request: BidRequest) -> tuple[str, ...]:
-    present = (request.site is not None, request.app is not None, request.dooh is not None)
-    found = _INVENTORY.get(present)
-    if found is not None:
-        return found
-    return tuple(name for name, here in zip((SITE, APP, DOOH), present, strict=True) if here)
+def _publication(
+    request: BidRequest,
+) -> tuple[str | None, Text, Sequence[Text], Sequence[Text]]:
+    """Domain, bundle, publishers and categories of what the request names."""
+    site, app, dooh = request.site, request.app, request.dooh
+    domain, bundle = None, None
+    publishers, categories = _NOTHING, _NOTHING
+    if site is not None:
+        domain = _host_of(site.domain) or _host_of(site.page)
+        categories = _joined(site.cat, site.sectioncat, site.pagecat)
+        if site.publisher is not None:
+            publishers = (site.publisher.id,)
+    if app is not None:
+        bundle = app.bundle
+        categories = (*categories, *_joined(app.cat, app.sectioncat, app.pagecat))
+        if app.publisher is not None:
+            publishers = (*publishers, app.publisher.id)
+    if dooh is not None and dooh.publisher is not None:
+        publishers = (*publishers, dooh.publisher.id)
+    return domain, bundle, publishers, categories
+
+
+def _host_of(url: Text) -> str | None:
+    if not url:
+        return None
+    text = str(url)
+    return _host(text) if len(text) <= MAX_CACHED else host(text)
+
+
+def _joined(one: Texts, two: Texts, three: Texts) -> Sequence[Text]:
+    if two or three:
+        return (*(one or ()), *(two or ()), *(three or ()))
+    return one or _NOTHING
+
+
+def _segments(user: User) -> Sequence[Text]:
+    if not user.data:
+        return _NOTHING
+    return [one.id for data in user.data if data.segment for one in data.segment]
 
 
 def _sizes(banner: Banner) -> list[int]:
-    sizes = []
+    sizes: list[int] = []
     if banner.format:
         for one in banner.format:
             if one.w and one.h:
@@ -329,17 +354,19 @@ def _add_size(sizes: list[int], w: int, h: int) -> None:
 
 
 def _video(video: Video) -> Stream:
-    protocols = video.protocols
+    protocols = _known(video.protocols)
     if not protocols and video.protocol is not None:
         protocols = [video.protocol]
-    return Stream(
-        _named(video.mimes), protocols, video.minduration, video.maxduration, video.battr
-    )
+    return Stream(_named(video.mimes), protocols, video.minduration, video.maxduration, video.battr)
 
 
 def _audio(audio: Audio) -> Stream:
     return Stream(
-        _named(audio.mimes), audio.protocols, audio.minduration, audio.maxduration, audio.battr
+        _named(audio.mimes),
+        _known(audio.protocols),
+        audio.minduration,
+        audio.maxduration,
+        audio.battr,
     )
 
 

@@ -6,7 +6,8 @@ percent-encoded, and so needs no escaping inside the markup.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -16,7 +17,6 @@ from snapbid.match.compile import Advertisement, Document
 
 # The values of a template, by the place of their name here.
 SLOTS: Final = ("auction_id", "imp_id", "cachebuster")
-AUCTION_ID, IMP_ID, CACHEBUSTER = range(3)
 
 _MACRO: Final = re.compile(rb"\{\{(\w+)\}\}")
 _UNRESERVED: Final = re.compile(r"[A-Za-z0-9_.~-]+", re.ASCII)
@@ -27,27 +27,27 @@ Piece = bytes | int  # literal JSON, or one of the SLOTS
 
 
 class Template(NamedTuple):
-    """A bid from its `adm` on: literal JSON and slots by turns."""
+    """A creative's bid from its price on; `number` is the campaign's, for the ledger."""
 
+    number: int
+    price_micros: int
     seat: str | None
-    markup: tuple[Piece, ...]
-    rest: bytes  # what follows the markup, up to the notification URLs
+    pieces: tuple[Piece, ...]
 
 
 class Bid(NamedTuple):
-    """A bid before it is written. `imp_id` and `deal` as they came in the request."""
+    """A bid before it is written; `imp_id` and `deal` as they came in the request."""
 
     imp_id: str
-    price_micros: int
     template: Template
     deal: str | None
 
 
-def template(document: Document, creative: Advertisement) -> Template:
-    """Encodes what does not change: the markup around its macros, and the fields of the bid."""
+def template(document: Document, creative: Advertisement, price_micros: int) -> Template:
+    """Encodes what does not change from auction to auction; the price is a CPM."""
     constants = {b"campaign_id": document.cid, b"creative_id": creative.crid}
     pieces: list[Piece] = []
-    literal = b""
+    literal = b',"price":%b,"adm":' % repr(price_micros / 1_000_000).encode()
     # Odd parts are names of macros; the markup is escaped before it is cut, the names need none.
     for place, part in enumerate(_MACRO.split(_json(creative.adm))):
         if place % 2 == 0:
@@ -71,7 +71,8 @@ def template(document: Document, creative: Advertisement) -> Template:
         "mtype": creative.mtype,
     }
     rest = _json({name: value for name, value in fields.items() if value not in (None, (), [])})
-    return Template(document.seat, (*pieces, literal), b"," + rest[1:-1])
+    pieces.append(literal + b"," + rest[1:-1])
+    return Template(document.number, price_micros, document.seat, tuple(pieces))
 
 
 class Writer:
@@ -79,51 +80,45 @@ class Writer:
 
     def __init__(self, base_url: str) -> None:
         base = _json(base_url)[1:-1]
-        self._win = b',"nurl":"' + base + b"/rtb/win?"
-        self._bill = b'","burl":"' + base + b"/rtb/bill?"
-        self._loss = b'","lurl":"' + base + b"/rtb/loss?"
+        self._win = b',"nurl":"' + base + b"/rtb/win?id="
+        self._bill = b'","burl":"' + base + b"/rtb/bill?id="
+        self._loss = b'","lurl":"' + base + b"/rtb/loss?id="
 
-    def write(self, auction_id: str, bid_id: str, bids: Iterable[Bid]) -> bytes:
+    def write(self, auction_id: str, bid_id: str, bids: Sequence[Bid]) -> bytes:
         """The body. `bid_id` is ASCII letters, digits and dashes, new for each response."""
+        auction_json, auction = _identifier(auction_id)
         own = bid_id.encode()
-        auction = percent_encoded(auction_id).encode()
-        seats: dict[str | None, list[bytes]] = {}
-        for number, bid in enumerate(bids):
-            seat = bid.template.seat
-            written = seats.get(seat)
-            if written is None:
-                written = seats[seat] = []
-            else:
-                written.append(b",")
-            self._write_bid(written, bid, auction, b"%b-%d" % (own, number))
-        parts = [b'{"id":', _text(auction_id), b',"seatbid":[']
-        for seat, written in seats.items():
-            if len(parts) > 3:
-                parts.append(b",")
-            parts.append(b'{"bid":[')
-            parts += written
-            parts.append(b"]}" if seat is None else b'],"seat":%b}' % _json(seat))
-        parts += [b'],"bidid":"', own, b'","cur":"USD"}']
-        return b"".join(parts)
+        out = [b'{"id":', auction_json, b',"seatbid":[']
+        for seat, group in _by_seat(bids):
+            out.append(b'{"bid":[' if len(out) == 3 else b',{"bid":[')
+            for number, bid in group:
+                self._write_bid(out, bid, auction, own + b"-%d" % number)
+                out.append(b",")
+            out[-1] = b"]}" if seat is None else b'],"seat":%b}' % _json(seat)
+        out += (b'],"bidid":"', own, b'","cur":"USD"}')
+        return b"".join(out)
 
     def _write_bid(self, out: list[bytes], bid: Bid, auction: bytes, bid_id: bytes) -> None:
-        imp = percent_encoded(bid.imp_id).encode()
-        query = b"id=%b&impId=%b" % (auction, imp)
+        imp_id, bid_template, deal = bid
+        imp_json, imp = _cached_identifier(imp_id) if len(imp_id) <= 32 else _identifier(imp_id)
+        out += (b'{"id":"', bid_id, b'","impid":', imp_json)
         values = (auction, imp, bid_id)
-        out += (
-            b'{"id":"',
-            bid_id,
-            b'","impid":',
-            _text(bid.imp_id),
-            b',"price":',
-            repr(bid.price_micros / 1_000_000).encode(),
-            b',"adm":',
-        )
-        out += [piece if piece.__class__ is bytes else values[piece] for piece in bid.template.markup]
-        out.append(bid.template.rest)
-        if bid.deal is not None:
-            out += (b',"dealid":', _json(bid.deal))
+        for piece in bid_template.pieces:
+            out.append(piece if isinstance(piece, bytes) else values[piece])
+        if deal is not None:
+            out += (b',"dealid":', _json(deal))
+        query = b"%b&impId=%b" % (auction, imp)
         out += (self._win, query, self._bill, query, self._loss, query, b'&nbr=${AUCTION_LOSS}"}')
+
+
+def _by_seat(bids: Sequence[Bid]) -> list[tuple[str | None, list[tuple[int, Bid]]]]:
+    """The numbered bids of each seat, in the order of the seats' first bids."""
+    if len(bids) == 1:
+        return [(bids[0].template.seat, [(0, bids[0])])]
+    seats: dict[str | None, list[tuple[int, Bid]]] = {}
+    for number, bid in enumerate(bids):
+        seats.setdefault(bid.template.seat, []).append((number, bid))
+    return list(seats.items())
 
 
 def percent_encoded(text: str) -> str:
@@ -131,5 +126,12 @@ def percent_encoded(text: str) -> str:
     return text if _UNRESERVED.fullmatch(text) else quote(text, safe="")
 
 
-def _text(text: str) -> bytes:
-    return b'"%b"' % text.encode() if _UNRESERVED.fullmatch(text) else _json(text)
+def _identifier(text: str) -> tuple[bytes, bytes]:
+    """An id as JSON, and as a query value."""
+    if _UNRESERVED.fullmatch(text):
+        plain = text.encode()
+        return b'"%b"' % plain, plain
+    return _json(text), quote(text, safe="").encode()
+
+
+_cached_identifier = lru_cache(4096)(_identifier)  # impressions are called 1, 2, 3 everywhere

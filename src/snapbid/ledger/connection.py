@@ -1,6 +1,9 @@
-"""The connection to Redis."""
+"""Connections to Redis."""
+
+from collections.abc import Callable
 
 from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
 CONNECT_TIMEOUT_S = 1.0
@@ -8,10 +11,16 @@ ANSWER_TIMEOUT_S = 1.0
 
 
 def connect(url: str) -> Redis:
-    """A client of the ledger; connects at first use. `url` as redis-py reads it."""
+    """A client with a pool, for what is not on the way of a bid; connects at first use."""
     return Redis.from_url(
         url, socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S
     )
+
+
+def connector(url: str) -> Callable[[], AbstractConnection]:
+    """Gives new, unconnected connections without time-outs of their own."""
+    pool = Redis.from_url(url, socket_connect_timeout=CONNECT_TIMEOUT_S).connection_pool
+    return lambda: pool.connection_class(**pool.connection_kwargs)
 
 
 async def answers(redis: Redis) -> bool:

@@ -6,6 +6,7 @@ MEDIA: dict[str, int]
 
 def suffixes(domain: str) -> list[str]: ...
 def with_parent(category: str) -> list[str]: ...
+
 @final
 class Builder:
     """Holds campaigns and writes them as an index."""

@@ -1,6 +1,5 @@
 from enum import IntEnum
-from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, Self, final
 
 class Refusal(IntEnum):
     NOT_REFUSED = 0
@@ -22,7 +21,7 @@ class Index:
     Campaigns are named by their rank: falling price, then id.
     """
 
-    def __init__(self, source: Any) -> None:
+    def __new__(cls, source: Any) -> Self:
         """`source`: a buffer that is kept. Raises ValueError where it holds no index."""
     def __len__(self) -> int: ...
     def targets(self, dimension: int) -> bool: ...

@@ -9,8 +9,10 @@ import mmap
 import os
 import struct
 import time
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -18,17 +20,24 @@ from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import Index
 from snapbid.reference.rates import Rates
 
+Buffer: TypeAlias = bytes | bytearray
+
 _PREAMBLE: Final = struct.Struct("<8sQ")  # magic, length of the head
-_MAGIC: Final = b"SNAPCAT1"
+_MAGIC: Final = b"SNAPCAT2"
 _ALIGNMENT: Final = 64
 
 
 class Head(msgspec.Struct, frozen=True):
-    """`ssps`: descriptor to canonical id; `rates`: as Rates.to_json; `made_at`: epoch seconds."""
+    """`ssps`: descriptor to canonical id and the descriptor's number; `rates`: as Rates.to_json;
+    `made_at`: epoch seconds; `checksum`: CRC-32 of the index, since the matcher trusts its offsets;
+    `events`: what server events need, JSON in a form of theirs.
+    """
 
-    ssps: dict[str, str]
+    ssps: dict[str, tuple[str, int]]
     rates: msgspec.Raw
     made_at: float
+    checksum: int
+    events: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class CatalogError(ValueError):
@@ -36,20 +45,29 @@ class CatalogError(ValueError):
 
 
 class Catalog:
-    """A catalog in memory."""
+    """A catalog in memory.
 
-    def __init__(self, data: "mmap.mmap | bytes | bytearray") -> None:
+    `ssps`: descriptor to canonical id; `ssp_numbers`: descriptor to the number that stands for it
+    in the ledger's records; `events`: JSON, see `Head`.
+    """
+
+    def __init__(self, data: mmap.mmap | Buffer) -> None:
         try:
             magic, length = _PREAMBLE.unpack_from(data)
             if magic != _MAGIC:
                 raise CatalogError("not a catalog of this version")
             head = msgspec.json.decode(data[_PREAMBLE.size : _PREAMBLE.size + length], type=Head)
             self.rates = Rates.from_json(bytes(head.rates))
-            self.index = Index(memoryview(data)[_aligned(_PREAMBLE.size + length) :])
+            index = memoryview(data)[_aligned(_PREAMBLE.size + length) :]
+            if zlib.crc32(index) != head.checksum:
+                raise CatalogError("the index is damaged")
+            self.index = Index(index)
         except (struct.error, ValueError, KeyError) as error:
             raise CatalogError(f"not a catalog of this version: {error}") from error
-        self.ssps = head.ssps
+        self.ssps = {descriptor: canonical for descriptor, (canonical, _) in head.ssps.items()}
+        self.ssp_numbers = {descriptor: number for descriptor, (_, number) in head.ssps.items()}
         self.made_at = head.made_at
+        self.events = bytes(head.events)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -68,14 +86,19 @@ class Catalog:
                 raise CatalogError(f"not a catalog of this version: {error}") from error
 
 
-def encode(ssps: dict[str, str], rates: Rates, index: "bytes | bytearray") -> list[bytes]:
-    """The file's content, in pieces."""
-    head = msgspec.json.encode(Head(ssps, msgspec.Raw(rates.to_json().encode()), time.time()))
-    start = _PREAMBLE.pack(_MAGIC, len(head)) + head
+def encode(
+    ssps: Mapping[str, tuple[str, int]], rates: Rates, index: Buffer, events: bytes = b"null"
+) -> list[Buffer]:
+    """The file's content, in pieces; `ssps` and `events` as in `Head`."""
+    table = msgspec.Raw(rates.to_json().encode())
+    checksum = zlib.crc32(index)
+    head = Head(dict(ssps), table, time.time(), checksum, msgspec.Raw(events))
+    start = msgspec.json.encode(head)
+    start = _PREAMBLE.pack(_MAGIC, len(start)) + start
     return [start.ljust(_aligned(len(start)), b"\0"), index]
 
 
-def write(path: Path, pieces: list[bytes]) -> None:
+def write(path: Path, pieces: list[Buffer]) -> None:
     """Puts the content in place of what is there, in one step."""
     beside = path.with_suffix(f".{os.getpid()}")
     with beside.open("wb") as file:

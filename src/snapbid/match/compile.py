@@ -2,8 +2,11 @@
 
 import msgspec
 
-from snapbid.match._builder import DIMENSIONS, MEDIA, Builder
+from snapbid.match._builder import DIMENSIONS, MEDIA
+from snapbid.match._builder import Builder as Builder
 from snapbid.match.campaign import Campaign, Creative
+
+__all__ = ["Advertisement", "Builder", "Document", "put", "read_document"]
 
 
 class Advertisement(msgspec.Struct, frozen=True, array_like=True):
@@ -19,9 +22,10 @@ class Advertisement(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Document(msgspec.Struct, frozen=True, array_like=True):
-    """What the answer says of a campaign."""
+    """What the answer says of a campaign, and the number by which the ledger counts for it."""
 
     cid: str
+    number: int
     adomain: str
     seat: str | None
     cat: tuple[str, ...]
@@ -32,10 +36,11 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Document)
 
 
-def put(builder: Builder, campaign: Campaign) -> None:
+def put(builder: Builder, campaign: Campaign, number: int) -> None:
     """Adds or replaces the campaign in the builder."""
     document = Document(
         campaign.id,
+        number,
         campaign.advertiser,
         campaign.seat,
         campaign.categories,

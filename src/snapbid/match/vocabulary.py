@@ -67,7 +67,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
 
 # Authority of a URL whose scheme may be missing: "https://user@host:443/path", "//host", "host/x".
 _AUTHORITY = re.compile(
-    r"(?:(?:[a-z][a-z0-9+.\-]*:)?//)?+"  # scheme; possessive, since "https://" has no host
+    r"(?:(?:[a-z][a-z0-9+.\-]*:)?//)?"  # scheme
     r"(?:[^/?#\\]*@)?"  # userinfo
     r"([^/?#\\:@]+)"  # host
     r"(?::[0-9]+)?"  # port

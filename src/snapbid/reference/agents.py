@@ -13,7 +13,7 @@ Browsers go by product: in-app web views count as the browser that they embed (`
 
 import re
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,3 +175,57 @@ def _parse(ua: str) -> tuple[str, str]:
     system = fold_os(result.os.family) if result.os else OTHER
     browser = result.user_agent.family if result.user_agent else ""
     return system, _BROWSER_FAMILIES.get(browser, OTHER)
+
+
+class Agent(NamedTuple):
+    """What a user agent says of itself: names by the lists above, versions as `17.4.1`."""
+
+    browser: str
+    browser_version: str | None
+    os: str
+    os_version: str | None
+    device: str | None
+    is_bot: bool
+
+
+@cache
+def _whole_engine() -> "Callable[[str], PartialResult]":
+    # Apart from `_engine`: devices are most of the expressions, and bids do not ask for them.
+    from ua_parser import Domain, load_lazy_builtins
+    from ua_parser.regex import Resolver
+
+    resolver = Resolver(load_lazy_builtins())
+    return lambda ua: resolver(ua, Domain.ALL)
+
+
+@lru_cache(maxsize=CACHED_SPELLINGS)
+def _details(ua: str) -> Agent:
+    result = _whole_engine()(ua)
+    browser, system, device = result.user_agent, result.os, result.device
+    bot = device is not None and device.family == _BOT
+    return Agent(
+        browser=_BROWSER_FAMILIES.get(browser.family, OTHER) if browser else OTHER,
+        browser_version=_dotted(browser.major, browser.minor, browser.patch) if browser else None,
+        os=fold_os(system.family) if system else OTHER,
+        os_version=_dotted(system.major, system.minor, system.patch) if system else None,
+        device=device.family if device is not None and not bot else None,
+        is_bot=bot,
+    )
+
+
+def details(ua: str) -> Agent:
+    """Give all that a user agent says (contract 7, `enrichment.user_agent`)."""
+    return _details(ua[:MAX_AGENT])
+
+
+_BOT = "Spider"  # the family under which the parser's table has all crawlers
+
+
+def _dotted(*parts: str | None) -> str | None:
+    """Join the parts of a version up to the first that is missing."""
+    known: list[str] = []
+    for part in parts:
+        if part is None:
+            break
+        known.append(part)
+    return ".".join(known) or None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import maxminddb
 
@@ -30,6 +30,14 @@ _FIRST_RECORDS = 10_000
 
 class GeoDatabaseError(ValueError):
     """A geo database that cannot be used; the message names the file and the reason."""
+
+
+class Place(NamedTuple):
+    """Where an address is: alpha-2 country, and the names of region and city."""
+
+    country: str | None
+    region: str | None
+    city: str | None
 
 
 class GeoDatabase:
@@ -63,6 +71,20 @@ class GeoDatabase:
             return self._lookup(_plain(ip))
         except (ValueError, maxminddb.InvalidDatabaseError):
             return None
+
+    def place(self, ip: str) -> Place | None:
+        """Give country, region and city of an address, as far as the database has them.
+
+        None if nothing is known of the address, or if it is none.
+        """
+        try:
+            record = self._reader.get(_plain(ip))
+        except (ValueError, maxminddb.InvalidDatabaseError):
+            return None
+        country = _country_of(record)
+        if country is None or not isinstance(record, dict):
+            return None
+        return Place(countries.alpha2(country), _region_of(record), _city_of(record))
 
     def close(self) -> None:
         """Release the file; every later look-up gives None."""
@@ -118,3 +140,22 @@ def _country_of(record: object) -> str | None:
         if isinstance(code, dict):
             code = code.get("iso_code")
     return countries.alpha3(code) if isinstance(code, str) else None
+
+
+def _region_of(record: dict[str, Any]) -> str | None:
+    """ip-location-db has `state1`, GeoLite2 and DB-IP a list of `subdivisions`."""
+    divisions = record.get("subdivisions")
+    first = divisions[0] if isinstance(divisions, list) and divisions else None
+    return _name_of(record.get("state1")) or _name_of(first)
+
+
+def _city_of(record: dict[str, Any]) -> str | None:
+    return _name_of(record.get("city"))
+
+
+def _name_of(value: object) -> str | None:
+    """A plain name, or the English one of `names`."""
+    if isinstance(value, dict):
+        names = value.get("names")
+        value = names.get("en") if isinstance(names, dict) else None
+    return value if isinstance(value, str) and value else None

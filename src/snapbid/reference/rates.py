@@ -18,9 +18,9 @@ MAX_FLOOR_MICROS = 2**63 - 1
 
 CACHED_FLOORS = 4096
 
-# Decimals of up to 15 significant digits survive the way through a double, so below this the
-# rounded product is the decimal that the double stands for, not merely near it.
-_EXACT_MICROS = 10**15
+# Up to here a floor in micro-USD has at most 15 digits. Decimals of that length survive the way
+# through a double, so the rounded product is the decimal that the double stands for.
+_EXACT_USD = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Rates:
         A float stands for its shortest decimal: 0.1 is a tenth. Zero is 0 in any currency. Raises
         ValueError for a negative, infinite or NaN amount.
         """
-        if currency == "USD" and 0 <= amount < 1e9:
+        if currency == "USD" and 0 <= amount < _EXACT_USD:
             micros = round(amount * MICROS)
-            if micros < _EXACT_MICROS and micros / MICROS == amount:
+            if micros / MICROS == amount:
                 return micros
         return self._converted(amount, currency.upper())
 

@@ -27,12 +27,16 @@ class Replaced(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """One campaign; `document` is its JSON, whose "status" is the status that holds now."""
+    """One campaign; `document` is its JSON, whose "status" is the status that holds now.
+
+    `number` is the id's own and never another's, also after the campaign is gone.
+    """
 
     id: str
     document: str
     status: Status
     revision: int
+    number: int
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -43,7 +47,10 @@ class Changes(msgspec.Struct, frozen=True):
     deleted: tuple[str, ...]
 
 
-_STORED = "select id, document::text as document, status, revision from campaign"
+_STORED = (
+    "select id, document::text as document, status, revision, number"
+    " from campaign join campaign_number using (id)"
+)
 
 
 async def replace_many(

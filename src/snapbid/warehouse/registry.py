@@ -55,6 +55,18 @@ async def fetch_all(connection: asyncpg.Connection) -> dict[str, str]:
     return {row["descriptor"]: row["canonical"] for row in rows}
 
 
+async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str, int]]:
+    """Give descriptor -> (canonical id, number), in the order of the descriptors.
+
+    The number is the descriptor's own and never another's, also after it is gone.
+    """
+    rows = await connection.fetch(
+        "select s.descriptor, s.canonical, n.number from ssp s join ssp_number n using (descriptor)"
+        " order by s.descriptor"
+    )
+    return {row["descriptor"]: (row["canonical"], row["number"]) for row in rows}
+
+
 def _check_spelling(descriptor: str) -> None:
     if not _FORM.fullmatch(descriptor):
         raise RegistryError(

@@ -1,0 +1,48 @@
+"""What a result says of where it comes from."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGES: Final = ("snapbid", "granian", "msgspec", "uvloop", "cython")
+
+
+def about() -> dict[str, Any]:
+    """Date, machine, versions and commit."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in PACKAGES},
+        "commit": commit(),
+    }
+
+
+def commit() -> str:
+    """The commit of the working tree, and whether it was changed since."""
+    head = git("rev-parse", "--short=12", "HEAD")
+    if not head:
+        return "uncommitted"
+    changed = git("status", "--porcelain", "--", "src", "native", "bench", "setup.py")
+    return f"{head}, changed" if changed else head
+
+
+def git(*arguments: str) -> str:
+    """What git prints, empty where it fails."""
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

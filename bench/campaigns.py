@@ -1,0 +1,181 @@
+"""A seeded generator of campaign documents: the `std` workload.
+
+All 20 targeting dimensions occur, each in the share of campaigns that `SHARES` gives, so that about
+one campaign in a hundred is eligible for a request of `bench/requests.py`.
+
+    python -m bench.campaigns 10000 > campaigns.jsonl
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from math import exp
+from random import Random
+from typing import Any, Final
+
+from bench import pools
+
+SHARES: Final = {
+    "country": 0.70,
+    "region": 0.30,
+    "city": 0.05,
+    "postal": 0.02,
+    "device_type": 0.40,
+    "connection": 0.25,
+    "os": 0.40,
+    "browser": 0.25,
+    "carrier": 0.05,
+    "language": 0.25,
+    "inventory": 0.30,
+    "domain": 0.25,  # 10% allow lists, 15% block lists
+    "bundle": 0.08,
+    "publisher": 0.12,
+    "category": 0.30,
+    "segment": 0.20,
+    "deal": 0.03,
+    "position": 0.08,
+    "hour": 0.10,
+    "ssp": 0.10,
+}
+GEO_RADIUS: Final = 0.02
+BLOCKED_DOMAINS: Final = 0.6  # of the campaigns that target domains
+EXCLUDES: Final = 0.15  # of the other lists
+MEDIA: Final = pools.Pool([("banner", 78), ("video", 15), ("native", 6), ("audio", 1)])
+
+
+def documents(count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
+    """Campaign documents as `snapbid campaign import` takes them."""
+    random = Random(seed)
+    for number in range(count):
+        yield _document(random, number)
+
+
+def _document(random: Random, number: int) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "id": f"campaign-{number:07d}",
+        "name": f"Campaign {number}",
+        "advertiser": random.choice(pools.ADVERTISERS),
+        "cpm": max(0.01, round(1.2 * exp(random.gauss(0, 0.8)), 2)),
+        "categories": [random.choice(pools.AD_CATEGORIES)],
+        "targeting": _targeting(random),
+        "creatives": _creatives(random, number),
+    }
+    if random.random() < 0.5:
+        document["seat"] = random.choice(pools.SEATS)
+    return document
+
+
+def _targeting(random: Random) -> dict[str, Any]:
+    targeting: dict[str, Any] = {}
+    for dimension, share in SHARES.items():
+        if random.random() < share:
+            if dimension == "domain":
+                side, most = ("exclude", 40) if random.random() < BLOCKED_DOMAINS else (
+                    "include", 60)  # fmt: skip
+                values: list[Any] = pools.SITES.several(random, most)
+            else:
+                side = "exclude" if random.random() < EXCLUDES else "include"
+                values = _VALUES[dimension](random)
+            targeting[dimension] = {side: values}
+    if random.random() < GEO_RADIUS:
+        lat, lon = random.choice(pools.CENTRES)
+        targeting["geo_radius"] = [{"lat": lat, "lon": lon, "km": random.choice((5, 25, 100))}]
+    return targeting
+
+
+def _regions(random: Random) -> list[str]:
+    country = pools.COUNTRIES.one(random)
+    return [f"{country}-{code}" for code in pools.REGIONS[country].several(random, 10)]
+
+
+def _hours(random: Random) -> list[int]:
+    first, length = random.randrange(24), random.randint(6, 18)
+    return sorted({day * 24 + (first + n) % 24 for day in range(7) for n in range(length)})
+
+
+_VALUES: Final[dict[str, Callable[[Random], list[Any]]]] = {
+    "country": lambda random: pools.COUNTRIES.several(random, 3),
+    "region": _regions,
+    "city": lambda random: pools.CITIES.several(random, 10),
+    "postal": lambda random: pools.POSTALS.several(random, 20),
+    "device_type": lambda random: pools.DEVICES.several(random, 2),
+    "connection": lambda random: pools.CONNECTIONS.several(random, 2),
+    "os": lambda random: pools.SYSTEMS.several(random, 2),
+    "browser": lambda random: pools.BROWSERS.several(random, 2),
+    "carrier": lambda random: pools.CARRIERS.several(random, 3),
+    "language": lambda random: pools.LANGUAGES.several(random, 1),
+    "inventory": lambda random: [random.choice(("site", "app"))],
+    "bundle": lambda random: pools.BUNDLES.several(random, 40),
+    "publisher": lambda random: pools.PUBLISHERS.several(random, 30),
+    "category": lambda random: (
+        pools.SITE_CATEGORIES.several(random, 2) + pools.APP_CATEGORIES.several(random, 2)
+    ),
+    "segment": lambda random: pools.SEGMENTS.several(random, 12),
+    "deal": lambda random: pools.DEALS.several(random, 4),
+    "position": lambda random: random.choice(([1], [1, 4], [0, 1], [3])),
+    "hour": _hours,
+    "ssp": lambda random: pools.SSPS.several(random, 1),
+}
+
+
+def _creatives(random: Random, number: int) -> list[dict[str, Any]]:
+    media = MEDIA.one(random)
+    if media == "banner":
+        sizes = pools.ALL_SIZES.several(random, 2)
+        return [_banner(random, number, *size) for size in sizes]
+    if media == "native":
+        native = {"native": {"ver": "1.2", "link": {"url": _landing(number)}, "assets": []}}
+        return [{"id": f"cr-{number}-n", "media": "native", "adm": json.dumps(native)}]
+    duration = random.choice((15, 15, 30, 30, 30, 6))
+    mime = "video/mp4" if media == "video" else "audio/mpeg"
+    return [
+        {
+            "id": f"cr-{number}-{duration}",
+            "media": media,
+            "adm": _vast(number, mime),
+            "mimes": [mime],
+            "duration": duration,
+            "protocols": [2, 3, 5, 6],
+        }
+    ]
+
+
+def _banner(random: Random, number: int, w: int, h: int) -> dict[str, Any]:
+    creative: dict[str, Any] = {
+        "id": f"cr-{number}-{w}x{h}",
+        "media": "banner",
+        "w": w,
+        "h": h,
+        "adm": f'<a href="{_landing(number)}" target="_blank" rel="noopener"><img '
+        f'src="https://cdn.brand.example/{number}/{w}x{h}.jpg" width="{w}" height="{h}" alt="">'
+        f'</a><img src="https://px.brand.example/i?{_QUERY}" width="1" height="1" alt="">'
+        f'<script async src="https://verify.brand.example/v2/tag.js?adv={number}&size={w}x{h}'
+        f'&{_QUERY}"></script>',
+    }
+    if random.random() < 0.2:
+        creative["attributes"] = [random.choice((1, 2, 3, 6, 8, 9, 14))]
+    if random.random() < 0.03:
+        creative["secure"] = False
+    return creative
+
+
+_QUERY: Final = "a={{auction_id}}&i={{imp_id}}&c={{campaign_id}}&cb={{cachebuster}}"
+
+
+def _landing(number: int) -> str:
+    return f"https://www.brand.example/offer/{number}?{_QUERY}"
+
+
+def _vast(number: int, mime: str) -> str:
+    return (
+        '<VAST version="3.0"><Ad id="1"><InLine><AdSystem>bench</AdSystem><AdTitle>a</AdTitle>'
+        f"<Impression><![CDATA[https://px.brand.example/i?{_QUERY}]]></Impression><Creatives>"
+        "<Creative><Linear><Duration>00:00:30</Duration><MediaFiles><MediaFile "
+        f'delivery="progressive" type="{mime}"><![CDATA[https://cdn.brand.example/{number}]]>'
+        "</MediaFile></MediaFiles></Linear></Creative></Creatives></InLine></Ad></VAST>"
+    )
+
+
+if __name__ == "__main__":
+    for each in documents(int(sys.argv[1])):
+        print(json.dumps(each))

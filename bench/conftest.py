@@ -1,0 +1,101 @@
+"""Fixtures of the micro benchmarks.
+
+Each benchmark calls a function once for every one of `REQUESTS` different inputs a round, so that
+caches see what they would see; figures are later divided by the number of calls.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import requests
+from bench.about import about
+from bench.market import answer, market
+from snapbid.exchange.bid import Bidder, Market, NoBid
+
+REQUESTS = 400
+CAMPAIGNS = 10_000
+
+Each = Callable[[Callable[..., Any], Iterable[Any]], None]
+
+market_of = cache(market)
+
+
+@pytest.fixture
+def each(benchmark: Any) -> Each:
+    """Measures `function` with each of the argument tuples."""
+
+    def run(function: Callable[..., Any], arguments: Iterable[Any]) -> None:
+        every = [one if isinstance(one, tuple) else (one,) for one in arguments]
+        assert every
+
+        def once() -> None:
+            for one in every:
+                function(*one)
+
+        benchmark.extra_info["calls"] = len(every)
+        benchmark(once)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def ten_thousand() -> Market:
+    return market_of(CAMPAIGNS)
+
+
+@pytest.fixture(scope="session")
+def bids(ten_thousand: Market) -> list[bytes]:
+    """Bodies of about 1 KB, each answered with a bid."""
+    return answered(ten_thousand, requests.make(REQUESTS + 50), bid=True)
+
+
+@pytest.fixture(scope="session")
+def no_bids(ten_thousand: Market) -> list[bytes]:
+    """Bodies of about 1 KB that nobody answers."""
+    return answered(ten_thousand, requests.no_bids(requests.make(REQUESTS + 50)), bid=False)
+
+
+@pytest.fixture(scope="session")
+def today(ten_thousand: Market) -> list[bytes]:
+    """Bodies with the sizes of today's traffic (median 2.2 KB), each answered with a bid."""
+    made = requests.grown(requests.make(REQUESTS + 50))
+    return answered(ten_thousand, made, bid=True)
+
+
+def answered(market: Market, made: list[requests.Request], *, bid: bool) -> list[bytes]:
+    """The first REQUESTS bodies with that kind of answer; most must have it."""
+    bidder = Bidder("http://127.0.0.1:8000")
+    found = [
+        body
+        for body in requests.encode(made)
+        if isinstance(answer(bidder, body, market), NoBid) is not bid
+    ]
+    assert len(found) >= REQUESTS, f"only {len(found)} of {len(made)}"
+    return found[:REQUESTS]
+
+
+def pytest_benchmark_update_json(benchmarks: Any, output_json: dict[str, Any]) -> None:
+    """Of pytest-benchmark's file, what is kept: microseconds a call (`--benchmark-json`)."""
+    figures = {}
+    for one in benchmarks:
+        calls = one.extra_info["calls"]
+        spread = {name: getattr(one.stats, name) / calls * 1e6 for name in ("median", "q1", "q3")}
+        figures[one.name.removeprefix("test_")] = {
+            f"{name}_us": round(value, 3) for name, value in spread.items()
+        }
+    output_json.clear()
+    output_json |= {
+        "kind": "micro",
+        "about": about(),
+        "method": {"inputs": REQUESTS, "campaigns": CAMPAIGNS},
+        "figures": figures,
+    }
+
+
+@pytest.fixture(scope="session")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bench")

@@ -1,0 +1,68 @@
+"""ASGI applications that always answer the same, on the product's own server settings.
+
+python -m bench.constant full|full_read|empty|empty_read
+"""
+
+import multiprocessing
+import os
+import sys
+from typing import Any, Final
+
+from snapbid import serving
+from snapbid.settings import load
+
+PATH: Final = "/api/v1/openrtb2/acme/bid"
+BODY: Final = b'{"id":"%b"}' % (b"x" * 1015)  # 1,024 bytes
+HEADERS: Final = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
+START: Final[dict[str, Any]] = {"type": "http.response.start", "status": 200, "headers": HEADERS}
+END: Final[dict[str, Any]] = {"type": "http.response.body", "body": BODY}
+EMPTY_START: Final = START | {"status": 204, "headers": []}
+EMPTY_END: Final = END | {"body": b""}
+
+
+class Constant:
+    """Always the same answer; the request's body is taken first, or left alone."""
+
+    def __init__(self, start: dict[str, Any], end: dict[str, Any], *, reads: bool) -> None:
+        self._start = start
+        self._end = end
+        self._reads = reads
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["method"] == "GET":  # the look whether it is ready
+            await send(START)
+            await send(END)
+        else:
+            if self._reads:
+                await receive()
+            await send(self._start)
+            await send(self._end)
+
+
+full = Constant(START, END, reads=False)
+full_read = Constant(START, END, reads=True)
+empty = Constant(EMPTY_START, EMPTY_END, reads=False)
+empty_read = Constant(EMPTY_START, EMPTY_END, reads=True)
+
+
+async def _lifespan(receive: Any, send: Any) -> None:
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return
+
+
+def main() -> None:
+    multiprocessing.set_start_method("spawn")
+    # The product's own function, so that the options cannot drift apart; another application.
+    server = serving._server(load(os.environ))
+    server.target = f"bench.constant:{sys.argv[1]}"
+    server.factory = False
+    server.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The values that campaigns target and requests carry, each pool with a popularity.
+
+Campaigns and requests draw from the same pools, so that popular values meet often, as on a real
+exchange. Shares of countries, systems, sizes and categories are rounded estimates of web and app
+traffic; domains, bundles, publishers, segments and cities follow Zipf's law.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
+from random import Random
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Pool(Generic[T]):
+    """Values with weights, drawn at random."""
+
+    def __init__(self, weighted: Iterable[tuple[T, float]]) -> None:
+        pairs = list(weighted)
+        self.values: Sequence[T] = [value for value, _ in pairs]
+        self._heights = list(accumulate(weight for _, weight in pairs))
+
+    def one(self, random: Random) -> T:
+        return random.choices(self.values, cum_weights=self._heights)[0]
+
+    def several(self, random: Random, most: int) -> list[T]:
+        """One to `most` different values."""
+        drawn = random.choices(self.values, cum_weights=self._heights, k=random.randint(1, most))
+        return list(dict.fromkeys(drawn))
+
+
+def shares(text: str) -> Pool[str]:
+    """Values and their weights by turns."""
+    words = text.split()
+    return Pool(zip(words[::2], map(float, words[1::2]), strict=True))
+
+
+def zipf(values: Sequence[T], exponent: float = 1.1) -> Pool[T]:
+    """The first value is the most popular one."""
+    return Pool((value, 1 / rank**exponent) for rank, value in enumerate(values, 1))
+
+
+COUNTRIES: Final = shares(
+    """
+    USA 31.5 IND 8.1 BRA 5.0 IDN 4.2 JPN 3.8 GBR 3.4 DEU 3.2 MEX 3.2 FRA 2.7 CAN 2.5 ITA 2.0
+    ESP 1.8 PHL 1.8 AUS 1.7 VNM 1.6 THA 1.4 TUR 1.4 POL 1.2 KOR 1.2 ARG 1.1 NLD 1.0 COL 1.0
+    SWE 0.7 ZAF 0.7 EGY 0.7 BEL 0.5 ROU 0.4 CHE 0.4 AUT 0.4 CZE 0.4
+    """
+)
+_STATES = ("CA", "TX", "FL", "NY", "PA", "IL", "OH", "GA", "NC", "MI", "NJ", "VA", "WA", "AZ", "MA")
+REGIONS: Final = {
+    country: zipf(_STATES if country == "USA" else [f"{n:02d}" for n in range(1, 13)], 0.7)
+    for country in COUNTRIES.values
+}
+CITIES: Final = zipf([f"{a}{b}" for b in ("ford", "ville", " Springs", "burg") for a in (
+    "Ash", "Brook", "Clear", "Dan", "East", "Fair", "Green", "Hill", "Iron", "Jack", "King", "Lake",
+    "Mill", "New", "Oak", "Port", "Queens", "River", "Salem", "Wood",
+)], 0.8)  # fmt: skip
+POSTALS: Final = zipf([f"{n * 97 % 90000 + 10000}" for n in range(400)], 0.8)
+DEVICES: Final = Pool([(4, 55), (2, 23), (1, 7), (3, 7), (5, 5), (6, 1.5), (7, 1.5)])
+SYSTEMS: Final = shares(
+    """
+    android 47 ios 27 windows 14.5 macos 4.5 linux 1.5 tizen 1.3 webos 0.9 chromeos 0.7
+    other 2.0
+    """
+)
+BROWSERS: Final = Pool(
+    [("chrome", 58), ("safari", 26), ("edge", 6), ("samsung", 4), ("firefox", 4), ("opera", 2)]
+)
+CONNECTIONS: Final = Pool([(2, 46), (6, 19), (0, 17), (7, 9), (3, 3.5), (1, 3.5), (5, 1.5)])
+CARRIERS: Final = zipf(
+    ("Verizon", "AT&T", "T-Mobile", "Vodafone", "Jio", "Orange", "Airtel", "Telkomsel", "Claro")
+)
+LANGUAGES: Final = Pool(
+    [("en", 52), ("es", 11), ("pt", 6), ("de", 5), ("fr", 5), ("ja", 4), ("id", 4), ("hi", 3)]
+)
+SITES: Final = zipf([f"{kind}{n}.example" for n in range(1, 1000) for kind in (
+    "daily-news", "weather", "sport-live", "recipes", "travel-guide",
+)])  # fmt: skip
+BUNDLES: Final = zipf([f"com.studio{n % 97}.{kind}{n}" for n in range(1, 1000) for kind in (
+    "puzzle", "runner", "radio",
+)])  # fmt: skip
+PUBLISHERS: Final = zipf([f"pub-{n * 7919 % 1_000_003:07d}" for n in range(1, 1500)])
+SITE_CATEGORIES: Final = shares(
+    """
+    IAB12 20 IAB1 15 IAB17 9 IAB19 9 IAB9 8 IAB15 6 IAB8 5 IAB2 4 IAB13 4 IAB20 3 IAB7 4 IAB22 4
+    """
+)
+APP_CATEGORIES: Final = shares(
+    """
+    IAB9-30 45 IAB1 12 IAB3 9 IAB24 8 IAB12 6 IAB1-6 5 IAB15-10 5 IAB17 3 IAB22 3
+    """
+)
+AD_CATEGORIES: Final = [f"IAB{n}-{m}" for n in range(1, 23) for m in range(1, 7)]
+BLOCKABLE: Final = ["IAB25", "IAB26", "IAB24", "IAB7-39", "IAB8-5", "IAB8-18", "IAB9-9", "IAB14-1"]
+SEGMENTS: Final = zipf([f"seg{n * 31337 % 100_003:05d}" for n in range(2000)], 0.7)
+DEALS: Final = zipf([f"deal-{n:04d}" for n in range(300)], 0.8)
+ADVERTISERS: Final = [f"brand{n}.example" for n in range(1200)]
+SEATS: Final = [f"seat-{n}" for n in range(40)]
+WEB_SIZES: Final = Pool(
+    [
+        *(((300, 250), 39), ((728, 90), 24), ((160, 600), 12), ((320, 50), 12), ((300, 600), 5)),
+        *(((970, 90), 5), ((970, 250), 1), ((336, 280), 1), ((320, 100), 1)),
+    ]
+)
+APP_SIZES: Final = Pool(
+    [((320, 50), 62), ((300, 250), 20), ((320, 480), 6), ((728, 90), 5), ((320, 100), 2)]
+)
+VIDEO_SIZES: Final = Pool(
+    [((640, 360), 22), ((1920, 1080), 20), ((640, 480), 14), ((320, 480), 12), ((1280, 720), 8)]
+)
+ALL_SIZES: Final = Pool(
+    chain(
+        zip(WEB_SIZES.values, (39, 24, 12, 12, 5, 5, 1, 1, 1), strict=True),
+        zip(APP_SIZES.values, (62, 20, 6, 5, 2), strict=True),
+    )
+)
+SSPS: Final = Pool([("acme", 50), ("acme-eu", 25), ("nova", 25)])
+REGISTRY: Final = {"acme": "acme", "acme-eu": "acme", "nova": "nova"}
+CENTRES: Final = [(40.71, -74.01), (34.05, -118.24), (51.51, -0.13), (48.86, 2.35), (28.61, 77.21)]
+HOURS: Final = range(168)

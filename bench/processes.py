@@ -1,0 +1,139 @@
+"""Servers as processes of their own, what processor time they take, and where they may run."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from bench.client import LOOPBACK
+
+READY_S: Final = 60.0
+STOP_S: Final = 30.0
+CPUCLOCK_SCHED: Final = 2  # linux/posix-timers.h
+
+
+class BenchError(RuntimeError):
+    """The benchmark cannot be run, or would not measure what it says."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on now, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((LOOPBACK, 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+@contextlib.contextmanager
+def pinned(core: int) -> Iterator[None]:
+    """This process, and what it starts meanwhile, runs on one core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def cores() -> tuple[int, int]:
+    """The server's core and the client's."""
+    available = sorted(os.sched_getaffinity(0))
+    if len(available) < 2:
+        raise BenchError("two cores are needed, one for the server, one for the client")
+    return available[0], available[1]
+
+
+class ServerProcess:
+    """A server that runs `python -m MODULE ARGUMENTS` with one worker."""
+
+    def __init__(self, log: Path, environ: Mapping[str, str], *command: str) -> None:
+        self.environ = {
+            name: value for name, value in os.environ.items() if not name.startswith("SNAPBID_")
+        } | dict(environ)
+        self.port = int(environ["SNAPBID_PORT"])
+        self._log = log
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self.environ,
+                start_new_session=True,
+            )
+
+    def await_ready(self) -> None:
+        """Waits until GET /readyz is 200 and there is one worker."""
+        deadline = time.monotonic() + READY_S
+        while not (_is_ready(self.port) and len(self._workers()) == 1):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.05)
+                raise BenchError(f"a server ended:\n{self._last_words()}")
+            if time.monotonic() > deadline:
+                raise BenchError(f"a server is not ready:\n{self._last_words()}")
+        (self.worker,) = self._workers()
+
+    def _last_words(self) -> str:
+        return self._log.read_text(errors="replace")[-2000:]
+
+    def _workers(self) -> list[int]:
+        """Granian starts its workers by multiprocessing's `spawn`."""
+        return [
+            pid
+            for pid in _children(self._process.pid)
+            if b"multiprocessing-fork" in _read(pid, "cmdline")
+        ]
+
+    def processor_s(self) -> float:
+        """The worker's processor time, all its threads, user and system."""
+        return time.clock_gettime(~self.worker << 3 | CPUCLOCK_SCHED)
+
+    def system_s(self) -> float:
+        """The part of it that was spent in the kernel, to a hundredth of a second."""
+        fields = _read(self.worker, "stat").rpartition(b")")[2].split()
+        return int(fields[12]) / os.sysconf("SC_CLK_TCK")
+
+    def memory_bytes(self) -> int:
+        """The worker's resident memory."""
+        return int(_read(self.worker, "statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            stat = _read(int(entry.name), "stat").rpartition(b")")[2].split()
+            if stat and int(stat[1]) == parent:
+                found.append(int(entry.name))
+    return found
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=5) as client:
+            client.sendall(b"GET /readyz HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")
+            return client.recv(64).startswith(b"HTTP/1.1 200")
+    except OSError:
+        return False

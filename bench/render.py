@@ -1,0 +1,149 @@
+"""Renders `bench/README.md` from `bench/results/*.json`.
+
+python -m bench.render
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from bench.socket_run import ADDED, disturbed
+
+HERE: Final = Path(__file__).parent
+RESULTS: Final = HERE / "results"
+KINDS: Final = ("micro", "socket")
+
+INTRODUCTION: Final = """\
+# Benchmarks
+
+This page is rendered from `results/*.json` by `python -m bench.render`; do not edit it.
+
+    make bench                   run everything, compare with the committed results
+    python -m bench --keep       the same, and make these the results to commit
+    python -m bench.socket_run --rounds 3 --seconds 1     a short look at the socket part
+
+The campaigns (`campaigns.py`) use all 20 targeting dimensions, about one in a hundred is eligible
+for a request. The requests (`requests.py`) have one impression, are for sites and apps, and take
+about 1 KB, or "today" a median of 2.2 KB. No-bids are the same requests, changed so that nobody
+bids, for four reasons in turns: a floor of 500 USD, a private auction for an unknown deal, a seat
+list without our seats, a banner size that nobody has.
+"""
+
+MICRO: Final = """
+## In one process
+
+Microseconds a call: each round calls once for each of {inputs} different inputs, a figure is the
+round's time divided by that. "Asgi" is the whole application without a socket, called on a uvloop
+event loop; "asgi nothing" is an application that takes the body and answers, and nothing else.
+"""
+
+SOCKET: Final = """
+## Over sockets
+
+One worker under the server settings of `snapbid serve`, with {campaigns} campaigns and the stores
+that `snapbid up` starts, pinned to one core; the client on another one. {connections} keep-alive
+connections, closed loop: a connection sends its next request when it has its answer, so the server
+is saturated, and the latencies are those of a saturated server and follow from the number of
+connections; they say nothing about a server at half its capacity. {rounds} rounds in which all take
+turns of {seconds_a_turn} s after a warm-up, medians of the rounds. Answers with a wrong status end
+the run; "late" is the share of bids that were answered 204 since their time was over.
+Processor time is the worker process's, all threads, user and system, as the operating system counts
+it.
+
+"Constant" is an application that always sends 1 KB (or 204) under the same server settings; "read"
+takes the request's body first.
+"""
+
+ADDED_TEXT: Final = """
+Processor time that the product adds, microseconds a request, taken round by round: the first
+columns are the median, the lowest and the highest round. Bold are the figures to steer by.
+
+"""
+
+
+def render(results: dict[str, dict[str, Any]]) -> str:
+    """The page."""
+    parts = [INTRODUCTION]
+    if "micro" in results:
+        micro = results["micro"]
+        parts += [MICRO.format(**micro["method"]), about(micro), micro_table(micro["figures"])]
+    if "socket" in results:
+        socket = results["socket"]
+        figures = socket["figures"]
+        parts += [SOCKET.format(**socket["method"]), about(socket), socket_table(figures)]
+        slow = disturbed(figures)
+        if slow:
+            names = ", ".join(slow)
+            parts.append(f"\nNot the server was the limit, its requests/s are too low: {names}.\n")
+        parts += [ADDED_TEXT, added_table(socket["added_us"])]
+    return "".join(parts)
+
+
+def about(result: dict[str, Any]) -> str:
+    own = result["about"]
+    versions = ", ".join(f"{name} {value}" for name, value in own["versions"].items())
+    return (
+        f"\n{own['date']}, commit {own['commit']}; {own['cpu']}, {own['cores']} cores, load "
+        f"{own['load_before']} before the run; {own['kernel']}, Python {own['python']}, "
+        f"{versions}.\n\n"
+    )
+
+
+def micro_table(figures: dict[str, Any]) -> str:
+    rows = [
+        (
+            name.replace("_", " ").replace("[", ", ").replace("]", " campaigns"),
+            *(f"{own[f'{column}_us']:.2f}" for column in ("median", "q1", "q3")),
+        )
+        for name, own in figures.items()
+    ]
+    return table(("", "median", "first quartile", "third quartile"), rows)
+
+
+def socket_table(figures: dict[str, Any]) -> str:
+    rows = [
+        (
+            name,
+            f"{own['requests_per_s']:,.0f}",
+            f"{own['processor_us']:.1f}",
+            f"{own['system_us']:.1f}",
+            f"{own['p50_ms']:.2f}",
+            f"{own['p99_ms']:.2f}",
+            f"{own['memory_mib']:.0f}",
+            f"{own['server_busy']:.0%} / {own['client_busy']:.0%}",
+            f"{own.get('late', 0):.2%}",
+        )
+        for name, own in figures.items()
+    ]
+    columns = ("requests/s", "µs a request", "of it system", "p50 ms", "p99 ms", "MiB")
+    return table(("", *columns, "server / client core busy", "late"), rows)
+
+
+def added_table(added: dict[str, Any]) -> str:
+    rows = []
+    for title, own in added.items():
+        steered = title in ADDED and ADDED[title][2]
+        mark = "**" if steered else ""
+        values = [f"{own[name]:.1f}" for name in ("median", "lowest", "highest")]
+        rows.append((f"{mark}{title}{mark}", f"{mark}{values[0]}{mark}", *values[1:]))
+    return table(("", "median", "lowest", "highest"), rows)
+
+
+def table(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [heading, tuple("---:" if place else "---" for place in range(len(heading))), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def read(directory: Path = RESULTS) -> dict[str, dict[str, Any]]:
+    """The results in a directory, by kind."""
+    paths = ((kind, directory / f"{kind}.json") for kind in KINDS)
+    return {kind: json.loads(path.read_text()) for kind, path in paths if path.exists()}
+
+
+def main() -> None:
+    (HERE / "README.md").write_text(render(read()))
+
+
+if __name__ == "__main__":
+    main()

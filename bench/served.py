@@ -1,0 +1,79 @@
+"""The contenders of the socket runs, each started for real on free loopback ports."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+
+from bench import campaigns, pools
+from bench.processes import ServerProcess, free_ports, pinned
+from snapbid.embedded import Home, Postgres, Redis
+from snapbid.match.campaign_file import read_file
+from snapbid.match.document import encode
+from snapbid.warehouse import campaigns as table
+from snapbid.warehouse import registry
+from snapbid.warehouse.migrate import migrate
+
+SECRET: Final = "a secret that only the benchmarks ever use"
+
+
+@contextmanager
+def product(scratch: Path, core: int, store_core: int, count: int) -> Iterator[ServerProcess]:
+    """`snapbid serve` on embedded stores with `count` campaigns imported."""
+    with ExitStack() as stack:
+        home = stack.enter_context(Home(scratch / "stores"))
+        redis, postgres = Redis(home), Postgres(home)
+        with pinned(store_core):
+            for store in (redis, postgres):
+                store.start()
+                stack.callback(store.stop)
+        asyncio.run(_fill(postgres.dsn, count))
+        environ = {
+            "SNAPBID_HOME": str(scratch / "home"),
+            "SNAPBID_DATABASE_URL": postgres.dsn,
+            "SNAPBID_REDIS_URL": redis.url,
+            "SNAPBID_JWT_SECRET": SECRET,
+        }
+        yield stack.enter_context(_started(scratch, core, environ, "snapbid", "serve"))
+
+
+@contextmanager
+def constant(scratch: Path, core: int, kind: str) -> Iterator[ServerProcess]:
+    """One of the applications of `bench.constant`."""
+    environ = {"SNAPBID_HOME": str(scratch / "home")}
+    with _started(scratch, core, environ, "bench.constant", kind) as server:
+        yield server
+
+
+@contextmanager
+def _started(
+    scratch: Path, core: int, environ: dict[str, str], *command: str
+) -> Iterator[ServerProcess]:
+    port, ops_port = free_ports(2)
+    ports = {"SNAPBID_PORT": str(port), "SNAPBID_OPS_PORT": str(ops_port)}
+    with pinned(core):
+        server = ServerProcess(scratch / f"{'-'.join(command)}.log", environ | ports, *command)
+    try:
+        server.await_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+async def _fill(dsn: str, count: int) -> None:
+    await migrate(dsn)
+    lines = "\n".join(json.dumps(each) for each in campaigns.documents(count))
+    read = read_file("campaigns.jsonl", lines.encode())
+    connection = await asyncpg.connect(dsn)
+    try:
+        for descriptor, canonical in pools.REGISTRY.items():
+            await registry.add(connection, descriptor, canonical)
+        await table.replace_many(
+            connection, ((each.id, encode(document)) for each, document in read)
+        )
+    finally:
+        await connection.close()

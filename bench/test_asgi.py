@@ -1,0 +1,148 @@
+"""The whole ASGI call without a socket: the application called on a uvloop event loop.
+
+The server's part is played by functions that give one body and take the messages, the ledger's by
+one that has remembered at once. `test_asgi_nothing`
+is an application that does nothing but that, the floor of these figures.
+"""
+
+from collections.abc import Awaitable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from bench.market import SSP
+from snapbid.app import App, BidHandler, bid_path
+from snapbid.exchange.bid import Bidder, Market
+from snapbid.exchange.endpoint import BidEndpoint
+from snapbid.metrics import Metrics
+
+START = {"type": "http.response.start", "status": 204, "headers": []}
+END = {"type": "http.response.body", "body": b""}
+
+
+class Resources:
+    """A worker's resources, opened already, with bid endpoints alone."""
+
+    has_catalog = True
+
+    def __init__(self, endpoints: Mapping[str, BidHandler]) -> None:
+        self.bid_endpoints = endpoints
+
+    def page(self, path: str) -> None:
+        return None
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def missing(self) -> list[str]:
+        return []
+
+
+class Remembered(Awaitable[bool]):
+    """What the ledger gives to wait for, there already."""
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        yield from ()
+        return True
+
+
+REMEMBERED = Remembered()
+
+
+class Ledger:
+    """Takes every bid at once: what Redis costs is measured over sockets."""
+
+    def remember(
+        self, auction_id: bytes, ssp: int, bids: list[tuple[bytes, int, int]], within_s: float
+    ) -> Awaitable[bool]:
+        return REMEMBERED
+
+
+@pytest.fixture(scope="module")
+def app(ten_thousand: Market, scratch: Path) -> Iterator[App]:
+    metrics = Metrics(scratch / "metrics")
+    bidder = Bidder("http://127.0.0.1:8000")
+    endpoint = BidEndpoint(
+        SSP, bidder, ten_thousand, Ledger(), metrics, max_bytes=262_144, tmax_ms=100
+    )
+    yield App(Resources({bid_path(SSP): endpoint}))
+    metrics.close()
+
+
+async def nothing(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    await send(START)
+    await send(END)
+
+
+def run(benchmark: Any, app: Any, bodies: list[bytes], status: int, *more: Any) -> None:
+    """Measures one call of `app` for each body, one after the other on one loop."""
+    calls = [_scope(body, *more) for body in bodies]
+    seen: set[int] = set()
+
+    async def send(message: Any) -> None:
+        pass
+
+    async def note(message: Any) -> None:
+        seen.add(message.get("status", status))
+
+    async def batch(send: Any) -> None:
+        for scope, message in calls:
+
+            async def receive(message: Any = message) -> Any:
+                return message
+
+            await app(scope, receive, send)
+
+    loop = uvloop.new_event_loop()
+    try:
+        loop.run_until_complete(batch(note))
+        assert seen == {status}
+        benchmark.extra_info["calls"] = len(calls)
+        benchmark(lambda: loop.run_until_complete(batch(send)))
+    finally:
+        loop.close()
+
+
+def _scope(body: bytes, *more: tuple[bytes, bytes]) -> tuple[dict[str, Any], dict[str, Any]]:
+    headers = [
+        (b"host", b"127.0.0.1:8000"),
+        (b"content-type", b"application/json"),
+        (b"x-openrtb-version", b"2.5"),
+        (b"content-length", b"%d" % len(body)),
+        *more,
+    ]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": bid_path(SSP),
+        "query_string": b"",
+        "headers": headers,
+    }
+    return scope, {"type": "http.request", "body": body, "more_body": False}
+
+
+def test_asgi_nothing(benchmark: Any, bids: list[bytes]) -> None:
+    run(benchmark, nothing, bids, 204)
+
+
+def test_asgi_bid(benchmark: Any, app: App, bids: list[bytes]) -> None:
+    run(benchmark, app, bids, 200)
+
+
+def test_asgi_bid_gzip(benchmark: Any, app: App, bids: list[bytes]) -> None:
+    run(benchmark, app, bids, 200, (b"accept-encoding", b"gzip"))
+
+
+def test_asgi_bid_today(benchmark: Any, app: App, today: list[bytes]) -> None:
+    run(benchmark, app, today, 200)
+
+
+def test_asgi_no_bid(benchmark: Any, app: App, no_bids: list[bytes]) -> None:
+    run(benchmark, app, no_bids, 204)

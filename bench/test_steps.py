@@ -1,0 +1,99 @@
+"""The steps of a bid one by one, at 10,000 campaigns unless the name says otherwise."""
+
+from typing import Any
+
+import pytest
+
+from bench.conftest import REQUESTS, Each, market_of
+from bench.market import NOW_MS, SSP, answer
+from snapbid.exchange.bid import Bidder, Market, decide
+from snapbid.exchange.features import ImpressionFeatures, read_impression, read_request
+from snapbid.exchange.request import BidRequest, decode
+from snapbid.exchange.response import Bid, Writer
+
+CANONICAL = "acme"
+
+
+def features(body: bytes, market: Market) -> tuple[Any, ImpressionFeatures]:
+    request = decode(body)
+    assert request.imp
+    imp = read_impression(request.imp[0], market.references.rates)
+    assert imp is not None
+    return read_request(request, SSP, CANONICAL, NOW_MS, market.references), imp
+
+
+def test_decode(each: Each, bids: list[bytes]) -> None:
+    each(decode, bids)
+
+
+def test_decode_today(each: Each, today: list[bytes]) -> None:
+    each(decode, today)
+
+
+def test_features_request(each: Each, ten_thousand: Market, bids: list[bytes]) -> None:
+    references = ten_thousand.references
+    rest = (SSP, CANONICAL, NOW_MS, references)
+    each(read_request, [(decode(body), *rest) for body in bids])
+
+
+def test_features_impression(each: Each, ten_thousand: Market, bids: list[bytes]) -> None:
+    rates = ten_thousand.references.rates
+    requests = [decode(body) for body in bids]
+    each(read_impression, [(imp, rates) for request in requests for imp in request.imp or ()])
+
+
+@pytest.mark.parametrize("campaigns", [1_000, 10_000, 100_000])
+def test_match(each: Each, campaigns: int, bids: list[bytes]) -> None:
+    _match(each, market_of(campaigns), bids)
+
+
+@pytest.mark.parametrize("campaigns", [1_000, 10_000, 100_000])
+def test_match_no_bid(each: Each, campaigns: int, no_bids: list[bytes]) -> None:
+    _match(each, market_of(campaigns), no_bids)
+
+
+def _match(each: Each, market: Market, bodies: list[bytes]) -> None:
+    index = market.catalog.index
+
+    def match(request: Any, imp: Any) -> Any:
+        query = index.query(request)
+        query.impression(imp)
+        return query.next()
+
+    each(match, [features(body, market) for body in bodies])
+
+
+def test_encode(each: Each, ten_thousand: Market, bids: list[bytes]) -> None:
+    writer = Writer("http://127.0.0.1:8000")
+    made = [_bids(decode(body), ten_thousand) for body in bids]
+    each(writer.write, [(id, "0123456789ab-1f", found) for id, found in made])
+
+
+def _bids(request: BidRequest, market: Market) -> tuple[str, list[Bid]]:
+    choices = decide(request, SSP, market, NOW_MS)
+    assert isinstance(choices, list)
+    return str(request.id), [
+        Bid(str(one.imp.id), market.template(one.rank, one.creative), None) for one in choices
+    ]
+
+
+@pytest.mark.parametrize("campaigns", [1_000, 10_000, 100_000])
+def test_answer_bid(each: Each, campaigns: int, bids: list[bytes]) -> None:
+    _answer(each, market_of(campaigns), bids)
+
+
+def test_answer_no_bid(each: Each, ten_thousand: Market, no_bids: list[bytes]) -> None:
+    _answer(each, ten_thousand, no_bids)
+
+
+def test_answer_bid_today(each: Each, ten_thousand: Market, today: list[bytes]) -> None:
+    _answer(each, ten_thousand, today)
+
+
+def _answer(each: Each, market: Market, bodies: list[bytes]) -> None:
+    bidder = Bidder("http://127.0.0.1:8000")
+    each(answer, [(bidder, body, market) for body in bodies])
+
+
+def test_requests_differ(bids: list[bytes]) -> None:
+    assert len(set(bids)) == REQUESTS

@@ -1,0 +1,9 @@
+-- Removes names of counters that were absorbed, unless another drain has taken over.
+--
+-- KEYS[1]  {sbN}:d:owner, the token of the drain at work; KEYS[2]  {sbN}:d:taken
+-- ARGV     1 the caller's token; 2... the names
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return 0
+end
+redis.call('SREM', KEYS[2], unpack(ARGV, 2))
+return 1

@@ -1,0 +1,177 @@
+"""`snapbid drain`: the process, which outlasts its stores and leaves its place to another."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import asyncpg
+from redis.exceptions import RedisError
+
+from snapbid.drain.drain import Drain
+from snapbid.drain.shard import Shard, SupersededError
+from snapbid.ledger.connection import connect
+from snapbid.metrics import Metrics
+from snapbid.settings import Settings
+from snapbid.warehouse.absorb import become_the_drain
+
+PAUSE_S: Final = 0.5  # between rounds, and between looks whether the other drain has gone
+RETRY_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+CONNECT_S: Final = 10.0
+COMMAND_S: Final = 60.0
+LAST_ROUND_S: Final = 5.0
+
+T = TypeVar("T")
+WAREHOUSE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+
+logger = logging.getLogger("snapbid")
+
+
+def run(settings: Settings, metrics: Path) -> int:
+    """Drain until SIGTERM or SIGINT: the exit status. Redis and the warehouse must be set."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        counts = Metrics(metrics)
+    except OSError as error:
+        print(f"{metrics} cannot be used: {error.strerror}", file=sys.stderr)
+        return 1
+    try:
+        asyncio.run(_run(settings, counts))
+    finally:
+        counts.close()
+    return 0
+
+
+async def _run(settings: Settings, metrics: Metrics) -> None:
+    assert settings.redis_url is not None
+    assert settings.database_url is not None
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    redis = connect(settings.redis_url)
+    try:
+        shards = [Shard(redis, number) for number in range(settings.ledger_shards)]
+        await Process(Drain(shards, metrics), settings.database_url, stopping).run()
+    finally:
+        await redis.aclose()
+
+
+class Process:
+    """Runs a drain whenever both stores are there and no other drain is at work."""
+
+    def __init__(self, drain: Drain, dsn: str, stopping: asyncio.Event) -> None:
+        self._drain = drain
+        self._dsn = dsn
+        self._stopping = stopping
+        self._failures = 0
+        self._told: str | None = None
+
+    async def run(self) -> None:
+        """Return when `stopping` is set, what is under way being finished."""
+        while not self._stopping.is_set():
+            try:
+                async with self._place() as connection:
+                    if connection is not None:
+                        await self._drain_on(connection)
+            except SupersededError as error:
+                logger.info("%s: beginning anew", error)
+                await self._pause(PAUSE_S)
+            except WAREHOUSE_ERRORS as error:
+                await self._fail("the warehouse", error)
+
+    @contextlib.asynccontextmanager
+    async def _place(self) -> AsyncIterator[asyncpg.Connection | None]:
+        """A connection that holds the drain's place; None where it is time to stop."""
+        connection = await self._unless_stopped(self._connect())
+        if connection is None:
+            yield None
+            return
+        try:
+            while not await become_the_drain(connection):
+                self._tell("another drain is at work, this one waits", logging.INFO)
+                await self._pause(PAUSE_S)
+                if self._stopping.is_set():
+                    yield None
+                    return
+            yield connection
+        finally:
+            connection.terminate()
+
+    async def _connect(self) -> asyncpg.Connection:
+        return await asyncpg.connect(
+            self._dsn,
+            timeout=CONNECT_S,
+            command_timeout=COMMAND_S,
+            server_settings={
+                "application_name": "snapbid drain",
+                "plan_cache_mode": "force_custom_plan",  # ten counters or thousands: each its plan
+                # So that the place of a drain whose machine has gone becomes free.
+                "tcp_keepalives_idle": "10",
+                "tcp_keepalives_interval": "5",
+                "tcp_keepalives_count": "3",
+            },
+        )
+
+    async def _drain_on(self, connection: asyncpg.Connection) -> None:
+        begun = False
+        while True:
+            last = self._stopping.is_set()
+            try:
+                if not begun:
+                    await self._drain.begin()
+                    begun = True
+                if last:
+                    async with asyncio.timeout(LAST_ROUND_S):
+                        await self._drain.round(connection)
+                    return
+                await self._drain.round(connection)
+            except RedisError as error:
+                if last:
+                    return
+                begun = False
+                await self._fail("Redis", error)
+                continue
+            self._recover()
+            await self._pause(PAUSE_S)
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of `work`, or None where it is time to stop before."""
+        task = asyncio.create_task(work)
+        stop = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            for one in (task, stop):
+                one.cancel()
+            await asyncio.gather(task, stop, return_exceptions=True)
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    async def _fail(self, store: str, error: Exception) -> None:
+        """Tell once what is away, and wait a little longer each time."""
+        if not self._stopping.is_set():
+            self._tell(f"{store} is away, the drain waits", logging.WARNING, error)
+        pause = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
+        self._failures += 1
+        await self._pause(pause)
+
+    def _recover(self) -> None:
+        if self._failures:
+            logger.info("the drain is at work again")
+        self._failures, self._told = 0, None
+
+    def _tell(self, what: str, level: int, error: Exception | None = None) -> None:
+        if self._told != what:
+            self._told = what
+            reason = f": {error or type(error).__name__}" if error else ""
+            logger.log(level, "%s%s", what, reason)

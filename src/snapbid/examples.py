@@ -1,0 +1,33 @@
+"""The copy-and-paste examples that `snapbid up` prints: a bid, its notices, and the report."""
+
+import json
+import time
+
+AUCTION = "connectivity-test"
+
+
+def text(address: str, ssp: str, token: str) -> str:
+    """Shell commands against the server at `address`; `token` is a report token of `ssp`."""
+    # Another auction each time, so that the counts of the report move whenever it is tried.
+    auction = f"{AUCTION}-{int(time.time())}"
+    request = {
+        "id": auction,
+        "at": 1,
+        "imp": [{"id": "1", "banner": {"w": 300, "h": 250}, "bidfloor": 0}],
+        "site": {"domain": "example.com", "page": "https://example.com/"},
+        "device": {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": "USA"}},
+    }
+    return f"""A bid (document 2, connectivity test), its win and its billing notice:
+
+  curl -i '{address}/api/v1/openrtb2/{ssp}/bid' \\
+    -H 'Content-Type: application/json' \\
+    -d '{json.dumps(request)}'
+  curl -s '{address}/rtb/win?id={auction}&impId=1' -o /dev/null -w '%{{http_code}}\\n'
+  curl -s '{address}/rtb/bill?id={auction}&impId=1' -o /dev/null -w '%{{http_code}}\\n'
+
+The report of today (document 1), some seconds later:
+
+  TODAY=$(date -u +%F)
+  curl -i "{address}/api/v1/ssp/{ssp}/report?from=$TODAY&to=$TODAY" \\
+    -H 'Authorization: Bearer {token}'
+"""

@@ -1,0 +1,89 @@
+"""Win, billing and loss notices (document 2, Notification endpoints; contract 5).
+
+    GET /rtb/win?id=AUCTION&impId=IMPRESSION
+    GET /rtb/bill?id=AUCTION&impId=IMPRESSION
+    GET /rtb/loss?id=AUCTION&impId=IMPRESSION&nbr=REASON
+
+The answer is the same transparent pixel whether the notice counts, repeats or names an auction
+that nobody remembers: an SSP does not fire twice, and is told nothing about others' auctions.
+"""
+
+from typing import Final, Protocol
+from urllib.parse import unquote_to_bytes
+
+from snapbid.errors import BadRequest, Unavailable
+from snapbid.http import Answer, Receive, Scope, answer
+from snapbid.ledger.ledger import SpoolFullError
+from snapbid.ledger.records import BILLING, LOSS, WIN
+from snapbid.metrics import Metrics
+
+MAX_ID: Final = 512  # bytes
+NO_REASON: Final = -1
+KINDS: Final = {"/rtb/win": WIN, "/rtb/bill": BILLING, "/rtb/loss": LOSS}
+NAMES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}
+OUTCOMES: Final = {
+    "c": "counted", "l": "late", "d": "duplicate", "u": "unknown", "s": "spooled",
+}  # fmt: skip
+
+PIXEL_GIF: Final = bytes.fromhex(
+    "47494638396101000100800000ffffff00000021f90401000000002c00000000010001000002024401003b"
+)
+PIXEL: Final = answer(200, PIXEL_GIF, b"image/gif", ((b"cache-control", b"no-store"),))
+
+
+class Settles(Protocol):
+    """A ledger that settles notices."""
+
+    async def settle(self, kind: int, auction_id: bytes, imp_id: bytes, reason: int = 0) -> str: ...
+
+
+class NoticeEndpoint:
+    """Answers one kind of notice."""
+
+    def __init__(self, kind: int, ledger: Settles, metrics: Metrics) -> None:
+        self._kind = kind
+        self._ledger = ledger
+        self._outcomes = {
+            letter: metrics.counter("snapbid_notices_total", kind=NAMES[kind], outcome=outcome)
+            for letter, outcome in OUTCOMES.items()
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive) -> Answer:
+        """Raises BadRequest without ids, Unavailable where the notice could be kept nowhere."""
+        values = query(scope["query_string"])
+        auction_id = _id(values, b"id")
+        imp_id = _id(values, b"impId")
+        if scope["method"] == "HEAD":
+            return PIXEL
+        reason = loss_reason(values.get(b"nbr", b"")) if self._kind == LOSS else 0
+        try:
+            letter = await self._ledger.settle(self._kind, auction_id, imp_id, reason)
+        except SpoolFullError:
+            raise Unavailable("the notice cannot be kept at the moment") from None
+        self._outcomes[letter].inc()
+        return PIXEL
+
+
+def query(text: bytes) -> dict[bytes, bytes]:
+    """A query's parameters, decoded; of those given twice the first."""
+    values: dict[bytes, bytes] = {}
+    for pair in text.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if b"%" in value or b"+" in value:
+            value = unquote_to_bytes(value.replace(b"+", b" "))
+        values.setdefault(name, value)
+    return values
+
+
+def loss_reason(text: bytes) -> int:
+    """OpenRTB's loss reason, or NO_REASON for what is not 1 to 4 digits."""
+    return int(text) if 1 <= len(text) <= 4 and text.isdigit() else NO_REASON
+
+
+def _id(values: dict[bytes, bytes], name: bytes) -> bytes:
+    value = values.get(name, b"")
+    if not value:
+        raise BadRequest(f"{name.decode()}: is required and may not be empty")
+    if len(value) > MAX_ID:
+        raise BadRequest(f"{name.decode()}: is over {MAX_ID} bytes")
+    return value

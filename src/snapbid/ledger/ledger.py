@@ -1,0 +1,136 @@
+"""The ledger: bids are remembered, notices settled once (contract 5)."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from time import time
+from typing import Final
+
+from snapbid.ledger.connection import connector
+from snapbid.ledger.records import NOTICE, Remembered, place, shard_of
+from snapbid.ledger.shard import Shard
+from snapbid.ledger.spool import Spool, Spooled, SpoolFullError
+
+TICK_S: Final = 0.005
+NOTICE_S: Final = 0.25  # then the notice goes to the spool
+REPLAY_S: Final = 0.25  # between looks at the spool
+REPLAY_BATCH: Final = 500
+
+__all__ = ["Ledger", "SpoolFullError"]
+
+logger = logging.getLogger("snapbid")
+
+
+class Ledger:
+    """One worker's way to the ledger.
+
+    `ttl_s`: how long a bid is remembered; `clock` gives epoch seconds; `spool` is a directory.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        spool: Path,
+        *,
+        shards: int,
+        ttl_s: int,
+        spool_max_bytes: int,
+        clock: Callable[[], float] = time,
+    ) -> None:
+        connect = connector(url)
+        self._shards = [Shard(number, connect, ttl_s, clock) for number in range(shards)]
+        self._spool = Spool(spool, spool_max_bytes)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> None:
+        """Starts to connect; does not wait for it."""
+        self._loop = asyncio.get_running_loop()
+        for shard in self._shards:
+            shard.start()
+        self._tasks = [asyncio.create_task(self._tick()), asyncio.create_task(self._replay())]
+
+    async def close(self) -> None:
+        """Sends what waits, and closes."""
+        tick, replay = self._tasks
+        replay.cancel()
+        await asyncio.gather(replay, return_exceptions=True)
+        await asyncio.gather(*(shard.stop() for shard in self._shards))  # a stall ends by the tick
+        tick.cancel()
+        await asyncio.gather(tick, return_exceptions=True)
+        await self._spool.close()
+
+    @property
+    def connected(self) -> bool:
+        """Whether every shard is there."""
+        return all(shard.connected for shard in self._shards)
+
+    def remember(
+        self, auction_id: bytes, ssp: int, bids: list[tuple[bytes, int, int]], within_s: float
+    ) -> "asyncio.Future[bool] | None":
+        """Remembers the bids of one answer: (impression id, campaign's number, price) each.
+
+        Gives what becomes True once Redis has them and False where that takes longer than
+        `within_s`; they are forgotten then. None where Redis is away.
+        """
+        remembered = [
+            Remembered(place(auction_id, imp_id), campaign, price)
+            for imp_id, campaign, price in bids
+        ]
+        shard = self._shards[shard_of(auction_id, len(self._shards))]
+        return shard.remember(ssp, remembered, self._loop.time() + within_s)
+
+    async def settle(self, kind: int, auction_id: bytes, imp_id: bytes, reason: int = 0) -> str:
+        """Settles a notice; gives the letter of settle.lua, or "s" where it was spooled.
+
+        `reason` is a loss's. Raises SpoolFullError where it can be kept nowhere.
+        """
+        packed = NOTICE.pack(kind, reason, place(auction_id, imp_id))
+        shard = shard_of(auction_id, len(self._shards))
+        done = self._shards[shard].settle(packed, self._loop.time() + NOTICE_S)
+        letter = await done if done is not None else None
+        if letter is not None:
+            return letter
+        await self._spool.write(shard, packed)
+        return "s"
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self._loop.time()
+            for shard in self._shards:
+                shard.tick(now)
+
+    # -- the spool ---------------------------------------------------------------------------
+
+    async def _replay(self) -> None:
+        while True:
+            if self.connected:
+                try:
+                    await self._replay_all()
+                except OSError:
+                    logger.exception("the spool cannot be read")
+            await asyncio.sleep(REPLAY_S)
+
+    async def _replay_all(self) -> None:
+        if self._spool.holds_own:
+            await self._spool.set_aside()
+        for spooled in self._spool.abandoned():
+            settled = False
+            with contextlib.ExitStack() as stack:
+                stack.callback(lambda: spooled.done() if settled else spooled.keep())  # noqa: B023
+                settled = await self._settle_all(spooled)
+
+    async def _settle_all(self, spooled: Spooled) -> bool:
+        notices = spooled.notices()
+        for start in range(0, len(notices), REPLAY_BATCH):
+            waiting = [
+                self._shards[shard % len(self._shards)].settle(packed, self._loop.time() + 60)
+                for shard, packed in notices[start : start + REPLAY_BATCH]
+            ]
+            for done in waiting:
+                if done is None or await done is None:
+                    return False
+        logger.info("settled %d notices from the spool", len(notices))
+        return True

@@ -1,0 +1,75 @@
+-- Settles a batch of notices: is the bid known, was this counted already, count it; in one step.
+--
+-- KEYS[1]  {sbN}:epoch, see remember.lua
+-- ARGV     1 now (epoch seconds); 2 how long a bid is remembered (s); 3 length of a granule (s);
+--          4 the notices, each uint8 kind (1 win, 2 billing, 4 loss), int16 loss reason,
+--          uint16 bucket, 14 bytes field
+-- Returns a string with one letter a notice: c counted, l counted late (on the day of the notice),
+-- d a repeat, u unknown.
+--
+-- A record is uint32 SSP, uint32 campaign, uint32 time, uint8 kinds counted, then its CPM in
+-- micro-USD as digits.
+local base = KEYS[1]:sub(1, -6)
+local now, ttl, length = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local notices, at, size = ARGV[4], 1, #ARGV[4]
+local newest, oldest = math.floor(now / length) + 1, math.floor((now - ttl) / length)
+local DAY, OPEN = 86400, 7200 -- a day closes at 02:00 of the next
+
+local function date(day) -- days since 1970-01-01 to YYYY-MM-DD (proleptic Gregorian)
+  local z = day + 719468
+  local era = math.floor(z / 146097)
+  local doe = z - era * 146097
+  local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524)
+    - math.floor(doe / 146096)) / 365)
+  local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
+  local mp = math.floor((5 * doy + 2) / 153)
+  local d = doy - math.floor((153 * mp + 2) / 5) + 1
+  local m = mp < 10 and mp + 3 or mp - 9
+  return string.format('%04d-%02d-%02d', yoe + era * 400 + (m <= 2 and 1 or 0), m, d)
+end
+
+local function count(day, field, by)
+  redis.call('HINCRBY', base .. 'c:' .. day, field, by)
+  redis.call('SADD', base .. 'd', day .. ' ' .. field)
+end
+
+local function settle(kind, reason, bucket, field)
+  for granule = newest, oldest, -1 do
+    local key = base .. 'r:' .. granule .. ':' .. bucket % 16384
+    local record = redis.call('HGET', key, field)
+    if record then
+      local ssp, campaign, time, counted = struct.unpack('<I4I4I4B', record)
+      if now - time > ttl then return 'u' end
+      if bit.band(counted, kind) ~= 0 then return 'd' end
+      local price = record:sub(14)
+      redis.call('HSET', key, field,
+        struct.pack('<I4I4I4B', ssp, campaign, time, bit.bor(counted, kind)) .. price)
+      local day, late = math.floor(time / DAY), false
+      if now >= (day + 1) * DAY + OPEN then
+        day, late = math.floor(now / DAY), true
+      end
+      day = date(day)
+      if kind == 1 then
+        count(day, 'w:' .. ssp, 1)
+        count(day, 'p:' .. ssp, price)
+        count(day, 'W:' .. campaign, 1)
+        count(day, 'P:' .. campaign, price)
+      elseif kind == 2 then
+        count(day, 'i:' .. ssp, 1)
+        count(day, 'I:' .. campaign, 1)
+      else
+        count(day, 'l:' .. ssp .. ':' .. reason, 1)
+      end
+      return late and 'l' or 'c'
+    end
+  end
+  return 'u'
+end
+
+local letters = {}
+while at <= size do
+  local kind, reason, bucket, field
+  kind, reason, bucket, field, at = struct.unpack('<Bi2I2c14', notices, at)
+  letters[#letters + 1] = settle(kind, reason, bucket, field)
+end
+return table.concat(letters)

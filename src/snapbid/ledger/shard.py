@@ -1,0 +1,346 @@
+"""Group commit to one shard of the ledger.
+
+What concurrent requests want to remember or settle is gathered while the previous round trip is
+under way, and sent as one batch: a script call for the bids and one for the notices. There is no
+timer that a request waits for: an idle shard sends at once, a busy one forms larger batches by
+itself. A clock that ticks beside it answers for those whose time is up, and gives up a connection
+that has stalled.
+
+A batch whose acknowledgement never came may have been applied, or may still be. Its requests were
+answered without a bid, so the first thing that a new connection does is to take it back, which also
+keeps Redis from applying it later (forget.lua). An idle connection is asked now and then, so that
+its end is known before a bid needs it.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Container
+from importlib import resources
+from time import gmtime, strftime
+from typing import Any, Final, NamedTuple, TypeVar
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import RedisError, ResponseError
+
+from snapbid.ledger.records import RECORD, Remembered
+
+STALL_S: Final = 1.0  # without an answer, the connection is given up
+IDLE_S: Final = 0.25  # then Redis is asked whether it is still there
+RETRY_S: Final = (0.05, 0.1, 0.2, 0.4)
+MAX_WAITING: Final = 20_000  # requests; more are refused
+MAX_BATCH: Final = 2_000  # records or notices in one script call, so that Redis is never held long
+GRANULES: Final = 4  # a bid's time to live in pieces of this many: records expire piece by piece
+
+logger = logging.getLogger("snapbid")
+
+
+class Bids(NamedTuple):
+    """One 200 answer that waits to be remembered."""
+
+    ssp: int
+    bids: list[Remembered]
+    done: "asyncio.Future[bool]"
+    deadline: float  # loop time
+
+
+class Notice(NamedTuple):
+    """A notice that waits to be settled."""
+
+    packed: bytes
+    done: "asyncio.Future[str | None]"
+    deadline: float
+
+
+T = TypeVar("T", Bids, Notice)
+
+
+class Batch(NamedTuple):
+    """Bids as they were sent; enough to take them back."""
+
+    number: int
+    granule: int
+    expires: int
+    day: str
+    records: bytes
+    counters: dict[bytes, int]
+
+
+def scripts() -> dict[str, str]:
+    """The Lua scripts by name."""
+    folder = resources.files(__package__)
+    return {
+        name: (folder / f"{name}.lua").read_text(encoding="utf-8")
+        for name in ("remember", "forget", "settle")
+    }
+
+
+class Shard:
+    """One shard. `clock` gives epoch seconds; `ttl_s` is how long a bid is remembered."""
+
+    def __init__(
+        self,
+        number: int,
+        connect: Callable[[], AbstractConnection],
+        ttl_s: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._key = b"{sb%d}:epoch" % number
+        self._connect = connect
+        self._ttl_s = ttl_s
+        self._granule_s = max(ttl_s // GRANULES, 1)
+        self._clock = clock
+        self._writer = secrets.token_hex(8)
+        self._numbers = 0
+        self._bids: list[Bids] = []
+        self._notices: list[Notice] = []
+        self._sent_bids: list[Bids] = []
+        self._sent_notices: list[Notice] = []
+        self._sent_at: float | None = None  # loop time
+        self._heard_at = 0.0  # loop time
+        self._doubtful: Batch | None = None
+        self._wake: asyncio.Future[None] | None = None
+        self._stalled = False
+        self._task: asyncio.Task[None] | None = None
+        self.connected = False
+        self.batches = 0
+
+    def start(self) -> None:
+        """Starts to connect; needs a running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Sends what waits, if Redis is there, and closes."""
+        if self._task is None:
+            return
+        while self.connected and (self._sent_at is not None or self._bids or self._notices):
+            await asyncio.sleep(0.001)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    # -- what requests call ------------------------------------------------------------------
+
+    def remember(
+        self, ssp: int, bids: list[Remembered], deadline: float
+    ) -> "asyncio.Future[bool] | None":
+        """Gives what becomes True once the bids are remembered, False where they will not be.
+
+        None: Redis is away, or too much waits for it.
+        """
+        if not self.connected or len(self._bids) >= MAX_WAITING:
+            return None
+        done: asyncio.Future[bool] = self._loop.create_future()
+        self._bids.append(Bids(ssp, bids, done, deadline))
+        self._stir()
+        return done
+
+    def settle(self, packed: bytes, deadline: float) -> "asyncio.Future[str | None] | None":
+        """Gives what becomes the letter of settle.lua, or None where Redis did not answer."""
+        if not self.connected or len(self._notices) >= MAX_WAITING:
+            return None
+        done: asyncio.Future[str | None] = self._loop.create_future()
+        self._notices.append(Notice(packed, done, deadline))
+        self._stir()
+        return done
+
+    def _stir(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def tick(self, now: float) -> None:
+        """Answers for those whose deadline has passed; `now` is loop time."""
+        if self._sent_at is None:
+            if now - self._heard_at > IDLE_S:
+                self._stir()
+            return
+        for waiting in (self._sent_bids, self._bids):
+            for bids in waiting:
+                if bids.deadline <= now and not bids.done.done():
+                    bids.done.set_result(False)
+        for kept in (self._sent_notices, self._notices):
+            for notice in kept:
+                if notice.deadline <= now and not notice.done.done():
+                    notice.done.set_result(None)
+        if now - self._sent_at > STALL_S and self._task is not None and not self._stalled:
+            self._stalled = True
+            self._task.cancel()
+
+    # -- the connection ----------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        attempt = 0
+        while True:
+            connection = self._connect()
+            try:
+                async with asyncio.timeout(STALL_S):
+                    shas = await self._open(connection)
+                attempt = 0
+                await self._serve(connection, shas)
+            except asyncio.CancelledError:
+                if not self._stalled:
+                    raise
+                self._stalled = False
+                task = asyncio.current_task()
+                assert task is not None
+                task.uncancel()
+                logger.warning("Redis has stalled, connecting again")
+            except (RedisError, OSError, EOFError) as error:  # TimeoutError is an OSError
+                if attempt == 0:
+                    logger.warning("Redis is away: %s", error)
+                attempt += 1
+            except Exception:
+                logger.exception("the ledger's connection failed")
+                attempt += 1
+            finally:
+                self._lose()
+                await connection.disconnect(nowait=True)
+            await asyncio.sleep(RETRY_S[min(attempt, len(RETRY_S) - 1)])
+
+    async def _open(self, connection: AbstractConnection) -> dict[str, bytes]:
+        await connection.connect()  # type: ignore[no-untyped-call]
+        shas = {}
+        for name, text in scripts().items():
+            await connection.send_command("SCRIPT LOAD", text)
+            shas[name] = await connection.read_response()
+        if self._doubtful is not None:
+            await self._send(connection, self._forget(shas, self._doubtful))
+            await connection.read_response()
+            self._doubtful = None
+        return shas
+
+    def _lose(self) -> None:
+        """The connection is gone: nobody waits any longer."""
+        self.connected = False
+        self._sent_at = None
+        for bids in (*self._sent_bids, *self._bids):
+            if not bids.done.done():
+                bids.done.set_result(False)
+        for notice in (*self._sent_notices, *self._notices):
+            if not notice.done.done():
+                notice.done.set_result(None)
+        self._sent_bids, self._bids, self._sent_notices, self._notices = [], [], [], []
+
+    async def _serve(self, connection: AbstractConnection, shas: dict[str, bytes]) -> None:
+        self.connected = True
+        self._heard_at = self._loop.time()
+        while True:
+            if not self._bids and not self._notices:
+                self._wake = self._loop.create_future()
+                await self._wake
+            await self._commit(connection, shas)
+
+    async def _commit(self, connection: AbstractConnection, shas: dict[str, bytes]) -> None:
+        """One round trip with all that waits."""
+        self._sent_bids = bids = _waiting(self._bids[:MAX_BATCH])
+        self._sent_notices = notices = _waiting(self._notices[:MAX_BATCH])
+        self._bids, self._notices = self._bids[MAX_BATCH:], self._notices[MAX_BATCH:]
+        now = int(self._clock())
+        commands: list[tuple[Any, ...]] = []
+        if bids:
+            self._numbers += 1
+            self._doubtful = _batch(self._numbers, bids, now, self._granule_s, self._ttl_s)
+            commands.append(self._remember(shas, self._doubtful))
+        if notices:
+            packed = b"".join([notice.packed for notice in notices])
+            commands.append(
+                ("EVALSHA", shas["settle"], 1, self._key, now, self._ttl_s, self._granule_s, packed)
+            )
+        self._sent_at = self._loop.time()
+        await self._send(connection, *(commands or [("PING",)]))
+        if bids:
+            await self._acknowledged(connection)
+            for one in bids:
+                if not one.done.done():
+                    one.done.set_result(True)
+            self._doubtful = self._regretted(bids, now)
+        if notices:
+            letters = (await connection.read_response()).decode()
+            for notice, letter in zip(notices, letters, strict=True):
+                if not notice.done.done():
+                    notice.done.set_result(letter)
+        if self._doubtful is not None:
+            await self._send(connection, self._forget(shas, self._doubtful))
+            await connection.read_response()
+            self._doubtful = None
+        if commands:
+            self.batches += 1
+        else:
+            await connection.read_response()
+        self._sent_at, self._heard_at = None, self._loop.time()
+        self._sent_bids, self._sent_notices = [], []
+
+    def _regretted(self, bids: list[Bids], now: int) -> Batch | None:
+        """Those of the last batch that were answered without a bid in the meantime."""
+        regretted = [one for one in bids if one.done.cancelled() or not one.done.result()]
+        if not regretted:
+            return None
+        kept = {
+            bid.place
+            for one in bids
+            if not one.done.cancelled() and one.done.result()
+            for bid in one.bids
+        }
+        return _batch(self._numbers, regretted, now, self._granule_s, self._ttl_s, kept)
+
+    async def _acknowledged(self, connection: AbstractConnection) -> None:
+        """Waits for the answer to a batch of bids; after any, it is not doubtful."""
+        try:
+            applied = await connection.read_response()
+        except ResponseError:  # refused as a whole
+            self._doubtful = None
+            raise
+        self._doubtful = None
+        if not applied:
+            raise RedisError("a batch was refused")
+
+    async def _send(self, connection: AbstractConnection, *commands: tuple[Any, ...]) -> None:
+        packed = [piece for command in commands for piece in connection.pack_command(*command)]
+        await connection.send_packed_command(packed, check_health=False)
+
+    def _remember(self, shas: dict[str, bytes], batch: Batch) -> tuple[Any, ...]:
+        return self._command(shas["remember"], secrets.token_hex(8), batch)
+
+    def _forget(self, shas: dict[str, bytes], batch: Batch) -> tuple[Any, ...]:
+        return self._command(shas["forget"], "", batch)
+
+    def _command(self, sha: bytes, epoch: str, batch: Batch) -> tuple[Any, ...]:
+        counters = [item for pair in batch.counters.items() for item in pair]
+        head = ("EVALSHA", sha, 1, self._key, epoch, self._writer, batch.number)
+        return (*head, batch.granule, batch.expires, batch.day, batch.records, *counters)
+
+
+def _waiting(entries: list[T]) -> list[T]:
+    """Those that were not answered yet: what was given up need not be sent."""
+    return [one for one in entries if not one.done.done()]
+
+
+def _batch(
+    number: int,
+    entries: list[Bids],
+    now: int,
+    granule_s: int,
+    ttl_s: int,
+    kept: Container[bytes] = (),
+) -> Batch:
+    """The entries as they travel; without the records of `kept` places, but counted."""
+    parts: list[bytes] = []
+    counters: dict[bytes, int] = {}
+    for ssp, bids, _, _ in entries:
+        answers = b"b:%d" % ssp
+        counters[answers] = counters.get(answers, 0) + 1
+        for place, campaign, price in bids:
+            if place not in kept:
+                digits = b"%d" % price
+                parts += (
+                    place,
+                    bytes((RECORD.size + len(digits),)),
+                    RECORD.pack(ssp, campaign, now, 0),
+                    digits,
+                )
+            bid = b"B:%d" % campaign
+            counters[bid] = counters.get(bid, 0) + 1
+    granule = now // granule_s
+    expires = (granule + 1) * granule_s + ttl_s + granule_s
+    day = strftime("%Y-%m-%d", gmtime(now))
+    return Batch(number, granule, expires, day, b"".join(parts), counters)

@@ -1,0 +1,31 @@
+"""ISO 4217 currency codes (document 3, Conventions).
+
+Withdrawn codes are kept where events may still carry them, since an event may lie in the past:
+those withdrawn since 2015, and those that the exchange-rate history quotes after 2001.
+"""
+
+from typing import Final
+
+_CURRENT: Final = """
+AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BOV BRL BSD BTN BWP BYN BZD
+CAD CDF CHE CHF CHW CLF CLP CNY COP COU CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP
+GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR
+KMF KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN
+MXV MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD
+SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX
+USD USN UYI UYU UYW UZS VED VES VND VUV WST XAD XAF XAG XAU XBA XBB XBC XBD XCD XCG XDR XOF XPD
+XPF XPT XSU XTS XUA XXX YER ZAR ZMW ZWG
+"""
+
+_WITHDRAWN: Final = "ANG BGN BYR CUC CYP EEK HRK LTL LVL MRO MTL ROL SIT SKK SLL STD TRL VEF ZWL"
+
+CODES: Final = frozenset(_CURRENT.split()) | frozenset(_WITHDRAWN.split())
+
+
+def code(spelling: str) -> str | None:
+    """Give a code in upper case; None if it is no currency. Any case is read."""
+    if spelling in CODES:
+        return spelling
+    # "ß".upper() is "SS": only ASCII letters have a case here.
+    upper = spelling.upper() if spelling.isascii() else spelling
+    return upper if upper in CODES else None

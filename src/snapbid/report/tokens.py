@@ -1,0 +1,102 @@
+"""Report tokens: JWTs (RFC 7519) signed with HS256 (document 1, "Authentication"; contract 6).
+
+A token names the canonical SSP id (`sub`), the issuer and its own id (`jti`), and does not expire.
+PyJWT checks the form and the signature alone. The claims are read afterwards, as types, so that a
+signed oddity (a list as `iss`, a text as `exp`) is an invalid token and never an accident.
+"""
+
+import secrets
+import time
+from datetime import datetime
+from typing import Annotated, Final
+
+import jwt
+import msgspec
+from jwt.algorithms import HMACAlgorithm
+
+from snapbid.errors import InvalidToken, MissingToken
+
+ALGORITHM: Final = "HS256"
+MAX_TOKEN_BYTES: Final = 8192
+JTI_BYTES: Final = 16
+
+_JWS: Final = jwt.PyJWS(algorithms=[ALGORITHM])
+
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Claims(msgspec.Struct, frozen=True):
+    """What a token says; `exp` and `nbf` in seconds since the epoch, where it has them."""
+
+    sub: Text
+    iss: Text
+    jti: Text
+    exp: float | msgspec.UnsetType = msgspec.UNSET
+    nbf: float | msgspec.UnsetType = msgspec.UNSET
+    aud: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def check_key(key: bytes) -> None:
+    """Raise ValueError for a key that signs nothing: one that reads as a public key or a JWK."""
+    try:
+        HMACAlgorithm(HMACAlgorithm.SHA256).prepare_key(key)
+    except jwt.InvalidKeyError as error:
+        raise ValueError("the secret reads as a key file or a JWK: use random text") from error
+
+
+def issue(ssp: str, key: bytes, issuer: str) -> str:
+    """A new token for a canonical SSP id, valid until the key changes."""
+    claims = {
+        "sub": ssp,
+        "iss": issuer,
+        "jti": secrets.token_urlsafe(JTI_BYTES),
+        "iat": int(time.time()),
+    }
+    return jwt.encode(claims, key, algorithm=ALGORITHM)
+
+
+def bearer(authorizations: list[bytes]) -> str:
+    """The token in the `Authorization` headers of a request (RFC 6750, 2.1).
+
+    Raises MissingToken where none of them carries a bearer token, InvalidToken for several headers.
+    """
+    if len(authorizations) > 1:
+        raise InvalidToken("Authorization: must be given once")
+    scheme, _, token = (authorizations[0] if authorizations else b"").strip().partition(b" ")
+    token = token.strip()
+    if scheme.lower() != b"bearer" or not token:
+        raise MissingToken("Authorization: must be Bearer and a token")
+    if len(token) > MAX_TOKEN_BYTES:
+        raise InvalidToken(f"Authorization: the token is over {MAX_TOKEN_BYTES} bytes")
+    if not token.isascii():
+        raise InvalidToken("Authorization: the token is not ASCII")
+    return token.decode("ascii")
+
+
+def check(token: str, key: bytes, issuer: str, now: datetime) -> Claims:
+    """The claims of a token that this issuer signed and that holds now.
+
+    Raises InvalidToken. Nothing of a token is said before its signature is known to be good.
+    """
+    claims = _read(token, key)
+    if claims.iss != issuer:
+        raise InvalidToken("iss: the token is from another issuer")
+    if claims.aud is not msgspec.UNSET:
+        raise InvalidToken("aud: the token is meant for another audience")  # RFC 7519, 4.1.3
+    at = now.timestamp()
+    if claims.exp is not msgspec.UNSET and at >= claims.exp:
+        raise InvalidToken("exp: the token has expired")
+    if claims.nbf is not msgspec.UNSET and at < claims.nbf:
+        raise InvalidToken("nbf: the token is not valid yet")
+    return claims
+
+
+def _read(token: str, key: bytes) -> Claims:
+    try:
+        payload = _JWS.decode(token, key, algorithms=[ALGORITHM])
+    except Exception as error:  # a stranger's bytes: the library's errors for them have no one base
+        raise InvalidToken("Authorization: not a token that was issued here") from error
+    try:
+        return msgspec.json.decode(payload, type=Claims)
+    except (ValueError, RecursionError) as error:
+        raise InvalidToken("sub, iss and jti must be text, exp and nbf numbers") from error

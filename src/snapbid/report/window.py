@@ -1,0 +1,65 @@
+"""The days that a report covers (document 1, "Window rules"; contract 6, "Dates")."""
+
+import re
+from collections.abc import Iterator
+from datetime import date, timedelta
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
+
+from snapbid.errors import BadDate, BadWindow
+
+MAX_DAYS: Final = 7
+_FORM: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_SHOWN: Final = 40  # characters of a wrong value
+
+
+class Window(NamedTuple):
+    """UTC days, the last one included."""
+
+    first: date
+    last: date
+
+    def days(self) -> Iterator[date]:
+        """Give each day, ascending."""
+        for offset in range((self.last - self.first).days + 1):
+            yield self.first + timedelta(offset)
+
+
+def parse(query: bytes, today: date) -> Window:
+    """The window that a query string asks for. Raises BadDate, else BadWindow: every mistake."""
+    values: dict[str, list[str]] = {"from": [], "to": []}
+    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        if name in values:
+            values[name].append(value)
+    dates = {name: _date(given) for name, given in values.items()}
+    if mistakes := [f"{name}: {rule}" for name, rule in dates.items() if isinstance(rule, str)]:
+        raise BadDate("; ".join(mistakes))
+    first, last = dates["from"], dates["to"]
+    assert isinstance(first, date)
+    assert isinstance(last, date)
+    if mistakes := list(_mistakes(first, last, today)):
+        raise BadWindow("; ".join(mistakes))
+    return Window(first, last)
+
+
+def _date(given: list[str]) -> date | str:
+    """The date, or the rule that is broken. `date.fromisoformat` alone takes more spellings."""
+    if len(given) != 1:
+        return f"must be given once, found {len(given)} times" if given else "is missing"
+    text = given[0]
+    if _FORM.fullmatch(text):
+        try:
+            return date.fromisoformat(text)
+        except ValueError:
+            pass
+    return f"must be a date as YYYY-MM-DD, found {text[:_SHOWN]!a}"
+
+
+def _mistakes(first: date, last: date, today: date) -> Iterator[str]:
+    length = (last - first).days + 1
+    if length > MAX_DAYS:
+        yield f"the window is {length} days long, more than {MAX_DAYS}"
+    if length < 1:
+        yield f"to: {last} is before from, {first}"
+    if last > today:
+        yield f"to: {last} is after today, {today} (UTC)"

@@ -1,0 +1,221 @@
+"""The counted rows of the report tables, raised by what Redis has counted since (contract 5).
+
+Counters in Redis are cumulative. What was absorbed of each stands beside the report tables and
+changes with them in one statement, so absorbing the same counters again changes nothing.
+"""
+
+import datetime
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import asyncpg
+
+_LOCK: Final = 0x736E6170_64726E00  # "snapdrn": an advisory lock of this database
+
+
+class Counter(NamedTuple):
+    """A counter as Redis has it: `kind` as in `drain_absorbed`, `number` of its SSP or campaign."""
+
+    day: datetime.date
+    generation: int
+    kind: str
+    number: int
+    reason: int
+    value: int
+
+
+class Absorbed(NamedTuple):
+    """How many counters had changed, and the places of those whose number names nothing yet."""
+
+    changed: int
+    unknown: list[int]
+
+
+_INCOMING: Final = """
+    select * from unnest($2::date[], $3::int[], $4::text[], $5::int[], $6::int[], $7::bigint[])
+        with ordinality as i (day, generation, kind, number, reason, value, place)
+"""
+# One look into the index a counter (`limit` keeps it so), however many rows the table has.
+_KNOWN: Final = """
+    lateral (
+        select a.value from drain_absorbed a
+        where a.source = $1 and a.day = i.day and a.generation = i.generation
+            and a.kind = i.kind and a.number = i.number and a.reason = i.reason
+        limit 1
+    )
+"""
+_ABSORB: Final = f"""
+with incoming as ({_INCOMING}),
+named as (
+    select i.*, s.descriptor, s.canonical, c.id as campaign
+    from incoming i
+    left join ssp_number s on s.number = i.number and i.kind in ('b', 'w', 'p', 'i', 'l')
+    left join campaign_number c on c.number = i.number and i.kind in ('B', 'W', 'P', 'I')
+),
+changed as materialized (
+    select i.*,
+        case when i.day <= o.retired_on then 0 else i.value - coalesce(a.value, 0) end as more
+    from named i
+    join drain_source o on o.source = $1
+    left join {_KNOWN} a on true
+    where (i.descriptor is not null or i.campaign is not null)
+        and a.value is distinct from i.value
+),
+absorbed as (
+    insert into drain_absorbed (source, day, generation, kind, number, reason, value)
+    select $1, day, generation, kind, number, reason, value from changed
+    on conflict (source, day, generation, kind, number, reason)
+    do update set value = excluded.value
+),
+bids as (
+    insert into bid_daily as t (day, descriptor, bids, wins, win_cpm_micros, counted)
+    select day, descriptor,
+        coalesce(sum(more) filter (where kind = 'b'), 0),
+        coalesce(sum(more) filter (where kind = 'w'), 0),
+        coalesce(sum(more) filter (where kind = 'p'), 0),
+        true
+    from changed where kind in ('b', 'w', 'p') and more <> 0 group by day, descriptor
+    on conflict (day, descriptor) where counted do update set
+        bids = t.bids + excluded.bids,
+        wins = t.wins + excluded.wins,
+        win_cpm_micros = t.win_cpm_micros + excluded.win_cpm_micros
+),
+impressions as (
+    insert into impression_daily as t (day, ssp, imps, counted)
+    select day, canonical, sum(more), true
+    from changed where kind = 'i' and more <> 0 group by day, canonical
+    on conflict (day, ssp) where counted do update set imps = t.imps + excluded.imps
+),
+losses as (
+    insert into loss_daily as t (day, descriptor, reason, losses, counted)
+    select day, descriptor, reason, sum(more), true
+    from changed where kind = 'l' and more <> 0 group by day, descriptor, reason
+    on conflict (day, descriptor, reason) where counted
+    do update set losses = t.losses + excluded.losses
+),
+campaigns as (
+    insert into campaign_daily as t
+        (day, campaign, bids, wins, imps, win_cpm_micros, spend_micros, counted)
+    select day, campaign, bids, wins, imps, cpm, rounded_thousandth(cpm), true
+    from (
+        select day, campaign,
+            coalesce(sum(more) filter (where kind = 'B'), 0)::bigint as bids,
+            coalesce(sum(more) filter (where kind = 'W'), 0)::bigint as wins,
+            coalesce(sum(more) filter (where kind = 'I'), 0)::bigint as imps,
+            coalesce(sum(more) filter (where kind = 'P'), 0)::bigint as cpm
+        from changed where campaign is not null and more <> 0 group by day, campaign
+    ) as sums
+    on conflict (day, campaign) where counted do update set
+        bids = t.bids + excluded.bids,
+        wins = t.wins + excluded.wins,
+        imps = t.imps + excluded.imps,
+        win_cpm_micros = t.win_cpm_micros + excluded.win_cpm_micros,
+        spend_micros = rounded_thousandth(t.win_cpm_micros + excluded.win_cpm_micros)
+)
+select (select count(*) from changed) as changed,
+    array(select place from named where descriptor is null and campaign is null) as unknown
+"""
+_DIFFERING: Final = f"""
+select i.place from ({_INCOMING}) as i
+left join {_KNOWN} a on true
+where a.value is distinct from i.value
+"""
+
+
+async def become_the_drain(connection: asyncpg.Connection) -> bool:
+    """Take the place of the one drain of this warehouse, held until the connection ends."""
+    return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
+
+
+async def source_of(
+    connection: asyncpg.Connection, epoch: str, shard: int, today: datetime.date
+) -> int:
+    """Give the number of a shard's data set, new where it is seen for the first time."""
+    return int(
+        await connection.fetchval(
+            "insert into drain_source as s (epoch, shard, seen_on) values ($1, $2, $3)"
+            " on conflict (epoch, shard)"
+            " do update set seen_on = greatest(s.seen_on, excluded.seen_on) returning source",
+            epoch,
+            shard,
+            today,
+        )
+    )
+
+
+async def absorb(
+    connection: asyncpg.Connection, source: int, counters: Sequence[Counter]
+) -> Absorbed:
+    """Raise the counted rows by the difference to what was absorbed; all of it or nothing.
+
+    Raises asyncpg.DataError where a sum is more than a column holds.
+    """
+    row = await connection.fetchrow(_ABSORB, source, *_columns(counters))
+    return Absorbed(row["changed"], [place - 1 for place in row["unknown"]])
+
+
+async def differing(
+    connection: asyncpg.Connection, source: int, counters: Sequence[Counter]
+) -> list[int]:
+    """Give the places of the counters that were not absorbed as they are now."""
+    rows = await connection.fetch(_DIFFERING, source, *_columns(counters))
+    return [row["place"] - 1 for row in rows]
+
+
+async def days_before(
+    connection: asyncpg.Connection, source: int, before: datetime.date
+) -> list[datetime.date]:
+    """Give the days of which something was absorbed from a source, without reading all rows."""
+    rows = await connection.fetch(
+        "with recursive days as ("
+        " select min(day) as day from drain_absorbed where source = $1 and day < $2"
+        " union all"
+        " select (select min(a.day) from drain_absorbed a"
+        "  where a.source = $1 and a.day > d.day and a.day < $2)"
+        " from days d where d.day is not null"
+        ") select day from days where day is not null",
+        source,
+        before,
+    )
+    return [row["day"] for row in rows]
+
+
+async def forget(
+    connection: asyncpg.Connection, source: int, day: datetime.date, generation: int
+) -> None:
+    """Drop what was absorbed of a day's counters, whose generation is gone from Redis for good."""
+    await connection.execute(
+        "delete from drain_absorbed where source = $1 and day = $2 and generation <= $3",
+        source,
+        day,
+        generation,
+    )
+
+
+async def retire(
+    connection: asyncpg.Connection,
+    current: int,
+    unseen_since: datetime.date,
+    today: datetime.date,
+) -> int:
+    """Drop what was absorbed from the shard's data sets that have gone long ago; give how many.
+
+    Should one come back after all, its old counters add nothing: only days after today count.
+    """
+    async with connection.transaction():
+        retired = await connection.fetch(
+            "update drain_source set retired_on = $3 where seen_on < $2 and source <> $1"
+            " and shard = (select shard from drain_source where source = $1)"
+            " and retired_on is null returning source",
+            current,
+            unseen_since,
+            today,
+        )
+        sources = [row["source"] for row in retired]
+        await connection.execute("delete from drain_absorbed where source = any($1)", sources)
+    return len(sources)
+
+
+def _columns(counters: Sequence[Counter]) -> tuple[list[object], ...]:
+    columns = tuple(map(list, zip(*counters, strict=True)))
+    return columns or ([],) * len(Counter._fields)

@@ -1,0 +1,49 @@
+"""Fixtures of what may be broken: a Redis of the test's own, and a proxy before it.
+
+own_redis  a Redis that the test may kill
+store      a client that looks on, past the proxy
+proxy      between the ledger and that Redis
+ledger     a ledger whose way to Redis is the proxy
+"""
+
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from support.proxy import FaultProxy
+from support.remembered import looking, opened
+
+from snapbid.embedded import Home, Redis
+from snapbid.ledger.ledger import Ledger
+
+
+@pytest.fixture
+def own_redis() -> Iterator[Redis]:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="snapbid-faults-"))
+        server = Redis(stack.enter_context(Home(Path(folder))))
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def store(own_redis: Redis) -> Iterator[redis.Redis]:
+    with looking(own_redis.url) as client:
+        yield client
+
+
+@pytest.fixture
+async def proxy(own_redis: Redis) -> AsyncIterator[FaultProxy]:
+    async with FaultProxy(own_redis.socket) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def ledger(proxy: FaultProxy, tmp_path: Path) -> AsyncIterator[Ledger]:
+    async with opened(proxy.redis_url, tmp_path / "spool") as ledger:
+        yield ledger
+        await proxy.resume()

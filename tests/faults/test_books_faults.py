@@ -1,0 +1,315 @@
+"""Bids and notices over HTTP while workers, the drain and both stores die (contract 5).
+
+Every bid answered 200 whose notices were acknowledged is counted once, and no count exceeds what
+was sent. BOOKS_SEED repeats a run, BOOKS_ROUNDS says how many rounds.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import books
+from support.books import Books, agreed, set_up, tables, trade
+from support.lanes import Lane, Reply
+from support.proxy import FaultProxy
+from support.remembered import keys, looking, until
+from support.stack import Stack
+
+from snapbid.embedded import Home, Postgres, Redis
+from snapbid.warehouse.migrate import migrate
+
+SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
+ROUNDS = int(os.environ.get("BOOKS_ROUNDS") or 8)
+SLACK_S = 0.7  # of a busy machine, on top of tmax
+
+
+class Machine:
+    """Stores, a server with two workers and a drain, each to be killed on its own."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self.redis = Redis(home)
+        self.postgres = Postgres(home)
+        self.redis.start()
+        self.postgres.start()
+        asyncio.run(migrate(self.postgres.dsn))
+        asyncio.run(set_up(self.postgres.dsn))
+
+    def start(self, redis_url: str | None = None) -> None:
+        """Start the server, which may have its own way to Redis, and the drain."""
+        environ = {
+            "SNAPBID_HOME": str(self._home.path / "served"),
+            "SNAPBID_DATABASE_URL": self.postgres.dsn,
+            "SNAPBID_REDIS_URL": self.redis.url,
+            "SNAPBID_BASE_URL": books.BASE_URL,
+            "SNAPBID_WORKERS": "2",
+            "SNAPBID_TMAX_MS": "1000",
+        }
+        self.drain = Stack(environ, "drain")
+        self.drain.launch()
+        self.served = Stack(environ | {"SNAPBID_REDIS_URL": redis_url or self.redis.url})
+        self.served.start()
+
+    def close(self) -> None:
+        for process in (getattr(self, name, None) for name in ("served", "drain")):
+            if process:
+                process.close()
+        self.redis.stop()
+        self.postgres.stop()
+
+    def quiet(self) -> bool:
+        """Whether nothing is on its way: no spool to replay, nothing for the drain to carry."""
+        with looking(self.redis.url) as client:
+            changed = {*keys(client, "{sb*}:d"), *keys(client, "{sb*}:d:taken")}
+        return not changed and not list(self._home.path.rglob("*.spool"))
+
+    @property
+    def workers(self) -> list[int]:
+        """The process ids of the HTTP workers."""
+        assert self.served.process
+        return [pid for pid in children(self.served.process.pid) if b"spawn_main" in command(pid)]
+
+    def kill(self, victim: str, rng: random.Random) -> None:
+        """Kill a worker, the drain, Redis or PostgreSQL with -9."""
+        if victim == "worker":
+            if workers := self.workers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rng.choice(workers), signal.SIGKILL)
+            return
+        process = getattr(self, victim).process
+        process.kill()
+        process.wait()
+
+    def start_again(self, victim: str) -> None:
+        if victim == "drain":
+            self.drain.launch()
+        elif victim != "worker":  # `serve` replaces workers itself
+            getattr(self, victim).start()
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(stat.parent.name))
+    return found
+
+
+def command(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="snapbid-books-"))
+        machine = Machine(stack.enter_context(Home(Path(folder))))
+        stack.callback(machine.close)
+        yield machine
+
+
+class Trading(threading.Thread):
+    """A client that trades in a thread of its own until it is told to stop."""
+
+    def __init__(self, own: Books, port: int) -> None:
+        super().__init__()
+        self._own = own
+        self._port = port
+        self._stop_trading = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            asyncio.run(self._trade())
+        except BaseException as error:
+            self.error = error
+
+    async def _trade(self) -> None:
+        while not self._stop_trading.is_set():
+            await trade(self._own, self._port, auctions=200, lanes=8)
+
+    def finish(self) -> None:
+        self._stop_trading.set()
+        self.join()
+        if self.error:
+            raise self.error
+
+
+def test_nothing_acknowledged_is_lost_or_doubled(machine: Machine) -> None:
+    print(f"BOOKS_SEED={SEED} BOOKS_ROUNDS={ROUNDS}")
+    rng = random.Random(SEED)
+    machine.start()
+    own = Books(random.Random(SEED))
+    trading = Trading(own, machine.served.port)
+    trading.start()
+    try:
+        for number in range(ROUNDS):
+            time.sleep(rng.uniform(0.1, 0.8))  # the moment is what is random
+            victims = rng.sample(("worker", "drain", "redis", "postgres"), rng.choice((1, 1, 2)))
+            if number < 4:
+                victims = [("worker", "drain", "redis", "postgres")[number]]
+            print(f"round {number}: {victims} after {own.auctions} auctions")
+            for victim in victims:
+                machine.kill(victim, rng)
+            time.sleep(rng.uniform(0, 0.3))
+            for victim in victims:
+                machine.start_again(victim)
+            assert trading.is_alive()
+    finally:
+        trading.finish()
+    assert not own.wrong, own.wrong[:5]
+    assert own.statuses["bid", 200] > 50 * ROUNDS
+    contradictions = asyncio.run(agreed(own, machine.postgres.dsn, 60.0))
+    assert not contradictions, contradictions
+    _carry_on(machine, own)
+
+
+def _carry_on(machine: Machine, own: Books) -> None:
+    """After all of it, an undisturbed client is counted to the unit, on top."""
+    asyncio.run(until(machine.quiet))
+    before = asyncio.run(tables(machine.postgres.dsn))
+    again = Books(random.Random(SEED + 1), auctions=own.auctions + 10**6)
+    asyncio.run(trade(again, machine.served.port, auctions=300, lanes=4))
+    assert not again.wrong
+    assert again.lower == again.upper
+    again.lower += before
+    again.upper += before
+    contradictions = asyncio.run(agreed(again, machine.postgres.dsn))
+    assert not contradictions, contradictions
+
+
+# -- Redis away -----------------------------------------------------------------------------------
+
+TMAX_MS = 100
+AWAY_S = 1.6  # longer than a stalled connection is kept
+STOCK = 150  # notices that are fired while Redis is away
+
+
+async def stock_up(own: Books, lane: Lane) -> None:
+    """Bid until there are notices to fire."""
+    while len(own.pending) < STOCK:
+        await own.bid(lane)
+
+
+async def trade_in_vain(own: Books, port: int) -> list[Reply]:
+    """Bids and notices from several connections while Redis is away: the answers to the bids."""
+    until_s = time.monotonic() + AWAY_S
+    replies = []
+
+    async def work(lane: Lane) -> None:
+        while time.monotonic() < until_s:
+            if own.pending:
+                reply = await own.fire(lane, own.draw())
+                assert reply
+                assert reply.status == 200
+            reply = await own.bid(lane, TMAX_MS)
+            assert reply
+            replies.append(reply)
+        lane.close()
+
+    await asyncio.gather(*(work(Lane(port)) for _ in range(8)))
+    return replies
+
+
+async def flowing_again(own: Books, lane: Lane) -> None:
+    """Wait until both workers, whichever answers, bid again."""
+    deadline, in_a_row = time.monotonic() + 20, 0
+    while in_a_row < 30:
+        assert time.monotonic() < deadline, "no bids flow"
+        reply = await own.bid(lane, wanted=True)
+        assert reply
+        in_a_row = in_a_row + 1 if reply.status == 200 else 0
+        lane.close()  # the next connection may come to the other worker
+
+
+@pytest.mark.parametrize("how", ["stalled", "unreachable", "killed"])
+def test_redis_away_costs_bids_and_no_notice(machine: Machine, how: str) -> None:
+    async def run() -> None:
+        async with FaultProxy(machine.redis.socket) as proxy:
+            await asyncio.to_thread(machine.start, proxy.redis_url)
+            own, lane = Books(random.Random(SEED)), Lane(machine.served.port)
+            await stock_up(own, lane)
+            bids = own.lower.copy()
+            await away(machine, proxy, how)
+            replies = await trade_in_vain(own, machine.served.port)
+            assert {reply.status for reply in replies} == {204}
+            assert max(reply.seconds for reply in replies) < TMAX_MS / 1000 + SLACK_S
+            assert own.lower["bids", "acme"] == bids["bids", "acme"]
+            await back(machine, proxy, how)
+            await flowing_again(own, lane)
+            await trade(own, machine.served.port, auctions=200)
+            lane.close()
+            await exactly(own, machine)
+
+    print(f"BOOKS_SEED={SEED}")
+    asyncio.run(run())
+
+
+def test_notices_survive_the_worker_that_took_them(machine: Machine) -> None:
+    """Redis away, notices acknowledged, both workers killed before they could be replayed."""
+
+    async def run() -> None:
+        async with FaultProxy(machine.redis.socket) as proxy:
+            await asyncio.to_thread(machine.start, proxy.redis_url)
+            own, lane = Books(random.Random(SEED)), Lane(machine.served.port)
+            for how in ("stalled", "unreachable"):
+                await stock_up(own, lane)
+                await away(machine, proxy, how)
+                await trade_in_vain(own, machine.served.port)
+                assert not own.pending
+                lane.close()
+                before = machine.workers
+                assert len(before) == 2
+                for worker in before:
+                    os.kill(worker, signal.SIGKILL)
+                await until(lambda before=before: new_workers(machine, before))  # type: ignore[misc]
+                await back(machine, proxy, how)
+                await asyncio.to_thread(machine.served.await_ready)
+                await flowing_again(own, lane)
+            await trade(own, machine.served.port, auctions=100)
+            lane.close()
+            await exactly(own, machine)
+
+    print(f"BOOKS_SEED={SEED}")
+    asyncio.run(run())
+
+
+def new_workers(machine: Machine, before: list[int]) -> bool:
+    now = machine.workers
+    return len(now) == 2 and not set(now) & set(before)
+
+
+async def away(machine: Machine, proxy: FaultProxy, how: str) -> None:
+    if how == "stalled":
+        proxy.stall()
+    elif how == "unreachable":
+        await proxy.refuse()
+        proxy.cut()
+    else:
+        machine.kill("redis", random.Random(SEED))
+
+
+async def back(machine: Machine, proxy: FaultProxy, how: str) -> None:
+    if how == "killed":
+        machine.redis.start()
+    await proxy.resume()
+
+
+async def exactly(own: Books, machine: Machine) -> None:
+    """Fail unless everything was answered, and counted to the unit."""
+    assert not own.wrong, own.wrong[:5]
+    assert own.statuses["bid", None] == own.statuses["notice", None] == 0
+    assert own.lower == own.upper
+    contradictions = await agreed(own, machine.postgres.dsn)
+    assert not contradictions, contradictions

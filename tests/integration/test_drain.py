@@ -1,0 +1,256 @@
+"""The drain on real stores: exactly once, whatever comes between."""
+
+import datetime
+import random
+from collections.abc import AsyncIterator
+from decimal import ROUND_HALF_EVEN, Decimal
+from pathlib import Path
+
+import asyncpg
+import pytest
+from support.counted import counted, some_counts
+from support.draining import DAY, Bench
+
+from snapbid.drain.shard import Shard, SupersededError
+from snapbid.metrics import read
+from snapbid.warehouse import absorb
+
+
+@pytest.fixture
+async def bench(database: str, fresh_redis: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    async with Bench.open(database, fresh_redis, tmp_path / "metrics") as bench:
+        yield bench
+
+
+async def test_every_counter_reaches_its_column(bench: Bench) -> None:
+    await bench.ledger.count(
+        DAY,
+        {
+            **{"b:1": 10, "w:1": 4, "p:1": 4_000_001, "i:1": 3, "l:1:102": 5, "l:1:-1": 1},
+            **{"b:2": 7, "i:2": 2, "l:4:0": 9, "B:1": 12, "W:1": 4, "P:1": 4_000_001, "I:1": 3},
+        },
+    )
+    await bench.ledger.count("2024-04-30", {"w:2": 1, "p:2": 5, "I:3": 1})
+    assert await bench.drain() == 16
+    assert await counted(bench.connection) == {
+        "bid_daily": {
+            (DAY, "acme"): (10, 4, 4_000_001),
+            (DAY, "acme-eu"): (7, 0, 0),
+            ("2024-04-30", "acme-eu"): (0, 1, 5),
+        },
+        "impression_daily": {(DAY, "acme"): (5,)},
+        "loss_daily": {
+            (DAY, "acme", 102): (5,),
+            (DAY, "acme", -1): (1,),
+            (DAY, "nova", 0): (9,),
+        },
+        "campaign_daily": {
+            (DAY, "c-1"): (12, 4, 3, 4_000_001),
+            ("2024-04-30", "c-3"): (0, 0, 1, 0),
+        },
+    }
+    await bench.assert_equal()  # and so the ledger of these tests does its sums right
+    assert not await bench.ledger.undrained()
+
+
+async def test_only_the_difference_is_added(bench: Bench) -> None:
+    for _ in range(3):
+        await bench.ledger.count(DAY, {"b:1": 5, "W:2": 1, "P:2": 700})
+        await bench.drain()
+        await bench.assert_equal()
+    await bench.ledger.count(DAY, {"b:1": -2})  # bids that were taken back
+    assert await bench.drain() == 1
+    await bench.assert_equal()
+    await bench.redis.sadd("{sb0}:d", f"{DAY} b:1", f"{DAY} W:2")  # named, but not changed
+    assert await bench.drain() == 0
+    await bench.assert_equal()
+
+
+async def test_batches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snapbid.drain.shard.BATCH", 3)
+    choose = random.Random(1)
+    for _ in range(60):
+        await bench.ledger.count(DAY, some_counts(choose))
+    await bench.drain()
+    await bench.assert_equal()
+
+
+async def test_shards_add_up(bench: Bench) -> None:
+    for shard in (0, 1, 2):
+        await bench.ledger.count(DAY, {"b:1": 1 + shard, "P:1": 300, "W:1": 1}, shard)
+    await bench.drain(bench.shards(3))
+    await bench.assert_equal()
+    spend = "select spend_micros from campaign_daily"
+    assert await bench.connection.fetchval(spend) == 1  # of 0.9, not of 0.3 three times
+
+
+@pytest.mark.parametrize(
+    "cpms", [[500], [1500], [2500], [1499, 2], [250] * 2, [333] * 7, [2501], [10**15 + 500, 1000]]
+)
+async def test_spend_is_rounded_half_even_from_the_exact_sum(bench: Bench, cpms: list[int]) -> None:
+    for sent, cpm in enumerate(cpms, 1):
+        await bench.ledger.count(DAY, {"W:1": 1, "P:1": cpm})
+        await bench.drain()
+        exact = Decimal(sum(cpms[:sent])) / 1000
+        spend = await bench.connection.fetchval("select spend_micros from campaign_daily")
+        assert spend == int(exact.quantize(Decimal(1), ROUND_HALF_EVEN))
+
+
+@pytest.mark.parametrize("value", [-2500, -1501, -1500, -500, -499, 0, 499, 500, 501, 999, 3500])
+async def test_rounded_thousandth(bench: Bench, value: int) -> None:
+    found = await bench.connection.fetchval("select rounded_thousandth($1)", value)
+    assert found == int((Decimal(value) / 1000).quantize(Decimal(1), ROUND_HALF_EVEN))
+
+
+async def test_rows_of_the_operator_stay_beside(bench: Bench) -> None:
+    await bench.ledger.count(DAY, {"b:1": 5, "i:2": 2})
+    await bench.drain()
+    await bench.connection.execute(
+        f"insert into bid_daily (day, descriptor, bids) values ('{DAY}', 'acme', -1);"
+        f"insert into impression_daily (day, ssp, imps) values ('{DAY}', 'acme', 40)"
+    )
+    await bench.ledger.count(DAY, {"b:1": 5, "i:1": 2})
+    await bench.drain()
+    await bench.assert_equal()
+    assert await bench.connection.fetchval("select sum(bids) from bid_daily") == 9
+    assert await bench.connection.fetchval("select sum(imps) from impression_daily") == 44
+
+
+async def test_impressions_go_to_the_canonical_id_that_is_registered_now(bench: Bench) -> None:
+    await bench.ledger.count(DAY, {"i:2": 1})
+    await bench.drain()
+    await bench.connection.execute(
+        "update ssp set canonical = 'acme-eu' where canonical <> 'nova' and descriptor = 'acme-eu'"
+    )
+    await bench.redis.hincrby(f"{{sb0}}:c:{DAY}", "i:2", 4)
+    await bench.redis.sadd("{sb0}:d", f"{DAY} i:2")
+    await bench.drain()
+    await bench.connection.execute("delete from ssp where descriptor = 'acme-eu'")
+    await bench.redis.hincrby(f"{{sb0}}:c:{DAY}", "i:2", 2)
+    await bench.redis.sadd("{sb0}:d", f"{DAY} i:2")
+    await bench.drain()
+    imps = (await counted(bench.connection))["impression_daily"]
+    assert imps == {(DAY, "acme"): (1,), (DAY, "acme-eu"): (6,)}
+
+
+async def test_unknown_numbers_wait_and_hold_up_nobody(bench: Bench) -> None:
+    await bench.redis.hset(f"{{sb0}}:c:{DAY}", mapping={"b:5": 3, "B:4": 8})
+    await bench.redis.sadd("{sb0}:d", f"{DAY} b:5", f"{DAY} B:4")
+    await bench.ledger.count(DAY, {"b:1": 5})
+    for _ in range(2):
+        await bench.drain()
+        await bench.assert_equal()
+    await bench.connection.execute("insert into ssp values ('late', 'late')")
+    await bench.drain()
+    await bench.connection.execute("insert into campaign values ('c-4', '{\"id\": \"c-4\"}')")
+    await bench.drain()
+    tables = await counted(bench.connection)
+    assert tables["bid_daily"][DAY, "late"] == (3, 0, 0)
+    assert tables["campaign_daily"][DAY, "c-4"] == (8, 0, 0, 0)
+    assert not await bench.ledger.undrained()
+
+
+async def test_what_is_no_counter_holds_up_nobody(bench: Bench) -> None:
+    await bench.redis.sadd(
+        "{sb0}:d", "", "x", "2024-02-30 b:1", f"{DAY} q:1", f"{DAY} b:01", b"\xff"
+    )
+    await bench.ledger.count(DAY, {"b:1": 5})
+    await bench.drain()
+    await bench.assert_equal()
+    assert not await bench.ledger.undrained()
+
+
+async def test_a_sum_that_no_column_holds_waits_alone(bench: Bench) -> None:
+    most = 2**63 - 1
+    await bench.redis.hset("{sb1}:c:" + DAY, "p:1", most)
+    await bench.redis.sadd("{sb1}:d", f"{DAY} p:1")
+    await bench.ledger.count(DAY, {"p:1": 1, "b:1": 5, "b:2": 6, "i:4": 1})
+    await bench.drain(bench.shards(2))
+    await bench.assert_equal()
+    assert await bench.redis.smembers("{sb1}:d") == {f"{DAY} p:1".encode()}
+
+
+async def test_lost_redis_data_begins_anew_beside_the_old(bench: Bench) -> None:
+    for count in (5, 3, 9):
+        await bench.ledger.count(DAY, {"b:1": count, "P:1": 1500, "W:1": 1})
+        await bench.drain()
+        await bench.ledger.lose()
+        await bench.drain()
+        await bench.assert_equal()
+    assert await bench.connection.fetchval("select count(*) from drain_source") == 4
+
+
+class Dying(Shard):
+    """Dies before or after a step; its reads and writes are real."""
+
+    at = ""
+
+    async def _step(self, name: str) -> None:
+        if self.at == name:
+            raise ConnectionAbortedError
+
+    async def take(self) -> tuple[list[bytes], bool]:
+        await self._step("before take")
+        taken = await super().take()
+        await self._step("after take")
+        return taken
+
+    async def release(self, names, again=()):  # type: ignore[no-untyped-def]
+        await self._step("before release")
+        await super().release(names, again)
+        await self._step("after release")
+
+
+STEPS = ("before take", "after take", "before release", "after release")
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_death_at_any_step_neither_loses_nor_doubles(bench: Bench, step: str) -> None:
+    await bench.ledger.count(DAY, {"b:1": 5, "i:1": 1})
+    shard = Dying(bench.redis, 0)
+    shard.at = step
+    with pytest.raises(ConnectionAbortedError):
+        await bench.drain([shard])
+    await bench.ledger.count(DAY, {"b:1": 2, "w:1": 1})
+    await bench.drain()
+    await bench.assert_equal()
+    assert not await bench.ledger.undrained()
+
+
+class TestTwoDrains:
+    async def test_one_is_at_work_until_its_connection_ends(
+        self, bench: Bench, database: str
+    ) -> None:
+        first, second = await asyncpg.connect(database), await asyncpg.connect(database)
+        assert await absorb.become_the_drain(first)
+        assert not await absorb.become_the_drain(second)
+        await first.close()
+        while not await absorb.become_the_drain(second):
+            pass
+        await second.close()
+
+    async def test_one_that_lost_its_place_removes_no_names(self, bench: Bench) -> None:
+        """It stalled after its commit; its successor has moved the same name aside again."""
+        (old,), (new,) = bench.shards(), bench.shards()
+        await bench.ledger.count(DAY, {"b:1": 5})
+        await old.claim()
+        names, _ = await old.take()
+        source = await absorb.source_of(bench.connection, await old.epoch(), 0, datetime.date.max)
+        await absorb.absorb(bench.connection, source, (await old.read(names)).counters)
+        await bench.drain([new])
+        await bench.ledger.count(DAY, {"b:1": 2})
+        assert await new.take() == (names, False)
+        with pytest.raises(SupersededError):
+            await old.release(names)
+        await bench.drain([new])
+        await bench.assert_equal()
+
+
+async def test_what_it_counts_of_itself(bench: Bench, tmp_path: Path) -> None:
+    await bench.ledger.count(DAY, {"b:1": 5, "i:1": 1})
+    await bench.drain()
+    await bench.drain()
+    values = read(tmp_path / "metrics")
+    assert values["snapbid_drain_rounds_total"] == 1
+    assert values["snapbid_drain_counters_total"] == 2
+    assert sum(n for key, n in values.items() if "lag_seconds_bucket" in key) == 1

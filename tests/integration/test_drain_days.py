@@ -1,0 +1,135 @@
+"""Days that are over: their counters leave Redis, and nothing is lost or doubled by it."""
+
+import datetime
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.draining import DAY, DAY_S, NOON, Bench
+
+from snapbid.drain.drain import KEPT_DAYS, RETIRED_DAYS, TIDY_EVERY_S, Drain
+
+
+@pytest.fixture
+async def bench(database: str, fresh_redis: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    async with Bench.open(database, fresh_redis, tmp_path / "metrics") as bench:
+        yield bench
+
+
+async def count_and_tidy(bench: Bench) -> None:
+    await bench.ledger.count(DAY, {"b:1": 5, "P:1": 1499, "l:1:2": 1})
+    await bench.drain()
+    bench.clock.pass_days(KEPT_DAYS)
+    await bench.drain()
+
+
+async def test_they_are_kept_for_a_while_and_then_removed(bench: Bench) -> None:
+    await bench.ledger.count(DAY, {"b:1": 5})
+    await bench.ledger.count("2024-05-02", {"b:1": 5})
+    await bench.drain()
+    bench.clock.now = NOON - DAY_S / 2 + KEPT_DAYS * DAY_S - 1
+    await bench.drain()
+    assert await bench.redis.exists(f"{{sb0}}:c:{DAY}")
+    assert await bench.absorbed_rows() == 2
+    bench.clock.now += 1
+    await bench.drain()
+    assert not await bench.redis.exists(f"{{sb0}}:c:{DAY}")
+    assert await bench.redis.exists("{sb0}:c:2024-05-02")
+    assert await bench.absorbed_rows() == 1
+    await bench.assert_equal()
+
+
+async def test_a_running_drain_removes_them_too(bench: Bench) -> None:
+    await bench.ledger.count(DAY, {"b:1": 5})
+    drain = Drain(bench.shards(), bench.metrics, bench.clock)
+    await drain.begin()
+    await drain.round(bench.connection)
+    bench.clock.pass_days(KEPT_DAYS)
+    bench.clock.now += TIDY_EVERY_S
+    await drain.round(bench.connection)
+    assert await bench.absorbed_rows() == 0
+
+
+async def test_what_still_comes_is_added(bench: Bench) -> None:
+    await count_and_tidy(bench)
+    for _ in range(3):
+        await bench.ledger.count(DAY, {"b:1": 1, "P:1": 2})
+        await bench.drain()
+        await bench.assert_equal()
+        assert await bench.absorbed_rows() == 0  # removed again at once
+    assert await bench.connection.fetchval("select spend_micros from campaign_daily") == 2
+
+
+async def test_a_correction_that_still_comes_is_subtracted(bench: Bench) -> None:
+    await count_and_tidy(bench)
+    await bench.ledger.count(DAY, {"b:1": -2})
+    await bench.drain()
+    await bench.assert_equal()
+
+
+async def test_a_death_between_the_two_steps(bench: Bench) -> None:
+    await bench.ledger.count(DAY, {"b:1": 5})
+    await bench.drain()
+    (shard,) = bench.shards()
+
+    async def nothing_left(counters: object) -> list[int]:
+        return []
+
+    day = datetime.date.fromisoformat(DAY)
+    assert await shard.remove_day(day, await shard.epoch(), nothing_left) == 0
+    await bench.ledger.count(DAY, {"b:1": 2})
+    await bench.drain()
+    await bench.assert_equal()
+    bench.clock.pass_days(KEPT_DAYS)
+    await bench.drain()
+    assert await bench.absorbed_rows() == 0
+    await bench.assert_equal()
+
+
+async def test_what_was_never_named_is_absorbed_first(bench: Bench) -> None:
+    await bench.ledger.count(DAY, {"b:1": 5})
+    await bench.drain()
+    await bench.ledger.count(DAY, {"b:1": 2, "b:2": 3})
+    await bench.redis.delete("{sb0}:d")
+    bench.clock.pass_days(KEPT_DAYS)
+    await bench.drain()
+    assert await bench.redis.exists(f"{{sb0}}:c:{DAY}")
+    await bench.drain()
+    assert not await bench.redis.exists(f"{{sb0}}:c:{DAY}")
+    await bench.assert_equal()
+
+
+async def test_a_change_meanwhile_keeps_them(bench: Bench) -> None:
+    await bench.ledger.count(DAY, {"b:1": 5})
+    await bench.drain()
+    (shard,) = bench.shards()
+
+    async def check(counters: object) -> list[int]:
+        await bench.ledger.count(DAY, {"b:1": 1})
+        return []
+
+    day = datetime.date.fromisoformat(DAY)
+    assert await shard.remove_day(day, await shard.epoch(), check) is None
+    await bench.drain()
+    await bench.assert_equal()
+
+
+async def test_data_lost_long_ago_adds_nothing_should_it_come_back(bench: Bench) -> None:
+    await bench.ledger.count(DAY, {"b:1": 5})
+    await bench.drain()
+    epoch = await bench.redis.get("{sb0}:epoch")
+    assert epoch
+    await bench.ledger.lose()
+    bench.clock.pass_days(RETIRED_DAYS)
+    await bench.drain()
+    assert await bench.absorbed_rows() == 1
+    bench.clock.pass_days(1)
+    await bench.drain()
+    assert await bench.absorbed_rows() == 0
+    await bench.redis.set("{sb0}:epoch", epoch)
+    await bench.redis.hset(f"{{sb0}}:c:{DAY}", "b:1", 5)
+    await bench.redis.sadd("{sb0}:d", f"{DAY} b:1")
+    later = (datetime.date.fromisoformat(DAY) + datetime.timedelta(RETIRED_DAYS + 2)).isoformat()
+    await bench.ledger.count(later, {"b:1": 7})
+    await bench.drain()
+    await bench.assert_equal()

@@ -1,0 +1,267 @@
+"""`snapbid drain` as a process: kill -9 of everything in turn, a second drain, clean ends."""
+
+import asyncio
+import contextlib
+import datetime
+import os
+import random
+import re
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from redis.asyncio import Redis as Client
+from support.counted import Ledger, Tables, counted, register, some_counts
+from support.stack import Stack, execute
+
+from snapbid.embedded import Home, Postgres, Redis
+from snapbid.metrics import exposition
+from snapbid.warehouse.migrate import migrate
+
+DAY = "2024-05-01"
+WAIT_S = 60
+ROUNDS = 12
+Start = Callable[..., Stack]
+
+
+class Stores:
+    """A Redis and a PostgreSQL of one test's own, to kill."""
+
+    def __init__(self, home: Home) -> None:
+        self.redis, self.postgres = Redis(home), Postgres(home)
+        self.redis.start()
+        self.postgres.start()
+
+    def kill(self, server: Redis | Postgres) -> None:
+        assert server.process
+        server.process.kill()
+        server.process.wait()
+
+    def close(self) -> None:
+        self.redis.stop()
+        self.postgres.stop()
+
+
+@pytest.fixture(scope="module")
+def stores() -> Iterator[Stores]:
+    path = Path(tempfile.mkdtemp(prefix="snapbid-drain-"))
+    with Home(path) as home, contextlib.closing(Stores(home)) as stores:
+        asyncio.run(migrate(stores.postgres.dsn))
+        asyncio.run(_register(stores.postgres.dsn))
+        yield stores
+    shutil.rmtree(path)
+
+
+async def _register(dsn: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    await register(connection)
+    await connection.close()
+
+
+@pytest.fixture
+async def ledger(stores: Stores) -> AsyncIterator[Ledger]:
+    """An empty ledger, and an empty warehouse but for what is registered."""
+    client = Client.from_url(stores.redis.url)
+    await client.flushall()
+    await execute(
+        stores.postgres.dsn,
+        "truncate bid_daily, impression_daily, loss_daily, campaign_daily, drain_source cascade",
+    )
+    yield Ledger(client)
+    await client.aclose()
+
+
+@pytest.fixture
+def start(stores: Stores, tmp_path: Path) -> Iterator[Start]:
+    with contextlib.ExitStack() as stack:
+
+        def start(**environ: str) -> Stack:
+            drain = Stack(
+                {
+                    "SNAPBID_HOME": str(tmp_path / "home"),
+                    "SNAPBID_DATABASE_URL": stores.postgres.dsn,
+                    "SNAPBID_REDIS_URL": stores.redis.url,
+                    **environ,
+                },
+                "drain",
+            )
+            stack.callback(drain.close)
+            drain.launch()
+            return drain
+
+        yield start
+
+
+async def tables(stores: Stores) -> Tables:
+    connection = await asyncpg.connect(stores.postgres.dsn)
+    try:
+        return await counted(connection)
+    finally:
+        await connection.close()
+
+
+async def await_drained(ledger: Ledger, stores: Stores, *drains: Stack) -> None:
+    """Wait until no names are left; the tables must equal the counters then."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while await ledger.undrained():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pytest.fail("\n".join(["not drained", *(drain.output for drain in drains)]))
+    assert await tables(stores) == ledger.tables()
+
+
+async def await_text(drain: Stack, text: str) -> None:
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while text not in drain.output:
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pytest.fail(f"{text!r} was never said:\n{drain.output}")
+
+
+@pytest.fixture
+def seed() -> int:
+    return int(os.environ.get("DRAIN_SEED") or random.SystemRandom().randrange(1 << 32))
+
+
+async def test_kill_9_at_random_moments(
+    stores: Stores, ledger: Ledger, start: Start, seed: int
+) -> None:
+    print(f"DRAIN_SEED={seed} repeats the choices of this run")
+    choose = random.Random(seed)
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()  # DAY is removed at each start
+    drain = start()
+    await ledger.count(today, {"b:1": 1})
+    for _ in range(ROUNDS):
+        for _ in range(choose.randrange(60)):
+            await ledger.count(choose.choice((DAY, today)), some_counts(choose))
+            await asyncio.sleep(0.02 * choose.random())  # the moment of the kill is what is random
+        victim = choose.choice(("drain", "drain", "redis", "postgres", "postgres and drain"))
+        if "postgres" in victim:
+            stores.kill(stores.postgres)
+        if victim == "redis":
+            stores.kill(stores.redis)
+        if "drain" in victim:
+            drain.stop(signal.SIGKILL)
+        if victim == "redis":
+            stores.redis.start()
+            await ledger.redis.connection_pool.disconnect()
+        if "postgres" in victim:
+            stores.postgres.start()
+        if "drain" in victim:
+            drain = start()
+    await await_drained(ledger, stores, drain)
+    assert drain.stop() == 0
+    await ledger.redis.sadd("{sb0}:d", *await names(ledger))  # once more, all of it
+    drain = start()
+    await await_drained(ledger, stores, drain)
+
+
+async def names(ledger: Ledger) -> list[bytes]:
+    found: list[bytes] = []
+    async for key in ledger.redis.scan_iter(match="{sb0}:c:*"):
+        day = key.rpartition(b":")[2]
+        fields: Any = await ledger.redis.hkeys(key)
+        found += [day + b" " + field for field in fields]
+    return found
+
+
+async def test_a_second_drain_waits_and_takes_over(
+    stores: Stores, ledger: Ledger, start: Start
+) -> None:
+    first = start()
+    await ledger.count(DAY, {"b:1": 1})
+    await await_drained(ledger, stores, first)
+    second = start()
+    await await_text(second, "another drain is at work")
+    choose = random.Random(2)
+    for _ in range(20):
+        await ledger.count(DAY, some_counts(choose))
+    await await_drained(ledger, stores, first, second)
+    await ledger.count(DAY, {"b:2": 1})
+    first.stop(signal.SIGKILL)
+    await ledger.count(DAY, {"b:2": 1})
+    await await_drained(ledger, stores, second)
+    assert second.stop() == 0
+
+
+async def test_stores_that_are_away_are_told_once(
+    stores: Stores, ledger: Ledger, start: Start
+) -> None:
+    drain = start()
+    await ledger.count(DAY, {"b:1": 1})
+    await await_drained(ledger, stores, drain)
+    stores.kill(stores.postgres)
+    await ledger.count(DAY, {"b:1": 1})
+    await await_text(drain, "the warehouse is away")
+    stores.postgres.start()
+    await await_drained(ledger, stores, drain)
+    stores.kill(stores.redis)
+    await await_text(drain, "Redis is away")
+    stores.redis.start()
+    await ledger.redis.connection_pool.disconnect()
+    await ledger.count(DAY, {"b:1": 1})
+    await await_drained(ledger, stores, drain)
+    assert drain.stop() == 0
+    assert len(re.findall("is away", drain.output)) == 2, drain.output
+    assert len(re.findall("is at work again", drain.output)) == 2, drain.output
+    assert "Traceback" not in drain.output
+
+
+async def test_it_starts_before_the_stores_do(stores: Stores, ledger: Ledger, start: Start) -> None:
+    await ledger.count(DAY, {"b:1": 1})
+    stores.kill(stores.redis)
+    stores.kill(stores.postgres)
+    drain = start()
+    await await_text(drain, "the warehouse is away")
+    stores.postgres.start()
+    await await_text(drain, "Redis is away")
+    stores.redis.start()
+    await ledger.redis.connection_pool.disconnect()
+    await await_drained(ledger, stores, drain)
+
+
+async def test_a_stop_while_a_store_is_away(stores: Stores, ledger: Ledger, start: Start) -> None:
+    stores.kill(stores.postgres)
+    try:
+        drain = start()
+        await await_text(drain, "the warehouse is away")
+        assert drain.stop() == 0
+    finally:
+        stores.postgres.start()
+    assert "Traceback" not in drain.output
+
+
+async def test_a_stop_leaves_nothing_behind(stores: Stores, ledger: Ledger, start: Start) -> None:
+    drain = start()
+    await ledger.count(DAY, {"b:1": 1})
+    await await_drained(ledger, stores, drain)
+    await ledger.count(DAY, {"b:1": 5})
+    assert drain.stop(signal.SIGINT) == 0
+    assert not await ledger.undrained()
+    assert await tables(stores) == ledger.tables()
+
+
+async def test_its_counts_are_on_the_operators_page(
+    stores: Stores, ledger: Ledger, start: Start, tmp_path: Path
+) -> None:
+    drain = start()
+    await ledger.count(DAY, {"b:1": 1})
+    await await_drained(ledger, stores, drain)
+    assert drain.stop() == 0
+    page = exposition(tmp_path / "home" / f"serve-{drain.port}" / "metrics").decode()
+    assert "snapbid_drain_counters_total 1.0" in page
+    assert "snapbid_drain_lag_seconds_count 1.0" in page
+
+
+def test_settings_it_needs(start: Start) -> None:
+    drain = start(SNAPBID_REDIS_URL="")
+    assert drain.process
+    assert drain.process.wait(WAIT_S) == 2
+    assert "SNAPBID_REDIS_URL must be set" in drain.output

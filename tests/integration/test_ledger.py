@@ -1,0 +1,278 @@
+"""The ledger over a real Redis: remembered, settled once, counted on the right day (contract 5)."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.remembered import (
+    KINDS,
+    Clock,
+    at,
+    counts,
+    expected,
+    keys,
+    looking,
+    opened,
+    remember,
+    settle_all,
+)
+
+from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.records import BILLING, LOSS, WIN
+
+NOON = at("2030-06-15T12:00:00")
+DAY = "2030-06-15"
+PRICE = 2_345_678
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(NOON)
+
+
+@pytest.fixture
+async def ledger(fresh_redis: str, tmp_path: Path, clock: Clock) -> AsyncIterator[Ledger]:
+    async with opened(fresh_redis, tmp_path / "spool", clock=clock) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def store(fresh_redis: str) -> Iterator[Any]:
+    with looking(fresh_redis) as client:
+        yield client
+
+
+# -- once -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(KINDS)), ids=str)
+async def test_each_kind_counts_once_in_any_order(
+    ledger: Ledger, store: Any, order: tuple[int, ...]
+) -> None:
+    assert await remember(ledger, b"a", (b"1", 1, PRICE))
+    assert [await ledger.settle(kind, b"a", b"1", 102) for kind in order] == ["c"] * 3
+    for kind in random.Random(1).sample(order * 5, 15):
+        assert await ledger.settle(kind, b"a", b"1", 5) == "d"
+    one = expected(bids=1, wins=1, imps=1, price=PRICE, losses={102: 1})
+    assert counts(store) == {DAY: one}
+
+
+async def test_counts_are_exact_per_field(ledger: Ledger, store: Any) -> None:
+    """Answers by SSP, bids by campaign; an answer with several bids is one answer."""
+    assert await remember(ledger, b"a", (b"1", 7, 100), (b"2", 8, 200), (b"3", 7, 300), ssp=3)
+    assert await remember(ledger, b"b", (b"1", 7, 400), ssp=4)
+    assert await ledger.settle(WIN, b"a", b"1") == "c"
+    assert await ledger.settle(WIN, b"a", b"3") == "c"
+    assert await ledger.settle(BILLING, b"a", b"3") == "c"
+    assert await ledger.settle(WIN, b"b", b"1") == "c"
+    assert await ledger.settle(LOSS, b"a", b"2", 102) == "c"
+    assert await ledger.settle(LOSS, b"b", b"1", -1) == "c"
+    assert counts(store) == {
+        DAY: {
+            **{"b:3": 1, "b:4": 1, "B:7": 3, "B:8": 1},
+            **{"w:3": 2, "p:3": 400, "w:4": 1, "p:4": 400, "i:3": 1},
+            **{"W:7": 3, "P:7": 800, "I:7": 1},
+            **{"l:3:102": 1, "l:4:-1": 1},
+        }
+    }
+
+
+async def test_what_changed_is_named_for_the_drain(ledger: Ledger, store: Any) -> None:
+    await remember(ledger, b"a", (b"1", 1, PRICE))
+    await settle_all(ledger, b"a", b"1", 3)
+    changed = {f"{DAY} {field}".encode() for field in counts(store)[DAY]}
+    assert store.smembers("{sb0}:d") == changed
+    store.delete("{sb0}:d")
+    await settle_all(ledger, b"a", b"1", 3)
+    assert not store.exists("{sb0}:d"), "repeats change nothing"
+
+
+async def test_the_unknown_costs_no_memory(ledger: Ledger, store: Any) -> None:
+    await remember(ledger, b"a", (b"1", 1, PRICE))
+    before, used = keys(store), {key: store.memory_usage(key) for key in keys(store)}
+    for number in range(200):
+        assert await ledger.settle(KINDS[number % 3], b"unknown-%d" % number, b"1", 1) == "u"
+        assert await ledger.settle(KINDS[number % 3], b"a", b"imp-%d" % number, 1) == "u"
+    assert keys(store) == before
+    assert {key: store.memory_usage(key) for key in keys(store)} == used
+    assert counts(store) == {DAY: expected(bids=1)}
+
+
+async def test_a_later_bid_replaces_the_record(ledger: Ledger, store: Any, clock: Clock) -> None:
+    """In the same granule and in later ones; its notices count anew, at its price."""
+    wins = money = 0
+    for price, seconds in ((100, 0), (250, 1), (400, 1799), (550, 1800), (700, 3600)):
+        clock.now += seconds
+        assert await remember(ledger, b"a", (b"1", 1, price))
+        assert await settle_all(ledger, b"a", b"1", 2) == "ccc"
+        assert await settle_all(ledger, b"a", b"1", 2) == "ddd"
+        wins, money = wins + 1, money + price
+        found = counts(store)[DAY]
+        assert (found["b:1"], found["w:1"], found["i:1"], found["l:1:2"]) == (wins,) * 4
+        assert (found["p:1"], found["P:1"]) == (money, money)
+
+
+async def test_the_last_of_equal_pairs_in_one_batch_stays(ledger: Ledger, store: Any) -> None:
+    waiting = [ledger.remember(b"a", 1, [(b"1", 1, price)], 10.0) for price in (100, 200, 300)]
+    assert await asyncio.gather(*filter(None, waiting)) == [True] * 3
+    assert await ledger.settle(WIN, b"a", b"1") == "c"
+    assert await ledger.settle(WIN, b"a", b"1") == "d"
+    assert counts(store)[DAY] == {"b:1": 3, "B:1": 3, "w:1": 1, "W:1": 1, "p:1": 300, "P:1": 300}
+
+
+async def test_two_workers_settle_the_same_notice_once(fresh_redis: str, tmp_path: Path) -> None:
+    auctions = [b"auction-%d" % number for number in range(200)]
+    async with (
+        opened(fresh_redis, tmp_path / "a") as first,
+        opened(fresh_redis, tmp_path / "b") as second,
+    ):
+        assert all(await asyncio.gather(*(remember(first, a, (b"1", 1, 10)) for a in auctions)))
+        calls = [
+            ledger.settle(kind, auction, b"1", 1)
+            for auction in auctions
+            for kind in KINDS
+            for ledger in (first, second)
+            for _ in range(3)
+        ]
+        random.Random(2).shuffle(calls)
+        letters = await asyncio.gather(*calls)
+    assert letters.count("c") == 3 * len(auctions)
+    assert letters.count("d") == 15 * len(auctions)
+    with looking(fresh_redis) as client:
+        found = counts(client)
+    number = len(auctions)
+    wanted = expected(bids=number, wins=number, imps=number, price=10, losses={1: number})
+    assert list(found.values()) == [wanted]
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+async def test_huge_prices_are_exact(ledger: Ledger, store: Any) -> None:
+    prices = [10**15, 10**15 - 1, 10**15 + 1, 999_999_999_999_999, 1, 9_007_199_254_740_993]
+    for number, price in enumerate(prices):
+        await remember(ledger, b"%d" % number, (b"1", 1, price))
+        assert await ledger.settle(WIN, b"%d" % number, b"1") == "c"
+        assert counts(store)[DAY]["p:1"] == sum(prices[: number + 1])
+    assert counts(store)[DAY]["P:1"] == sum(prices)
+
+
+async def test_large_numbers_and_reasons(ledger: Ledger, store: Any) -> None:
+    large = 2**31 - 1
+    await remember(ledger, b"a", (b"1", large, 1), ssp=large)
+    assert await ledger.settle(LOSS, b"a", b"1", 9999) == "c"
+    wanted = {f"b:{large}": 1, f"B:{large}": 1, f"l:{large}:9999": 1}
+    assert counts(store) == {DAY: wanted}
+
+
+HOSTILE = [
+    b"a", b"ab", b"abc", b"bc", b"c", b"\0", b"\0\0", b"a\0", b"\0a", b"\r\n", b"*3\r\n$3\r\nDEL",
+    b"{sb0}:epoch", b"{sb1}", b"%00", b"\xff" * 512, b"\xff" * 511, b"a" * 512, bytes(range(256)),
+    "é".encode(), b"${AUCTION_ID}", b" ", b"1", b"-1", b"' or 1=1", b"a:b", b":",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_hostile_ids_never_meet(
+    fresh_redis: str, tmp_path: Path, store: Any, shards: int
+) -> None:
+    pairs = [(auction, imp) for auction in HOSTILE for imp in HOSTILE]
+    clock = Clock(NOON)
+    async with opened(fresh_redis, tmp_path, clock=clock, shards=shards) as ledger:
+        odd, even = pairs[::2], pairs[1::2]
+        assert all(await asyncio.gather(*(remember(ledger, a, (i, 1, 1)) for a, i in odd)))
+        letters = await asyncio.gather(*(ledger.settle(WIN, *pair) for pair in even))
+        assert set(letters) == {"u"}
+        letters = await asyncio.gather(*(ledger.settle(WIN, *pair) for pair in odd))
+        assert set(letters) == {"c"}
+        assert all(await asyncio.gather(*(remember(ledger, a, (i, 2, 3)) for a, i in even)))
+        letters = await asyncio.gather(*(ledger.settle(WIN, *pair) for pair in odd))
+        assert set(letters) == {"d"}
+        letters = await asyncio.gather(*(ledger.settle(WIN, *pair) for pair in even))
+        assert set(letters) == {"c"}
+    found = counts(store)[DAY]
+    assert found == {
+        **{"b:1": len(pairs), "w:1": len(pairs), "p:1": len(odd) + 3 * len(even)},
+        **{"B:1": len(odd), "W:1": len(odd), "P:1": len(odd)},
+        **{"B:2": len(even), "W:2": len(even), "P:2": 3 * len(even)},
+    }
+    tags = {key.partition(b"}")[0] for key in keys(store)}
+    assert tags == {b"{sb%d" % number for number in range(shards)}
+
+
+async def test_every_shard_counts_for_itself(fresh_redis: str, tmp_path: Path, store: Any) -> None:
+    auctions = [b"auction-%d" % number for number in range(300)]
+    async with opened(fresh_redis, tmp_path, clock=Clock(NOON), shards=4) as ledger:
+        assert all(await asyncio.gather(*(remember(ledger, a, (b"1", 1, 2)) for a in auctions)))
+        letters = await asyncio.gather(*(settle_all(ledger, a, b"1", 1) for a in auctions))
+    assert set(letters) == {"ccc"}
+    assert counts(store)[DAY] == expected(bids=300, wins=300, imps=300, price=2, losses={1: 300})
+    for shard in range(4):
+        assert 30 < int(store.hget(f"{{sb{shard}}}:c:{DAY}", "b:1")) < 120
+    assert len({store.get(f"{{sb{shard}}}:epoch") for shard in range(4)}) == 4
+
+
+# -- batches --------------------------------------------------------------------------------------
+
+
+async def test_batches_form_under_load(ledger: Ledger) -> None:
+    """Who waits for the round trip under way travels together in the next."""
+    (shard,) = ledger._shards
+    assert await remember(ledger, b"first", (b"1", 1, 1))
+    before = shard.batches
+
+    async def client(number: int) -> None:
+        for step in range(20):
+            assert await remember(ledger, b"%d-%d" % (number, step), (b"1", 1, 1))
+
+    await asyncio.gather(*(client(number) for number in range(64)))
+    assert shard.batches - before < 64 * 20 / 8
+
+
+async def test_an_idle_ledger_sends_at_once(ledger: Ledger, store: Any) -> None:
+    (shard,) = ledger._shards
+    for number in range(10):
+        before = shard.batches
+        assert await remember(ledger, b"%d" % number, (b"1", 1, 1))
+        assert await ledger.settle(WIN, b"%d" % number, b"1") == "c"
+        await asyncio.sleep(0)
+        assert shard.batches == before + 2
+
+
+async def test_large_crowds_travel_in_bounded_batches(ledger: Ledger, store: Any) -> None:
+    many = 6000
+    waiting = [ledger.remember(b"%d" % number, 1, [(b"1", 1, 1)], 20.0) for number in range(many)]
+    assert all(await asyncio.gather(*filter(None, waiting)))
+    letters = await asyncio.gather(*(ledger.settle(WIN, b"%d" % n, b"1") for n in range(many)))
+    assert set(letters) <= {"c", "s"}
+    assert letters.count("c") > 0
+    assert counts(store)[DAY]["b:1"] == many
+
+
+async def test_records_are_small_hashes(ledger: Ledger, store: Any) -> None:
+    """Compact encodings, on which the bytes per remembered bid rest."""
+    bids = [(b"%d" % imp, imp % 40, 10**15) for imp in range(50)]
+    for first in range(0, 4000, 50):
+        waiting = [ledger.remember(b"%d" % n, 1, bids[:25], 10.0) for n in range(first, first + 50)]
+        assert all(await asyncio.gather(*filter(None, waiting)))
+    records = keys(store, "{sb0}:r:*")
+    assert sum(store.hlen(key) for key in records) == 4000 * 25
+    encodings = {bytes(store.object("encoding", key)) for key in records}
+    assert encodings <= {b"ziplist", b"listpack"}
+
+
+async def test_the_epoch_is_made_once(fresh_redis: str, tmp_path: Path, store: Any) -> None:
+    epochs = set()
+    for number in range(3):
+        async with opened(fresh_redis, tmp_path) as ledger:
+            await remember(ledger, b"%d" % number, (b"1", 1, 1))
+            epochs.add(store.get("{sb0}:epoch"))
+    assert len(epochs) == 1
+    store.flushall()
+    async with opened(fresh_redis, tmp_path) as ledger:
+        await remember(ledger, b"a", (b"1", 1, 1))
+        assert store.get("{sb0}:epoch") not in epochs

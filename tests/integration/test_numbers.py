@@ -1,0 +1,138 @@
+"""The numbers of descriptors and campaigns: given at the first insert, kept for ever."""
+
+import json
+from collections.abc import AsyncIterator
+from importlib import resources
+
+import asyncpg
+import pytest
+from support.market import catalog_of
+from support.stack import connected
+
+from snapbid.embedded import Postgres
+from snapbid.match.compile import read_document
+from snapbid.reference import rates
+from snapbid.warehouse import campaigns, registry
+from snapbid.warehouse.migrate import files, migrate
+
+
+@pytest.fixture
+async def connection(database: str) -> AsyncIterator[asyncpg.Connection]:
+    async with connected(database) as connection:
+        yield connection
+
+
+async def put(connection: asyncpg.Connection, *names: str) -> None:
+    documents = [(name, json.dumps({"id": name})) for name in names]
+    await campaigns.replace_many(connection, documents)
+
+
+async def campaign_numbers(connection: asyncpg.Connection) -> dict[str, int]:
+    return {row.id: row.number async for row in campaigns.fetch_all(connection)}
+
+
+async def known_campaigns(connection: asyncpg.Connection) -> dict[str, int]:
+    return dict(await connection.fetch("select id, number from campaign_number"))
+
+
+async def test_every_way_in_gives_a_number(connection: asyncpg.Connection) -> None:
+    await registry.add(connection, "acme")
+    await registry.add(connection, "acme-eu", "acme")
+    await connection.execute("insert into ssp values ('nova', 'nova'), ('nova-tv', 'nova')")
+    assert await registry.fetch_numbered(connection) == {
+        "acme": ("acme", 1),
+        "acme-eu": ("acme", 2),
+        "nova": ("nova", 3),
+        "nova-tv": ("nova", 4),
+    }
+    await put(connection, "b", "a")
+    await put(connection, "a", "c")
+    await connection.execute("insert into campaign values ('d', '{\"id\": \"d\"}')")
+    assert await campaign_numbers(connection) == {"a": 1, "b": 2, "c": 3, "d": 4}
+    (changed,) = (await campaigns.fetch_since(connection, 4)).changed
+    assert (changed.id, changed.number) == ("d", 4)
+
+
+async def test_changes_keep_the_number_and_do_not_use_numbers_up(
+    connection: asyncpg.Connection,
+) -> None:
+    await registry.add(connection, "acme")
+    await put(connection, "a", "b")
+    for _ in range(3):
+        await put(connection, "a", "b")
+        await connection.execute("update campaign set status = 'paused'")
+        await registry.add(connection, "acme")
+        await connection.execute("update ssp set canonical = canonical")
+    await registry.add(connection, "nova")
+    await put(connection, "c")
+    assert await campaign_numbers(connection) == {"a": 1, "b": 2, "c": 3}
+    assert await registry.fetch_numbered(connection) == {"acme": ("acme", 1), "nova": ("nova", 2)}
+
+
+async def test_numbers_outlive_what_they_name(connection: asyncpg.Connection) -> None:
+    await connection.execute("insert into ssp values ('acme', 'acme'), ('acme-eu', 'acme')")
+    await put(connection, "a", "b")
+    await connection.execute("delete from ssp where descriptor = 'acme-eu'")
+    await connection.execute("delete from campaign where id = 'a'")
+    await connection.execute("truncate campaign")
+    assert await known_campaigns(connection) == {"a": 1, "b": 2}
+    kept = await connection.fetch("select descriptor, canonical, number from ssp_number")
+    assert [tuple(row) for row in kept] == [("acme", "acme", 1), ("acme-eu", "acme", 2)]
+    await registry.add(connection, "acme-eu")
+    await put(connection, "c", "b")
+    assert await campaign_numbers(connection) == {"b": 2, "c": 3}
+    assert (await registry.fetch_numbered(connection))["acme-eu"] == ("acme-eu", 2)
+    canonical = "select canonical from ssp_number where descriptor = 'acme-eu'"
+    assert await connection.fetchval(canonical) == "acme-eu"
+
+
+async def test_a_renamed_one_is_another_one(connection: asyncpg.Connection) -> None:
+    await registry.add(connection, "acme")
+    await put(connection, "a")
+    await connection.execute("update ssp set descriptor = 'zeta', canonical = 'zeta'")
+    await connection.execute(
+        "update campaign set id = 'z', document = document || '{\"id\": \"z\"}'"
+    )
+    assert await registry.fetch_numbered(connection) == {"zeta": ("zeta", 2)}
+    assert await known_campaigns(connection) == {"a": 1, "z": 2}
+
+
+async def test_rows_from_before_have_numbers(postgres: Postgres) -> None:
+    """A warehouse that an earlier release has filled."""
+    schema = resources.files("snapbid.warehouse") / "schema"
+    async with connected(postgres.dsn) as admin:
+        await admin.execute("create database numbers_before")
+        try:
+            dsn = postgres.dsn_of("numbers_before")
+            async with connected(dsn) as old:
+                await old.execute(
+                    "create table schema_migration (name text primary key,"
+                    " applied_at timestamptz not null default now())"
+                )
+                for name in list(files())[:2]:
+                    await old.execute((schema / f"{name}.sql").read_text(encoding="utf-8"))
+                    await old.execute("insert into schema_migration values ($1)", name)
+                await old.execute("insert into ssp values ('acme', 'acme'), ('acme-eu', 'acme')")
+                await put(old, "a", "b")
+            assert await migrate(dsn) == list(files())[2:]
+            async with connected(dsn) as new:
+                assert await campaign_numbers(new) == {"a": 1, "b": 2}
+                numbered = await registry.fetch_numbered(new)
+                assert numbered == {"acme": ("acme", 1), "acme-eu": ("acme", 2)}
+        finally:
+            await admin.execute("drop database numbers_before with (force)")
+
+
+def test_the_catalog_carries_them() -> None:
+    document = {
+        "id": "c",
+        "advertiser": "shop.example",
+        "cpm": 1,
+        "creatives": [{"id": "n", "media": "native", "adm": "{}"}],
+    }
+    ssps = {"nova": "nova", "acme": "acme", "acme-eu": "acme"}
+    found = catalog_of([{**document, "id": "b", "cpm": 2}, document], ssps, rates.load())
+    assert found.ssps == ssps
+    assert found.ssp_numbers == {"nova": 1, "acme": 2, "acme-eu": 3}
+    numbers = {one.cid: one.number for one in map(read_document, map(found.index.payload, (0, 1)))}
+    assert numbers == {"b": 1, "c": 2}

@@ -1,0 +1,107 @@
+"""The publisher against a real warehouse: what is published, and when."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.processes import eventually
+from support.stack import connected, execute
+
+from snapbid.match.catalog import Catalog
+from snapbid.publisher import Publisher
+from snapbid.warehouse import campaigns, registry
+
+
+def document(id: str, **members: Any) -> str:
+    creative = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}
+    common = {"id": id, "advertiser": "brand.example", "cpm": 2, "creatives": [creative]}
+    return json.dumps({**common, **members})
+
+
+async def fill(dsn: str, *ids: str, ssp: str = "acme") -> None:
+    async with connected(dsn) as connection:
+        await registry.add(connection, ssp, None)
+        await campaigns.replace_many(connection, [(id, document(id)) for id in ids])
+
+
+@pytest.fixture
+def path(database: str, tmp_path: Path) -> Iterator[Path]:
+    """Where a running publisher writes; it is stopped afterwards."""
+    publisher = Publisher(database, tmp_path / "catalog")
+    publisher.start()
+    yield tmp_path / "catalog"
+    publisher.stop()
+
+
+def ids(path: Path) -> list[str]:
+    index = Catalog.open(path).index
+    return [id for id in ("a", "b", "c") if index.rank(id) is not None]
+
+
+def test_an_empty_warehouse_is_published(path: Path) -> None:
+    eventually(path.exists, "a catalog")
+    catalog = Catalog.open(path)
+    assert (len(catalog), catalog.ssps) == (0, {})
+    assert {"USD", "EUR", "GBP", "JPY"} <= catalog.rates.usd.keys()
+
+
+def test_changes_are_published(database: str, path: Path) -> None:
+    asyncio.run(fill(database, "a", "b"))
+    eventually(lambda: path.exists() and ids(path) == ["a", "b"], "both campaigns")
+    assert Catalog.open(path).ssps == {"acme": "acme"}
+    asyncio.run(execute(database, "delete from campaign where id = 'a'"))
+    eventually(lambda: ids(path) == ["b"], "one deleted")
+    asyncio.run(fill(database, "c", ssp="nova"))
+    eventually(lambda: ids(path) == ["b", "c"], "one added")
+    eventually(lambda: "nova" in Catalog.open(path).ssps, "the SSP")
+    dearer = document("b", cpm=7)
+    asyncio.run(
+        execute(database, "update campaign set document = $1::jsonb where id = 'b'", dearer)
+    )
+    eventually(lambda: Catalog.open(path).index.price(0) == 7_000_000, "the new price")
+
+
+def test_a_document_that_is_no_campaign_is_left_out(database: str, path: Path) -> None:
+    asyncio.run(fill(database, "a"))
+    eventually(lambda: path.exists() and ids(path) == ["a"], "the campaign")
+    broken = document("a", cpm=-1)
+    asyncio.run(
+        execute(database, "update campaign set document = $1::jsonb where id = 'a'", broken)
+    )
+    eventually(lambda: ids(path) == [], "that it bids no more")
+    asyncio.run(fill(database, "a", "b"))
+    eventually(lambda: ids(path) == ["a", "b"], "that it bids again")
+
+
+def test_a_lost_catalog_is_written_again(database: str, path: Path) -> None:
+    asyncio.run(fill(database, "a"))
+    eventually(lambda: path.exists() and ids(path) == ["a"], "the campaign")
+    path.unlink()
+    asyncio.run(execute(database, "select pg_notify('snapbid_catalog', '')"))
+    eventually(path.exists, "the catalog")
+    assert ids(path) == ["a"]
+
+
+def test_it_waits_for_a_warehouse_that_is_away(
+    database: str, postgres_dsn: str, tmp_path: Path
+) -> None:
+    asyncio.run(fill(database, "a"))
+    name = database.rpartition("///")[2].partition("?")[0]
+    asyncio.run(execute(postgres_dsn, f'alter database "{name}" allow_connections false'))
+    publisher = Publisher(database, tmp_path / "catalog")
+    publisher.start()
+    try:
+        asyncio.run(execute(postgres_dsn, f'alter database "{name}" allow_connections true'))
+        eventually((tmp_path / "catalog").exists, "a catalog")
+        assert ids(tmp_path / "catalog") == ["a"]
+    finally:
+        publisher.stop()
+
+
+def test_stopping_at_once(database: str, tmp_path: Path) -> None:
+    publisher = Publisher(database, tmp_path / "catalog")
+    publisher.start()
+    publisher.stop()

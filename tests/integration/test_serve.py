@@ -1,0 +1,253 @@
+"""`snapbid serve`: changes that reach it, workers that end, readiness, the private port."""
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.processes import eventually, workers_of
+from support.stack import Stack, connected, execute, run
+from support.wire import Wire, head
+
+from snapbid.embedded import Redis
+from snapbid.warehouse import campaigns, registry
+
+JSON = {"content-type": "application/json"}
+CAMPAIGN: dict[str, Any] = {
+    "id": "c1",
+    "advertiser": "brand.example",
+    "cpm": 2,
+    "creatives": [{"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}],
+}
+BODY = json.dumps(
+    {"id": "a", "tmax": 60_000, "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
+).encode()
+CONNECTIONS = 12  # so many new ones reach every worker, all but surely
+
+
+def bid_path(ssp: str) -> str:
+    return f"/api/v1/openrtb2/{ssp}/bid"
+
+
+def statuses(stack: Stack, ssp: str = "acme") -> list[int]:
+    """The statuses of the same bid request on several new connections; 0 where none came."""
+    found = []
+    for _ in range(CONNECTIONS):
+        client = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=20)
+        try:
+            client.request("POST", bid_path(ssp), BODY, JSON)
+            found.append(client.getresponse().status)
+        except (OSError, http.client.HTTPException):
+            found.append(0)
+        finally:
+            client.close()
+    return found
+
+
+def all_answer(stack: Stack, status: int, ssp: str = "acme") -> None:
+    eventually(
+        lambda: statuses(stack, ssp) == [status] * CONNECTIONS,
+        f"{status} from every worker for {ssp}",
+    )
+
+
+async def fill(dsn: str) -> None:
+    """One SSP and one campaign, as the commands would write them."""
+    async with connected(dsn) as connection:
+        await registry.add(connection, "acme", None)
+        await campaigns.replace_many(connection, [("c1", json.dumps(CAMPAIGN))])
+
+
+@pytest.fixture
+def filled(database: str) -> str:
+    asyncio.run(fill(database))
+    return database
+
+
+def snapbid(dsn: str, *arguments: str) -> None:
+    run({"SNAPBID_DATABASE_URL": dsn}, *arguments, check=True)
+
+
+def test_what_the_commands_change_reaches_every_worker(
+    database: str, start_stack: Callable[..., Stack], tmp_path: Path
+) -> None:
+    stack = start_stack(SNAPBID_WORKERS="2")
+    assert set(statuses(stack)) == {404}
+    snapbid(database, "ssp", "add", "acme")
+    all_answer(stack, 204)
+    file = tmp_path / "campaigns.json"
+    file.write_text(json.dumps(CAMPAIGN), encoding="utf-8")
+    snapbid(database, "campaign", "import", str(file))
+    all_answer(stack, 200)
+    snapbid(database, "campaign", "pause", "c1")
+    all_answer(stack, 204)
+    snapbid(database, "campaign", "resume", "c1")
+    all_answer(stack, 200)
+    snapbid(database, "ssp", "add", "acme-eu", "--canonical", "acme")
+    all_answer(stack, 200, "acme-eu")
+
+
+def test_plain_sql_reaches_it_too(filled: str, start_stack: Callable[..., Stack]) -> None:
+    stack = start_stack()
+    all_answer(stack, 200)
+    asyncio.run(execute(filled, "delete from campaign where id = 'c1'"))
+    all_answer(stack, 204)
+
+
+def test_a_campaign_that_is_none_harms_no_other(
+    filled: str, start_stack: Callable[..., Stack]
+) -> None:
+    stack = start_stack()
+    asyncio.run(
+        execute(filled, "insert into campaign (id, document) values ('c0', '{\"id\": \"c0\"}')")
+    )
+    asyncio.run(execute(filled, "insert into ssp (descriptor, canonical) values ('x', 'x')"))
+    all_answer(stack, 200, "x")
+    eventually(lambda: "campaign 'c0' does not bid" in stack.output, "a word about it")
+
+
+def test_a_restarted_warehouse_connection_is_followed_again(
+    filled: str, start_stack: Callable[..., Stack]
+) -> None:
+    stack = start_stack()
+    all_answer(stack, 200)
+    asyncio.run(
+        execute(
+            filled,
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and pid <> pg_backend_pid()",
+        )
+    )
+    snapbid(filled, "campaign", "pause", "c1")
+    all_answer(stack, 204)
+
+
+def test_a_killed_worker_is_replaced(filled: str, start_stack: Callable[..., Stack]) -> None:
+    stack = start_stack(SNAPBID_WORKERS="2")
+    assert stack.process
+    server = stack.process.pid
+    before = workers_of(server)
+    assert len(before) == 2
+    killed = before.pop()
+    os.kill(killed, signal.SIGKILL)
+    eventually(lambda: len(workers_of(server) - {killed}) == 2, "two workers again")
+    all_answer(stack, 200)
+    assert before < workers_of(server)
+
+
+def test_a_request_in_flight_is_answered_before_the_end(
+    filled: str, start_stack: Callable[..., Stack]
+) -> None:
+    stack = start_stack()
+    assert stack.process
+    all_answer(stack, 200)
+    with Wire(stack.port) as wire:
+        headers = {"host": "x", "content-length": len(BODY), "expect": "100-continue", **JSON}
+        wire.write(head("POST", bid_path("acme"), headers), BODY[:10])
+        assert wire.read().status == 100  # so it has been taken up
+        stack.process.send_signal(signal.SIGTERM)
+        eventually(lambda: not accepts(stack.port), "nobody is let in any more")
+        wire.write(BODY[10:])
+        assert wire.read().status == 200
+    assert stack.process.wait(60) == 0
+    assert "Traceback" not in stack.output
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_sigterm_ends_it_with_status_0(start_stack: Callable[..., Stack], workers: str) -> None:
+    stack = start_stack(SNAPBID_WORKERS=workers)
+    assert stack.process
+    pids = workers_of(stack.process.pid)
+    assert stack.stop() == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_readyz_names_a_redis_that_is_away(
+    own_redis: Redis, start_stack: Callable[..., Stack]
+) -> None:
+    stack = start_stack(SNAPBID_REDIS_URL=own_redis.url)
+    assert stack.get("/readyz") == (200, b'{"status":"ready"}')
+    own_redis.stop()
+    status, body = stack.get("/readyz")
+    assert (status, json.loads(body)["missing"]) == (503, ["redis"])
+    assert stack.get("/healthz")[0] == 200
+    own_redis.start()
+    eventually(lambda: stack.get("/readyz")[0] == 200, "readiness with Redis back")
+
+
+def test_metrics_are_on_the_private_port_alone(
+    filled: str, start_stack: Callable[..., Stack]
+) -> None:
+    stack = start_stack(SNAPBID_WORKERS="2")
+    all_answer(stack, 200)
+    asked = statuses(stack) + statuses(stack)
+    assert stack.get("/metrics")[0] == 404
+    assert stack.get("/")[0] == 404
+    status, body = stack.get("/metrics", ops=True)
+    assert status == 200
+    counted = [
+        float(line.rpartition(" ")[2])
+        for line in body.decode().splitlines()
+        if line.startswith("snapbid_bid_requests_total{")
+        and 'outcome="bid"' in line
+        and 'ssp="acme"' in line
+    ]
+    assert sum(counted) >= len(asked)  # of both workers together
+    assert stack.get(bid_path("acme"), ops=True)[0] == 404
+
+
+def refused(environ: dict[str, str]) -> list[str]:
+    """What `serve` says when it does not start."""
+    done = run(environ, "serve")
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    return done.stderr.splitlines()
+
+
+def test_it_does_not_start_with_wrong_settings(tmp_path: Path) -> None:
+    assert refused({}) == [
+        "SNAPBID_REDIS_URL must be set",
+        "SNAPBID_DATABASE_URL must be set",
+        "SNAPBID_JWT_SECRET must be set",
+    ]
+    said = refused({"SNAPBID_PORT": "0", "SNAPBID_WORKERS": "x", "SNAPBID_JWT_SECRET": "short"})
+    for name in ("SNAPBID_PORT", "SNAPBID_WORKERS", "SNAPBID_JWT_SECRET"):
+        assert any(line.startswith(f"{name} ") for line in said)
+
+
+def test_it_does_not_start_with_a_corrupt_geo_database(
+    database: str, redis_url: str, tmp_path: Path
+) -> None:
+    broken = tmp_path / "geo.mmdb"
+    broken.write_bytes(b"nonsense" * 1000)
+    settings = Stack(
+        {
+            "SNAPBID_HOME": str(tmp_path / "home"),
+            "SNAPBID_DATABASE_URL": database,
+            "SNAPBID_REDIS_URL": redis_url,
+            "SNAPBID_GEO_DB": str(broken),
+        }
+    )
+    (said,) = refused(settings.environ)
+    settings.close()
+    assert said.startswith(f"SNAPBID_GEO_DB: geo database {broken}: ")
+
+
+def test_it_does_not_start_on_a_port_that_is_taken(start_stack: Callable[..., Stack]) -> None:
+    stack = start_stack()
+    (said,) = refused({**stack.environ, "SNAPBID_OPS_PORT": str(stack.ops_port + 1)})
+    assert said.startswith(f"SNAPBID_PORT {stack.port} on 127.0.0.1 cannot be used")
+    assert stack.get("/readyz")[0] == 200

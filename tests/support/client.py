@@ -1,0 +1,167 @@
+"""The bid endpoint in this process: the application over a catalog, called without a socket.
+
+Bids are remembered in the tests' Redis, as ever.
+"""
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from snapbid.app import App, bid_path
+from snapbid.exchange.bid import Bidder, Market
+from snapbid.exchange.endpoint import BidEndpoint
+from snapbid.http import Message
+from snapbid.ledger.ledger import Ledger
+from snapbid.metrics import Metrics
+
+BASE_URL = "http://bid.example"
+JSON_HEADERS = {"content-type": "application/json"}
+
+
+class Reply(NamedTuple):
+    """An answer; names of headers in lower case, an absent body is empty."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+
+class LocalResources:
+    """What `app.App` serves from: one market, its SSPs, and the ledger."""
+
+    def __init__(
+        self,
+        market: Market | None,
+        redis_url: str,
+        *,
+        max_bytes: int = 262_144,
+        tmax_ms: int = 10_000,  # so that a busy machine is not late
+        base_url: str = BASE_URL,
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="snapbid-test-")
+        folder = Path(self._folder.name)
+        self._metrics = Metrics(folder)
+        self._ledger = Ledger(
+            redis_url, folder / "spool", shards=1, ttl_s=60, spool_max_bytes=1 << 20
+        )
+        self._endpoints: dict[str, BidEndpoint] = {}
+        self.has_catalog = market is not None
+        bidder = Bidder(base_url)
+        if market is not None:
+            self._endpoints = {
+                bid_path(ssp): BidEndpoint(
+                    ssp,
+                    bidder,
+                    market,
+                    self._ledger,
+                    self._metrics,
+                    max_bytes=max_bytes,
+                    tmax_ms=tmax_ms,
+                )
+                for ssp in market.catalog.ssps
+            }
+
+    @property
+    def bid_endpoints(self) -> Mapping[str, BidEndpoint]:
+        return self._endpoints
+
+    def page(self, path: str) -> None:
+        return None
+
+    async def open(self) -> None:
+        await self._ledger.open()
+        while not self._ledger.connected:
+            await asyncio.sleep(0.001)
+
+    async def close(self) -> None:
+        await self._ledger.close()
+        self._metrics.close()
+        self._folder.cleanup()
+
+    async def missing(self) -> list[str]:
+        return [] if self.has_catalog else ["campaigns"]
+
+
+class LocalApp:
+    """The application over local resources; close it when done."""
+
+    def __init__(self, market: Market | None, redis_url: str, **settings: Any) -> None:
+        self._resources = LocalResources(market, redis_url, **settings)
+        self._runner = asyncio.Runner()
+        self.app = App(self._resources)
+
+    def __enter__(self) -> "LocalApp":
+        self._runner.run(self._resources.open())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._runner:
+            self._runner.run(self._resources.close())
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        body: bytes | Sequence[bytes] = b"",
+    ) -> Reply:
+        """One request; a list is a body that comes in parts."""
+        return self._runner.run(call(self.app, method, path, headers, body))
+
+    def bid(
+        self,
+        body: bytes | Sequence[bytes],
+        ssp: str = "acme",
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """One bid request, with the content type of JSON."""
+        return self.call("POST", bid_path(ssp), {**JSON_HEADERS, **(headers or {})}, body)
+
+
+async def call(
+    app: App,
+    method: str,
+    path: str,
+    headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    body: bytes | Sequence[bytes] = b"",
+) -> Reply:
+    """One request to an ASGI application. Fails unless the answer is whole and in order."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    parts = [body] if isinstance(body, bytes) else body
+    messages = iter([*messages_of(parts), {"type": "http.disconnect"}])
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return next(messages)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in pairs],
+    }
+    await app(scope, receive, send)
+    start, *rest = sent
+    assert start["type"] == "http.response.start"
+    assert [message["type"] for message in rest] == ["http.response.body"]
+    assert not rest[0].get("more_body")
+    named = {name.decode(): value.decode() for name, value in start["headers"]}
+    assert len(named) == len(start["headers"]), "a header is sent twice"
+    return Reply(start["status"], named, rest[0]["body"])
+
+
+def messages_of(parts: Sequence[bytes]) -> Iterable[Message]:
+    """ASGI's messages of a body in parts."""
+    for part, following in itertools.pairwise([*parts, None]):
+        yield {"type": "http.request", "body": part, "more_body": following is not None}

@@ -1,0 +1,109 @@
+"""Counts as the ledger leaves them in Redis, and what the warehouse must make of them."""
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import asyncpg
+from redis.asyncio import Redis
+
+Tables = dict[str, dict[tuple[Any, ...], tuple[int, ...]]]
+
+SSPS = {"acme": "acme", "acme-eu": "acme", "acme-video": "acme", "nova": "nova"}  # numbers 1 to 4
+CAMPAIGNS = ("c-1", "c-2", "c-3")  # numbers 1 to 3
+_COLUMN = {"b": 0, "w": 1, "p": 2, "B": 0, "W": 1, "I": 2, "P": 3}
+
+
+async def register(connection: asyncpg.Connection) -> None:
+    """SSPS and CAMPAIGNS into an empty warehouse, so that they are numbered from 1."""
+    for descriptor, canonical in SSPS.items():
+        await connection.execute("insert into ssp values ($1, $2)", descriptor, canonical)
+    for campaign in CAMPAIGNS:
+        await connection.execute(
+            "insert into campaign (id, document) values ($1, jsonb_build_object('id', $1::text))",
+            campaign,
+        )
+
+
+class Ledger:
+    """Counts, and remembers what it has counted."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+        self._sums: defaultdict[tuple[str, str], int] = defaultdict(int)
+
+    async def count(self, day: str, fields: Mapping[str, int], shard: int = 0) -> None:
+        """Add to the counters of a day, in one step, as the ledger's scripts do."""
+        base = f"{{sb{shard}}}:"
+        async with self.redis.pipeline() as pipe:
+            pipe.set(f"{base}epoch", random.randbytes(8).hex(), nx=True)
+            for field, more in fields.items():
+                pipe.hincrby(f"{base}c:{day}", field, more)
+                pipe.sadd(f"{base}d", f"{day} {field}")
+            await pipe.execute()
+        for field, more in fields.items():
+            self._sums[day, field] += more
+
+    async def lose(self) -> None:
+        """The data set is lost; what was counted and drained stays counted."""
+        await self.redis.flushall()
+
+    async def undrained(self) -> bool:
+        return bool(await self.redis.exists("{sb0}:d", "{sb0}:d:taken"))
+
+    def tables(self) -> Tables:
+        """The counted rows that the warehouse must have."""
+        names = list(SSPS)
+        rows: dict[str, defaultdict[tuple[Any, ...], list[int]]] = {
+            "bid_daily": defaultdict(lambda: [0] * 3),
+            "impression_daily": defaultdict(lambda: [0]),
+            "loss_daily": defaultdict(lambda: [0]),
+            "campaign_daily": defaultdict(lambda: [0] * 4),
+        }
+        for (day, field), value in self._sums.items():
+            kind, number, *reason = field.split(":")
+            of = int(number) - 1
+            if kind == "i":
+                rows["impression_daily"][day, SSPS[names[of]]][0] += value
+            elif kind == "l":
+                rows["loss_daily"][day, names[of], int(reason[0])][0] += value
+            elif kind in "bwp":
+                rows["bid_daily"][day, names[of]][_COLUMN[kind]] += value
+            else:
+                rows["campaign_daily"][day, CAMPAIGNS[of]][_COLUMN[kind]] += value
+        return {
+            table: {key: tuple(values) for key, values in found.items()}
+            for table, found in rows.items()
+        }
+
+
+async def counted(connection: asyncpg.Connection) -> Tables:
+    """The counted rows that the warehouse has."""
+    columns = {
+        "bid_daily": ("descriptor", ["bids", "wins", "win_cpm_micros"]),
+        "impression_daily": ("ssp", ["imps"]),
+        "loss_daily": ("descriptor, reason", ["losses"]),
+        "campaign_daily": ("campaign", ["bids", "wins", "imps", "win_cpm_micros"]),
+    }
+    found: Tables = {}
+    for table, (key, values) in columns.items():
+        rows = await connection.fetch(
+            f"select day::text, {key}, {', '.join(values)} from {table} where counted"
+        )
+        found[table] = {tuple(row)[: -len(values)]: tuple(row)[-len(values) :] for row in rows}
+    return found
+
+
+def some_counts(choose: random.Random) -> dict[str, int]:
+    """What a few requests and notices may count."""
+    ssp, campaign = choose.randint(1, len(SSPS)), choose.randint(1, len(CAMPAIGNS))
+    price = choose.randint(1, 50_000_000)
+    return choose.choice(
+        [
+            {f"b:{ssp}": choose.randint(1, 9), f"B:{campaign}": choose.randint(1, 9)},
+            {f"w:{ssp}": 1, f"p:{ssp}": price, f"W:{campaign}": 1, f"P:{campaign}": price},
+            {f"i:{ssp}": 1, f"I:{campaign}": 1},
+            {f"l:{ssp}:{choose.choice((-1, 0, 1, 102))}": 1},
+        ]
+    )

@@ -1,0 +1,69 @@
+"""A ledger, a warehouse and a drain between them, with a clock to turn."""
+
+import contextlib
+import datetime
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+from redis.asyncio import Redis
+
+from snapbid.drain.drain import Drain
+from snapbid.drain.shard import Shard
+from snapbid.metrics import Metrics
+from support.counted import Ledger, counted, register
+
+DAY = "2024-05-01"
+NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC).timestamp()
+DAY_S = 86_400
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_days(self, days: float) -> None:
+        self.now += days * DAY_S
+
+
+class Bench:
+    """A ledger, a warehouse and a drain between them, with a clock to turn."""
+
+    def __init__(self, redis: Redis, connection: asyncpg.Connection, metrics: Metrics) -> None:
+        self.redis = redis
+        self.connection = connection
+        self.metrics = metrics
+        self.clock = Clock()
+        self.ledger = Ledger(redis)
+
+    def shards(self, count: int = 1) -> list[Shard]:
+        return [Shard(self.redis, number) for number in range(count)]
+
+    async def drain(self, shards: list[Shard] | None = None) -> int:
+        """One round of a drain that has just started."""
+        drain = Drain(shards or self.shards(), self.metrics, self.clock)
+        await drain.begin()
+        return await drain.round(self.connection)
+
+    async def assert_equal(self) -> None:
+        assert await counted(self.connection) == self.ledger.tables()
+
+    async def absorbed_rows(self) -> int:
+        return int(await self.connection.fetchval("select count(*) from drain_absorbed"))
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, dsn: str, redis_url: str, metrics_path: Path) -> AsyncIterator["Bench"]:
+        """On an empty, migrated database and an empty Redis."""
+        async with contextlib.AsyncExitStack() as stack:
+            connection = await asyncpg.connect(dsn)
+            stack.push_async_callback(connection.close)
+            redis = Redis.from_url(redis_url)
+            stack.push_async_callback(redis.aclose)
+            metrics = Metrics(metrics_path)
+            stack.callback(metrics.close)
+            await register(connection)
+            yield cls(redis, connection, metrics)

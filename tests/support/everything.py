@@ -1,0 +1,151 @@
+"""A request with every field that is read, and campaigns that look at every one of them."""
+
+from typing import Any
+
+Document = dict[str, Any]
+
+_GEO = {"country": "USA", "region": "CA", "city": "x", "zip": "94601", "lat": 37.8, "lon": -122.2}
+_SIGNALS = {"gdpr": 0, "us_privacy": "1---", "gpp": "DBAA", "gpp_sid": [2]}
+
+REQUEST: Document = {
+    "id": "auction",
+    "test": 0,
+    "tmax": 60_000,
+    "cur": ["USD"],
+    "bcat": ["IAB25"],
+    "badv": ["blocked.example"],
+    "bapp": ["com.blocked"],
+    "bseat": ["blocked"],
+    "wseat": ["s1"],
+    "imp": [
+        {
+            "id": "1",
+            "bidfloor": 0.5,
+            "bidfloorcur": "USD",
+            "secure": 1,
+            "banner": {
+                "w": 300,
+                "h": 250,
+                "format": [{"w": 728, "h": 90}],
+                "battr": [9],
+                "pos": 1,
+            },
+            "video": {
+                "mimes": ["video/mp4"],
+                "minduration": 5,
+                "maxduration": 30,
+                "protocols": [2],
+                "protocol": 3,
+                "battr": [9],
+                "pos": 1,
+            },
+            "audio": {
+                "mimes": ["audio/mp4"],
+                "minduration": 5,
+                "maxduration": 30,
+                "protocols": [9],
+                "battr": [9],
+            },
+            "native": {},
+            "pmp": {
+                "private_auction": 0,
+                "deals": [
+                    {
+                        "id": "d1",
+                        "bidfloor": 1,
+                        "bidfloorcur": "EUR",
+                        "wseat": ["s1"],
+                        "wadomain": ["brand.example"],
+                    }
+                ],
+            },
+        }
+    ],
+    "site": {
+        "domain": "news.example",
+        "page": "https://news.example/",
+        "cat": ["IAB1"],
+        "sectioncat": ["IAB1-1"],
+        "pagecat": ["IAB1-2"],
+        "publisher": {"id": "p"},
+    },
+    "app": {
+        "bundle": "com.app",
+        "cat": ["IAB1"],
+        "sectioncat": ["IAB1-1"],
+        "pagecat": ["IAB1-2"],
+        "publisher": {"id": "p"},
+    },
+    "dooh": {"publisher": {"id": "p"}},
+    "device": {
+        "ua": "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+        "ip": "8.8.8.8",
+        "ipv6": "2001:4860:4860::8888",
+        "geo": _GEO,
+        "devicetype": 4,
+        "connectiontype": 2,
+        "os": "iOS",
+        "carrier": "Verizon",
+        "language": "en",
+        "langb": "en-US",
+    },
+    "user": {
+        "data": [{"segment": [{"id": "s"}]}],
+        "geo": _GEO,
+        "consent": "",
+        "ext": {"consent": "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA"},
+    },
+    "regs": {"coppa": 0, **_SIGNALS, "ext": _SIGNALS},
+}
+
+_ENTRIES: Document = {
+    "ssp": "acme",
+    "country": "USA",
+    "region": "USA-CA",
+    "city": "x",
+    "postal": "94601",
+    "device_type": 4,
+    "connection": 2,
+    "os": "ios",
+    "browser": "firefox",
+    "carrier": "Verizon",
+    "language": "en",
+    "inventory": "site",
+    "domain": "news.example",
+    "bundle": "com.app",
+    "publisher": "p",
+    "category": "IAB1",
+    "segment": "s",
+    "deal": "d1",
+    "position": 1,
+    "hour": 0,
+}
+_CREATIVES: list[Document] = [
+    {"id": "b", "media": "banner", "adm": "{{auction_id}}|{{imp_id}}", "w": 300, "h": 250},
+    {"id": "v", "media": "video", "adm": "<VAST/>", "mimes": ["video/mp4"], "duration": 15},
+    {"id": "a", "media": "audio", "adm": "<VAST/>", "protocols": [9], "duration": 15},
+    {"id": "n", "media": "native", "adm": "{}", "attributes": [1]},
+]
+
+
+def campaigns() -> list[Document]:
+    """For every dimension a campaign that includes and one that excludes, and one for a place."""
+    targetings: list[Document] = [
+        {name: {side: [entry]}}
+        for side in ("include", "exclude")
+        for name, entry in _ENTRIES.items()
+    ]
+    targetings.append({"geo_radius": [{"lat": 37.8, "lon": -122.2, "km": 10}]})
+    return [
+        {
+            "id": f"c{number}",
+            "advertiser": "brand.example",
+            "seat": "s1",
+            "bundle": "com.brand",
+            "categories": ["IAB2"],
+            "cpm": 2 + number / 8,
+            "targeting": targeting,
+            "creatives": _CREATIVES,
+        }
+        for number, targeting in enumerate(targetings)
+    ]

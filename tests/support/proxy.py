@@ -1,0 +1,182 @@
+"""A proxy that breaks the wire between a client and a server, over TCP or a unix socket.
+
+    async with FaultProxy(redis_socket) as proxy:
+        proxy.stall()            nothing passes either way, connections stay open
+        proxy.stall(Way.ANSWERS) requests reach the server, answers do not come back
+        proxy.stall(new=False)   as above, but connections made from now on pass
+        proxy.delay_s = 0.2      what passes, passes later
+        proxy.cut()              every connection ends now
+        await proxy.refuse()     nobody is listening
+        await proxy.resume()     listens, and passes on what it held back
+        proxy.answer_bytes = 4   so much of the next answer passes, then all connections end
+
+What a client had sent before it gave up is held back too, and reaches the server at `resume`: a
+network may deliver late.
+"""
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+from collections import Counter
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+TcpAddress = tuple[str, int]
+
+
+class Way(Enum):
+    """A direction through the proxy."""
+
+    REQUESTS = 1
+    ANSWERS = 2
+
+
+class FaultProxy:
+    """Listens where `upstream` listens: on a socket beside it in a temporary folder, or on TCP."""
+
+    def __init__(self, upstream: Path | TcpAddress) -> None:
+        self._upstream = upstream
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._port = 0
+        if isinstance(upstream, Path):
+            self._folder = tempfile.TemporaryDirectory(prefix="proxy-")
+        self._gates = _gates()  # of connections to come
+        self._all_gates = [self._gates]
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+        self.delay_s = 0.0
+        self.accepted = 0
+        self.answer_bytes: int | None = None
+        self.held: Counter[Way] = Counter()  # pieces that are held back
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens, for a unix socket."""
+        assert self._folder
+        return Path(self._folder.name) / "proxy.sock"
+
+    @property
+    def port(self) -> int:
+        """Where it listens on 127.0.0.1, for TCP."""
+        return self._port
+
+    @property
+    def redis_url(self) -> str:
+        """The address as redis-py takes it."""
+        if self._folder:
+            return f"unix://{quote(str(self.socket))}"
+        return f"redis://127.0.0.1:{self._port}"
+
+    async def __aenter__(self) -> Self:
+        await self.resume()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.refuse()
+        for pump in tuple(self._pumps):
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+        self.cut()
+        if self._folder:
+            self._folder.cleanup()
+
+    async def resume(self, *ways: Way) -> None:
+        """Passes everything again, or what goes one way; first what was held back."""
+        if self._server is None:
+            self._server = await self._listen()
+        for gates in self._all_gates:
+            for way in ways or Way:
+                gates[way].set()
+
+    def stall(self, *ways: Way, new: bool = True) -> None:
+        """Holds back what comes one way, or both; of connections to come too, unless `new`."""
+        for gates in self._all_gates:
+            for way in ways or Way:
+                if new or gates is not self._gates:
+                    gates[way].clear()
+
+    def cut(self) -> None:
+        """Ends every connection, on both sides; what is held back is lost."""
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+
+    async def refuse(self) -> None:
+        """Listens no longer; connections that exist stay."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            if self._folder:
+                self.socket.unlink(missing_ok=True)
+            await asyncio.sleep(0)
+
+    async def _listen(self) -> asyncio.Server:
+        if self._folder:
+            return await asyncio.start_unix_server(self._accept, self.socket)
+        server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
+        self._port = server.sockets[0].getsockname()[1]
+        return server
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        try:
+            if isinstance(self._upstream, Path):
+                to = await asyncio.open_unix_connection(self._upstream)
+            else:
+                to = await asyncio.open_connection(*self._upstream)
+        except OSError:
+            writer.transport.abort()
+            return
+        for one in (writer, to[1]):
+            if isinstance(self._upstream, tuple):
+                one.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._writers.add(one)
+        gates = _gates()
+        for way in Way:
+            if self._gates[way].is_set():
+                gates[way].set()
+        self._all_gates.append(gates)
+        for way, come, go in ((Way.REQUESTS, reader, to[1]), (Way.ANSWERS, to[0], writer)):
+            pump = asyncio.create_task(self._pump(way, gates[way], come, go))
+            self._pumps.add(pump)
+            pump.add_done_callback(self._pumps.discard)
+
+    async def _pump(
+        self,
+        way: Way,
+        gate: asyncio.Event,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                self.held[way] += 1
+                await self._pass(gate)
+                self.held[way] -= 1
+                last = way is Way.ANSWERS and self.answer_bytes is not None
+                writer.write(data[: self.answer_bytes] if last else data)
+                await writer.drain()
+                if last:
+                    self.answer_bytes = None
+                    self.cut()
+            await self._pass(gate)
+        self._writers.discard(writer)
+        writer.close()
+
+    async def _pass(self, gate: asyncio.Event) -> None:
+        await gate.wait()
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
+
+
+def _gates() -> dict[Way, asyncio.Event]:
+    return {way: asyncio.Event() for way in Way}

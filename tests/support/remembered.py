@@ -1,0 +1,165 @@
+"""The ledger in this process: opened over a real Redis, with a clock to set, and its counts."""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from snapbid.embedded import Redis
+from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.records import BILLING, LOSS, WIN
+
+PATIENCE_S = 20.0
+TTL_S = 7200
+KINDS = (WIN, BILLING, LOSS)
+FIELDS = ("b:1", "w:1", "i:1", "l:1:1", "p:1")
+Counts = dict[str, dict[str, int]]  # day -> field -> value
+
+
+def at(text: str) -> float:
+    """Epoch seconds of a UTC time as ISO 8601 writes it."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def day_of(epoch_s: float) -> str:
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d")
+
+
+@dataclass
+class Clock:
+    """A clock that stands until it is set. Redis expires by its own: take times in the future."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    url: str,
+    spool: Path,
+    *,
+    clock: Callable[[], float] = time.time,
+    ttl_s: int = TTL_S,
+    shards: int = 1,
+    spool_max_bytes: int = 1 << 20,
+    wait: bool = True,
+) -> AsyncIterator[Ledger]:
+    """A ledger, connected unless it is not waited for."""
+    ledger = Ledger(
+        url, spool, shards=shards, ttl_s=ttl_s, spool_max_bytes=spool_max_bytes, clock=clock
+    )
+    await ledger.open()
+    try:
+        if wait:
+            await until(lambda: ledger.connected)
+        yield ledger
+    finally:
+        await ledger.close()
+
+
+async def until(condition: Callable[[], object], what: str = "") -> None:
+    """Wait for what will become true."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, what or "waited in vain"
+        await asyncio.sleep(0.005)
+
+
+async def remember(
+    ledger: Ledger,
+    auction: bytes,
+    *bids: tuple[bytes, int, int],
+    ssp: int = 1,
+    within_s: float = 10.0,
+) -> bool | None:
+    """Remember one answer; None where the ledger said at once that it cannot."""
+    done = ledger.remember(auction, ssp, list(bids), within_s)
+    return None if done is None else await done
+
+
+async def settle_all(ledger: Ledger, auction: bytes, imp: bytes, reason: int = 0) -> str:
+    """The letters of a win, a billing and a loss notice."""
+    return "".join([await ledger.settle(kind, auction, imp, reason) for kind in KINDS])
+
+
+@contextlib.contextmanager
+def looking(url: str) -> Iterator[redis.Redis]:
+    """A client that looks on."""
+    with contextlib.closing(redis.Redis.from_url(url)) as client:
+        yield client
+
+
+def keys(client: redis.Redis, pattern: str = "*") -> list[bytes]:
+    return sorted(client.scan_iter(pattern, count=1000))
+
+
+def counts(client: redis.Redis) -> Counts:
+    """What is counted, over all shards; zeroes left out."""
+    found: dict[str, Counter[str]] = {}
+    for key in keys(client, "{sb*}:c:*"):
+        of_day = found.setdefault(key.decode().rpartition(":")[2], Counter())
+        values: Any = client.hgetall(key)
+        for field, value in values.items():
+            of_day[field.decode()] += int(value)
+    cleaned = {day: {f: n for f, n in of_day.items() if n} for day, of_day in found.items()}
+    return {day: of_day for day, of_day in cleaned.items() if of_day}
+
+
+def total(client: redis.Redis, fields: Iterable[str]) -> dict[str, int]:
+    """Some fields over all days."""
+    days = counts(client).values()
+    return {field: sum(of_day.get(field, 0) for of_day in days) for field in fields}
+
+
+def expected(
+    *,
+    bids: int = 0,
+    wins: int = 0,
+    imps: int = 0,
+    price: int = 0,
+    losses: dict[int, int] | None = None,
+    ssp: int = 1,
+    campaign: int = 1,
+) -> dict[str, int]:
+    """The counters of one SSP and one campaign that is the only one to bid, zeroes left out."""
+    fields = {
+        f"b:{ssp}": bids,
+        f"B:{campaign}": bids,
+        f"w:{ssp}": wins,
+        f"W:{campaign}": wins,
+        f"p:{ssp}": wins * price,
+        f"P:{campaign}": wins * price,
+        f"i:{ssp}": imps,
+        f"I:{campaign}": imps,
+        **{f"l:{ssp}:{reason}": number for reason, number in (losses or {}).items()},
+    }
+    return {field: value for field, value in fields.items() if value}
+
+
+def kill(server: Redis) -> None:
+    assert server.process
+    server.process.kill()
+    server.process.wait()
+
+
+def sum_of(store: redis.Redis) -> dict[str, int]:
+    return {field: value for field, value in total(store, FIELDS).items() if value}
+
+
+async def settled_once(ledger: Ledger, store: redis.Redis, auctions: list[bytes]) -> None:
+    """Fail unless all of these, and nothing else, are remembered and counted."""
+    number = len(auctions)
+    assert sum_of(store).get("b:1", 0) == number
+    letters = await asyncio.gather(*(settle_all(ledger, one, b"1", 1) for one in auctions))
+    assert set(letters) <= {"ccc"}
+    whole = expected(bids=number, wins=number, imps=number, price=7, losses={1: number})
+    assert sum_of(store) == {field: value for field, value in whole.items() if field in FIELDS}

@@ -1,0 +1,114 @@
+"""The catalog's file: what is written is read back, and nothing else is taken for one."""
+
+from datetime import date
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.market import numbered
+
+from snapbid.match._builder import Builder
+from snapbid.match.catalog import Catalog, CatalogError, encode, write
+from snapbid.match.compile import put, read_document
+from snapbid.match.document import parse
+from snapbid.reference.rates import Rates
+
+RATES = Rates({"USD": Fraction(1), "JPY": Fraction(1, 150)}, date(2026, 3, 4))
+SSPS = {"acme": "acme", "acme-eu": "acme", "é": "é"}
+
+
+def document(id: str, cpm: float, **members: Any) -> dict[str, Any]:
+    creative = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "é"}
+    common = {"id": id, "advertiser": "brand.example", "cpm": cpm, "creatives": [creative]}
+    return {**common, **members}
+
+
+def content(*documents: dict[str, Any]) -> bytes:
+    builder = Builder()
+    for number, one in enumerate(documents, 1):
+        put(builder, parse(one), number)
+    return b"".join(encode(numbered(SSPS), RATES, builder.build()))
+
+
+GOOD = content(document("a", 1), document("b", 2, targeting={"os": {"include": ["ios"]}}))
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "catalog"
+    write(path, [GOOD[:10], GOOD[10:]])
+    catalog = Catalog.open(path)
+    assert len(catalog) == 2
+    assert catalog.ssps == SSPS
+    assert catalog.ssp_numbers == {"acme": 1, "acme-eu": 2, "é": 3}
+    assert catalog.rates == RATES
+    assert catalog.targets("os")
+    assert not catalog.targets("country", "browser")
+    ranks = [catalog.index.rank(id) for id in ("b", "a", "c")]
+    assert ranks == [0, 1, None]  # by falling price
+    assert [catalog.index.price(rank) for rank in (0, 1)] == [2_000_000, 1_000_000]
+    stored = read_document(catalog.index.payload(1))
+    assert (stored.cid, stored.number, stored.creatives[0].adm) == ("a", 1, "é")
+
+
+def test_an_empty_catalog() -> None:
+    catalog = Catalog(content())
+    assert len(catalog) == 0
+    assert catalog.ssps == SSPS
+
+
+def test_writing_replaces_in_one_step(tmp_path: Path) -> None:
+    path = tmp_path / "catalog"
+    write(path, [GOOD])
+    before = Catalog.open(path)
+    inode = path.stat().st_ino
+    write(path, [content()])
+    assert path.stat().st_ino != inode
+    assert (len(before), len(Catalog.open(path))) == (2, 0)
+    assert [each.name for each in tmp_path.iterdir()] == ["catalog"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"SNAPCAT2",
+        b"x" * 1000,
+        bytes(1000),
+        b"\x7fELF" + GOOD[4:],
+        GOOD[:-1],
+        GOOD + b"\0",
+        GOOD[:100],
+        GOOD[: len(GOOD) // 2],
+        GOOD.replace(b'"ssps"', b'"sspz"', 1),
+        GOOD.replace(b'"usd"', b'"usx"', 1),
+        GOOD[:8] + b"\xff" * 8 + GOOD[16:],
+        GOOD[:8] + bytes(8) + GOOD[16:],
+    ],
+    ids=lambda data: f"{len(data)} bytes {data[:12]!r}",
+)
+def test_foreign_and_damaged_files_are_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "catalog"
+    path.write_bytes(data)
+    with pytest.raises(CatalogError, match="not a catalog of this version"):
+        Catalog.open(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Catalog.open(tmp_path / "catalog")
+
+
+@given(size=st.integers(0, len(GOOD) - 1))
+def test_any_shorter_file_is_refused(size: int) -> None:
+    with pytest.raises(CatalogError):
+        Catalog(GOOD[:size])
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused(data: bytes) -> None:
+    for tried in (data, GOOD[:16] + data):
+        with pytest.raises(CatalogError):
+            Catalog(tried)

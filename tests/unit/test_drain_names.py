@@ -1,0 +1,31 @@
+"""What the drain takes for a counter's name."""
+
+import pytest
+
+from snapbid.drain.shard import is_counter
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("2024-05-01 b:1", "2024-05-01 w:2147483647", "2024-02-29 p:7", "2024-05-01 i:10"),
+        *("2024-05-01 B:1", "2024-05-01 W:1", "2024-05-01 P:1", "2024-05-01 I:1"),
+        *("2024-05-01 l:1:-1", "2024-05-01 l:1:0", "2024-05-01 l:1:102", "2024-05-01 l:9:9999"),
+    ],
+)
+def test_counters(name: str) -> None:
+    assert is_counter(name.encode())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "b:1", "2024-05-01", "2024-05-01 ", "2024-05-01 b:", "2024-05-01 b:0"),
+        *("2024-05-01 b:01", "2024-05-01 b:-1", "2024-05-01 b:2147483648", "2024-05-01 b:1:2"),
+        *("2024-05-01 x:1", "2024-05-01 l:1", "2024-05-01 L:1:2", "2024-05-01 l:1:-2"),
+        *("2024-05-01 l:1:00", "2024-02-30 b:1", "2024-5-1 b:1", "2024-05-01  b:1"),
+        *("2024-05-01 b:1\n", " 2024-05-01 b:1", "2024-05-01 b:\u0661"),  # an Arabic digit
+    ],
+)
+def test_no_counters(name: str) -> None:
+    assert not is_counter(name.encode())

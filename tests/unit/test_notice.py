@@ -1,0 +1,201 @@
+"""Notices as they come in: queries, reasons, refusals (document 2; contract 5)."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, quote_from_bytes
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapbid.errors import BadRequest, Unavailable
+from snapbid.exchange.notice import (
+    MAX_ID,
+    NO_REASON,
+    PIXEL_GIF,
+    NoticeEndpoint,
+    loss_reason,
+    query,
+)
+from snapbid.http import Answer, Message
+from snapbid.ledger.ledger import SpoolFullError
+from snapbid.ledger.records import BILLING, LOSS, WIN
+from snapbid.metrics import Metrics, exposition
+
+
+class Settled:
+    """Keeps what it is told to settle; answers `letter`, or raises."""
+
+    def __init__(self, letter: str = "c", error: Exception | None = None) -> None:
+        self.letter = letter
+        self.error = error
+        self.calls: list[tuple[int, bytes, bytes, int]] = []
+
+    async def settle(self, kind: int, auction_id: bytes, imp_id: bytes, reason: int = 0) -> str:
+        if self.error:
+            raise self.error
+        self.calls.append((kind, auction_id, imp_id, reason))
+        return self.letter
+
+
+@pytest.fixture
+def metrics(tmp_path: Path) -> Iterator[Metrics]:
+    metrics = Metrics(tmp_path)
+    yield metrics
+    metrics.close()
+
+
+async def nothing() -> Message:
+    raise AssertionError("a notice has no body to read")
+
+
+def fire(endpoint: NoticeEndpoint, text: bytes, method: str = "GET") -> Answer:
+    scope: dict[str, Any] = {"method": method, "query_string": text}
+    return asyncio.run(endpoint(scope, nothing))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (b"", {b"": b""}),
+        (b"id=a&impId=1", {b"id": b"a", b"impId": b"1"}),
+        (b"id=a&id=b", {b"id": b"a"}),
+        (b"id=&id=b", {b"id": b""}),
+        (b"id", {b"id": b""}),
+        (b"id=a=b", {b"id": b"a=b"}),
+        (b"&&id=a&", {b"": b"", b"id": b"a"}),
+        (b"id=a%20b+c%2Bd", {b"id": b"a b c+d"}),
+        (b"id=%00%ff%FE", {b"id": b"\0\xff\xfe"}),
+        (b"id=%", {b"id": b"%"}),
+        (b"id=%zz%4", {b"id": b"%zz%4"}),
+        (b"id=%2525", {b"id": b"%25"}),
+        (b"id=a;impId=1", {b"id": b"a;impId=1"}),
+        (b"id=\xff", {b"id": b"\xff"}),
+    ],
+)
+def test_query(text: bytes, found: dict[bytes, bytes]) -> None:
+    assert query(text) == found
+
+
+@given(st.binary(min_size=1), st.binary(min_size=1))
+def test_any_bytes_come_back_as_they_were(auction: bytes, imp: bytes) -> None:
+    text = f"id={quote_from_bytes(auction, safe='')}&impId={quote_from_bytes(imp, safe='')}"
+    assert query(text.encode()) == {b"id": auction, b"impId": imp}
+
+
+@given(st.binary())
+def test_any_query_is_read(text: bytes) -> None:
+    query(text)
+
+
+@pytest.mark.parametrize("digits", ["0", "1", "102", "9999", "0007"])
+def test_a_loss_reason_is_up_to_four_digits(digits: str) -> None:
+    assert loss_reason(digits.encode()) == int(digits)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "${AUCTION_LOSS}",
+        "10000",
+        "-1",
+        "+1",
+        " 1",
+        "1 ",
+        "1.0",
+        "0x1",
+        "²",
+        "\u0661",
+        "a",
+        "1_0",
+    ],
+)
+def test_anything_else_is_no_reason(text: str) -> None:
+    assert loss_reason(text.encode()) == NO_REASON
+
+
+@pytest.mark.parametrize("kind", [WIN, BILLING, LOSS])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (b"", "id"),
+        (b"impId=1", "id"),
+        (b"id=&impId=1", "id"),
+        (b"id=a", "impId"),
+        (b"id=a&impId=", "impId"),
+        (b"id=a&impid=1", "impId"),
+        (b"id=" + b"a" * (MAX_ID + 1) + b"&impId=1", "id"),
+        (b"id=a&impId=" + b"%00" * (MAX_ID + 1), "impId"),
+        (b"id=a&impId=" + quote("é" * 257).encode(), "impId"),
+    ],
+)
+def test_without_both_ids_it_is_refused(
+    metrics: Metrics, kind: int, method: str, text: bytes, field: str
+) -> None:
+    settled = Settled()
+    with pytest.raises(BadRequest, match=f"^{field}: "):
+        fire(NoticeEndpoint(kind, settled, metrics), text, method)
+    assert not settled.calls
+
+
+def test_the_longest_ids_are_taken(metrics: Metrics) -> None:
+    settled = Settled()
+    text = f"id={quote('é' * 256)}&impId={'%00' * MAX_ID}".encode()
+    fire(NoticeEndpoint(WIN, settled, metrics), text)
+    assert settled.calls == [(WIN, ("é" * 256).encode(), b"\0" * MAX_ID, 0)]
+
+
+@pytest.mark.parametrize("letter", "cldus")
+def test_every_outcome_is_the_same_pixel(metrics: Metrics, letter: str) -> None:
+    answer = fire(NoticeEndpoint(WIN, Settled(letter), metrics), b"id=a&impId=1")
+    assert answer.start["status"] == 200
+    headers = dict(answer.start["headers"])
+    assert headers[b"content-type"] == b"image/gif"
+    assert headers[b"cache-control"] == b"no-store"
+    assert headers[b"content-length"] == b"43"
+    assert answer.body == PIXEL_GIF
+    assert len(PIXEL_GIF) == 43
+    assert PIXEL_GIF.startswith(b"GIF89a\1\0\1\0")
+
+
+def test_outcomes_are_counted_apart(metrics: Metrics, tmp_path: Path) -> None:
+    settled = Settled()
+    endpoint = NoticeEndpoint(BILLING, settled, metrics)
+    for number, letter in enumerate("cldus", 1):
+        settled.letter = letter
+        for _ in range(number):
+            fire(endpoint, b"id=a&impId=1")
+    page = exposition(tmp_path).decode()
+    for number, outcome in enumerate(("counted", "late", "duplicate", "unknown", "spooled"), 1):
+        line = f'snapbid_notices_total{{kind="billing",outcome="{outcome}"}} {number}.0'
+        assert line in page
+
+
+def test_head_counts_nothing(metrics: Metrics) -> None:
+    settled = Settled()
+    answer = fire(NoticeEndpoint(WIN, settled, metrics), b"id=a&impId=1", "HEAD")
+    assert answer.start["status"] == 200
+    assert not settled.calls
+
+
+def test_only_a_loss_has_a_reason(metrics: Metrics) -> None:
+    settled = Settled()
+    text = b"id=a&impId=1&nbr=102"
+    for kind in (WIN, BILLING, LOSS):
+        fire(NoticeEndpoint(kind, settled, metrics), text)
+    fire(NoticeEndpoint(LOSS, settled, metrics), b"id=a&impId=1&nbr=${AUCTION_LOSS}")
+    fire(NoticeEndpoint(LOSS, settled, metrics), b"id=a&impId=1&nbr=%24%7BAUCTION_LOSS%7D")
+    fire(NoticeEndpoint(LOSS, settled, metrics), b"id=a&impId=1&nbr=%31")
+    fire(NoticeEndpoint(LOSS, settled, metrics), b"id=a&impId=1")
+    assert [reason for *_, reason in settled.calls] == [0, 0, 102, -1, -1, 1, -1]
+
+
+def test_a_notice_that_cannot_be_kept_is_not_acknowledged(metrics: Metrics) -> None:
+    endpoint = NoticeEndpoint(WIN, Settled(error=SpoolFullError("the spool is full")), metrics)
+    with pytest.raises(Unavailable) as raised:
+        fire(endpoint, b"id=a&impId=1")
+    assert raised.value.status == 503

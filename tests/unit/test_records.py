@@ -1,0 +1,43 @@
+"""Where a bid's record is found: different pairs never meet (contract 5)."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapbid.ledger.records import NOTICE, PLACE_SIZE, RECORD, place, shard_of
+
+HOSTILE = [b"", b"\0", b"a", b"ab", b"bc", b"c", b"abc", b"a\0", b"\0a", b"\xff" * 512, b"a" * 512]
+
+
+def test_a_pair_is_not_its_concatenation() -> None:
+    assert place(b"a", b"bc") != place(b"ab", b"c")
+    assert place(b"", b"abc") != place(b"abc", b"")
+    pairs = [(auction, imp) for auction in HOSTILE for imp in HOSTILE]
+    assert len({place(*pair) for pair in pairs}) == len(pairs)
+
+
+@given(st.binary(max_size=64), st.binary(max_size=64), st.binary(max_size=64), st.binary())
+def test_only_the_same_pair_has_the_same_place(a: bytes, b: bytes, c: bytes, d: bytes) -> None:
+    assert (place(a, b) == place(c, d)) == ((a, b) == (c, d))
+    assert len(place(a, b)) == PLACE_SIZE
+
+
+@given(st.binary(max_size=512), st.integers(1, 64))
+def test_every_auction_has_one_of_the_shards(auction: bytes, shards: int) -> None:
+    assert 0 <= shard_of(auction, shards) < shards
+    assert shard_of(auction, shards) == shard_of(bytes(auction), shards)
+
+
+def test_auctions_are_spread_over_the_shards_and_buckets() -> None:
+    auctions = [b"auction-%d" % number for number in range(4000)]
+    shards = Counter(shard_of(auction, 4) for auction in auctions)
+    assert min(shards.values()) > 800
+    buckets = {place(auction, b"1")[:2] for auction in auctions}
+    assert len(buckets) > 3500
+
+
+def test_layouts_are_those_of_the_scripts() -> None:
+    assert RECORD.size == 13
+    assert NOTICE.size == 19
+    assert NOTICE.pack(4, -1, b"p" * 16) == b"\x04\xff\xff" + b"p" * 16

@@ -1,0 +1,142 @@
+"""The bid response as it is written (contract 4, document 2)."""
+
+import json
+import re
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from support.answers import check_bid_response
+
+from snapbid.exchange.response import Bid, Template, Writer, percent_encoded, template
+from snapbid.match.compile import Advertisement, Document
+
+BASE = "https://bid.example"
+WRITER = Writer(BASE)
+texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
+markups = st.lists(
+    st.sampled_from(
+        ["{{auction_id}}", "{{imp_id}}", "{{campaign_id}}", "{{creative_id}}", "${AUCTION_PRICE}"]
+    )
+    | texts
+).map("".join)
+
+
+def made(adm: str = "<p></p>", **members: Any) -> Template:
+    creative = {"crid": "k", "mtype": 1, "adm": adm, "w": 300, "h": 250, "attr": (), "iurl": None}
+    campaign = {"cid": "c", "number": 7, "adomain": "brand.example", "seat": None, "cat": ()}
+    price_micros = members.pop("price_micros", 1)
+    creative |= {name: members.pop(name) for name in list(members) if name in creative}
+    advertisement = Advertisement(**creative)  # type: ignore[arg-type]
+    document = Document(**{**campaign, **members}, creatives=(advertisement,))
+    return template(document, advertisement, price_micros)
+
+
+def written(*bids: Bid, auction: str = "a") -> Any:
+    response = json.loads(WRITER.write(auction, "b-1", bids))
+    check_bid_response(response, auction, {bid.imp_id for bid in bids}, BASE)
+    return response
+
+
+def test_a_whole_response() -> None:
+    iurl = "https://i.example/"
+    full = made(
+        "x", cat=("IAB3",), attr=(1, 6), iurl=iurl, seat="s", w=None, h=None, price_micros=1_250_000
+    )
+    assert written(Bid("1", full, "d")) == {
+        "id": "a",
+        "bidid": "b-1",
+        "cur": "USD",
+        "seatbid": [
+            {
+                "seat": "s",
+                "bid": [
+                    {
+                        "id": "b-1-0",
+                        "impid": "1",
+                        "price": 1.25,
+                        "adm": "x",
+                        "adomain": ["brand.example"],
+                        "cid": "c",
+                        "crid": "k",
+                        "cat": ["IAB3"],
+                        "attr": [1, 6],
+                        "iurl": iurl,
+                        "mtype": 1,
+                        "dealid": "d",
+                        "nurl": f"{BASE}/rtb/win?id=a&impId=1",
+                        "burl": f"{BASE}/rtb/bill?id=a&impId=1",
+                        "lurl": f"{BASE}/rtb/loss?id=a&impId=1&nbr=${{AUCTION_LOSS}}",
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def test_bids_are_grouped_by_seat() -> None:
+    one, two, none = made(seat="one"), made(seat="two"), made()
+    order = [one, none, two, one, none]
+    response = written(*(Bid(str(n), each, None) for n, each in enumerate(order)))
+    grouped = {
+        each.get("seat"): [bid["impid"] for bid in each["bid"]] for each in response["seatbid"]
+    }
+    assert grouped == {"one": ["0", "3"], None: ["1", "4"], "two": ["2"]}
+
+
+@given(auction=texts, imp=texts, deal=st.none() | texts, seat=st.none() | texts)
+@example(auction='"\\', imp="&=%", deal='"', seat="\x00")
+@example(auction="${AUCTION_LOSS}", imp="{{auction_id}}", deal="é", seat="😀")
+def test_any_ids_come_out_as_they_are(
+    auction: str, imp: str, deal: str | None, seat: str | None
+) -> None:
+    response = written(Bid(imp, made(seat=seat), deal), auction=auction)
+    (seatbid,) = response["seatbid"]
+    assert seatbid.get("seat") == seat
+    assert seatbid["bid"][0]["impid"] == imp
+    assert seatbid["bid"][0].get("dealid") == deal
+
+
+@given(adm=markups, auction=texts, imp=texts, cid=texts, crid=texts)
+def test_any_markup_comes_out_with_its_macros_filled(
+    adm: str, auction: str, imp: str, cid: str, crid: str
+) -> None:
+    values = {"auction_id": auction, "imp_id": imp, "campaign_id": cid, "creative_id": crid}
+    expected = re.sub(
+        r"\{\{(auction_id|imp_id|campaign_id|creative_id)\}\}",
+        lambda found: percent_encoded(values[found[1]]),
+        adm,
+    )
+    got = written(Bid(imp, made(adm, cid=cid, crid=crid), None), auction=auction)
+    if "{{cachebuster}}" not in adm:
+        assert got["seatbid"][0]["bid"][0]["adm"] == expected
+
+
+def test_cachebusters_differ() -> None:
+    busting = made("{{cachebuster}}")
+    response = written(Bid("1", busting, None), Bid("2", busting, None))
+    first, second = (bid["adm"] for bid in response["seatbid"][0]["bid"])
+    assert first != second
+    assert re.fullmatch(r"[A-Za-z0-9_.~-]+", first)
+
+
+@pytest.mark.parametrize(
+    ("micros", "price"),
+    [(1, 1e-6), (2_000_000, 2), (1_234_567, 1.234567), (10**15 + 1, 1000000000.000001)],
+)
+def test_prices_are_exact(micros: int, price: float) -> None:
+    body = WRITER.write("a", "b", [Bid("1", made(price_micros=micros), None)])
+    literal = json.loads(body, parse_float=str)["seatbid"][0]["bid"][0]["price"]
+    assert float(literal) == price
+    assert round(float(literal) * 1_000_000) == micros
+
+
+@given(texts)
+@example("AZaz09-_.~")
+@example("a b&c=d?e#f%g+h/é")
+def test_percent_encoding(text: str) -> None:
+    encoded = percent_encoded(text)
+    assert re.fullmatch(r"(?:[A-Za-z0-9_.~-]|%[0-9A-F]{2})*", encoded)
+    assert unquote(encoded, errors="strict") == text

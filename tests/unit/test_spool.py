@@ -1,0 +1,310 @@
+"""The spool: notices on disk before they are answered, whatever becomes of the process."""
+
+import asyncio
+import errno
+import fcntl
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from snapbid.ledger.records import NOTICE, WIN
+from snapbid.ledger.spool import Spool, Spooled, SpoolFullError
+
+ENTRY = 6 + NOTICE.size
+PLENTY = 1 << 20
+
+
+def notice(number: int) -> bytes:
+    return NOTICE.pack(WIN, -1, number.to_bytes(16, "big"))
+
+
+def entry(shard: int, packed: bytes) -> bytes:
+    return shard.to_bytes(2, "little") + crc32(packed).to_bytes(4, "little") + packed
+
+
+async def write_all(spool: Spool, numbers: range) -> None:
+    for number in numbers:
+        await spool.write(number % 3, notice(number))
+
+
+def abandoned(directory: Path) -> list[tuple[int, bytes]]:
+    """What a worker that comes later finds, and removes."""
+    found = []
+    for spooled in Spool(directory, PLENTY).abandoned():
+        found += spooled.notices()
+        spooled.done()
+    return found
+
+
+def listed(numbers: range) -> list[tuple[int, bytes]]:
+    return [(number % 3, notice(number)) for number in numbers]
+
+
+async def test_what_was_written_is_found_by_another(tmp_path: Path) -> None:
+    directory = tmp_path / "not" / "there yet"
+    spool = Spool(directory, PLENTY)
+    await write_all(spool, range(10))
+    await spool.close()
+    assert abandoned(directory) == listed(range(10))
+    assert not list(directory.iterdir())
+    assert abandoned(directory) == []
+
+
+async def test_a_missing_directory_holds_nothing(tmp_path: Path) -> None:
+    assert abandoned(tmp_path / "nothing") == []
+
+
+async def test_who_still_writes_is_left_alone(tmp_path: Path) -> None:
+    spool, other = Spool(tmp_path, PLENTY), Spool(tmp_path, PLENTY)
+    await write_all(spool, range(5))
+    assert list(other.abandoned()) == []
+    assert list(spool.abandoned()) == []
+    await spool.set_aside()
+    await write_all(spool, range(5, 8))
+    (spooled,) = other.abandoned()
+    assert spooled.notices() == listed(range(5))
+    assert list(spool.abandoned()) == [], "one at a time"
+    spooled.keep()
+    (spooled,) = spool.abandoned()
+    spooled.done()
+    await spool.close()
+    assert abandoned(tmp_path) == listed(range(5, 8))
+
+
+async def test_nobody_takes_a_file_that_is_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker looks at the very moment when the file is there and not locked yet."""
+    spool, other = Spool(tmp_path, PLENTY), Spool(tmp_path, PLENTY)
+    lock = fcntl.flock
+    taken: list[Spooled] = []
+
+    def look_first(file: int, how: int) -> None:
+        monkeypatch.undo()
+        taken.extend(other.abandoned())
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", look_first)
+    await spool.write(0, notice(0))
+    for spooled in taken:
+        spooled.done()
+    await spool.write(1, notice(1))
+    await spool.close()
+    assert abandoned(tmp_path) == listed(range(2))
+
+
+async def test_a_write_returns_only_when_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those who wait for one sync share the next."""
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def noted(file: int) -> None:
+        fsync(file)
+        synced.append(os.fstat(file).st_size)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    spool = Spool(tmp_path, PLENTY)
+
+    async def write(number: int) -> None:
+        await spool.write(0, notice(number))
+        assert synced
+        assert synced[-1] >= ENTRY
+
+    await asyncio.gather(*(write(number) for number in range(500)))
+    assert synced[-1] == 500 * ENTRY
+    assert len(synced) < 50
+    await spool.close()
+
+
+@pytest.mark.parametrize("cut", [1, ENTRY // 2, ENTRY - 1])
+async def test_a_last_entry_cut_short_is_ignored(tmp_path: Path, cut: int) -> None:
+    spool = Spool(tmp_path, PLENTY)
+    await write_all(spool, range(4))
+    await spool.close()
+    (path,) = tmp_path.glob("*.spool")
+    os.truncate(path, 4 * ENTRY - cut)
+    assert abandoned(tmp_path) == listed(range(3))
+
+
+async def test_a_damaged_entry_is_ignored(tmp_path: Path) -> None:
+    whole = b"".join(entry(*one) for one in listed(range(3)))
+    damaged = bytearray(whole)
+    damaged[ENTRY + 10] ^= 1
+    (tmp_path / "1-1.spool").write_bytes(damaged)
+    (tmp_path / "1-2.spool").write_bytes(b"")
+    (tmp_path / "1-3.spool").write_bytes(bytes(ENTRY * 2))
+    assert abandoned(tmp_path) == [listed(range(3))[0], listed(range(3))[2]]
+
+
+async def test_a_process_id_that_comes_again_hides_nothing(tmp_path: Path) -> None:
+    """In a container ids repeat: an earlier worker of our number may have died in a write."""
+    spool = Spool(tmp_path, PLENTY)
+    await spool.write(0, notice(0))
+    await spool.close()
+    (path,) = tmp_path.glob("*.spool")
+    with path.open("ab") as file:
+        file.write(entry(1, notice(1))[:7])
+    successor = Spool(tmp_path, PLENTY)
+    await write_all(successor, range(1, 4))
+    await successor.close()
+    assert sorted(abandoned(tmp_path)) == sorted(listed(range(4)))
+
+
+async def test_the_spool_is_bounded(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 10 * ENTRY + 5)
+    await write_all(spool, range(10))
+    for _ in range(3):
+        with pytest.raises(SpoolFullError, match="full"):
+            await spool.write(0, notice(99))
+    await spool.close()
+    assert abandoned(tmp_path) == listed(range(10))
+    await write_all(spool, range(10))
+    await spool.close()
+    assert abandoned(tmp_path) == listed(range(10))
+
+
+async def test_what_nobody_could_settle_counts_against_the_bound(tmp_path: Path) -> None:
+    """Redis that comes and goes makes many files; together they stay bounded."""
+    spool = Spool(tmp_path, 10 * ENTRY)
+    kept = 0
+    for number in range(40):
+        try:
+            await spool.write(0, notice(number))
+            kept += 1
+        except SpoolFullError:
+            pass
+        if number % 4 == 3:
+            await spool.set_aside()
+            for spooled in spool.abandoned():
+                spooled.keep()
+    assert kept == 10
+    await spool.close()
+    assert len(abandoned(tmp_path)) == kept
+
+
+@pytest.fixture
+def small_files() -> Iterator[Callable[[int], None]]:
+    """Limits how large a file may become, which a write then meets half way."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+async def test_a_full_disk_refuses_and_damages_nothing(
+    tmp_path: Path, small_files: Callable[[int], None]
+) -> None:
+    spool = Spool(tmp_path, PLENTY)
+    await write_all(spool, range(3))
+    small_files(3 * ENTRY + 7)
+    for _ in range(3):
+        with pytest.raises(SpoolFullError):
+            await spool.write(0, notice(99))
+    small_files(100 * ENTRY)
+    await write_all(spool, range(3, 6))
+    await spool.close()
+    assert abandoned(tmp_path) == listed(range(6))
+
+
+async def test_a_sync_that_fails_refuses_all_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path, PLENTY)
+    await spool.write(0, notice(0))
+
+    def fail(file: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        results = await asyncio.gather(
+            *(spool.write(0, notice(number)) for number in range(1, 4)), return_exceptions=True
+        )
+    assert [type(result) for result in results] == [SpoolFullError] * 3
+    await spool.write(1, notice(4))
+    await spool.close()
+    found = abandoned(tmp_path)
+    assert (0, notice(0)) in found
+    assert (1, notice(4)) in found
+
+
+async def test_a_place_that_is_no_directory_refuses(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    spool = Spool(tmp_path / "file", PLENTY)
+    for _ in range(2):
+        with pytest.raises(SpoolFullError):
+            await spool.write(0, notice(0))
+
+
+async def test_setting_aside_between_writes_leaves_nobody_waiting(tmp_path: Path) -> None:
+    """A write that comes at the very moment when the sync that it waits for has ended."""
+    spool = Spool(tmp_path, PLENTY)
+    first = asyncio.create_task(spool.write(0, notice(0)))
+    await asyncio.sleep(0)
+    syncing = spool._syncing
+    assert syncing is not None
+
+    async def write_at_its_end() -> None:
+        await syncing
+        await spool.write(1, notice(1))
+
+    second = asyncio.create_task(write_at_its_end())
+    await asyncio.sleep(0)
+    aside = asyncio.create_task(spool.set_aside())
+    async with asyncio.timeout(5):
+        await asyncio.gather(first, second, aside)
+    await spool.close()
+    assert sorted(abandoned(tmp_path)) == listed(range(2))
+
+
+async def test_the_bound_is_looked_at_anew_when_redis_was_back(tmp_path: Path) -> None:
+    (tmp_path / "1-1.spool").write_bytes(b"".join(entry(*one) for one in listed(range(10))))
+    spool = Spool(tmp_path, 10 * ENTRY)
+    with pytest.raises(SpoolFullError):
+        await spool.write(0, notice(10))
+    assert spool.holds_own
+    await spool.set_aside()
+    assert abandoned(tmp_path) == listed(range(10))
+    await spool.write(1, notice(10))
+    await spool.close()
+    assert abandoned(tmp_path) == listed(range(10, 11))
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from snapbid.ledger.records import NOTICE
+from snapbid.ledger.spool import Spool
+
+async def main():
+    spool = Spool(Path(sys.argv[1]), 1 << 20)
+    for number in range(10_000):
+        await spool.write(number % 3, NOTICE.pack(1, -1, number.to_bytes(16, "big")))
+        print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_what_a_killed_process_has_acknowledged_is_there(tmp_path: Path) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE)
+    assert writer.stdout
+    for _ in range(25):
+        writer.stdout.readline()
+    writer.kill()
+    acknowledged = 25 + len(writer.stdout.read().splitlines())
+    writer.stdout.close()
+    assert writer.wait() == -signal.SIGKILL
+    found = abandoned(tmp_path)
+    assert len(found) in (acknowledged, acknowledged + 1)
+    assert found == listed(range(len(found)))
