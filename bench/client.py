@@ -44,6 +44,15 @@ def request(path: str, body: bytes) -> bytes:
     ) % (path.encode(), len(body), body)
 
 
+def notice(path: str, auction_id: str, imp_id: str) -> bytes:
+    """A notice as its bytes on the wire; ids of unreserved characters."""
+    return b"GET %b?id=%b&impId=%b HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % (
+        path.encode(),
+        auction_id.encode(),
+        imp_id.encode(),
+    )
+
+
 class _Run:
     """What the connections of one run share."""
 

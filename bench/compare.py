@@ -46,6 +46,13 @@ def _figures(result: dict[str, Any]) -> Iterator[tuple[str, tuple[float, bool]]]
         for name, own in result["figures"].items():
             yield f"{name}, µs", (own["median_us"], True)
         return
+    if result["kind"] == "ledger":
+        for name, own in result["figures"].items():
+            if isinstance(own, dict):
+                yield f"{name}, µs", (own["processor_us"], True)
+            else:
+                yield name, (own, True)
+        return
     for name, own in result["figures"].items():
         yield f"{name}, requests/s", (own["requests_per_s"], False)
         yield f"{name}, processor µs", (own["processor_us"], True)

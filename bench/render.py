@@ -12,7 +12,7 @@ from bench.socket_run import ADDED, disturbed
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results"
-KINDS: Final = ("micro", "socket")
+KINDS: Final = ("micro", "socket", "ledger")
 
 INTRODUCTION: Final = """\
 # Benchmarks
@@ -51,8 +51,22 @@ the run; "late" is the share of bids that were answered 204 since their time was
 Processor time is the worker process's, all threads, user and system, as the operating system counts
 it.
 
+"Bid" is the whole way, remembered in Redis before it is answered; "bid-test" are the same requests
+with `test: 1`, which are answered but not remembered; "win" are win notices of the remembered bids,
+settled in Redis before they are answered.
+
 "Constant" is an application that always sends 1 KB (or 204) under the same server settings; "read"
 takes the request's body first.
+"""
+
+LEDGER: Final = """
+## Ledger and drain
+
+One process with the ledger's group commit and Redis as `snapbid up` starts it (append-only file,
+`everysec`); so many bids or win notices wait at once. Processor
+time is this process's, all threads. The drain is given 20,000 changed counters a round, each of
+another campaign. A remembered bid takes **{bytes_a_remembered_bid} bytes** of Redis' memory, all
+overhead included, at {bids:,} bids.
 """
 
 ADDED_TEXT: Final = """
@@ -77,6 +91,12 @@ def render(results: dict[str, dict[str, Any]]) -> str:
             names = ", ".join(slow)
             parts.append(f"\nNot the server was the limit, its requests/s are too low: {names}.\n")
         parts += [ADDED_TEXT, added_table(socket["added_us"])]
+    if "ledger" in results:
+        ledger = results["ledger"]
+        figures = dict(ledger["figures"])
+        size = figures.pop("bytes_a_remembered_bid")
+        parts.append(LEDGER.format(bytes_a_remembered_bid=size, bids=ledger["method"]["bids"]))
+        parts += [about(ledger), ledger_table(figures)]
     return "".join(parts)
 
 
@@ -118,6 +138,14 @@ def socket_table(figures: dict[str, Any]) -> str:
     ]
     columns = ("requests/s", "µs a request", "of it system", "p50 ms", "p99 ms", "MiB")
     return table(("", *columns, "server / client core busy", "late"), rows)
+
+
+def ledger_table(figures: dict[str, Any]) -> str:
+    rows = [
+        (name, f"{own['processor_us']:.1f}", f"{own['a_second']:,}")
+        for name, own in figures.items()
+    ]
+    return table(("", "µs each", "a second"), rows)
 
 
 def added_table(added: dict[str, Any]) -> str:

@@ -37,6 +37,11 @@ def encode(requests: Iterable[Request]) -> list[bytes]:
     return [json.dumps(each, separators=(",", ":")).encode() for each in requests]
 
 
+def unremembered(requests: Iterable[Request]) -> list[Request]:
+    """The same requests as test traffic, whose bids are answered but not remembered."""
+    return [request | {"test": 1} for request in requests]
+
+
 def no_bids(requests: Iterable[Request]) -> list[Request]:
     """The same requests, that nobody answers: the reasons take turns."""
     changed = []

@@ -25,7 +25,7 @@ import uvloop
 
 from bench import requests
 from bench.about import about
-from bench.client import Outcome, drive, request
+from bench.client import Outcome, drive, notice, request
 from bench.constant import PATH
 from bench.processes import BenchError, ServerProcess, cores, pinned
 from bench.served import constant, product
@@ -44,6 +44,8 @@ ADDED: Final = {
     "a no-bid, over 204": ("no-bid", "constant-204", True),
     "a no-bid, over 204 and the body read": ("no-bid", "constant-204-read", False),
     "a bid of today's sizes, over 1 KB": ("bid-today", "constant", False),
+    "remembering a bid": ("bid", "bid-test", False),
+    "a win notice, over 1 KB": ("win", "constant", False),
     "reading the body, over 1 KB": ("constant-read", "constant", False),
 }
 
@@ -166,8 +168,11 @@ def _start(stack: ExitStack, scratch: Path, core: int, store_core: int) -> list[
     server = stack.enter_context(product(scratch, core, store_core, CAMPAIGNS))
     made = requests.make(REQUESTS)
     bids = answered(server, made, 200)
+    wins = [notice("/rtb/win", each["id"], each["imp"][0]["id"]) for each in made]
     contenders = [
         Contender("bid", server, bids, 200),
+        Contender("bid-test", server, answered(server, requests.unremembered(made), 200), 200),
+        Contender("win", server, wins, 200),
         Contender("bid-today", server, answered(server, requests.grown(made), 200), 200),
         Contender("no-bid", server, answered(server, requests.no_bids(made), 204), 204),
     ]

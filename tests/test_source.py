@@ -25,7 +25,7 @@ LAYERS = [
     {"match", "ledger", "warehouse", "embedded", "demo"},
     {"exchange", "report", "events"},
     {"app", "ops", "publisher", "drain", "load"},
-    {"wiring", "supervise", "examples"},
+    {"wiring", "supervise", "examples", "console"},
     {"serving"},
     {"up"},
     {"__main__"},

@@ -6,31 +6,15 @@ settings. What a command needs is imported when it runs, so that `snapbid --help
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from snapbid.settings import Settings, SettingsError, load, require, require_secret
+from snapbid import console
+from snapbid.settings import SettingsError, load, require
 
 if TYPE_CHECKING:
     import asyncpg
-
-T = TypeVar("T")
-Work = Callable[["asyncpg.Connection"], Awaitable[T]]
-
-
-class Refused(click.ClickException):
-    """An operation that is not done; each line of the message stands on stderr as it is."""
-
-    def show(self, file: Any = None) -> None:
-        click.echo(self.message, err=True)
-
-
-class WrongSettings(Refused):
-    """Settings that do not allow the command to run."""
-
-    exit_code = 2
 
 
 class _Group(click.Group):
@@ -38,7 +22,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except SettingsError as error:
-            raise WrongSettings("\n".join(error.mistakes)) from error
+            raise console.WrongSettings("\n".join(error.mistakes)) from error
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -68,7 +52,7 @@ def serve() -> None:
 @main.command()
 def drain() -> None:
     """Carry what Redis has counted into the warehouse; a second one waits to take over."""
-    settings = _with_stores(load(os.environ))
+    settings = console.with_stores(load(os.environ))
     from snapbid import wiring
     from snapbid.drain.run import run
 
@@ -80,11 +64,11 @@ def migrate() -> None:
     """Bring the warehouse schema up to date."""
     from snapbid.warehouse import migrate as schema
 
-    dsn = _database_url(load(os.environ))
+    dsn = console.database_url(load(os.environ))
     try:
-        applied = _await(schema.migrate(dsn))
+        applied = console.finish(schema.migrate(dsn))
     except schema.MigrationError as error:
-        raise Refused(str(error)) from error
+        raise console.Refused(str(error)) from error
     for name in applied:
         click.echo(f"applied {name}")
     if not applied:
@@ -95,9 +79,11 @@ def migrate() -> None:
 def env() -> None:
     """Print the settings of the running embedded instance, for `export $(snapbid env)`."""
     settings = load(os.environ)
-    running = _running(settings)
+    running = console.running(settings)
     if running is None:
-        raise Refused(f"no embedded instance runs in {settings.home}: start it with snapbid up")
+        raise console.Refused(
+            f"no embedded instance runs in {settings.home}: start it with snapbid up"
+        )
     for name, value in running.items():
         click.echo(f"{name}={value}")
 
@@ -118,9 +104,9 @@ def ssp_add(descriptor: str, canonical: str | None) -> None:
         return await registry.add(connection, descriptor, canonical)
 
     try:
-        done = _warehouse(work)
+        done = console.in_warehouse(work)
     except registry.RegistryError as error:
-        raise Refused(str(error)) from error
+        raise console.Refused(str(error)) from error
     change = f", was {done.before}" if done.outcome == "updated" else ""
     click.echo(f"{done.descriptor}: {done.outcome} (canonical {done.canonical}{change})")
 
@@ -131,11 +117,11 @@ def ssp_list(as_json: bool) -> None:
     """List the descriptors and their canonical ids."""
     from snapbid.warehouse import registry
 
-    known = _warehouse(registry.fetch_all)
+    known = console.in_warehouse(registry.fetch_all)
     if as_json:
-        _print_json({"descriptor": name, "canonical": of} for name, of in known.items())
+        console.print_json({"descriptor": name, "canonical": of} for name, of in known.items())
     else:
-        _print_table(("descriptor", "canonical"), list(known.items()))
+        console.print_table(("descriptor", "canonical"), list(known.items()))
 
 
 @main.group()
@@ -150,13 +136,13 @@ def token_issue(ssp_id: str) -> None:
     from snapbid.report import tokens
     from snapbid.warehouse import registry
 
-    key, issuer = _signing(load(os.environ))
-    known = _warehouse(registry.fetch_all)
+    key, issuer = console.signing(load(os.environ))
+    known = console.in_warehouse(registry.fetch_all)
     canonical = known.get(ssp_id)
     if canonical is None:
-        raise Refused(f"{ssp_id[:60]!a} is not registered: add it with snapbid ssp add")
+        raise console.Refused(f"{ssp_id[:60]!a} is not registered: add it with snapbid ssp add")
     if canonical != ssp_id:
-        raise Refused(
+        raise console.Refused(
             f"{ssp_id} is a variant of {canonical}: a token for {canonical} covers all of its "
             "variants"
         )
@@ -187,15 +173,15 @@ def campaign_import(file: str) -> None:
         with click.open_file(file, "rb") as source:
             read = read_file(file, source.read())
     except CampaignError as error:
-        raise Refused("\n".join(map(str, error.mistakes))) from error
+        raise console.Refused("\n".join(map(str, error.mistakes))) from error
     except OSError as error:
-        raise Refused(f"{file} cannot be read: {error.strerror}") from error
+        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
 
     async def work(connection: "asyncpg.Connection") -> campaigns.Replaced:
         documents = ((each.id, encode(document)) for each, document in read)
         return await campaigns.replace_many(connection, documents)
 
-    done = _warehouse(work)
+    done = console.in_warehouse(work)
     click.echo(
         f"{len(read)} campaigns imported: {done.added} added, {done.changed} changed, "
         f"{done.unchanged} as they were"
@@ -211,12 +197,12 @@ def campaign_list(as_json: bool) -> None:
     async def work(connection: "asyncpg.Connection") -> list[campaigns.Stored]:
         return [stored async for stored in campaigns.fetch_all(connection)]
 
-    stored = _warehouse(work)
+    stored = console.in_warehouse(work)
     if as_json:
-        _print_raw_json(each.document for each in stored)
+        console.print_raw_json(each.document for each in stored)
     else:
         rows = [_campaign_row(each) for each in stored]
-        _print_table(("id", "status", "cpm", "media", "advertiser", "name"), rows)
+        console.print_table(("id", "status", "cpm", "media", "advertiser", "name"), rows)
 
 
 @campaign.command("pause")
@@ -240,96 +226,83 @@ def _set_status(campaign_id: str, status: Any) -> None:
         return await campaigns.set_status(connection, campaign_id, status)
 
     try:
-        changed = _warehouse(work)
+        changed = console.in_warehouse(work)
     except campaigns.UnknownCampaignError as error:
-        raise Refused(str(error)) from error
+        raise console.Refused(str(error)) from error
     click.echo(f"{campaign_id}: {status}{'' if changed else ' already'}")
 
 
-def _running(settings: Settings) -> dict[str, str] | None:
-    from snapbid.embedded.home import running_env
-    from snapbid.embedded.process import EmbeddedError
+@main.group()
+def key() -> None:
+    """API keys for server events."""
+
+
+@key.command("issue")
+@click.argument("product", metavar="PRODUCT")
+@click.option("--preset", "presets", multiple=True, type=click.Choice(["igaming"]),
+              help="Subscribe the product to it.")  # fmt: skip
+@click.option("--rate", metavar="N", type=int, help="Requests per minute (default: 6000).")
+def key_issue(product: str, presets: tuple[str, ...], rate: int | None) -> None:
+    """Print a new API key of a product, and nothing else; it is shown this once."""
+    from snapbid.warehouse import products
+
+    async def work(connection: "asyncpg.Connection") -> str:
+        per_minute = products.RATE if rate is None else rate
+        return await products.issue(connection, product, presets, per_minute)
 
     try:
-        return running_env(settings.home)
-    except EmbeddedError as error:
-        raise Refused(str(error)) from error
+        click.echo(console.in_warehouse(work))
+    except products.ProductError as error:
+        raise console.Refused(str(error)) from error
 
 
-def _database_url(settings: Settings) -> str:
-    if settings.database_url is not None:
-        return settings.database_url
-    running = _running(settings)
-    if running is None:
-        raise WrongSettings(
-            f"SNAPBID_DATABASE_URL is not set and no embedded instance runs in {settings.home}: "
-            "set it, start one with snapbid up, or name its directory in SNAPBID_HOME"
-        )
-    return running["SNAPBID_DATABASE_URL"]
+@main.group()
+def events() -> None:
+    """Server events."""
 
 
-def _signing(settings: Settings) -> tuple[bytes, str]:
-    """The key and the issuer of tokens: ours, else those of the running embedded instance."""
-    from snapbid.report import tokens
+@events.command("replay")
+def events_replay() -> None:
+    """Send again what could not be stored."""
+    from redis.exceptions import RedisError
 
-    if settings.jwt_secret is None:
-        running = _running(settings)
-        if running is None:
-            raise WrongSettings(
-                f"SNAPBID_JWT_SECRET is not set and no embedded instance runs in {settings.home}: "
-                "set it, or name the directory of one in SNAPBID_HOME"
-            )
-        settings = load(running | {name: value for name, value in os.environ.items() if value})
-    key = require_secret(settings)
+    from snapbid.drain.replay import replay
+
+    settings = console.with_stores(load(os.environ))
     try:
-        tokens.check_key(key)
-    except ValueError as error:
-        raise WrongSettings(f"SNAPBID_JWT_SECRET cannot sign: {error}") from error
-    return key, settings.jwt_issuer
+        count = console.finish(replay(settings))
+    except RedisError as error:
+        raise console.Refused(f"Redis (SNAPBID_REDIS_URL) failed: {error}") from error
+    click.echo(f"{count} sent again")
 
 
-def _with_stores(settings: Settings) -> Settings:
-    """The settings, with the stores of the embedded instance where none are set."""
-    if settings.redis_url is None and settings.database_url is None:
-        running = _running(settings)
-        if running is not None:
-            return load(running)
-    require(settings, "redis_url", "database_url")
-    return settings
+@main.group()
+def rates() -> None:
+    """Exchange rates of your own."""
 
 
-def _warehouse(work: Work[T]) -> T:
-    """Run `work` on a connection to the warehouse."""
-    dsn = _database_url(load(os.environ))
+@rates.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+def rates_import(file: str) -> None:
+    """Import rates, all of them or none; a known currency and date is replaced.
 
-    async def session() -> T:
-        import asyncpg
-
-        connection = await asyncpg.connect(dsn)
-        try:
-            return await work(connection)
-        finally:
-            await connection.close()
-
-    return _await(session())
-
-
-def _await(work: Awaitable[T]) -> T:
-    """Run to the end; what PostgreSQL or the way to it refuses is said in one line."""
-    import asyncio
-
-    import asyncpg
-
-    async def run() -> T:
-        return await work
+    FILE: .json holds an array or one object, anything else (and - for stdin) is JSON Lines.
+    """
+    from snapbid.warehouse import rates as table
 
     try:
-        return asyncio.run(run())
-    except (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError) as error:
-        raise Refused("the warehouse has no up-to-date schema: run snapbid migrate") from error
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-        reason = str(error) or type(error).__name__
-        raise Refused(f"the warehouse (SNAPBID_DATABASE_URL) failed: {reason}") from error
+        with click.open_file(file, "rb") as source:
+            read = table.read_file(file, source.read())
+    except table.RatesError as error:
+        raise console.Refused("\n".join(map(str, error.mistakes))) from error
+    except OSError as error:
+        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
+
+    async def work(connection: "asyncpg.Connection") -> None:
+        await table.replace_many(connection, read)
+
+    console.in_warehouse(work)
+    click.echo(f"{len(read)} rates imported")
 
 
 def _campaign_row(stored: Any) -> tuple[object, ...]:
@@ -349,38 +322,6 @@ def _campaign_row(stored: Any) -> tuple[object, ...]:
     values = [document.get(key) for key in ("cpm", "advertiser", "name")]
     cpm, advertiser, name = ("" if value is None else value for value in values)
     return (stored.id, stored.status, cpm, ",".join(sorted(media)), advertiser, name)
-
-
-def _print_json(values: Iterable[object]) -> None:
-    import json
-
-    _print_raw_json(json.dumps(value) for value in values)
-
-
-def _print_raw_json(texts: Iterable[str]) -> None:
-    body = ",\n".join(texts)
-    click.echo(f"[\n{body}\n]" if body else "[]")
-
-
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table on a terminal, else one tab-separated line a row without a heading."""
-    cells = [[_one_line(str(cell)) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        for row in cells:
-            click.echo("\t".join(row))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*columns)
-    for row in cells:
-        table.add_row(*map(Text, row))
-    Console().print(table)
-
-
-def _one_line(text: str) -> str:
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 if __name__ == "__main__":

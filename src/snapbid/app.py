@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from snapbid.errors import MethodNotAllowed, NotFound, Problem, UnknownSsp
+from snapbid.events.endpoint import PREFIX as EVENTS
 from snapbid.http import (
     Answer,
     Disconnected,
@@ -54,7 +55,7 @@ class Resources(Protocol):
         ...
 
     def page(self, path: str) -> Page | None:
-        """What is read there with GET or HEAD."""
+        """What is read there with GET or HEAD; below `EVENTS`, with any method."""
         ...
 
 
@@ -101,7 +102,7 @@ class App:
             return await handler(dict(scope["headers"]), receive)
         page = self._own.get(path) or self._resources.page(path)
         if page is not None:
-            if scope["method"] not in ("GET", "HEAD"):
+            if scope["method"] not in ("GET", "HEAD") and not path.startswith(EVENTS):
                 raise await refused(MethodNotAllowed("GET, HEAD"), receive)
             return await page(scope, receive)
         if not _is_bid_path(path):

@@ -1,5 +1,6 @@
 """Errors that know their HTTP status; the application turns them into answers in one place."""
 
+import traceback
 from collections.abc import Sequence
 from typing import ClassVar, TypeAlias
 
@@ -120,3 +121,10 @@ class BadWindow(Problem):
 
     status = 400
     code = "bad_window"
+
+
+def where(error: BaseException) -> str:
+    """What kind of error it is and where it was raised, without its text, which may quote data."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    places = " > ".join(f"{frame.name}:{frame.lineno}" for frame in frames)
+    return f"{type(error).__name__} in {places}"

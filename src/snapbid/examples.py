@@ -1,4 +1,4 @@
-"""The copy-and-paste examples that `snapbid up` prints: a bid, its notices, and the report."""
+"""The copy-and-paste examples that `snapbid up` prints: a bid, its notices, the report, events."""
 
 import json
 import time
@@ -6,8 +6,11 @@ import time
 AUCTION = "connectivity-test"
 
 
-def text(address: str, ssp: str, token: str) -> str:
-    """Shell commands against the server at `address`; `token` is a report token of `ssp`."""
+def text(address: str, ssp: str, token: str, snapbid: str) -> str:
+    """Shell commands against the server at `address`; `token` is a report token of `ssp`.
+
+    `snapbid` is how to call this program on this instance.
+    """
     # Another auction each time, so that the counts of the report move whenever it is tried.
     auction = f"{AUCTION}-{int(time.time())}"
     request = {
@@ -16,6 +19,12 @@ def text(address: str, ssp: str, token: str) -> str:
         "imp": [{"id": "1", "banner": {"w": 300, "h": 250}, "bidfloor": 0}],
         "site": {"domain": "example.com", "page": "https://example.com/"},
         "device": {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": "USA"}},
+    }
+    event = {
+        "event": "register",
+        "timestamp": time.time_ns() // 1_000_000,
+        "identity": {"client_user_id": "user-1"},
+        "context": {"ip_address": "192.0.2.1", "user_agent": "Mozilla/5.0"},
     }
     return f"""A bid (document 2, connectivity test), its win and its billing notice:
 
@@ -30,4 +39,14 @@ The report of today (document 1), some seconds later:
   TODAY=$(date -u +%F)
   curl -i "{address}/api/v1/ssp/{ssp}/report?from=$TODAY&to=$TODAY" \\
     -H 'Authorization: Bearer {token}'
+
+A server event (document 3): a key, a trial that keeps nothing, and the event itself:
+
+  KEY=$({snapbid} key issue demo-shop); sleep 2
+  curl -i '{address}/v3/s2s/event' -H "X-API-KEY: $KEY" \\
+    -H 'Content-Type: application/json' -H 'X-Test-Mode: true' \\
+    -d '{json.dumps(event)}'
+  curl -i '{address}/v3/s2s/event' -H "X-API-KEY: $KEY" \\
+    -H 'Content-Type: application/json' \\
+    -d '{json.dumps(event)}'
 """

@@ -18,7 +18,7 @@ Headers: TypeAlias = dict[bytes, bytes]
 
 JSON: Final = b"application/json"
 MAX_GZIP_MEMBERS: Final = 16
-DRAIN_BYTES: Final = 1 << 20  # of the body of a refused request
+DRAIN_BYTES: Final = 8 << 20  # of the body of a refused request: what may be sent, and more
 DRAIN_S: Final = 1.0
 
 
@@ -65,25 +65,30 @@ async def read_json_body(headers: Headers, receive: Receive, limit: int) -> byte
     Raises UnsupportedMediaType, TooLarge and BadRequest (RFC 9110), in this order of checks, and
     Disconnected.
     """
-    length = headers.get(b"content-length")
+    length = _length(headers.get(b"content-length"))
     try:
         if not _is_json(headers.get(b"content-type", b"")):
             raise UnsupportedMediaType("Content-Type: must be application/json")
         encoding = headers.get(b"content-encoding")
         gzipped = encoding is not None and _is_gzip(encoding)
-        if length is not None and length.isdigit() and len(length) < 20 and int(length) > limit:
+        if length is not None and length > limit:
             raise _too_large(limit)
     except Problem as problem:
         raise await refused(problem, receive) from None
     message = await receive()
     body: bytes = message.get("body", b"")
-    if message.get("more_body") or message["type"] == "http.disconnect":
-        body = await _read_rest(message, receive, limit)
-    elif len(body) > limit:
-        raise _too_large(limit)
-    if length is not None and length.isdigit() and len(length) < 20 and int(length) != len(body):
-        raise BadRequest("the body was cut short")
+    if len(body) != length:  # else it is whole, and to be told so would cost another turn
+        if message.get("more_body") or message["type"] == "http.disconnect":
+            body = await _read_rest(message, receive, limit)
+        elif len(body) > limit:
+            raise _too_large(limit)
+        if length is not None and length != len(body):
+            raise BadRequest("the body was cut short")
     return inflate(body, limit) if gzipped else body
+
+
+def _length(header: bytes | None) -> int | None:
+    return int(header) if header and len(header) < 20 and header.isdigit() else None
 
 
 async def _read_rest(message: Message, receive: Receive, limit: int) -> bytes:

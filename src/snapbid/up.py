@@ -182,12 +182,13 @@ def _greeting(settings: Settings, ssp: str) -> str:
     address = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
     assert settings.jwt_secret is not None
     token = tokens.issue(ssp, settings.jwt_secret.key(), settings.jwt_issuer)
+    command = _command(settings)
     return f"""ready at {address} (private port: {settings.ops_host}:{settings.ops_port})
 
-{examples.text(address, ssp, token)}
+{examples.text(address, ssp, token, command)}
 The settings of this instance, for other commands in another terminal:
 
-  export $({_command(settings)} env)
+  export $({command} env)
 
 Ctrl-C stops everything.
 """

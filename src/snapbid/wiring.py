@@ -11,15 +11,19 @@ from pathlib import Path
 from typing import Final
 
 from snapbid.app import App, BidHandler, Page, bid_path
+from snapbid.events.endpoint import PREFIX as EVENTS
+from snapbid.events.endpoint import EventEndpoints
+from snapbid.events.limit import RateLimit
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import BidEndpoint
 from snapbid.exchange.features import References
 from snapbid.exchange.notice import KINDS, NoticeEndpoint
 from snapbid.ledger import connection
 from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.queue import Queue
 from snapbid.match.catalog import Catalog, CatalogError
 from snapbid.metrics import Metrics
-from snapbid.reference import agents
+from snapbid.reference import agents, history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.report.endpoint import ReportEndpoint, ssp_of
 from snapbid.settings import Settings, load, require_secret
@@ -69,7 +73,12 @@ class Worker:
         return self._seen is not None
 
     def page(self, path: str) -> Page | None:
-        return self._pages.get(path) or (self._report if ssp_of(path) else None)
+        page = self._pages.get(path)
+        if page is not None:
+            return page
+        if path.startswith(EVENTS):
+            return self._events
+        return self._report if ssp_of(path) else None
 
     async def open(self) -> None:
         settings = self._settings
@@ -99,6 +108,11 @@ class Worker:
         }
         self._geo = GeoDatabase(settings.geo_db or DEFAULT_PATH)
         agents.load()
+        self._queue = Queue(settings.redis_url)
+        await self._queue.open()
+        self._events = EventEndpoints(
+            self._queue, RateLimit(self._redis), self._metrics, self._geo, history.load()
+        )
         await self._look()
         self._watch = asyncio.create_task(self._keep_looking())
 
@@ -106,6 +120,7 @@ class Worker:
         self._watch.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._watch
+        await self._queue.close()
         await self._ledger.close()
         await self._redis.aclose()
         self._pool.terminate()
@@ -156,6 +171,7 @@ class Worker:
         )
         market = Market(catalog, references)
         self._ssps = catalog.ssps
+        self._events.take_up(catalog.events)
         self._endpoints = {
             bid_path(ssp): BidEndpoint(
                 ssp,

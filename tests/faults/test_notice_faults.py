@@ -28,6 +28,7 @@ from support.remembered import (
 )
 
 from snapbid.embedded import Redis
+from snapbid.ledger import shard as shard_module
 from snapbid.ledger.ledger import Ledger, SpoolFullError
 from snapbid.ledger.records import BILLING, LOSS, WIN
 
@@ -56,12 +57,19 @@ async def test_notices_in_the_meantime_count_once_afterwards(
 
 @pytest.mark.parametrize("way", Way)
 async def test_a_notice_in_a_stall_counts_once(
-    ledger: Ledger, proxy: FaultProxy, store: Any, tmp_path: Path, way: Way
+    ledger: Ledger,
+    proxy: FaultProxy,
+    store: Any,
+    tmp_path: Path,
+    way: Way,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whether Redis had it already or not, and while the answer stays away."""
+    monkeypatch.setattr(shard_module, "STALL_S", 60.0)
     assert await remember(ledger, b"a", (b"1", 1, 7))
     proxy.stall(way)
     assert await settle_all(ledger, b"a", b"1", 1) == "sss"
+    assert ledger.connected, "a notice does not wait until the connection is given up"
     assert list((tmp_path / "spool").iterdir())
     await proxy.resume()
     await until(lambda: not list((tmp_path / "spool").iterdir()))

@@ -23,7 +23,7 @@ from support.wire import Wire
 
 from snapbid.report import tokens
 
-AUCTIONS = int(os.environ.get("BOOKS_AUCTIONS") or 10_000)
+AUCTIONS = int(os.environ.get("BOOKS_AUCTIONS") or 20_000)
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
 
 

@@ -91,6 +91,13 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
+def home(place: Path, initialise: Callable[[Path], None]) -> Path:
+    """The home of an instance that has run before."""
+    initialise(place / "home")
+    return place / "home"
+
+
+@pytest.fixture
 def own() -> Iterator[Callable[..., Owner]]:
     with contextlib.ExitStack() as stack:
 
@@ -148,10 +155,7 @@ async def test_data_survives_kill_9_of_all(
     await assert_kept(own(home, user))
 
 
-async def test_servers_do_not_outlive_a_killed_owner(
-    place: Path, own: Callable[..., Owner]
-) -> None:
-    home = place / "home"
+async def test_servers_do_not_outlive_a_killed_owner(home: Path, own: Callable[..., Owner]) -> None:
     first = own(home)
     await store(first)
     first.kill([first.process.pid])  # waits for the servers, too
@@ -159,10 +163,9 @@ async def test_servers_do_not_outlive_a_killed_owner(
 
 
 async def test_servers_left_running_are_taken_down_first(
-    place: Path, own: Callable[..., Owner]
+    home: Path, own: Callable[..., Owner]
 ) -> None:
     """As after a kill -9 on a system whose kernel does not tell children."""
-    home = place / "home"
     left: list[subprocess.Popen[bytes]] = []
     with Home(home) as locked:
         servers: tuple[Redis, Postgres] = (Redis(locked), Postgres(locked))
@@ -177,10 +180,7 @@ async def test_servers_left_running_are_taken_down_first(
     assert second.redis.ping()
 
 
-async def test_a_stale_pid_that_is_now_somebody_else(
-    place: Path, own: Callable[..., Owner]
-) -> None:
-    home = place / "home"
+async def test_a_stale_pid_that_is_now_somebody_else(home: Path, own: Callable[..., Owner]) -> None:
     first = own(home)
     await store(first)
     first.kill([first.process.pid, *first.pids])
@@ -190,8 +190,11 @@ async def test_a_stale_pid_that_is_now_somebody_else(
     await assert_kept(own(home))
 
 
-async def test_a_home_too_long_for_sockets(place: Path, own: Callable[..., Owner]) -> None:
+async def test_a_home_too_long_for_sockets(
+    place: Path, own: Callable[..., Owner], initialise: Callable[[Path], None]
+) -> None:
     home = place / ("x" * 100) / "home"
+    initialise(home)
     assert len(os.fsencode(home / "run" / LONGEST_SOCKET)) > SOCKET_PATH_MAX
     first = own(home)
     await store(first)
@@ -207,8 +210,7 @@ async def test_a_home_too_long_for_sockets(place: Path, own: Callable[..., Owner
     assert not (home / "sockets").exists()
 
 
-async def test_a_second_owner_is_refused(place: Path, own: Callable[..., Owner]) -> None:
-    home = place / "home"
+async def test_a_second_owner_is_refused(home: Path, own: Callable[..., Owner]) -> None:
     first = own(home)
     with pytest.raises(EmbeddedError, match=rf"{home} is in use by process {first.process.pid}"):
         own(home)
@@ -300,11 +302,9 @@ def test_redis_refuses_what_a_newer_one_wrote(place: Path, monkeypatch: pytest.M
             redis.start()
 
 
-def test_postgres_that_cannot_start_says_why(place: Path) -> None:
-    with Home(place / "home") as home:
-        postgres = Postgres(home)
-        postgres.start()
-        postgres.stop()
+def test_postgres_that_cannot_start_says_why(home: Path) -> None:
+    with Home(home) as locked:
+        postgres = Postgres(locked)
         control = postgres.data / "global" / "pg_control"
         control.write_bytes(b"rubbish")
         with pytest.raises(EmbeddedError, match=r"PostgreSQL cannot start(.|\n)*control"):

@@ -10,24 +10,37 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.stack import Stack
+from support.stack import Stack, run
 
 from snapbid.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Keeper
 
 Start = Callable[..., Stack]
+READY = "Ctrl-C stops everything"
 
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="snapbid-up-"))
-    yield path
-    shutil.rmtree(path)
+    with tempfile.TemporaryDirectory(prefix="snapbid-up-") as path:
+        yield Path(path)
+
+
+@pytest.fixture(scope="module")
+def running(initialise: Callable[[Path], None]) -> Iterator[Stack]:
+    """An instance that several tests share; each leaves it as it was."""
+    with tempfile.TemporaryDirectory(prefix="snapbid-up-") as path:
+        initialise(Path(path))
+        instance = Stack({"SNAPBID_HOME": path}, "up")
+        with contextlib.closing(instance):
+            instance.launch()
+            await_text(instance, READY)
+            yield instance
+            assert instance.stop() == 0
+            assert "Traceback" not in instance.output
 
 
 @pytest.fixture
@@ -48,7 +61,7 @@ def launch(home: Path) -> Iterator[Start]:
 def up(launch: Start) -> Start:
     def start(**environ: str) -> Stack:
         instance = launch(**environ)
-        await_text(instance, "Ctrl-C stops everything")
+        await_text(instance, READY)
         return instance
 
     return start
@@ -88,13 +101,8 @@ def await_end(watched: list[int]) -> None:
         os.close(pidfd)
 
 
-def environment(instance: Stack, home: Path) -> dict[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "snapbid", "env"],
-        env={**instance.environ, "SNAPBID_HOME": str(home)},
-        capture_output=True,
-        text=True,
-    )
+def environment(instance: Stack) -> dict[str, str]:
+    done = run({"SNAPBID_HOME": instance.environ["SNAPBID_HOME"]}, "env")
     assert done.returncode == 0, done.stderr
     return dict(line.split("=", 1) for line in done.stdout.splitlines())
 
@@ -118,7 +126,7 @@ def test_from_nothing_to_a_bid_to_a_clean_end(up: Start, home: Path) -> None:
     for name in ("nurl", "burl", "lurl"):
         assert bid[name].startswith(f"{instance.base_url}/rtb/")
 
-    settings = environment(instance, home)
+    settings = environment(instance)
     assert settings["SNAPBID_PORT"] == str(instance.port)
     assert settings["SNAPBID_JWT_ISSUER"] == "snapbid"
     assert len(settings["SNAPBID_JWT_SECRET"]) >= 32
@@ -132,26 +140,24 @@ def test_from_nothing_to_a_bid_to_a_clean_end(up: Start, home: Path) -> None:
     assert not (home / "env").exists()
 
 
-def test_the_secret_given_is_used_and_one_is_kept_where_none_is(up: Start, home: Path) -> None:
-    first = up()
-    given = environment(first, home)["SNAPBID_JWT_SECRET"]
-    assert given == first.environ["SNAPBID_JWT_SECRET"]
-    assert not (home / "secret").exists()
-    assert first.stop() == 0
+def test_the_secret_given_is_used(running: Stack) -> None:
+    assert environment(running)["SNAPBID_JWT_SECRET"] == running.environ["SNAPBID_JWT_SECRET"]
+    assert not (Path(running.environ["SNAPBID_HOME"]) / "secret").exists()
 
 
-def test_whatever_ends_is_started_again(up: Start) -> None:
-    instance = up()
+def test_whatever_ends_is_started_again(running: Stack) -> None:
     for number, part in enumerate(("redis-server", "postgres", "snapbid serve"), 1):
-        os.kill(child(instance, part), signal.SIGKILL)
-        await_text(instance, "ended unexpectedly (SIGKILL); starting it again", number)
-        await_text(instance, "is started again", number)
-        instance.await_ready()
-        assert child(instance, part)
-    assert instance.stop() == 0
+        os.kill(child(running, part), signal.SIGKILL)
+        await_text(running, "ended unexpectedly (SIGKILL); starting it again", number)
+        await_text(running, "is started again", number)
+        running.await_ready()
+        assert child(running, part)
 
 
-def test_a_killed_instance_takes_all_with_it_and_comes_back(up: Start, home: Path) -> None:
+def test_a_killed_instance_takes_all_with_it_and_comes_back(
+    up: Start, home: Path, initialise: Callable[[Path], None]
+) -> None:
+    initialise(home)
     first = up()
     assert first.process
     watched = [os.pidfd_open(pid) for pid in children(first.process.pid)]
@@ -162,14 +168,13 @@ def test_a_killed_instance_takes_all_with_it_and_comes_back(up: Start, home: Pat
     assert second.stop() == 0
 
 
-def test_a_second_instance_on_the_same_home_is_refused(up: Start, launch: Start) -> None:
-    first = up()
-    second = launch()
-    assert first.process
+def test_a_second_instance_on_the_same_home_is_refused(running: Stack, launch: Start) -> None:
+    second = launch(SNAPBID_HOME=running.environ["SNAPBID_HOME"])
+    assert running.process
     assert second.process
     assert second.process.wait(60) == 1
-    assert f"is in use by process {first.process.pid}" in second.output
-    assert first.get("/readyz")[0] == 200
+    assert f"is in use by process {running.process.pid}" in second.output
+    assert running.get("/readyz")[0] == 200
 
 
 def test_a_stop_during_the_start_is_clean(launch: Start) -> None:

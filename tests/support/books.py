@@ -98,6 +98,7 @@ class Books:
     """What this client knows of its own doings."""
 
     rng: random.Random
+    refused_may_count: bool = False  # a worker killed with Redis cannot take back what it refused
     lower: Counter[Key] = field(default_factory=Counter)
     upper: Counter[Key] = field(default_factory=Counter)
     statuses: Counter[tuple[str, int | None]] = field(default_factory=Counter)
@@ -135,7 +136,10 @@ class Books:
             _add(self.upper, counts)
             _add(self.lower, counts)
             self._plan(auction, descriptor, bidding, json.loads(reply.body))
-        elif reply.status != 204:
+        elif reply.status == 204:
+            if self.refused_may_count:
+                _add(self.upper, counts)
+        else:
             self.wrong.append(f"{reply.status} to a bid request: {reply.body!r}")
         return reply
 

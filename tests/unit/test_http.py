@@ -139,7 +139,7 @@ def test_a_refused_body_is_read_to_its_end(
 
 
 def test_a_refused_body_is_not_read_for_ever() -> None:
-    client = Client(*[b"x" * 65_536] * 100)
+    client = Client(*[b"x" * 65_536] * 200)
     problem = asyncio.run(refuse(client, {}))
     assert not client.is_read
     assert closes(problem)

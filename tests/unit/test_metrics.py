@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from snapbid import metrics
-from snapbid.metrics import Definition, Metrics
+from snapbid.metrics import Definition, Metrics, slots
+from snapbid.metrics.keys import parse_key
 
 # Metrics of the tests' own, so that the product's may change.
 REQUESTS = "test_requests_total"
@@ -181,7 +182,7 @@ def test_a_slot_grows_beyond_one_chunk(slot: Metrics, tmp_path: Path) -> None:
 def test_the_number_of_series_is_bounded(
     slot: Metrics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "MAX_SERIES", 10)
+    monkeypatch.setattr(slots, "MAX_SERIES", 10)
     for number in range(30):
         slot.counter(OUTCOMES, outcome=number).inc()
     slot.histogram(SECONDS, (1, 2)).observe(1)
@@ -206,9 +207,7 @@ def test_any_label_text_comes_out_as_it_went_in(
         opened.counter(OUTCOMES, outcome=outcome).inc(n)
     opened.close()
     values = metrics.read(directory)
-    parsed = {
-        metrics._parse_key(key)[1]["outcome"]: n for key, n in values.items() if "outcome" in key
-    }
+    parsed = {parse_key(key)[1]["outcome"]: n for key, n in values.items() if "outcome" in key}
     assert parsed == counts
     assert metrics.exposition(directory)
 

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from zlib import crc32
@@ -246,9 +247,18 @@ async def test_a_place_that_is_no_directory_refuses(tmp_path: Path) -> None:
             await spool.write(0, notice(0))
 
 
-async def test_setting_aside_between_writes_leaves_nobody_waiting(tmp_path: Path) -> None:
+async def test_setting_aside_between_writes_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A write that comes at the very moment when the sync that it waits for has ended."""
     spool = Spool(tmp_path, PLENTY)
+    fsync = os.fsync
+
+    def slow(file: int) -> None:
+        time.sleep(0.05)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", slow)
     first = asyncio.create_task(spool.write(0, notice(0)))
     await asyncio.sleep(0)
     syncing = spool._syncing

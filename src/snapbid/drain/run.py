@@ -5,19 +5,23 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import asyncpg
 from redis.exceptions import RedisError
 
 from snapbid.drain.drain import Drain
+from snapbid.drain.events import EventDrain
 from snapbid.drain.shard import Shard, SupersededError
+from snapbid.errors import where
 from snapbid.ledger.connection import connect
 from snapbid.metrics import Metrics
+from snapbid.reference import history
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.settings import Settings
-from snapbid.warehouse.absorb import become_the_drain
+from snapbid.warehouse import absorb, events
 
 PAUSE_S: Final = 0.5  # between rounds, and between looks whether the other drain has gone
 RETRY_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -31,6 +35,40 @@ WAREHOUSE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Time
 logger = logging.getLogger("snapbid")
 
 
+class Rounds(Protocol):
+    """What is done over and over on a connection to the warehouse: `Drain`, `EventDrain`."""
+
+    async def begin(self) -> None: ...
+
+    async def round(self, connection: asyncpg.Connection) -> int: ...
+
+
+class Part(NamedTuple):
+    """Something to carry: how to take the place of the one that does, and what is told of it."""
+
+    become: Callable[[asyncpg.Connection], Awaitable[bool]]
+    waits: str  # formatted with the name of the store
+    another: str
+    again: str
+    quotes: bool  # whether an error's text may be told: it may hold what partners sent
+
+
+COUNTERS: Final = Part(
+    absorb.become_the_drain,
+    "%s is away, the drain waits",
+    "another drain is at work, this one waits",
+    "the drain is at work again",
+    quotes=True,
+)
+EVENTS: Final = Part(
+    events.become_the_drain,
+    "%s does not answer, events wait",
+    "another drain carries events, this one waits",
+    "events are carried again",
+    quotes=False,
+)
+
+
 def run(settings: Settings, metrics: Path) -> int:
     """Drain until SIGTERM or SIGINT: the exit status. Redis and the warehouse must be set."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -40,15 +78,22 @@ def run(settings: Settings, metrics: Path) -> int:
         print(f"{metrics} cannot be used: {error.strerror}", file=sys.stderr)
         return 1
     try:
-        asyncio.run(_run(settings, counts))
+        geo = GeoDatabase(settings.geo_db or DEFAULT_PATH)
+    except GeoDatabaseError as error:
+        print(f"SNAPBID_GEO_DB: {error}", file=sys.stderr)
+        return 2
+    try:
+        asyncio.run(_run(settings, counts, geo))
     finally:
         counts.close()
+        geo.close()
     return 0
 
 
-async def _run(settings: Settings, metrics: Metrics) -> None:
+async def _run(settings: Settings, metrics: Metrics, geo: GeoDatabase) -> None:
     assert settings.redis_url is not None
-    assert settings.database_url is not None
+    dsn = settings.database_url
+    assert dsn is not None
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -56,7 +101,11 @@ async def _run(settings: Settings, metrics: Metrics) -> None:
     redis = connect(settings.redis_url)
     try:
         shards = [Shard(redis, number) for number in range(settings.ledger_shards)]
-        await Process(Drain(shards, metrics), settings.database_url, stopping).run()
+        counters = Drain(shards, metrics)
+        carried = EventDrain(redis, metrics, geo, history.load())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(Process(COUNTERS, counters, dsn, stopping).run())
+            group.create_task(Process(EVENTS, carried, dsn, stopping).outlast())
     finally:
         await redis.aclose()
 
@@ -64,12 +113,22 @@ async def _run(settings: Settings, metrics: Metrics) -> None:
 class Process:
     """Runs a drain whenever both stores are there and no other drain is at work."""
 
-    def __init__(self, drain: Drain, dsn: str, stopping: asyncio.Event) -> None:
+    def __init__(self, part: Part, drain: Rounds, dsn: str, stopping: asyncio.Event) -> None:
+        self._part = part
         self._drain = drain
         self._dsn = dsn
         self._stopping = stopping
         self._failures = 0
         self._told: str | None = None
+
+    async def outlast(self) -> None:
+        """As `run`, and again whatever happens: this part must not take the other with it."""
+        while not self._stopping.is_set():
+            try:
+                await self.run()
+            except Exception as error:
+                logger.error("%s; trying again", where(error))
+                await self._pause(RETRY_S[-1])
 
     async def run(self) -> None:
         """Return when `stopping` is set, what is under way being finished."""
@@ -92,8 +151,8 @@ class Process:
             yield None
             return
         try:
-            while not await become_the_drain(connection):
-                self._tell("another drain is at work, this one waits", logging.INFO)
+            while not await self._part.become(connection):
+                self._tell(self._part.another, logging.INFO)
                 await self._pause(PAUSE_S)
                 if self._stopping.is_set():
                     yield None
@@ -160,18 +219,19 @@ class Process:
     async def _fail(self, store: str, error: Exception) -> None:
         """Tell once what is away, and wait a little longer each time."""
         if not self._stopping.is_set():
-            self._tell(f"{store} is away, the drain waits", logging.WARNING, error)
+            self._tell(self._part.waits % store, logging.WARNING, error)
         pause = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
         self._failures += 1
         await self._pause(pause)
 
     def _recover(self) -> None:
         if self._failures:
-            logger.info("the drain is at work again")
+            logger.info(self._part.again)
         self._failures, self._told = 0, None
 
     def _tell(self, what: str, level: int, error: Exception | None = None) -> None:
         if self._told != what:
             self._told = what
-            reason = f": {error or type(error).__name__}" if error else ""
+            text = str(error) if self._part.quotes else ""
+            reason = f": {text or type(error).__name__}" if error else ""
             logger.log(level, "%s%s", what, reason)

@@ -20,10 +20,8 @@ from snapbid.metrics import Metrics
 
 GZIP_FROM: Final = 1024  # bytes of a response
 SECONDS: Final = (0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1)
-NO_CONTENT: Final = answer(204)
-
-
 MARGIN_S: Final = 0.01  # of a request's time, kept for the way of the answer
+NO_CONTENT: Final = answer(204)
 
 
 class Remembers(Protocol):
@@ -77,7 +75,9 @@ class BidEndpoint:
         return answer(200, result)
 
     async def _bid(self, body: bytes, started: float) -> bytes | Reason:
-        """The response's body, once Redis has what it promises; or why there is none."""
+        """The response's body, once Redis has what it promises (a test promises nothing); or why
+        there is none.
+        """
         request = decode(body)
         tmax = request.tmax
         allowed_s = (tmax if tmax is not None and tmax > 0 else self._tmax_ms) / 1000

@@ -19,7 +19,6 @@ from snapbid.errors import BadRequest
 
 T = TypeVar("T", bound=Struct)
 
-
 _BEYOND: Final = math.inf  # stands for an integer that nothing here could hold
 _MAX_DIGITS: Final = 4300  # beyond them the typed decoder gives up, too
 _WORDS: Final = {"true": True, "false": False}  # what the typed decoder takes as flags

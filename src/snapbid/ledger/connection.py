@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
@@ -15,6 +15,18 @@ def connect(url: str) -> Redis:
     return Redis.from_url(
         url, socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S
     )
+
+
+def share(url: str, connections: int) -> Redis:
+    """A client whose commands wait for one of so many connections, rather than make more."""
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=connections,
+        timeout=ANSWER_TIMEOUT_S,
+        socket_connect_timeout=CONNECT_TIMEOUT_S,
+        socket_timeout=ANSWER_TIMEOUT_S,
+    )
+    return Redis.from_pool(pool)
 
 
 def connector(url: str) -> Callable[[], AbstractConnection]:

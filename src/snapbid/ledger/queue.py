@@ -1,4 +1,4 @@
-"""Accepted server events on their way to the warehouse: group commit to a Redis stream (contract 7).
+"""Accepted server events on their way to the warehouse: group commit to a stream (contract 7).
 
 Each request is one field of a stream entry; what comes while a round trip is under way travels
 together in the next. There is no timer that a request waits for. The connection is the queue's own,
@@ -21,7 +21,6 @@ from redis.exceptions import RedisError
 from snapbid.ledger.connection import connector
 
 STREAM: Final = "{sb0}:e"
-FIELD: Final = b"r"
 ANSWER_S: Final = 2.0  # for a round trip; then the connection is given up
 IDLE_S: Final = 0.5  # then Redis is asked whether it is still there
 RETRY_S: Final = (0.05, 0.1, 0.2, 0.4)
@@ -52,6 +51,12 @@ def decode(packed: bytes) -> Events:
 def encode(received_at_ms: int, product: str, events: Iterable[tuple[str, bytes]]) -> bytes:
     """A request as it stands in the stream."""
     return _encode(Events(received_at_ms, product, list(events)))
+
+
+def add(requests: Iterable[bytes]) -> tuple[str | bytes, ...]:
+    """The command that puts requests, as `encode` gives them, into one entry of the stream."""
+    fields = [part for place, one in enumerate(requests) for part in (b"%d" % place, one)]
+    return ("XADD", STREAM, "*", *fields)
 
 
 class _Waiting(NamedTuple):
@@ -145,9 +150,9 @@ class Queue:
                     await self._measure(connection)
                 return
         self._sent = self._take()
-        fields = [part for one in self._sent for part in (FIELD, one.packed)]
+        command = add([one.packed for one in self._sent])
         async with asyncio.timeout(ANSWER_S):
-            await connection.send_command("XADD", STREAM, "*", *fields, check_health=False)
+            await connection.send_command(*command, check_health=False)
             await connection.read_response()
         self.flushes += 1
         for one in self._sent:

@@ -33,6 +33,11 @@ local function count(day, field, by)
   redis.call('SADD', base .. 'd', day .. ' ' .. field)
 end
 
+local function sum(day, field, price) -- money beyond 64 bits stays where it is; the count goes on
+  redis.pcall('HINCRBY', base .. 'c:' .. day, field, price)
+  redis.call('SADD', base .. 'd', day .. ' ' .. field)
+end
+
 local function settle(kind, reason, bucket, field)
   for granule = newest, oldest, -1 do
     local key = base .. 'r:' .. granule .. ':' .. bucket % 16384
@@ -51,9 +56,9 @@ local function settle(kind, reason, bucket, field)
       day = date(day)
       if kind == 1 then
         count(day, 'w:' .. ssp, 1)
-        count(day, 'p:' .. ssp, price)
+        sum(day, 'p:' .. ssp, price)
         count(day, 'W:' .. campaign, 1)
-        count(day, 'P:' .. campaign, price)
+        sum(day, 'P:' .. campaign, price)
       elseif kind == 2 then
         count(day, 'i:' .. ssp, 1)
         count(day, 'I:' .. campaign, 1)

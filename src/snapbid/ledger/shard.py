@@ -29,6 +29,8 @@ STALL_S: Final = 1.0  # without an answer, the connection is given up
 IDLE_S: Final = 0.25  # then Redis is asked whether it is still there
 RETRY_S: Final = (0.05, 0.1, 0.2, 0.4)
 MAX_WAITING: Final = 20_000  # requests; more are refused
+TURNS: Final = 16  # of the loop that a batch may wait for company
+ENOUGH: Final = 64  # in a batch, to wait no longer
 MAX_BATCH: Final = 2_000  # records or notices in one script call, so that Redis is never held long
 GRANULES: Final = 4  # a bid's time to live in pieces of this many: records expire piece by piece
 
@@ -228,7 +230,21 @@ class Shard:
             if not self._bids and not self._notices:
                 self._wake = self._loop.create_future()
                 await self._wake
+            await self._gather()
             await self._commit(connection, shas)
+
+    async def _gather(self) -> None:
+        """Lets what is ready to run come along: turns of the loop, while each brings more.
+
+        An idle process goes on after one; a busy one, where a round trip costs more than a request,
+        shares it among more of them.
+        """
+        waiting = 0
+        for _ in range(TURNS):
+            before, waiting = waiting, len(self._bids) + len(self._notices)
+            if waiting == before or waiting >= ENOUGH:
+                return
+            await asyncio.sleep(0)
 
     async def _commit(self, connection: AbstractConnection, shas: dict[str, bytes]) -> None:
         """One round trip with all that waits."""

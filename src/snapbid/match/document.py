@@ -22,7 +22,6 @@ from snapbid.match.campaign import (
 )
 from snapbid.match.readers import (
     MAX_ENTRIES,
-    MAX_INTEGER,
     Fields,
     Reader,
     adm,
@@ -40,7 +39,7 @@ from snapbid.match.readers import (
     text_rule,
     time_ms,
 )
-from snapbid.match.vocabulary import DIMENSIONS, normalise
+from snapbid.match.vocabulary import DIMENSIONS, MAX_INTEGER, normalise
 
 MAX_CREATIVES: Final = 1_000
 MAX_URL: Final = 2048

@@ -17,12 +17,10 @@ from fractions import Fraction
 from typing import Any, Final
 
 from snapbid.match.campaign import Mistake
-from snapbid.match.vocabulary import domain
+from snapbid.match.vocabulary import MAX_INTEGER, MAX_TEXT, domain
 
-MAX_TEXT: Final = 512  # characters of any string but markup and URLs
 MAX_ADM_BYTES: Final = 64 * 1024
 MAX_ENTRIES: Final = 1_000_000  # of one list
-MAX_INTEGER: Final = 2**31 - 1
 MAX_MICROS: Final = 2**63 - 1  # what a signed 64-bit integer of micro-USD holds
 
 BIDDER_MACROS: Final = ("auction_id", "imp_id", "campaign_id", "creative_id", "cachebuster")

@@ -1,7 +1,8 @@
 """Targeting dimensions and the normal form of their values (contract 3, "Targeting dimensions").
 
-A campaign's entries and a request's values are brought to the same normal form here, so that the
-matcher compares for equality only. Three readings that the table leaves open:
+A campaign's entries are brought to their normal form here. Of a request's values those that take
+more than folding case (region, language, host) come through the functions here as well; the rest
+the matcher folds as it compares. Three readings that the table leaves open:
 
 - A campaign may spell an operating system in any of the usual ways ("Mac OS X"); a spelling that
   the folding table does not know is no valid value (a request's unknown spelling is `other`).
@@ -18,7 +19,7 @@ import msgspec
 from snapbid.reference import agents, countries
 
 MAX_TEXT = 512
-"""Longest targeting value, in characters."""
+"""Longest string of a campaign, its markup and URLs apart, in characters."""
 
 MAX_INTEGER = 2**31 - 1
 HOURS_OF_WEEK = 168

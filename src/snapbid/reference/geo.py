@@ -84,7 +84,7 @@ class GeoDatabase:
         country = _country_of(record)
         if country is None or not isinstance(record, dict):
             return None
-        return Place(countries.alpha2(country), _region_of(record), _city_of(record))
+        return Place(countries.alpha2(country), region_of(record), city_of(record))
 
     def close(self) -> None:
         """Release the file; every later look-up gives None."""
@@ -142,14 +142,15 @@ def _country_of(record: object) -> str | None:
     return countries.alpha3(code) if isinstance(code, str) else None
 
 
-def _region_of(record: dict[str, Any]) -> str | None:
-    """ip-location-db has `state1`, GeoLite2 and DB-IP a list of `subdivisions`."""
+def region_of(record: dict[str, Any]) -> str | None:
+    """Name of the region: ip-location-db has `state1`, GeoLite2 and DB-IP `subdivisions`."""
     divisions = record.get("subdivisions")
     first = divisions[0] if isinstance(divisions, list) and divisions else None
     return _name_of(record.get("state1")) or _name_of(first)
 
 
-def _city_of(record: dict[str, Any]) -> str | None:
+def city_of(record: dict[str, Any]) -> str | None:
+    """Name of the city in a record."""
     return _name_of(record.get("city"))
 
 

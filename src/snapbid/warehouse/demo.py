@@ -1,13 +1,14 @@
-"""The demo operator data: SSPs and campaigns for a warehouse that has none (contract 2)."""
+"""The demo operator data: SSPs, campaigns, products, for a warehouse without (contract 2)."""
 
 from importlib import resources
 
 import asyncpg
 import msgspec
 
-from snapbid.warehouse import campaigns, registry
+from snapbid.warehouse import campaigns, products, registry
 
 SSPS = {"acme": "acme", "acme-eu": "acme", "acme-video": "acme", "nova": "nova"}
+PRODUCTS: dict[str, tuple[str, ...]] = {"demo-shop": (), "demo-casino": ("igaming",)}
 
 
 def documents() -> list[tuple[str, str]]:
@@ -30,6 +31,8 @@ async def seed(dsn: str) -> bool:
             for descriptor, canonical in SSPS.items():
                 await registry.add(connection, descriptor, canonical)
             await campaigns.replace_many(connection, documents())
+            for product, presets in PRODUCTS.items():
+                await products.add(connection, product, presets)
         return True
     finally:
         await connection.close()

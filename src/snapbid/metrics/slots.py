@@ -1,4 +1,4 @@
-"""Counters and histograms in shared files, summed over all processes of a machine (contract 8).
+"""Slots: one shared file a process, in which it counts.
 
 Each process claims one slot file `worker-N.metrics` by a file lock that it holds while it lives;
 the next process to claim the slot continues its counts, so that they survive restarts. A slot is a
@@ -12,86 +12,33 @@ never sees half an entry or half a number. A slot that makes no sense is started
 
 Of a histogram, the entry `…_bucket{le="x"}` counts the values that fell into that bucket alone,
 and `…_sum` is an integer in units of 1/`resolution`; `exposition` makes of both what Prometheus
-expects. Names, labels and help texts stand in `DEFINITIONS`.
+expects.
 """
 
 import fcntl
 import mmap
 import os
-import re
 import struct
 import threading
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
-import msgspec
-
-if TYPE_CHECKING:
-    from prometheus_client import Metric
+from snapbid.metrics.definitions import OVERFLOW, definition_of
+from snapbid.metrics.keys import key_of
 
 MAX_SERIES = 20_000
 """Entries in one slot; what would be new beyond counts into `snapbid_metrics_overflow_total`."""
 
 MAX_KEY = 1024
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _CHUNK = 1 << 16
 _MAGIC = b"SNAPMET1"
 _HEADER = 16
 _SLOTS = 1024
-_OVERFLOW = "snapbid_metrics_overflow_total"
-
-
-class Definition(msgspec.Struct, frozen=True):
-    """What a metric is called and means. `resolution`: parts per unit in a histogram's sum."""
-
-    kind: Literal["counter", "histogram"]
-    help: str
-    labels: tuple[str, ...] = ()
-    resolution: int = 1_000_000
-
-
-DEFINITIONS: dict[str, Definition] = {
-    "snapbid_http_requests_total": Definition(
-        "counter", "HTTP requests answered, by route and status.", ("route", "status")
-    ),
-    "snapbid_bid_requests_total": Definition(
-        "counter",
-        "Bid requests answered, by SSP and outcome: bid, or why there was none.",
-        ("outcome", "ssp"),
-    ),
-    "snapbid_notices_total": Definition(
-        "counter",
-        "Win, billing and loss notices, by what became of them.",
-        ("kind", "outcome"),
-    ),
-    "snapbid_bids_total": Definition(
-        "counter", "Bids in the answers, by media type of the creative.", ("media",)
-    ),
-    "snapbid_user_data_withheld_total": Definition(
-        "counter", "Bid requests decided without user data, as their privacy signals ask."
-    ),
-    "snapbid_bid_seconds": Definition(
-        "histogram", "Time from a bid request's arrival to its answer, in seconds."
-    ),
-    "snapbid_catalog_swaps_total": Definition(
-        "counter", "Campaign snapshots taken up by workers, by result.", ("result",)
-    ),
-    "snapbid_catalog_build_seconds": Definition(
-        "histogram", "Time to build a campaign snapshot, in seconds."
-    ),
-    "snapbid_drain_rounds_total": Definition("counter", "Rounds of the drain that carried."),
-    "snapbid_drain_counters_total": Definition("counter", "Changed counters that it carried."),
-    "snapbid_drain_lag_seconds": Definition(
-        "histogram", "Age of the oldest count in such a round when it was in the warehouse."
-    ),
-    _OVERFLOW: Definition("counter", "Increments of metrics beyond the limit of entries."),
-}
 
 
 class Counter:
@@ -143,7 +90,7 @@ class Metrics:
         self.path, self._fd = _claim(Path(directory))
         try:
             self._load()
-            self._overflow = self._counter(_OVERFLOW)
+            self._overflow = self._counter(OVERFLOW)
         except BaseException:
             self.close()
             raise
@@ -153,21 +100,21 @@ class Metrics:
 
         Raises ValueError for a name or labels that `DEFINITIONS` does not have.
         """
-        _definition("counter", name, labels)
+        definition_of("counter", name, labels)
         with self._lock:
-            return self._counter(_key(name, labels))
+            return self._counter(key_of(name, labels))
 
     def histogram(self, name: str, buckets: Sequence[float], **labels: object) -> Histogram:
         """Give a histogram with these ascending upper bounds (`+Inf` is added).
 
         Raises ValueError as `counter` does, and for bounds that do not ascend.
         """
-        definition = _definition("histogram", name, labels)
+        definition = definition_of("histogram", name, labels)
         bounds = tuple(map(float, buckets))
         if any(low >= high for low, high in pairwise(bounds)):
             raise ValueError(f"{name}: the bounds of a histogram must ascend")
-        keys = [_key(f"{name}_bucket", labels | {"le": le}) for le in map(repr, bounds)]
-        keys += [_key(f"{name}_bucket", labels | {"le": "+Inf"}), _key(f"{name}_sum", labels)]
+        keys = [key_of(f"{name}_bucket", labels | {"le": le}) for le in map(repr, bounds)]
+        keys += [key_of(f"{name}_bucket", labels | {"le": "+Inf"}), key_of(f"{name}_sum", labels)]
         with self._lock:
             *counters, total = map(self._counter, keys)
         if self._overflow in (*counters, total):
@@ -257,23 +204,6 @@ def read(directory: str | os.PathLike[str]) -> dict[str, int]:
     return dict(sums)
 
 
-def exposition(directory: str | os.PathLike[str]) -> bytes:
-    """Render all slots as Prometheus text (`CONTENT_TYPE`), with every metric of `DEFINITIONS`."""
-    from prometheus_client import CollectorRegistry, generate_latest
-    from prometheus_client.registry import Collector
-
-    class Snapshot(Collector):
-        def collect(self) -> Iterable["Metric"]:
-            return _families(read(directory))
-
-    registry = CollectorRegistry()
-    registry.register(Snapshot())
-    return generate_latest(registry)
-
-
-# --- slots --------------------------------------------------------------------------------------
-
-
 def _claim(directory: Path) -> tuple[Path, int]:
     for number in range(_SLOTS):
         path = directory / f"worker-{number}.metrics"
@@ -303,94 +233,3 @@ def _entries(content: bytes) -> Iterator[tuple[str, int]]:
                 raise ValueError("damaged metrics slot")
             yield content[offset + 8 : offset + 8 + length].decode(), value
             offset = value + 8
-
-
-# --- keys ---------------------------------------------------------------------------------------
-
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"', re.DOTALL)
-_ESCAPES = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
-_ESCAPED = {escape: character for character, escape in _ESCAPES.items()}
-
-
-def _definition(
-    kind: Literal["counter", "histogram"], name: str, labels: Mapping[str, object]
-) -> Definition:
-    definition = DEFINITIONS.get(name)
-    if definition is None or definition.kind != kind:
-        raise ValueError(f"{name}: no such {kind} in DEFINITIONS")
-    if labels.keys() != set(definition.labels):
-        raise ValueError(f"{name}: the labels are {definition.labels}, not {tuple(labels)}")
-    return definition
-
-
-def _key(name: str, labels: Mapping[str, object]) -> str:
-    if not labels:
-        return name
-    pairs = (
-        f'{label}="{"".join(_ESCAPES.get(character, character) for character in str(value))}"'
-        for label, value in sorted(labels.items())
-    )
-    return f"{name}{{{','.join(pairs)}}}"
-
-
-def _parse_key(key: str) -> tuple[str, dict[str, str]]:
-    name, _, rest = key.partition("{")
-    labels = {
-        label: re.sub(r"\\.", lambda found: _ESCAPED.get(found[0], found[0]), value)
-        for label, value in _LABEL.findall(rest)
-    }
-    return name, labels
-
-
-# --- exposition ---------------------------------------------------------------------------------
-
-
-def _families(values: Mapping[str, int]) -> Iterator["Metric"]:
-    samples: defaultdict[str, list[tuple[dict[str, str], int]]] = defaultdict(list)
-    for key, value in sorted(values.items()):
-        name, labels = _parse_key(key)
-        samples[name].append((labels, value))
-    for name, definition in DEFINITIONS.items():
-        if definition.kind == "counter":
-            yield _counter_family(name, definition, samples[name])
-        else:
-            buckets, sums = samples[f"{name}_bucket"], samples[f"{name}_sum"]
-            yield _histogram_family(name, definition, buckets, sums)
-
-
-def _counter_family(
-    name: str, definition: Definition, samples: Iterable[tuple[dict[str, str], int]]
-) -> "Metric":
-    from prometheus_client.core import CounterMetricFamily
-
-    family = CounterMetricFamily(name, definition.help, labels=definition.labels)
-    for labels, value in samples:
-        family.add_metric([labels.get(label, "") for label in definition.labels], value)
-    return family
-
-
-def _histogram_family(
-    name: str,
-    definition: Definition,
-    buckets: Iterable[tuple[dict[str, str], int]],
-    sums: Iterable[tuple[dict[str, str], int]],
-) -> "Metric":
-    from prometheus_client.core import HistogramMetricFamily
-
-    def series(labels: dict[str, str]) -> tuple[str, ...]:
-        return tuple(labels.get(label, "") for label in definition.labels)
-
-    family = HistogramMetricFamily(name, definition.help, labels=definition.labels)
-    counts: defaultdict[tuple[str, ...], dict[str, int]] = defaultdict(dict)
-    for labels, value in buckets:
-        counts[series(labels)][labels.get("le", "+Inf")] = value
-    for labels, total in sums:
-        own = counts[series(labels)]
-        limits = sorted(own, key=float)
-        cumulated = accumulate(own[limit] for limit in limits)
-        family.add_metric(
-            series(labels),
-            list(zip(limits, cumulated, strict=True)),
-            total / definition.resolution,
-        )
-    return family

@@ -1,0 +1,126 @@
+"""Server events: a batch of 600 of all kinds, microseconds an event, and the same elsewhere.
+
+"Peer" figures are of `bench/peers`: checks only, without ids and without a canonical form; "stored"
+makes both.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from bench import events
+from bench.peers import event_jsonschema, event_pydantic
+from snapbid.events.fields import PRESETS
+from snapbid.events.outcomes import Batch, Product, Refusal, Single
+from snapbid.events.validate import read_batch, read_single
+
+PRODUCT = Product("demo-casino", frozenset(PRESETS))
+Envelopes = list[dict[str, Any]]
+Violations = Callable[[bytes], list[Any]]
+
+
+def one_wrong(made: Envelopes) -> Envelopes:
+    made[300]["context"]["ip_address"] = "localhost"
+    return made
+
+
+def all_wrong(made: Envelopes) -> Envelopes:
+    for one in made:
+        one["context"]["ip_address"] = "localhost"
+    return made
+
+
+def unknown_fields(made: Envelopes) -> Envelopes:
+    for one in made:
+        one["context"]["vendor_reference"] = "a-17"
+    return made
+
+
+def nulls(made: Envelopes) -> Envelopes:
+    for one in made:
+        one["identity"]["anonymous_id"] = None
+    return made
+
+
+def measure(benchmark: Any, function: Callable[[bytes], Any], body: bytes) -> Any:
+    benchmark.extra_info["calls"] = events.BATCH
+    return benchmark(function, body)
+
+
+def read(body: bytes) -> Batch | Refusal:
+    return read_batch(body, PRODUCT, events.NOW_MS)
+
+
+def accepted(benchmark: Any, made: Envelopes) -> None:
+    batch = measure(benchmark, read, events.encode(made))
+    assert isinstance(batch, Batch)
+    assert len(batch.accepted) == events.BATCH
+    assert len({one.event for one in batch.accepted}) == 25
+
+
+def refused(benchmark: Any, made: Envelopes, wrong: int) -> None:
+    refusal = measure(benchmark, read, events.encode(made))
+    assert isinstance(refusal, Refusal)
+    assert len(refusal.violations) == wrong
+
+
+def test_events_batch(benchmark: Any) -> None:
+    accepted(benchmark, events.make())
+
+
+def test_events_batch_unknown_fields(benchmark: Any) -> None:
+    accepted(benchmark, unknown_fields(events.make()))
+
+
+def test_events_batch_nulls(benchmark: Any) -> None:
+    accepted(benchmark, nulls(events.make()))
+
+
+def test_events_batch_one_wrong(benchmark: Any) -> None:
+    refused(benchmark, one_wrong(events.make()), 1)
+
+
+def test_events_batch_all_wrong(benchmark: Any) -> None:
+    refused(benchmark, all_wrong(events.make()), events.BATCH)
+
+
+def test_events_single(benchmark: Any) -> None:
+    bodies = [events.encode(one) for one in events.make()]
+
+    def each() -> None:
+        for body in bodies:
+            assert isinstance(read_single(body, PRODUCT, events.NOW_MS), Single)
+
+    benchmark.extra_info["calls"] = len(bodies)
+    benchmark(each)
+
+
+def test_events_batch_test_mode(benchmark: Any) -> None:
+    def look(body: bytes) -> Batch | Refusal:
+        return read_batch(body, PRODUCT, events.NOW_MS, test=True)
+
+    assert isinstance(measure(benchmark, look, events.encode(events.make())), Batch)
+
+
+def peer(benchmark: Any, violations: Violations, made: Envelopes, wrong: int) -> None:
+    assert len(measure(benchmark, violations, events.encode(made))) == wrong
+
+
+def test_events_peer_jsonschema(benchmark: Any) -> None:
+    peer(benchmark, event_jsonschema.violations, events.make(), 0)
+
+
+def test_events_peer_jsonschema_one_wrong(benchmark: Any) -> None:
+    peer(benchmark, event_jsonschema.violations, one_wrong(events.make()), 1)
+
+
+def test_events_peer_pydantic(benchmark: Any) -> None:
+    peer(benchmark, event_pydantic.violations, events.make(), 0)
+
+
+def test_events_peer_pydantic_one_wrong(benchmark: Any) -> None:
+    peer(benchmark, event_pydantic.violations, one_wrong(events.make()), 1)
+
+
+def test_events_peer_pydantic_stored(benchmark: Any) -> None:
+    made = measure(benchmark, event_pydantic.stored, events.encode(events.make()))
+    assert len({event_id for event_id, _ in made}) == events.BATCH

@@ -1,0 +1,154 @@
+"""What the commands share: refusals in one line, the stores that they work on, tables and JSON.
+
+What a command needs is imported when it runs, so that `snapbid --help` is quick.
+"""
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from snapbid.settings import Settings, load, require, require_secret
+
+if TYPE_CHECKING:
+    import asyncpg
+
+T = TypeVar("T")
+Work = Callable[["asyncpg.Connection"], Awaitable[T]]
+
+
+class Refused(click.ClickException):
+    """An operation that is not done; each line of the message stands on stderr as it is."""
+
+    def show(self, file: Any = None) -> None:
+        click.echo(self.message, err=True)
+
+
+class WrongSettings(Refused):
+    """Settings that do not allow the command to run."""
+
+    exit_code = 2
+
+
+def running(settings: Settings) -> dict[str, str] | None:
+    """The settings of the embedded instance that runs in our home, None where none does."""
+    from snapbid.embedded.home import running_env
+    from snapbid.embedded.process import EmbeddedError
+
+    try:
+        return running_env(settings.home)
+    except EmbeddedError as error:
+        raise Refused(str(error)) from error
+
+
+def database_url(settings: Settings) -> str:
+    """The warehouse: ours, else that of the running embedded instance."""
+    if settings.database_url is not None:
+        return settings.database_url
+    env = running(settings)
+    if env is None:
+        raise WrongSettings(
+            f"SNAPBID_DATABASE_URL is not set and no embedded instance runs in {settings.home}: "
+            "set it, start one with snapbid up, or name its directory in SNAPBID_HOME"
+        )
+    return env["SNAPBID_DATABASE_URL"]
+
+
+def signing(settings: Settings) -> tuple[bytes, str]:
+    """The key and the issuer of tokens: ours, else those of the running embedded instance."""
+    from snapbid.report import tokens
+
+    if settings.jwt_secret is None:
+        env = running(settings)
+        if env is None:
+            raise WrongSettings(
+                f"SNAPBID_JWT_SECRET is not set and no embedded instance runs in {settings.home}: "
+                "set it, or name the directory of one in SNAPBID_HOME"
+            )
+        settings = load(env | {name: value for name, value in os.environ.items() if value})
+    key = require_secret(settings)
+    try:
+        tokens.check_key(key)
+    except ValueError as error:
+        raise WrongSettings(f"SNAPBID_JWT_SECRET cannot sign: {error}") from error
+    return key, settings.jwt_issuer
+
+
+def with_stores(settings: Settings) -> Settings:
+    """The settings, with the stores of the embedded instance where none are set."""
+    if settings.redis_url is None and settings.database_url is None:
+        env = running(settings)
+        if env is not None:
+            return load(env)
+    require(settings, "redis_url", "database_url")
+    return settings
+
+
+def in_warehouse(work: Work[T]) -> T:
+    """Run `work` on a connection to the warehouse."""
+    dsn = database_url(load(os.environ))
+
+    async def session() -> T:
+        import asyncpg
+
+        connection = await asyncpg.connect(dsn)
+        try:
+            return await work(connection)
+        finally:
+            await connection.close()
+
+    return finish(session())
+
+
+def finish(work: Awaitable[T]) -> T:
+    """Run to the end; what PostgreSQL or the way to it refuses is said in one line."""
+    import asyncio
+
+    import asyncpg
+
+    async def run() -> T:
+        return await work
+
+    try:
+        return asyncio.run(run())
+    except (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError) as error:
+        raise Refused("the warehouse has no up-to-date schema: run snapbid migrate") from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        reason = str(error) or type(error).__name__
+        raise Refused(f"the warehouse (SNAPBID_DATABASE_URL) failed: {reason}") from error
+
+
+def print_json(values: Iterable[object]) -> None:
+    """Print an array of these values."""
+    import json
+
+    print_raw_json(json.dumps(value) for value in values)
+
+
+def print_raw_json(texts: Iterable[str]) -> None:
+    """Print an array of what is JSON already."""
+    body = ",\n".join(texts)
+    click.echo(f"[\n{body}\n]" if body else "[]")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table on a terminal, else one tab-separated line a row without a heading."""
+    cells = [[_one_line(str(cell)) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        for row in cells:
+            click.echo("\t".join(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def _one_line(text: str) -> str:
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

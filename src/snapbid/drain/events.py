@@ -1,0 +1,202 @@
+"""Accepted events from the stream into the warehouse, exactly once (contract 7).
+
+A round takes the oldest entries of the stream, enriches their events, stores them in one
+transaction together with the flags of their sequences, and then deletes the entries. Whatever dies
+in between, the next round does the same again: the warehouse keeps the first event of each id, so
+storing it again changes nothing. What it refuses goes to the dead letters, alone.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from time import monotonic, time
+from typing import Any, Final, NamedTuple
+
+import asyncpg
+import msgspec
+from redis.asyncio import Redis
+
+from snapbid.drain import sequences
+from snapbid.events.trial import Enricher
+from snapbid.ledger import queue
+from snapbid.metrics import Metrics
+from snapbid.reference.agents import details
+from snapbid.reference.geo import GeoDatabase
+from snapbid.reference.history import DailyRates, History
+from snapbid.warehouse import events, rates
+from snapbid.warehouse.events import DeadLetter, Row
+
+ENTRIES: Final = 16  # of the stream, read at once
+ROWS: Final = 1_000  # in one transaction
+ROUND_S: Final = 3.0  # then others have their turn, whatever is left
+LAGS: Final = (0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 3600)
+DATA_ERRORS: Final = ("22", "23", "54", "P0")  # SQLSTATE classes that are about the row itself
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+logger = logging.getLogger("snapbid")
+
+
+class Queued(NamedTuple):
+    """One event as it was accepted."""
+
+    received_at_ms: int
+    product: str
+    event_id: str
+    envelope: bytes
+
+    def letter(self, reason: str) -> DeadLetter:
+        payload = queue.encode(self.received_at_ms, self.product, [(self.event_id, self.envelope)])
+        return DeadLetter(
+            self.event_id, self.product, _moment(self.received_at_ms), reason, payload
+        )
+
+
+class EventDrain:
+    """Carries the stream; `clock` gives epoch seconds."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        metrics: Metrics,
+        geo: GeoDatabase,
+        history: History,
+        clock: Callable[[], float] = time,
+    ) -> None:
+        self._redis = redis
+        self._geo = geo
+        self._history = history
+        self._clock = clock
+        self._rates_revision: int | None = None
+        self._enricher = Enricher(geo.place, details, DailyRates(history))
+        self._stored = metrics.counter("snapbid_events_stored_total")
+        self._conflicts = metrics.counter("snapbid_event_conflicts_total")
+        self._dead = metrics.counter("snapbid_event_dead_letters_total")
+        self._lag = metrics.histogram("snapbid_event_lag_seconds", LAGS)
+
+    async def begin(self) -> None:
+        """Nothing is to be announced: entries are deleted by name, after they were stored."""
+
+    async def round(self, connection: asyncpg.Connection) -> int:
+        """Carry what is there, for some seconds at most; give how many events.
+
+        Raises what Redis and the warehouse raise; it can be repeated then.
+        """
+        await self._look_at_rates(connection)
+        carried = 0
+        until = monotonic() + ROUND_S
+        while monotonic() < until:
+            entries: Any = await self._redis.xrange(queue.STREAM, count=ENTRIES)
+            if not entries:
+                break
+            carried += await self._carry(connection, [fields for _, fields in entries])
+            await self._redis.xdel(queue.STREAM, *(id for id, _ in entries))
+        return carried
+
+    async def _look_at_rates(self, connection: asyncpg.Connection) -> None:
+        revision = await rates.revision(connection)
+        if revision != self._rates_revision:
+            daily = DailyRates(self._history, await rates.fetch_all(connection))
+            self._enricher = self._enricher._replace(rates=daily)
+            self._rates_revision = revision
+
+    async def _carry(
+        self, connection: asyncpg.Connection, entries: Sequence[Mapping[bytes, bytes]]
+    ) -> int:
+        letters: list[DeadLetter] = []
+        queued = [one for fields in entries for one in _read(fields, letters)]
+        for start in range(0, len(queued), ROWS):
+            chunk = queued[start : start + ROWS]
+            rows = [(one, row) for one in chunk if (row := self._row(one, letters)) is not None]
+            await self._store(connection, rows, letters)
+        if letters:
+            new = await events.bury(connection, letters)
+            self._dead.inc(new)
+            logger.error(
+                "%d events cannot be stored and are in event_dead_letters: %s",
+                len(letters),
+                ", ".join(sorted({letter.reason for letter in letters})),
+            )
+        if queued:
+            self._lag.observe(max(0.0, self._clock() - queued[0].received_at_ms / 1000))
+        return len(queued)
+
+    def _row(self, one: Queued, letters: list[DeadLetter]) -> Row | None:
+        try:
+            return _row(one, self._enricher)
+        except Exception as error:  # whose text may quote the event
+            letters.append(one.letter(f"cannot be read: {type(error).__name__}"))
+            return None
+
+    async def _store(
+        self,
+        connection: asyncpg.Connection,
+        rows: Sequence[tuple[Queued, Row]],
+        letters: list[DeadLetter],
+    ) -> None:
+        """One transaction; what the warehouse refuses is found by halving, and kept back alone."""
+        if not rows:
+            return
+        try:
+            async with connection.transaction():
+                stored = await events.store(connection, [row for _, row in rows])
+                new = {row.event_id: row for _, row in rows if row.event_id in stored.event_ids}
+                await sequences.check(connection, list(new.values()))
+        except asyncpg.PostgresError as error:
+            if (error.sqlstate or "")[:2] not in DATA_ERRORS:
+                raise
+            if len(rows) == 1:
+                reason = f"refused: {type(error).__name__} ({error.sqlstate})"
+                letters.append(rows[0][0].letter(reason))
+                return
+        else:
+            self._stored.inc(len(stored.event_ids))
+            self._conflicts.inc(stored.conflicts)
+            return
+        half = len(rows) // 2
+        await self._store(connection, rows[:half], letters)
+        await self._store(connection, rows[half:], letters)
+
+
+def _read(fields: Mapping[bytes, bytes], letters: list[DeadLetter]) -> list[Queued]:
+    """The events of one entry, in the order in which they were accepted."""
+    found = []
+    for packed in fields.values():
+        try:
+            request = queue.decode(packed)
+        except msgspec.DecodeError as error:
+            reason = f"cannot be read: {type(error).__name__}"
+            letters.append(DeadLetter(None, None, None, reason, packed))
+            continue
+        found += [
+            Queued(request.received_at_ms, request.product, event_id, envelope)
+            for event_id, envelope in request.events
+        ]
+    return found
+
+
+def _row(one: Queued, enricher: Enricher) -> Row:
+    document = msgspec.json.decode(one.envelope)
+    identity, context = document["identity"], document["context"]
+    return Row(
+        one.event_id,
+        one.product,
+        document["event"],
+        _moment(document["timestamp"]),
+        _moment(one.received_at_ms),
+        identity.get("client_user_id"),
+        identity.get("anonymous_id"),
+        identity.get("click_id"),
+        _json(context),
+        _json(enricher.enrich(document).document),
+        sha256(one.envelope).digest()[:16],
+    )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _moment(epoch_ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=epoch_ms)

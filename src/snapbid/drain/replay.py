@@ -1,0 +1,35 @@
+"""`snapbid events replay`: dead letters go back into the stream, for the drain to try again."""
+
+import asyncpg
+
+from snapbid.ledger import queue
+from snapbid.ledger.connection import connect
+from snapbid.settings import Settings
+from snapbid.warehouse import events
+
+BATCH = 200
+
+
+async def replay(settings: Settings) -> int:
+    """Send all of them again, oldest first; give how many.
+
+    A letter is removed in a transaction that ends after Redis has it: what dies in between leaves
+    it there as well, and the warehouse keeps one of each event id. Raises what the stores raise.
+    """
+    assert settings.redis_url is not None
+    redis = connect(settings.redis_url)
+    connection = await asyncpg.connect(settings.database_url)
+    count = 0
+    try:
+        newest = await events.newest_dead_letter(connection)
+        while True:
+            async with connection.transaction():
+                payloads = await events.dig_up(connection, newest, BATCH)
+                if payloads:
+                    await redis.execute_command(*queue.add(payloads))  # type: ignore[no-untyped-call]
+            if not payloads:
+                return count
+            count += len(payloads)
+    finally:
+        connection.terminate()
+        await redis.aclose()

@@ -1,0 +1,109 @@
+"""Place, device and money of an event (document 3, test mode; contract 7, `enrichment`).
+
+Countries are alpha-2, as `jurisdiction` is stored; systems and browsers go by the lists that
+campaigns target. Money is converted with the rate of the event's UTC day, exactly, and rounded
+half-even to 6 decimals; without a rate `usd` is null, and the warning `rate_missing` says so.
+"""
+
+import math
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from fractions import Fraction
+from typing import Any, Final, NamedTuple, Protocol
+
+from snapbid.events.catalog import EVENTS
+from snapbid.reference.agents import Agent
+from snapbid.reference.geo import Place
+from snapbid.reference.history import Quote
+
+MICROS: Final = 1_000_000
+
+MONETARY: Final = {
+    name: tuple(field for field in event.fields if field.monetary) for name, event in EVENTS.items()
+}
+
+
+class Quotes(Protocol):
+    """Where rates come from: `reference.history.DailyRates`."""
+
+    def quote(self, currency: str, day: date, *, crypto: bool = False) -> Quote | None: ...
+
+
+class Enriched(NamedTuple):
+    """`document` is `{geo, user_agent, amounts}`; `warnings` are (field, rule)."""
+
+    document: dict[str, Any]
+    warnings: list[tuple[str, str]]
+
+
+def enrich(
+    event: dict[str, Any],
+    place_of: Callable[[str], Place | None],
+    agent_of: Callable[[str], Agent],
+    rates: Quotes,
+) -> Enriched:
+    """Enrich a normalised envelope (`Accepted.document`). Parts without a source are null."""
+    context = event["context"]
+    warnings: list[tuple[str, str]] = []
+    document = {
+        "geo": _geo(context.get("ip_address"), place_of),
+        "user_agent": _agent(context.get("user_agent"), agent_of),
+        "amounts": _amounts(event, rates, warnings) or None,
+    }
+    return Enriched(document, warnings)
+
+
+def _geo(ip: str | None, place_of: Callable[[str], Place | None]) -> dict[str, Any] | None:
+    if ip is None:
+        return None
+    place = place_of(ip)
+    return (place if place is not None else Place(None, None, None))._asdict()
+
+
+def _agent(agent: Any, agent_of: Callable[[str], Agent]) -> dict[str, Any] | None:
+    # Events whose catalog entry has no user agent keep one as it came, whatever its type.
+    return agent_of(agent)._asdict() if isinstance(agent, str) and agent else None
+
+
+def _amounts(
+    event: dict[str, Any], rates: Quotes, warnings: list[tuple[str, str]]
+) -> dict[str, dict[str, Any]]:
+    context = event["context"]
+    currency = context.get("currency")
+    amounts: dict[str, dict[str, Any]] = {}
+    for field in MONETARY[event["event"]]:
+        value = context.get(field.leaf)
+        if value is None:
+            continue
+        quote = None
+        if currency is not None:
+            crypto = context.get("is_crypto") is True
+            quote = rates.quote(currency, _day(event["timestamp"]), crypto=crypto)
+        usd = to_usd(value, quote.usd) if quote is not None else None
+        if usd is None:
+            warnings.append((field.path, "rate_missing"))
+        amounts[field.leaf] = {
+            "value": value,
+            "currency": currency,
+            "usd": usd,
+            "rate": float(quote.usd) if quote is not None else None,
+            "rate_date": quote.date.isoformat() if quote is not None else None,
+        }
+    return amounts
+
+
+def to_usd(value: float, rate: Fraction) -> float | None:
+    """Convert an amount, rounded half-even to 6 decimals; None where a double cannot hold it.
+
+    A float stands for its shortest decimal: 0.1 is a tenth.
+    """
+    micros = round(Fraction(repr(value)) * rate * MICROS)
+    try:
+        usd = micros / MICROS
+    except OverflowError:
+        return None
+    return usd if math.isfinite(usd) else None
+
+
+def _day(timestamp_ms: int) -> date:
+    return datetime.fromtimestamp(timestamp_ms // 1000, UTC).date()

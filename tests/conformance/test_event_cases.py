@@ -1,0 +1,166 @@
+"""Every case of `cases/events`, each as a single event and within a batch, live and in test mode.
+
+`generated/` is made from the catalog by `support.event_cases`; the rest is written by hand.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import event_cases
+from support.event_cases import NOW_MS, apply, to_json
+
+from snapbid.events.catalog import EVENTS
+from snapbid.events.fields import PRESETS
+from snapbid.events.outcomes import Batch, Finding, Product, Refusal, Single
+from snapbid.events.validate import read_batch, read_single
+
+FILES = sorted(event_cases.FOLDER.glob("*.json"))
+TRAPS = event_cases.FOLDER.parent / "traps.json"
+LOGIN = (
+    '{"event":"login","timestamp":1789000000000,"identity":{"client_user_id":"u"},'
+    '"context":{"ip_address":"203.0.113.7"}}'
+)
+
+
+def plain(findings: list[Finding]) -> list[dict[str, Any]]:
+    return [{"field": one.field, "rule": one.rule, "event": one.event} for one in findings]
+
+
+def within(path: str, envelope: Any) -> Any:
+    for part in path.split("."):
+        envelope = envelope[part]
+    return envelope
+
+
+def exact(value: Any) -> str:
+    """Tells 1 from 1.0 and from true."""
+    return json.dumps(value, sort_keys=True)
+
+
+def test_the_files_are_those_of_the_catalog() -> None:
+    assert [path.stem for path in FILES] == sorted(EVENTS)
+    stale = [
+        path.stem for path in FILES if path.read_text() != event_cases.render(EVENTS[path.stem])
+    ]
+    assert not stale, "run: python -m support.event_cases"
+
+
+def test_there_are_thousands() -> None:
+    assert sum(len(json.loads(path.read_text())["cases"]) for path in FILES) > 5000
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_generated(path: Path) -> None:
+    document = json.loads(path.read_text())
+    failed = [
+        f"{case['case']}: {problem}"
+        for case in document["cases"]
+        for problem in problems(document["envelope"], case)
+    ]
+    assert not failed, "\n".join(failed[:20])
+
+
+def problems(envelope: dict[str, Any], case: dict[str, Any]) -> list[str]:
+    """How the answers differ from what the case says."""
+    body = to_json(apply(envelope, case))
+    product = Product("demo", frozenset(case.get("presets", PRESETS)))
+    found = []
+    for test in (False, True):
+        single = read_single(body.encode(), product, NOW_MS, test=test)
+        found += _single(single, case, test=test)
+    batch = f"[{LOGIN},{body}]".encode()
+    found += _strict(read_batch(batch, product, NOW_MS), case)
+    found += _lenient(read_batch(batch, product, NOW_MS, lenient=True), case)
+    return found
+
+
+def _single(read: Single | Refusal, case: dict[str, Any], *, test: bool) -> list[str]:
+    expected = case.get("violations", [])
+    if isinstance(read, Refusal):
+        if plain(read.violations) != expected or read.code != case.get("code"):
+            return [f"test={test}: {read.code} {plain(read.violations)}"]
+        return []
+    if expected:
+        return [f"test={test}: accepted"]
+    found = []
+    stored = json.loads(read.event.envelope)
+    for path, value in case.get("stored", {}).items():
+        wanted = json.loads(to_json(value))
+        if exact(within(path, stored)) != exact(wanted):
+            found.append(f"test={test}: stored {within(path, stored)!r}")
+    if plain(read.warnings) != (case.get("warnings", []) if test else []):
+        found.append(f"test={test}: warnings {plain(read.warnings)}")
+    return found
+
+
+def _moved(case: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one | {"field": f"[1].{one['field']}"} for one in case.get("violations", [])]
+
+
+def _strict(read: Batch | Refusal, case: dict[str, Any]) -> list[str]:
+    if isinstance(read, Batch):
+        return ["batch: accepted"] if "violations" in case else []
+    right = plain(read.violations) == _moved(case) and read.code == case.get("code")
+    indexed = all(one.index == 1 for one in read.violations)
+    return [] if right and indexed else [f"batch: {read.code} {read.violations}"]
+
+
+def _lenient(read: Batch | Refusal, case: dict[str, Any]) -> list[str]:
+    if isinstance(read, Refusal):
+        return [f"lenient: {read.violations}"]
+    if "violations" not in case:
+        return [] if read.places == [0, 1] and not read.failed else [f"lenient: {read.failed}"]
+    if not read.failed:
+        return ["lenient: accepted"]
+    failed = read.failed[0]
+    right = (
+        read.places == [0]
+        and (failed.index, failed.code) == (1, case["code"])
+        and plain(failed.violations) == _moved(case)
+        and failed.event == case["violations"][0]["event"]
+    )
+    return [] if right else [f"lenient: {read.failed}"]
+
+
+def trap_cases() -> list[Any]:
+    document = json.loads(TRAPS.read_text())
+    return [pytest.param(case, id=case["case"]) for case in document["cases"]]
+
+
+def trap_body(case: dict[str, Any]) -> bytes:
+    """A trap's body: `body`, or the login event with `replace`, in `hex` where it is no text."""
+    text = case.get("body", LOGIN)
+    for old, new in case.get("replace", ()):
+        assert old in text
+        text = text.replace(old, new)
+    for marker, times in case.get("repeat", {}).items():
+        text = text.replace(f"<{marker}>", marker * times)
+    body: bytes = text.encode()
+    for marker, spelled in case.get("hex", {}).items():
+        body = body.replace(marker.encode(), bytes.fromhex(spelled))
+    return body
+
+
+@pytest.mark.parametrize("case", trap_cases())
+def test_trap(case: dict[str, Any]) -> None:
+    product = Product("demo", frozenset(case.get("presets", PRESETS)))
+    body = trap_body(case)
+    reads: list[Single | Batch | Refusal] = []
+    if case.get("batch"):
+        reads += [
+            read_batch(body, product, NOW_MS),
+            read_batch(body, product, NOW_MS, lenient=True),
+        ]
+    else:
+        reads += [read_single(body, product, NOW_MS, test=test) for test in (False, True)]
+    for read in reads:
+        if "violations" not in case:
+            assert not isinstance(read, Refusal), read.violations
+            continue
+        assert isinstance(read, Refusal)
+        found = [[one.field, one.rule] for one in read.violations]
+        assert (read.code, found) == (case.get("code", "VALIDATION_ERROR"), case["violations"])
+        for secret in case.get("secrets", ["secret"]):
+            assert secret not in repr(read)

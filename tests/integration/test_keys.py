@@ -1,0 +1,319 @@
+"""Products, API keys and their rates: the commands, and what reaches running workers."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from support import sending
+from support.processes import eventually
+from support.sending import BATCH, SINGLE, event, money
+from support.stack import Stack, clean_environ, execute
+
+from snapbid.events.limit import LimitAway, RateLimit, key_of
+from snapbid.ledger.connection import share
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+MICROS = 1_000_000
+
+
+@pytest.fixture
+def cli(database: str, fresh_redis: str) -> Cli:
+    def call(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        stores = {"SNAPBID_DATABASE_URL": database, "SNAPBID_REDIS_URL": fresh_redis}
+        return subprocess.run(
+            [sys.executable, "-m", "snapbid", *arguments],
+            env=clean_environ(stores),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            **more,
+        )
+
+    return call
+
+
+def issued(result: subprocess.CompletedProcess[str]) -> str:
+    """The key, which is all that was printed."""
+    assert (result.returncode, result.stderr) == (0, "")
+    (line,) = result.stdout.splitlines()
+    assert line.isascii()
+    assert line.isprintable()
+    assert len(line) >= 43
+    return line
+
+
+def test_keys_are_issued_and_stored_as_hashes(cli: Cli, database: str) -> None:
+    keys = {issued(cli("key", "issue", "shop")), issued(cli("key", "issue", "shop"))}
+    assert len(keys) == 2
+    keys.add(issued(cli("key", "issue", "casino", "--preset", "igaming", "--rate", "7")))
+    stored = sending.rows(database, "select product, rate from api_key order by product")
+    assert [tuple(each.values()) for each in stored] == [
+        ("casino", 7), ("shop", 6000), ("shop", 6000),
+    ]  # fmt: skip
+    issued(cli("key", "issue", "shop", "--preset", "igaming"))
+    issued(cli("key", "issue", "shop"))
+    presets = sending.rows(database, "select name, presets from product order by name")
+    assert [tuple(each.values()) for each in presets] == [
+        ("casino", ["igaming"]), ("shop", ["igaming"]),
+    ]  # fmt: skip
+    dump = str(sending.rows(database, "select * from api_key, product"))
+    assert not any(key in dump for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["a b"], 1, "PRODUCT must be"),
+        ([""], 1, "PRODUCT must be"),
+        (["p" * 129], 1, "PRODUCT must be"),
+        (["shop", "--rate", "0"], 1, "--rate must be from 1 to 1000000"),
+        (["shop", "--rate", "x"], 2, "--rate"),
+        (["shop", "--preset", "no-such"], 2, "igaming"),
+    ],
+    ids=str,
+)
+def test_what_is_not_issued(
+    cli: Cli, database: str, arguments: list[str], status: int, said: str
+) -> None:
+    result = cli("key", "issue", *arguments)
+    assert (result.returncode, result.stdout) == (status, "")
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not sending.rows(database, "select * from product")
+
+
+def statuses(stack: Stack, key: str, document: Any) -> set[int]:
+    return {sending.send(stack.port, SINGLE, document, key).status for _ in range(12)}
+
+
+def test_changes_reach_every_worker(
+    cli: Cli, database: str, start_stack: Callable[..., Stack]
+) -> None:
+    stack = start_stack(SNAPBID_WORKERS="2")
+    paid = event("withdraw", transaction_id="t", **money(1))
+    assert statuses(stack, "sbk_none", paid) == {401}
+    key = issued(cli("key", "issue", "shop"))
+    eventually(lambda: statuses(stack, key, paid) == {422}, "that the key is known")
+    issued(cli("key", "issue", "shop", "--preset", "igaming"))
+    eventually(lambda: statuses(stack, key, paid) == {202}, "that the product is subscribed")
+    sending.run_sql(database, "update product set presets = '{}'")
+    eventually(lambda: statuses(stack, key, paid) == {422}, "that it no longer is")
+    sending.run_sql(database, "delete from api_key")
+    eventually(lambda: statuses(stack, key, paid) == {401}, "that the key is gone")
+
+
+# -- the rate -------------------------------------------------------------------------------------
+
+
+def test_the_rate_holds_over_all_workers_and_both_endpoints(
+    database: str, start_stack: Callable[..., Stack]
+) -> None:
+    stack = start_stack(SNAPBID_WORKERS="2")
+    key, other = (sending.issue(database, "shop", rate=rate) for rate in (20, 20))
+    eventually(
+        lambda: sending.send(stack.port, SINGLE, {}, key, x_test_mode="true").status != 401,
+        "the key",
+    )
+
+    def send(key: str, path: str, document: Any, **headers: str) -> sending.Reply:
+        reply = sending.send(stack.port, path, document, key, **headers)
+        while reply.status == 401:  # by a worker that has yet to hear of the key
+            reply = sending.send(stack.port, path, document, key, **headers)
+        return reply
+
+    found = [send(key, SINGLE, event("login")).status for _ in range(8)]
+    found += [send(key, BATCH, [event("login")]).status for _ in range(8)]
+    found += [send(key, SINGLE, b"{").status]
+    found += [send(key, SINGLE, event("login"), x_test_mode="true").status for _ in range(8)]
+    assert set(found[:16]) == {202}
+    assert found[16] == 400
+    assert sorted(set(found[17:])) == [200, 429]
+    assert sum(status != 429 for status in found) == 19  # the look for the key counts, too
+    for path, type_ in ((SINGLE, "application/json"), (BATCH, "text/plain")):
+        reply = send(key, path, b"{", content_type=type_)
+        assert reply.status == 429
+        assert set(reply.json()) == {"error"}
+        assert isinstance(reply.json()["error"], str)
+        assert 1 <= int(reply.headers["retry-after"]) <= 60
+    assert send(other, SINGLE, event("login")).status == 202
+
+
+class Clock:
+    """Epoch µs."""
+
+    def __init__(self) -> None:
+        self.now = 1_789_000_000 * MICROS
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class Limited:
+    """The limit of one key, on a Redis, with a clock to turn."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+        self.clock = Clock()
+        self.limit = RateLimit(redis, self.clock)
+
+    async def at(self, seconds: float, rate: int = 3) -> int:
+        self.clock.now = 1_789_000_000 * MICROS + round(seconds * MICROS)
+        return await self.limit.take(b"d" * 32, rate)
+
+
+@pytest.fixture
+async def limited(fresh_redis: str) -> AsyncIterator[Limited]:
+    redis = share(fresh_redis, 4)
+    yield Limited(redis)
+    await redis.aclose()
+
+
+async def test_the_minute_rolls_exactly(limited: Limited) -> None:
+    assert [await limited.at(second) for second in (0, 10, 59.999999)] == [0, 0, 0]
+    assert await limited.at(59.999999) == 1
+    assert await limited.at(60) == 0  # the first has left
+    assert await limited.at(60) == 10
+    assert await limited.at(69.999999) == 1
+    assert await limited.at(70) == 0
+    assert await limited.at(119.999998) == 1
+    assert await limited.at(119.999999) == 0
+
+
+async def test_what_is_refused_is_not_counted(limited: Limited) -> None:
+    for second in range(60):
+        assert (await limited.at(second) == 0) == (second < 3)
+    assert [await limited.at(60), await limited.at(61), await limited.at(62)] == [0, 0, 0]
+
+
+async def test_a_rate_that_is_lowered(limited: Limited) -> None:
+    for second in range(10):
+        assert await limited.at(second, 10) == 0
+    assert await limited.at(20, 3) == 47  # until the eighth of ten has left, two remain
+    assert await limited.at(66.999999, 3) == 1
+    assert await limited.at(67, 3) == 0
+
+
+async def test_a_clock_that_is_set_back(limited: Limited) -> None:
+    for _ in range(3):
+        assert await limited.at(0) == 0
+    assert await limited.at(-30) == 90
+    assert await limited.at(-3600) == 0
+
+
+async def test_no_more_than_the_rate_at_once(limited: Limited) -> None:
+    taken = await asyncio.gather(*(limited.at(0, 50) for _ in range(120)))
+    assert sum(wait == 0 for wait in taken) == 50
+
+
+async def test_it_leaves_no_more_than_the_rate_and_not_for_long(limited: Limited) -> None:
+    for second in range(200):
+        await limited.at(second / 10, 100)
+    key = key_of(b"d" * 32)
+    assert await limited.redis.llen(key) == 100
+    assert 0 < await limited.redis.pttl(key) <= 60_000
+
+
+async def test_without_redis_nobody_is_admitted(tmp_path: Path) -> None:
+    redis = Redis.from_url(f"unix://{tmp_path}/none.sock")
+    with pytest.raises(LimitAway):
+        await RateLimit(redis).take(b"d" * 32, 1)
+    await redis.aclose()
+
+
+# -- the other commands ---------------------------------------------------------------------------
+
+
+def test_rates_are_imported_whole_and_used_in_test_mode(
+    cli: Cli, database: str, start_stack: Callable[..., Stack], tmp_path: Path
+) -> None:
+    stack = start_stack()
+    key = sending.issue(database, "casino", "igaming")
+    sending.await_key(stack.port, key)
+    paid = event(
+        "withdraw", at=1_717_200_000_000, transaction_id="t", amount=2, currency="XYZ",
+        is_crypto=True,
+    )  # fmt: skip
+
+    def amount() -> Any:
+        answer = sending.send(stack.port, SINGLE, paid, key, x_test_mode="true").json()
+        return answer["event"]["enrichment"]["amounts"]["amount"]
+
+    assert (amount()["usd"], amount()["rate_date"]) == (None, None)
+    file = tmp_path / "rates.jsonl"
+    file.write_text(
+        '{"currency": "xyz", "date": "2024-05-01", "usd": 0.1}\n\n'
+        '{"currency": "XYZ", "date": "2024-07-01", "usd": "7"}\n'
+    )
+    done = cli("rates", "import", str(file))
+    assert (done.returncode, done.stdout) == (0, "2 rates imported\n")
+    eventually(lambda: amount()["usd"] == 0.2, "the rate")
+    assert amount()["rate_date"] == "2024-05-01"
+    whole = tmp_path / "rates.json"
+    whole.write_text('[{"currency": "XYZ", "date": "2024-05-01", "usd": 123456789.123456789012}]')
+    assert cli("rates", "import", str(whole)).returncode == 0
+    ((usd,),) = (
+        each.values()
+        for each in sending.rows(
+            database, "select usd::text from operator_rate where day = '2024-05-01'"
+        )
+    )
+    assert usd == "123456789.123456789012"
+
+
+def test_every_mistake_of_a_file_of_rates_is_named(
+    cli: Cli, database: str, tmp_path: Path
+) -> None:
+    good = {"currency": "XYZ", "date": "2024-05-01", "usd": 1}
+    lines = [
+        good,
+        {**good, "usd": 0},
+        {**good, "usd": True, "date": "2024-02-30"},
+        {**good, "currency": "USD"},
+        {**good, "currency": "€"},
+        {**good, "more": 1},
+        {**good, "date": 20240501},
+        [],
+        good,
+        {},
+    ]
+    file = tmp_path / "rates.jsonl"
+    file.write_text("\n".join([*map(json.dumps, lines), "{"]))
+    done = cli("rates", "import", str(file))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert [line.split(" ", 3)[:3] for line in done.stderr.splitlines()] == [
+        ["line", "2:", "usd"],
+        ["line", "3:", "date"],
+        ["line", "3:", "usd"],
+        ["line", "4:", "currency"],
+        ["line", "5:", "currency"],
+        ["line", "6:", "more"],
+        ["line", "7:", "date"],
+        ["line", "8:", "must"],
+        ["line", "9:", "date"],
+        ["line", "10:", "currency"],
+        ["line", "10:", "date"],
+        ["line", "10:", "usd"],
+        ["line", "11:", "is"],
+    ]
+    assert not sending.rows(database, "select * from operator_rate")
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("\n")
+    assert "no rates" in cli("rates", "import", str(empty)).stderr
+
+
+def test_replaying_where_there_is_nothing(cli: Cli) -> None:
+    done = cli("events", "replay")
+    assert (done.returncode, done.stdout) == (0, "0 sent again\n")
+
+
+def test_a_schema_that_is_too_old_is_told(cli: Cli, database: str) -> None:
+    asyncio.run(execute(database, "drop table api_key, product cascade"))
+    done = cli("key", "issue", "shop")
+    assert done.returncode == 1
+    assert "run snapbid migrate" in done.stderr

@@ -1,0 +1,256 @@
+"""The ways of reading an event agree, and nothing of a request can hurt or leak."""
+
+import json
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.event_cases import NOW_MS, put, whole
+from support.event_values import DIGEST, RIGHT, VALID, WRONG
+
+from snapbid.events import fast, wide
+from snapbid.events.catalog import EVENTS
+from snapbid.events.decode import MAX_DEPTH
+from snapbid.events.fields import PRESETS, Level
+from snapbid.events.outcomes import Batch, Product, Refusal, Single
+from snapbid.events.structs import decoder
+from snapbid.events.validate import AHEAD_MS, read_batch, read_single
+
+PRODUCT = Product("demo", frozenset(PRESETS))
+LATEST_MS = NOW_MS + AHEAD_MS
+
+
+def resolved(value: Any) -> Any:
+    """A value of the tables without their shorthands; what is no JSON value of Python's is None."""
+    if isinstance(value, dict) and "$repeat" in value:
+        text, times = value["$repeat"]
+        return text * times
+    if isinstance(value, dict) and "$raw" in value:
+        number = json.loads(value["$raw"])
+        return number if abs(number) < 1e308 else 10**400
+    return value
+
+
+POOL = [resolved(value) for rows in (*WRONG.values(), *RIGHT.values()) for value, _ in rows]
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8)
+    | st.sampled_from(POOL)
+    | st.sampled_from(list(VALID.values()))
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+KEYS = st.sampled_from(
+    ["extra", "email", "name_hash", "Email", "a b", "\u00e9", "a:b", "currency", "user_agent",
+     "x" * 70]
+) | st.text(max_size=6)  # fmt: skip
+
+
+def paths(envelope: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in envelope.items():
+        yield prefix + key
+        if isinstance(value, dict):
+            yield from paths(value, f"{prefix}{key}.")
+
+
+@st.composite
+def envelopes(draw: st.DrawFn) -> dict[str, Any]:
+    """A valid envelope of any event, with up to four things changed."""
+    envelope = whole(EVENTS[draw(st.sampled_from(sorted(EVENTS)))])
+    known = sorted(paths(envelope))
+    for path in draw(st.lists(st.sampled_from(known), max_size=4, unique=True)):
+        *parents, leaf = path.split(".")
+        holder: Any = envelope
+        for parent in parents:
+            holder = holder.get(parent) if isinstance(holder, dict) else None
+        if not isinstance(holder, dict):
+            continue
+        match draw(st.sampled_from(["drop", "null", "value", "unknown"])):
+            case "drop":
+                holder.pop(leaf, None)
+            case "null":
+                holder[leaf] = None
+            case "value":
+                holder[leaf] = draw(VALUES)
+            case _:
+                holder[draw(KEYS)] = draw(VALUES)
+    return envelope
+
+
+FIELDS = {
+    name: {field.path: field for field in (*event.identity_fields(), *event.context_fields())}
+    for name, event in EVENTS.items()
+}
+UNKNOWN = st.sampled_from(
+    [
+        None,
+        "x",
+        "",
+        1,
+        1.0,
+        1.5,
+        -0.0,
+        True,
+        2**53 + 1,
+        10**30,
+        10**400,
+        [1.0],
+        {"a": None},
+        "a@b.c",
+        DIGEST,
+        DIGEST.upper(),
+        DIGEST[1:],
+    ]
+)
+
+
+@st.composite
+def nearly_valid(draw: st.DrawFn) -> dict[str, Any]:
+    """An envelope with a field or two as it also may be, left out, or more than there should be."""
+    name = draw(st.sampled_from(sorted(EVENTS)))
+    envelope = whole(EVENTS[name])
+    for path in draw(st.lists(st.sampled_from(sorted(FIELDS[name])), max_size=3)):
+        field = FIELDS[name][path]
+        spelled = [resolved(value) for value, _ in RIGHT[field.kind]]
+        optional = [None] if field.level is not Level.REQUIRED else []
+        put(envelope, path, draw(st.sampled_from([*field.values, *spelled, *optional])))
+    for _ in range(draw(st.integers(0, 2))):
+        parent = draw(st.sampled_from(["context.", "context.privacy.", "identity.", ""]))
+        put(envelope, parent + draw(KEYS).replace(".", ""), draw(UNKNOWN))
+    return envelope
+
+
+def encode(document: Any, *, ascii_only: bool = False) -> bytes:
+    return json.dumps(document, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+
+
+@settings(max_examples=1000)
+@given(nearly_valid() | envelopes(), st.booleans())
+def test_the_quick_ways_and_the_thorough_one_agree(
+    envelope: dict[str, Any], ascii_only: bool
+) -> None:
+    body = encode(envelope, ascii_only=ascii_only)
+    live = read_single(body, PRODUCT, NOW_MS)
+    thorough = read_single(body, PRODUCT, NOW_MS, test=True)
+    if isinstance(live, Single):
+        assert isinstance(thorough, Single)
+        assert live.event == thorough.event
+    else:
+        assert live == thorough
+
+
+@given(st.sampled_from(sorted(EVENTS)), st.data())
+def test_a_valid_event_needs_no_second_look(name: str, data: st.DataObject) -> None:
+    envelope = whole(EVENTS[name])
+    body = encode(envelope)
+    decode = decoder(PRODUCT.presets).decode
+    taken = fast.read(body, decode, b"demo", LATEST_MS)
+    assert taken is not None
+    assert wide.read(body, PRODUCT.presets, b"demo", LATEST_MS) == taken
+    thorough = read_single(body, PRODUCT, NOW_MS, test=True)
+    assert isinstance(thorough, Single)
+    assert thorough.event == taken
+    beside = f"context.{data.draw(st.sampled_from(['vendor', 'note', 'x-y']))}"
+    put(envelope, beside, data.draw(st.text(max_size=5).filter(str.isalnum)))
+    body = encode(envelope)
+    assert fast.read(body, decode, b"demo", LATEST_MS) is None
+    assert wide.read(body, PRODUCT.presets, b"demo", LATEST_MS) is not None
+
+
+def shuffled(value: Any, draw: Callable[..., Any]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    keys = draw(st.permutations(sorted(value)))
+    return {key: shuffled(value[key], draw) for key in keys}
+
+
+def numbers_spelled_otherwise(text: str) -> str:
+    return text.replace(f'"timestamp": {NOW_MS}', f'"timestamp" : {NOW_MS}.0')
+
+
+@given(st.sampled_from(sorted(EVENTS)), st.data())
+def test_a_retry_has_the_same_id(name: str, data: st.DataObject) -> None:
+    envelope = whole(EVENTS[name])
+    put(envelope, "context.vendor", {"b": 1, "a": [1.5, "x"]})
+    again = shuffled(deepcopy(envelope), data.draw)
+    put(again, "context.nothing", None)
+    bodies = [encode(envelope), encode(again),
+              numbers_spelled_otherwise(json.dumps(again)).encode()]  # fmt: skip
+    read = [read_single(body, PRODUCT, NOW_MS) for body in bodies]
+    events = [one.event for one in read if isinstance(one, Single)]
+    assert len(events) == 3
+    assert events[0] == events[1] == events[2]
+
+
+@given(st.lists(envelopes(), min_size=1, max_size=4))
+def test_a_batch_is_its_events_one_by_one(several: list[dict[str, Any]]) -> None:
+    singles = [read_single(encode(one), PRODUCT, NOW_MS) for one in several]
+    malformed = any(
+        isinstance(one, Refusal) and one.violations[0].rule == "malformed_json" for one in singles
+    )
+    lenient = read_batch(encode(several), PRODUCT, NOW_MS, lenient=True)
+    strict = read_batch(encode(several), PRODUCT, NOW_MS)
+    if malformed:
+        assert lenient == strict
+        assert isinstance(strict, Refusal)
+        return
+    assert isinstance(lenient, Batch)
+    good = [one.event for one in singles if isinstance(one, Single)]
+    assert lenient.accepted == good
+    bad = [one.violations for one in singles if isinstance(one, Refusal)]
+    rules = [[(one.rule, one.event) for one in failed.violations] for failed in lenient.failed]
+    assert rules == [[(one.rule, one.event) for one in violations] for violations in bad]
+    assert isinstance(strict, Batch) is not bool(bad)
+
+
+@given(envelopes(), st.data())
+def test_damaged_bytes_are_answered(envelope: dict[str, Any], data: st.DataObject) -> None:
+    body = bytearray(encode(envelope))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(body) - 1))
+        body[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+        if not body:
+            return
+    live = read_single(bytes(body), PRODUCT, NOW_MS)
+    thorough = read_single(bytes(body), PRODUCT, NOW_MS, test=True)
+    assert isinstance(live, Single) is isinstance(thorough, Single)
+    read_batch(b"[" + bytes(body) + b"]", PRODUCT, NOW_MS)
+
+
+@given(st.sampled_from(sorted(EVENTS)), st.data())
+def test_no_value_is_echoed(name: str, data: st.DataObject) -> None:
+    secret = "Zq9#secret"
+    envelope = whole(EVENTS[name])
+    for path in data.draw(st.lists(st.sampled_from(sorted(paths(envelope))), min_size=1)):
+        *parents, leaf = path.split(".")
+        holder: Any = envelope
+        for parent in parents:
+            holder = holder.get(parent) if isinstance(holder, dict) else None
+        if isinstance(holder, dict):
+            holder[leaf] = data.draw(st.sampled_from([secret, [secret], {secret: secret}]))
+    put_secret = data.draw(st.booleans())
+    if put_secret and isinstance(envelope["context"], dict):
+        envelope["context"][secret] = {secret: 10**400}
+    read = read_single(encode(envelope), PRODUCT, NOW_MS)
+    if isinstance(read, Refusal):
+        assert secret not in repr(read)
+
+
+@given(st.integers(1, 3 * MAX_DEPTH), st.sampled_from(["context", "identity", None]))
+def test_depth_is_judged_the_same_everywhere(depth: int, where: str | None) -> None:
+    envelope = whole(EVENTS["login"])
+    nested: Any = 1
+    for _ in range(depth):
+        nested = {"context": nested}
+    (envelope[where] if where else envelope)["context" if where else "deep"] = nested
+    above = 2 if where else 1
+    read = read_single(encode(envelope), PRODUCT, NOW_MS)
+    assert isinstance(read, Single) is (depth + above <= MAX_DEPTH)

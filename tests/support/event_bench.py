@@ -1,0 +1,76 @@
+"""A stream of accepted events, a warehouse, and the drain between them."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from redis.asyncio import Redis
+
+from snapbid.drain.events import EventDrain
+from snapbid.events.outcomes import Batch, Product
+from snapbid.events.validate import read_batch
+from snapbid.ledger import queue
+from snapbid.metrics import Metrics
+from snapbid.reference import history
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from support.sending import NOW
+
+GEO = GeoDatabase(DEFAULT_PATH)
+HISTORY = history.load()
+CASINO = Product("casino", frozenset({"igaming"}))
+
+
+class Bench:
+    """A stream, a warehouse, and the drain between them."""
+
+    def __init__(
+        self, dsn: str, connection: asyncpg.Connection, redis_url: str, folder: Path
+    ) -> None:
+        self.dsn = dsn
+        self.redis_url = redis_url
+        self.redis = redis = Redis.from_url(redis_url)
+        self.connection = connection
+        self.metrics = Metrics(folder)
+        self.drain = EventDrain(redis, self.metrics, GEO, HISTORY)
+
+    async def accept(
+        self, *documents: dict[str, Any], product: Product = CASINO, at: int = NOW
+    ) -> list[str]:
+        """What the endpoint does with a batch: the event ids."""
+        read = read_batch(json.dumps(documents).encode(), product, NOW)
+        assert isinstance(read, Batch), read
+        pairs = [(event.event_id, event.envelope) for event in read.accepted]
+        await self.add(queue.encode(at, product.name, pairs))
+        return [event_id for event_id, _ in pairs]
+
+    async def add(self, *requests: bytes) -> None:
+        await self.redis.execute_command(*queue.add(requests))  # type: ignore[no-untyped-call]
+
+    async def round(self) -> int:
+        carried = await self.drain.round(self.connection)
+        assert await self.redis.xlen(queue.STREAM) == 0
+        return carried
+
+    async def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in await self.connection.fetch(sql, *values)]
+
+    async def flags(self) -> dict[str, list[str]]:
+        """By event; of several of one name, of the first."""
+        found = await self.rows("select event, flags from events order by arrival desc")
+        return dict(found)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, dsn: str, redis_url: str, folder: Path) -> AsyncIterator["Bench"]:
+        """On an empty, migrated database and an empty Redis; metrics go to the folder."""
+        connection = await asyncpg.connect(dsn)
+        bench = cls(dsn, connection, redis_url, folder)
+        try:
+            yield bench
+        finally:
+            bench.metrics.close()
+            await bench.redis.aclose()
+            await connection.close()

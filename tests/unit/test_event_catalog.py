@@ -1,0 +1,63 @@
+"""The catalog against the tables of document 3, copied to `cases/events/document.json`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from snapbid.events.catalog import EVENTS, GAME_TYPES
+from snapbid.events.fields import JSON_TYPES, Kind, Level
+
+CASES = Path(__file__).parents[1] / "conformance" / "cases" / "events"
+DOCUMENT = json.loads((CASES / "document.json").read_text())
+REAL_NAMES = {"ios", "android", "app_store", "google_play"}
+LIFECYCLE = {"app_install", "app_open", "app_uninstall", "push_permission_updated"}
+
+
+def test_the_events_are_those_of_the_document() -> None:
+    assert list(EVENTS) == list(DOCUMENT)
+    assert len(EVENTS) == 25
+
+
+@pytest.mark.parametrize("name", DOCUMENT)
+def test_fields(name: str) -> None:
+    event, rows = EVENTS[name], DOCUMENT[name]["fields"]
+    assert event.preset == DOCUMENT[name]["preset"]
+    fields = {field.path: field for field in event.fields}
+    assert set(fields) == set(rows)
+    for path, row in rows.items():
+        field = fields[path]
+        assert (JSON_TYPES[field.kind], field.level) == (row["type"], row["level"]), path
+        assert (field.kind is Kind.TIME) is ("utc_ms" in row or path.endswith("_at")), path
+        assert field.monetary or "monetary" not in row, path
+        assert field.deprecated == tuple(row.get("deprecated", ())), path
+        if field.kind is Kind.CHOICE and field.leaf != "game_type":
+            assert set(row["mentioned"]) <= set(field.values), path
+            assert set(field.values) - set(row["mentioned"]) <= REAL_NAMES, path
+
+
+def test_overrides() -> None:
+    assert {name for name, event in EVENTS.items() if event.lifecycle} == LIFECYCLE
+    suggested = {name for name, event in EVENTS.items() if event.ip is Level.SUGGESTED}
+    assert suggested == {"app_install", "bet"}
+    keyed = {name: event.key for name, event in EVENTS.items() if event.key}
+    payments = ("deposit_initiated", "deposit", "deposit_failed", "withdraw", "bet")
+    bonuses = ("bonus_offered", "bonus_claimed", "bonus_completed")
+    assert keyed == dict.fromkeys(payments, "transaction_id") | dict.fromkeys(bonuses, "bonus_id")
+
+
+def test_each_alias_is_of_one_game_type() -> None:
+    aliases = [alias for names in GAME_TYPES.values() for alias in names]
+    assert len(aliases) == len(set(aliases)) == 21
+    assert len(GAME_TYPES) == 9
+
+
+def test_only_a_net_outcome_may_be_negative() -> None:
+    signed = {field.leaf for event in EVENTS.values() for field in event.fields if field.signed}
+    assert signed == {"bet_result_amount"}
+
+
+def test_amounts_have_a_currency() -> None:
+    for event in EVENTS.values():
+        kinds = {field.kind for field in event.fields}
+        assert any(field.monetary for field in event.fields) is (Kind.CURRENCY in kinds), event.name

@@ -1,0 +1,266 @@
+"""Place, device and money of events, and the documents that are sent back."""
+
+import json
+from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+from support.event_cases import NOW_MS, whole
+
+from snapbid.events import answers
+from snapbid.events.catalog import EVENTS
+from snapbid.events.enrich import Enriched, enrich, to_usd
+from snapbid.events.fields import PRESETS
+from snapbid.events.outcomes import Batch, Product, Refusal, Single
+from snapbid.events.validate import findings_of, read_batch, read_single
+from snapbid.reference import agents, geo, history
+
+PRODUCT = Product("demo", frozenset(PRESETS))
+MS = 1_716_400_000_000  # 2024-05-22, a working day
+DAY = date(2024, 5, 22)
+IPHONE = (
+    "Mozilla/5.0 (iPhone; CPU iPhone OS 17_4 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like "
+    "Gecko) Version/17.4 Mobile/15E148 Safari/604.1"
+)
+GOOGLEBOT = "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"
+TABLE = """Date,USD,JPY,XAU,
+2024-05-22,1.08,170.5,N/A,
+2024-05-21,1.1,N/A,N/A,
+2024-05-10,1.2,160,5,
+"""
+
+
+@pytest.fixture(scope="module")
+def places() -> Iterator[geo.GeoDatabase]:
+    database = geo.GeoDatabase(geo.DEFAULT_PATH)
+    yield database
+    database.close()
+
+
+def rates(**operator: list[tuple[date, Decimal]]) -> history.DailyRates:
+    return history.DailyRates(history.History(TABLE), operator)
+
+
+def enriched(
+    places: geo.GeoDatabase, context: dict[str, Any], quotes: history.DailyRates | None = None
+) -> Enriched:
+    event = {"event": "bet", "timestamp": MS, "identity": {}, "context": context}
+    return enrich(event, places.place, agents.details, quotes or rates())
+
+
+def test_absent_parts_are_null(places: geo.GeoDatabase) -> None:
+    nothing = enriched(places, {})
+    assert nothing == Enriched({"geo": None, "user_agent": None, "amounts": None}, [])
+
+
+def test_place(places: geo.GeoDatabase) -> None:
+    known = enriched(places, {"ip_address": "8.8.8.8"}).document["geo"]
+    assert known == {"country": "US", "region": None, "city": None}
+    unknown = enriched(places, {"ip_address": "10.0.0.1"}).document["geo"]
+    assert unknown == {"country": None, "region": None, "city": None}
+
+
+@pytest.mark.parametrize(
+    ("record", "region", "city"),
+    [
+        ({"country_code": "US", "state1": "Ohio", "city": "Dayton"}, "Ohio", "Dayton"),
+        (
+            {
+                "country": {"iso_code": "US"},
+                "subdivisions": [{"iso_code": "OH", "names": {"en": "Ohio"}}],
+                "city": {"names": {"en": "Dayton", "de": "Dayton (Ohio)"}},
+            },
+            "Ohio",
+            "Dayton",
+        ),
+        ({"subdivisions": [], "city": {}, "state1": ""}, None, None),
+        ({"subdivisions": "Ohio", "city": 5}, None, None),
+    ],
+)
+def test_place_in_other_databases(
+    record: dict[str, Any], region: str | None, city: str | None
+) -> None:
+    assert (geo.region_of(record), geo.city_of(record)) == (region, city)
+
+
+def test_user_agent(places: geo.GeoDatabase) -> None:
+    assert enriched(places, {"user_agent": IPHONE}).document["user_agent"] == {
+        "browser": "safari",
+        "browser_version": "17.4",
+        "os": "ios",
+        "os_version": "17.4",
+        "device": "iPhone",
+        "is_bot": False,
+    }
+    bot = enriched(places, {"user_agent": GOOGLEBOT}).document["user_agent"]
+    assert (bot["is_bot"], bot["device"], bot["browser"]) == (True, None, "other")
+    assert enriched(places, {"user_agent": {"an": "object"}}).document["user_agent"] is None
+
+
+def test_amounts(places: geo.GeoDatabase) -> None:
+    context = {"amount": 12.5, "bet_result_amount": -3, "currency": "EUR"}
+    amounts = enriched(places, context).document["amounts"]
+    rest = {"currency": "EUR", "rate": 1.08, "rate_date": "2024-05-22"}
+    assert amounts == {
+        "amount": {"value": 12.5, "usd": 13.5, **rest},
+        "bet_result_amount": {"value": -3, "usd": -3.24, **rest},
+    }
+
+
+def test_no_rate_is_a_warning(places: geo.GeoDatabase) -> None:
+    done = enriched(places, {"amount": 1, "currency": "VND"})
+    assert done.document["amounts"]["amount"] == {
+        "value": 1, "currency": "VND", "usd": None, "rate": None, "rate_date": None,
+    }  # fmt: skip
+    assert done.warnings == [("context.amount", "rate_missing")]
+
+
+def test_a_crypto_symbol_is_no_currency(places: geo.GeoDatabase) -> None:
+    crypto = {"amount": 2, "currency": "JPY", "is_crypto": True}
+    assert enriched(places, crypto).warnings == [("context.amount", "rate_missing")]
+    quotes = rates(JPY=[(date(2024, 1, 1), Decimal("0.5"))])
+    amount = enriched(places, crypto, quotes).document["amounts"]["amount"]
+    assert (amount["usd"], amount["rate_date"]) == (1.0, "2024-01-01")
+
+
+@pytest.mark.parametrize(
+    ("currency", "day", "usd", "quoted"),
+    [
+        ("USD", date(1990, 1, 1), "1", date(1990, 1, 1)),
+        ("EUR", DAY, "1.08", DAY),
+        ("EUR", date(2030, 1, 1), "1.08", DAY),
+        ("EUR", date(2024, 5, 20), "1.2", date(2024, 5, 10)),
+        ("JPY", DAY, "216/34100", DAY),
+        ("JPY", date(2024, 5, 21), None, None),
+        ("XAU", date(2024, 5, 12), "0.24", date(2024, 5, 10)),
+        ("XAU", DAY, None, None),
+        ("EUR", date(2024, 5, 9), None, None),
+        ("VND", DAY, None, None),
+        ("Date", DAY, None, None),
+    ],
+)
+def test_history(currency: str, day: date, usd: str | None, quoted: date | None) -> None:
+    quote = history.History(TABLE).quote(currency, day)
+    assert quote == (None if usd is None or quoted is None else (Fraction(usd), quoted))
+
+
+def test_the_operator_wins() -> None:
+    quotes = rates(
+        EUR=[(DAY, Decimal("3")), (date(2024, 5, 15), Decimal("2"))],
+        VND=[(DAY, Decimal("0.00004"))],
+    )
+    found = {day: quotes.quote("EUR", date(2024, 5, day)) for day in (14, 15, 21, 22, 23)}
+    assert {day: float(quote.usd) for day, quote in found.items() if quote} == {
+        14: 1.2, 15: 2.0, 21: 2.0, 22: 3.0, 23: 3.0,
+    }  # fmt: skip
+    assert quotes.quote("VND", DAY) == (Fraction("0.00004"), DAY)
+    assert quotes.quote("VND", date(2024, 5, 21)) is None
+    with pytest.raises(ValueError, match="EUR: a rate must be above 0"):
+        rates(EUR=[(DAY, Decimal(0))])
+
+
+def test_the_table_that_ships() -> None:
+    shipped = history.load()
+    assert shipped.quote("EUR", date(2024, 5, 22)) == (Fraction("1.083"), date(2024, 5, 22))
+    easter = shipped.quote("GBP", date(2024, 4, 1))
+    assert easter is not None
+    assert easter.date == date(2024, 3, 28)
+    assert shipped.quote("RUB", date(2023, 1, 1)) is None
+    assert shipped.quote("HRK", date(2022, 6, 1)) is not None
+    assert shipped.quote("EUR", date(1998, 12, 31)) is None
+
+
+@pytest.mark.parametrize("text", ["", "Date,JPY,\n2024-05-22,1,\n", "Date,USD,\n", "a\nb"])
+def test_another_table_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"rates|isoformat|values"):
+        history.History(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "rate", "usd"),
+    [
+        (0.1, "1", 0.1),
+        (1, "0.0000005", 0.0),
+        (3, "0.0000005", 0.000002),
+        (0.0000025, "1", 0.000002),
+        (-0.0000015, "1", -0.000002),
+        (1e15, "1", 1e15),
+        (1e308, "3", None),
+    ],
+)
+def test_rounding(value: float, rate: str, usd: float | None) -> None:
+    assert to_usd(value, Fraction(rate)) == usd
+
+
+def sent(document: dict[str, Any]) -> Any:
+    return json.loads(msgspec.json.encode(document))
+
+
+def test_answers_of_a_single_event() -> None:
+    body = json.dumps(whole(EVENTS["bet"])).encode()
+    single = read_single(body, PRODUCT, NOW_MS, test=True)
+    assert isinstance(single, Single)
+    answer = sent(answers.accepted(single.event))
+    assert answer == {"status": "accepted", "eventId": single.event.event_id}
+    echoed = sent(answers.tested(single.event, {"geo": None}, single.warnings))
+    assert list(echoed) == ["status", "event", "warnings"]
+    assert list(echoed["event"]) == ["event", "timestamp", "identity", "context", "enrichment"]
+
+
+def test_answers_of_a_refusal() -> None:
+    refusal = read_single(b'{"event":"bet","timestamp":1}', PRODUCT, NOW_MS)
+    assert isinstance(refusal, Refusal)
+    assert refusal.status == 400
+    answer = sent(answers.refused(refusal))
+    assert list(answer) == ["code", "message", "violations"]
+    wrong = {"field": "timestamp", "rule": "not_milliseconds", "event": "bet"}
+    assert answer["violations"][0] == wrong
+    batch = read_batch(b'[{"event":"x"}]', PRODUCT, NOW_MS)
+    assert isinstance(batch, Refusal)
+    first = sent(answers.refused(batch))["violations"][0]
+    assert first == {"field": "[0].event", "rule": "unknown_event", "event": None, "index": 0}
+
+
+def test_messages_are_sentences() -> None:
+    for body, message in (
+        (b"[]", "body must be a JSON object"),
+        (b"{", "body is no JSON that can be read: it is not JSON"),
+        (b'{"event":"login"}', "timestamp is required, and 2 more violations"),
+        (b'{"event":"no"}', "event is no event of the catalog, and 2 more violations"),
+    ):
+        refusal = read_single(body, PRODUCT, NOW_MS)
+        assert isinstance(refusal, Refusal)
+        assert refusal.message == message
+
+
+def test_answers_of_a_batch() -> None:
+    body = f"[{json.dumps(whole(EVENTS['login']))},5]".encode()
+    batch = read_batch(body, PRODUCT, NOW_MS, lenient=True)
+    assert isinstance(batch, Batch)
+    failed = [
+        {
+            "index": 1,
+            "code": "VALIDATION_ERROR",
+            "event": None,
+            "violations": [{"field": "[1]", "rule": "not_object", "event": None, "index": 1}],
+        }
+    ]
+    assert sent(answers.accepted_batch(batch, "r", lenient=True)) == {
+        "status": "accepted", "requestId": "r", "count": 1, "rejected": 1, "errors": failed,
+    }  # fmt: skip
+    good = {"status": "accepted", "requestId": "r", "count": 1}
+    assert sent(answers.accepted_batch(batch, "r", lenient=False)) == good
+    assert sent(answers.tested_batch(batch, [])) == {
+        "status": "invalid", "successCount": 1, "failureCount": 1, "errors": failed, "warnings": [],
+    }  # fmt: skip
+
+
+def test_warnings_of_an_enrichment_as_partners_see_them() -> None:
+    found = findings_of("bet", [("context.amount", "rate_missing")], 3)
+    assert sent({"warnings": found})["warnings"] == [
+        {"field": "[3].context.amount", "rule": "rate_missing", "event": "bet", "index": 3}
+    ]
