@@ -10,6 +10,7 @@ import errno
 import http.client
 import os
 import shlex
+import shutil
 import socket
 import sys
 import time
@@ -196,9 +197,10 @@ Ctrl-C stops everything.
 
 def _command(settings: Settings) -> str:
     """How to call this program on this instance from the same directory."""
-    program = os.path.relpath(Path(sys.executable).with_name("snapbid"))
+    installed = Path(sys.executable).with_name("snapbid")
+    program = os.path.relpath(installed)
     if program.startswith(".."):
-        program = "snapbid"
+        program = "snapbid" if shutil.which("snapbid") else str(installed)
     default = settings.home == load({}).home
     return program if default else f"SNAPBID_HOME={shlex.quote(str(settings.home))} {program}"
 

@@ -1,6 +1,7 @@
 """The spool: notices on disk before they are answered, whatever becomes of the process."""
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import os
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
@@ -192,26 +193,29 @@ async def test_what_nobody_could_settle_counts_against_the_bound(tmp_path: Path)
     assert len(abandoned(tmp_path)) == kept
 
 
-@pytest.fixture
-def small_files() -> Iterator[Callable[[int], None]]:
-    """Limits how large a file may become, which a write then meets half way."""
+@contextlib.contextmanager
+def small_files(size: int) -> Iterator[None]:
+    """Limits how large a file may become, which a write then meets half way.
+
+    The limit is the whole process's, so nothing else may write meanwhile, the test's report least.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-async def test_a_full_disk_refuses_and_damages_nothing(
-    tmp_path: Path, small_files: Callable[[int], None]
-) -> None:
+async def test_a_full_disk_refuses_and_damages_nothing(tmp_path: Path) -> None:
     spool = Spool(tmp_path, PLENTY)
     await write_all(spool, range(3))
-    small_files(3 * ENTRY + 7)
-    for _ in range(3):
-        with pytest.raises(SpoolFullError):
-            await spool.write(0, notice(99))
-    small_files(100 * ENTRY)
+    with small_files(3 * ENTRY + 7):
+        for _ in range(3):
+            with pytest.raises(SpoolFullError):
+                await spool.write(0, notice(99))
     await write_all(spool, range(3, 6))
     await spool.close()
     assert abandoned(tmp_path) == listed(range(6))

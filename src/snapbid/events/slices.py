@@ -1,4 +1,8 @@
-"""Long work in slices, so that bids which the same process answers do not wait for it."""
+"""Long work in slices, so that bids which the same process answers do not wait for it.
+
+After each slice the loop is left idle for a moment rather than run once: the server's own threads,
+which bring in the requests, need the interpreter too, and do not get it from a loop that is busy.
+"""
 
 import asyncio
 from collections.abc import Generator
@@ -6,6 +10,7 @@ from time import perf_counter
 from typing import Final, TypeVar
 
 SLICE_S: Final = 0.0005
+PAUSE_S: Final = 0.001
 
 T = TypeVar("T")
 
@@ -19,7 +24,7 @@ class Slices:
     async def pause(self) -> None:
         """Let others go first, if this slice is over."""
         if perf_counter() >= self._until:
-            await asyncio.sleep(0)
+            await asyncio.sleep(PAUSE_S)
             self._until = perf_counter() + SLICE_S
 
     async def run(self, steps: Generator[None, None, T]) -> T:
