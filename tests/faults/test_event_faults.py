@@ -32,7 +32,7 @@ from snapbid.ledger.queue import Queue
 from snapbid.warehouse.migrate import migrate
 
 SEED = int(os.environ.get("EVENT_SEED") or random.SystemRandom().randrange(10**9))
-TOTAL = int(os.environ.get("EVENT_TOTAL") or 100_000)
+TOTAL = int(os.environ.get("EVENT_TOTAL") or 60_000)
 VICTIMS = ("worker", "drain", "redis", "postgres")
 LANES = 6
 MARK = "mark-of-a-partner"  # in every event; must be in no log
@@ -321,9 +321,7 @@ async def test_requests_travel_together(proxied: FaultProxy, redis_url: str) -> 
 
 
 @pytest.mark.parametrize("way", list(Way))
-async def test_a_stall_is_answered_and_ends(
-    proxied: FaultProxy, redis_url: str, way: Way
-) -> None:
+async def test_a_stall_is_answered_and_ends(proxied: FaultProxy, redis_url: str, way: Way) -> None:
     own = Queue(proxied.redis_url)
     await own.open()
     try:

@@ -13,6 +13,7 @@ from support.event_bench import Bench
 from support.sending import NOW, cashed_out, claimed, event, money, offered
 
 from snapbid.drain.replay import replay
+from snapbid.embedded import Home
 from snapbid.events.outcomes import Product
 from snapbid.ledger import queue
 from snapbid.settings import load
@@ -135,7 +136,9 @@ async def refuse(bench: Bench) -> None:
     )
 
 
-async def test_one_event_that_is_refused_blocks_no_other(bench: Bench, caplog: Any) -> None:
+async def test_one_event_that_is_refused_blocks_no_other(
+    bench: Bench, caplog: pytest.LogCaptureFixture, embedded_home: Home
+) -> None:
     await refuse(bench)
     names = [f"u{number}" for number in range(200)]
     for place in (0, 77, 78, 199):
@@ -154,6 +157,9 @@ async def test_one_event_that_is_refused_blocks_no_other(bench: Bench, caplog: A
         "refused: CheckViolationError (23514)",
     }
     assert "refused-" not in caplog.text
+    logs = [path.read_text() for path in embedded_home.log.iterdir()]
+    assert any('violates check constraint "refused"' in text for text in logs)
+    assert not any("refused-" in text for text in logs)
 
     assert await replayed(bench) == 7
     assert await bench.round() == 6

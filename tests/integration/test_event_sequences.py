@@ -112,9 +112,7 @@ def _shown(value: Any) -> str:
         (
             [
                 offered("b", wagering_multiplier=3, currency="JPY"),
-                claimed(
-                    "b", bonus_value_granted=0.1, wagering_requirement=0.1 * 3, currency="JPY"
-                ),
+                claimed("b", bonus_value_granted=0.1, wagering_requirement=0.1 * 3, currency="JPY"),
             ],
             [],
         ),
@@ -142,8 +140,12 @@ def _shown(value: Any) -> str:
             [
                 event("deposit_initiated", transaction_id="other", **money(5)),
                 event(
-                    "deposit_failed", transaction_id="t", attempted_amount=5, currency="EUR",
-                    payment_method="card", failure_reason="unknown",
+                    "deposit_failed",
+                    transaction_id="t",
+                    attempted_amount=5,
+                    currency="EUR",
+                    payment_method="card",
+                    failure_reason="unknown",
                 ),
             ],
             ["reference_missing"],

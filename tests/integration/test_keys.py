@@ -266,9 +266,7 @@ def test_rates_are_imported_whole_and_used_in_test_mode(
     assert usd == "123456789.123456789012"
 
 
-def test_every_mistake_of_a_file_of_rates_is_named(
-    cli: Cli, database: str, tmp_path: Path
-) -> None:
+def test_every_mistake_of_a_file_of_rates_is_named(cli: Cli, database: str, tmp_path: Path) -> None:
     good = {"currency": "XYZ", "date": "2024-05-01", "usd": 1}
     lines = [
         good,

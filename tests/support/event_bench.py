@@ -16,6 +16,7 @@ from snapbid.ledger import queue
 from snapbid.metrics import Metrics
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.warehouse.events import become_the_drain
 from support.sending import NOW
 
 GEO = GeoDatabase(DEFAULT_PATH)
@@ -67,6 +68,7 @@ class Bench:
     async def open(cls, dsn: str, redis_url: str, folder: Path) -> AsyncIterator["Bench"]:
         """On an empty, migrated database and an empty Redis; metrics go to the folder."""
         connection = await asyncpg.connect(dsn)
+        assert await become_the_drain(connection)
         bench = cls(dsn, connection, redis_url, folder)
         try:
             yield bench

@@ -19,7 +19,7 @@ WRONG = Asked(None, False)
         ([("x-test-mode", "1")], WRONG),
         ([("x-test-mode", "true"), ("x-test-mode", "false")], WRONG),
         ([("prefer", "handling=lenient")], LENIENT),
-        ([("prefer", " Handling = \"Lenient\" ; a=b")], LENIENT),
+        ([("prefer", ' Handling = "Lenient" ; a=b')], LENIENT),
         ([("prefer", "wait=5"), ("prefer", "handling=lenient")], LENIENT),
         ([("prefer", "handling=strict, handling=lenient")], LIVE),  # the first one counts
         ([("prefer", "handling")], LIVE),

@@ -1,5 +1,6 @@
 """Events as they are stored: each id once, conflicts beside, dead letters apart (contract 7)."""
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
@@ -117,8 +118,15 @@ Key = tuple[str, str]
 
 
 async def become_the_drain(connection: asyncpg.Connection) -> bool:
-    """Take the place of the one drain of events, held until the connection ends."""
-    return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
+    """Take the place of the one drain of events, held until the connection ends.
+
+    Where it may, it keeps the server from quoting a row that it refuses in its log.
+    """
+    if not await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK):
+        return False
+    with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
+        await connection.execute("set log_error_verbosity = terse")
+    return True
 
 
 async def store(connection: asyncpg.Connection, rows: Sequence[Row]) -> Stored:
@@ -132,9 +140,7 @@ async def store(connection: asyncpg.Connection, rows: Sequence[Row]) -> Stored:
     found = await connection.fetch(_STORE, *_columns(list(firsts.values())))
     new = {record["event_id"] for record in found}
     repeats = [
-        row
-        for row in rows
-        if row.event_id not in new or row.digest != firsts[row.event_id].digest
+        row for row in rows if row.event_id not in new or row.digest != firsts[row.event_id].digest
     ]
     if not repeats:
         return Stored(new, 0)
