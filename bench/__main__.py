@@ -26,11 +26,11 @@ def main() -> None:
     keep = parser.parse_args().keep
     OUTPUT.mkdir(parents=True, exist_ok=True)
     os.chdir(ROOT)
-    micro, socket, ledger = (OUTPUT / f"{kind}.json" for kind in render.KINDS)
+    micro, *others = (OUTPUT / f"{kind}.json" for kind in render.KINDS)
     core = str(cores()[0])
     _run("taskset", "-c", core, sys.executable, "-m", "pytest", "bench", *_micro_options(micro))
-    _run(sys.executable, "-m", "bench.socket_run", "--output", str(socket))
-    _run(sys.executable, "-m", "bench.ledger_run", "--output", str(ledger))
+    for output in others:
+        _run(sys.executable, "-m", f"bench.{output.stem}_run", "--output", str(output))
     results = render.read(OUTPUT)
     for kind, result in results.items():
         before = compare.committed(kind)
@@ -40,7 +40,7 @@ def main() -> None:
             print("\n".join(compare.compare(before, result)))
     print(render.added_table(results["socket"]["added_us"]))
     if keep:
-        for path in (micro, socket, ledger):
+        for path in (micro, *others):
             shutil.copy(path, render.RESULTS)
         render.main()
 

@@ -46,6 +46,10 @@ def _figures(result: dict[str, Any]) -> Iterator[tuple[str, tuple[float, bool]]]
         for name, own in result["figures"].items():
             yield f"{name}, µs", (own["median_us"], True)
         return
+    if result["kind"] == "together":
+        for name, own in result["figures"].items():
+            yield f"{name}, bid p99 ms", (own["bid_p99_ms"], True)
+        return
     if result["kind"] == "ledger":
         for name, own in result["figures"].items():
             if isinstance(own, dict):

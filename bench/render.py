@@ -12,7 +12,9 @@ from bench.socket_run import ADDED, disturbed
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results"
-KINDS: Final = ("micro", "socket", "ledger")
+KINDS: Final = ("micro", "socket", "ledger", "together")
+
+QUANTILES: Final = ("p50", "p99", "p999")
 
 INTRODUCTION: Final = """\
 # Benchmarks
@@ -69,6 +71,15 @@ another campaign. A remembered bid takes **{bytes_a_remembered_bid} bytes** of R
 overhead included, at {bids:,} bids.
 """
 
+TOGETHER: Final = """
+## Bids beside event batches
+
+One worker pinned to one core, {campaigns:,} campaigns; {bids_a_second:.0f} bid requests a second
+for {seconds:.0f} s on a schedule that waits for nobody, latencies from the scheduled moment; beside
+them so many senders, each of which sends batches of 600 events one after the other on the same
+worker. Redis, PostgreSQL and the client share the other core.
+"""
+
 ADDED_TEXT: Final = """
 Processor time that the product adds, microseconds a request, taken round by round: the first
 columns are the median, the lowest and the highest round. Bold are the figures to steer by.
@@ -97,6 +108,10 @@ def render(results: dict[str, dict[str, Any]]) -> str:
         size = figures.pop("bytes_a_remembered_bid")
         parts.append(LEDGER.format(bytes_a_remembered_bid=size, bids=ledger["method"]["bids"]))
         parts += [about(ledger), ledger_table(figures)]
+    if "together" in results:
+        together = results["together"]
+        parts += [TOGETHER.format(**together["method"]), about(together)]
+        parts.append(together_table(together["figures"]))
     return "".join(parts)
 
 
@@ -138,6 +153,14 @@ def socket_table(figures: dict[str, Any]) -> str:
     ]
     columns = ("requests/s", "µs a request", "of it system", "p50 ms", "p99 ms", "MiB")
     return table(("", *columns, "server / client core busy", "late"), rows)
+
+
+def together_table(figures: dict[str, Any]) -> str:
+    rows = [
+        (name, f"{own['events_a_second']:,}", *(f"{own[f'bid_{q}_ms']:.1f}" for q in QUANTILES))
+        for name, own in figures.items()
+    ]
+    return table(("", "events/s", "bid p50 ms", "p99 ms", "p99.9 ms"), rows)
 
 
 def ledger_table(figures: dict[str, Any]) -> str:
