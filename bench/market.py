@@ -2,11 +2,12 @@
 
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from bench import campaigns, pools
-from snapbid.exchange.bid import Answered, Bidder, Market, NoBid
+from snapbid.exchange.bid import Bidder, Market, NoBid
 from snapbid.exchange.features import References
 from snapbid.exchange.request import decode as decode_request
 from snapbid.match._builder import Builder
@@ -20,12 +21,15 @@ SSP = "acme"
 NOW_MS = 1_800_000_000_000  # a Friday; the decision depends on the hour
 
 
-def market(count: int) -> Market:
-    """A market of `count` campaigns, made as the publisher and a worker make theirs."""
+def market(count: int, more: Mapping[str, Any] | None = None) -> Market:
+    """A market of `count` campaigns, made as the publisher and a worker make theirs.
+
+    `more` are members of every campaign.
+    """
     builder = Builder()
     with _no_collection():
         for number, document in enumerate(campaigns.documents(count), 1):
-            put(builder, parse(decode(json.dumps(document))), number)
+            put(builder, parse(decode(json.dumps(document | dict(more or {})))), number)
     index = builder.build()
     ssps = {name: (of, number) for number, (name, of) in enumerate(pools.REGISTRY.items(), 1)}
     catalog = Catalog(b"".join(encode(ssps, rates.load(), index)))
@@ -36,13 +40,15 @@ def market(count: int) -> Market:
         needs_geo=catalog.targets("country", "region"),
         needs_os=catalog.targets("os"),
         needs_browser=catalog.targets("browser"),
+        needs_user=catalog.has_caps,
     )
     return Market(catalog, references)
 
 
-def answer(bidder: Bidder, body: bytes, market: Market) -> Answered | NoBid:
+def answer(bidder: Bidder, body: bytes, market: Market) -> bytes | NoBid:
     """All that a bid takes but HTTP and remembering it."""
-    return bidder.answer(decode_request(body), SSP, market, NOW_MS)
+    found = bidder.propose(decode_request(body), SSP, market, NOW_MS)
+    return found if isinstance(found, NoBid) else bidder.write(found.auction_id, found.bids)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from bench.socket_run import ADDED, disturbed
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results"
-KINDS: Final = ("micro", "socket", "ledger", "together")
+KINDS: Final = ("micro", "socket", "ledger", "together", "limits")
 
 QUANTILES: Final = ("p50", "p99", "p999")
 
@@ -87,6 +87,22 @@ columns are the median, the lowest and the highest round. Bold are the figures t
 """
 
 
+LIMITS: Final = """
+## Budgets and caps
+
+`python -m bench.limits_run`: what a bid costs on top where every campaign has a budget or frequency
+caps, microseconds of processor time of a worker (decode, decide, pack for Redis, encode; waiting
+and sockets left out) and of Redis; medians of the differences within a round, and their quartiles.
+"""
+
+PACING: Final = """
+Two simulated days of uneven traffic for a daily budget of {budget_usd} USD, looked at every
+{step_s} s; at no time was more used than allowed (dashed): by at most {most_over_allowed_usd} USD.
+
+![Spend of paced and unpaced campaigns over two days](results/pacing.svg)
+"""
+
+
 def render(results: dict[str, dict[str, Any]]) -> str:
     """The page."""
     parts = [INTRODUCTION]
@@ -112,6 +128,10 @@ def render(results: dict[str, dict[str, Any]]) -> str:
         together = results["together"]
         parts += [TOGETHER.format(**together["method"]), about(together)]
         parts.append(together_table(together["figures"]))
+    if "limits" in results:
+        limits = results["limits"]
+        parts += [LIMITS, about(limits), limits_table(limits["cost"])]
+        parts.append(PACING.format(**limits["pacing"]))
     return "".join(parts)
 
 
@@ -169,6 +189,14 @@ def ledger_table(figures: dict[str, Any]) -> str:
         for name, own in figures.items()
     ]
     return table(("", "µs each", "a second"), rows)
+
+
+def limits_table(cost: dict[str, Any]) -> str:
+    rows = []
+    for title, own in cost["added"].items():
+        both = (own["us_a_bid"], own["redis_us_a_bid"])
+        rows.append((title, *(f"{us:.1f} ({low:.1f} to {high:.1f})" for us, low, high in both)))
+    return table(("", "worker", "Redis"), rows)
 
 
 def added_table(added: dict[str, Any]) -> str:

@@ -60,6 +60,24 @@ class Ledger:
     ) -> Awaitable[bool]:
         return REMEMBERED
 
+    def reserve(
+        self,
+        auction_id: bytes,
+        ssp: int,
+        bids: list[Any],
+        user: str | None,
+        within_s: float,
+        counted: bool,
+    ) -> None: ...  # no campaign here has limits
+
+    async def look(
+        self, auction_id: bytes, bids: list[Any], user: str | None, within_s: float
+    ) -> str:
+        return ""
+
+    def shard_of(self, auction_id: bytes) -> int:
+        return 0
+
 
 @pytest.fixture(scope="module")
 def app(ten_thousand: Market, scratch: Path) -> Iterator[App]:

@@ -128,12 +128,13 @@ cdef class Builder:
 
     def put(self, str id, int64_t price, bint active, object starts_ms, object ends_ms,
             object seat, object bundle, str advertiser, object categories, object targeting,
-            object circles, object creatives, bytes payload):
+            object circles, object creatives, bint capped, bytes payload):
         """Adds or replaces a campaign.
 
         price: micro-USD CPM. targeting: of (dimension of DIMENSIONS, include, exclude), values in
         normal form. circles: of (lat, lon, km). creatives: of (id, media of MEDIA, w, h,
-        attributes, secure, mimes, duration, protocols). payload: what `Index.payload` gives back.
+        attributes, secure, mimes, duration, protocols). capped: it bids only for a recognised
+        user. payload: what `Index.payload` gives back.
         """
         cdef _Entry entry = _Entry()
         cdef list terms = []
@@ -143,6 +144,7 @@ cdef class Builder:
         entry.active = active
         entry.payload = payload
         entry.record.price = price
+        entry.record.capped = capped
         entry.record.starts_ms = INT64_MIN if starts_ms is None else starts_ms
         entry.record.ends_ms = INT64_MAX if ends_ms is None else ends_ms
         encoded = id.encode()
@@ -266,7 +268,7 @@ cdef class _Writer:
         cdef _Entry entry
         cdef sb_header head
         cdef sb_dimension dimensions[32]
-        cdef uint32_t i, term, n_creatives = 0, n_circles = 0
+        cdef uint32_t i, term, n_creatives = 0, n_circles = 0, n_capped = 0
         cdef uint64_t n_lists = 0, payload = 0
         entries = self.builder.entries
         self.order = [entries[id] for _, id in sorted(
@@ -295,6 +297,7 @@ cdef class _Writer:
             n_lists += entry.n_lists
             n_creatives += entry.record.n_creatives
             n_circles += entry.record.n_circles
+            n_capped += entry.record.capped
             payload += len(entry.payload)
             ids.append(bytes((SB_CAMPAIGN_ID,)) + entry.id.encode())
 
@@ -312,6 +315,7 @@ cdef class _Writer:
         head.version = SB_VERSION
         head.campaigns = self.n
         head.blocks = self.blocks
+        head.capped = n_capped
         head.values = n_keys + 1
         cdef uint64_t at = sb_align(sizeof(sb_header))
         head.slots = at

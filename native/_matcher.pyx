@@ -35,7 +35,7 @@ cdef enum:
     F_AUCTION, F_NOW_MS, F_SSP, F_CANONICAL, F_COUNTRY, F_REGION, F_CITY, F_POSTAL
     F_DEVICE_TYPE, F_CONNECTION, F_OS, F_BROWSER, F_CARRIER, F_LANGUAGE, F_INVENTORY, F_DOMAIN
     F_BUNDLE, F_PUBLISHERS, F_CATEGORIES, F_SEGMENTS, F_LAT, F_LON
-    F_BCAT, F_BADV, F_BAPP, F_BSEAT, F_WSEAT, F_SIZE
+    F_BCAT, F_BADV, F_BAPP, F_BSEAT, F_WSEAT, F_USER, F_SIZE
 
 cdef enum:
     I_FLOOR, I_SECURE, I_PRIVATE, I_POSITIONS, I_SIZES, I_BANNER_BATTR, I_VIDEO, I_AUDIO
@@ -63,6 +63,7 @@ cpdef enum Refusal:
     REFUSED_BLOCKED_CATEGORY = 8
     REFUSED_DISTANCE = 9
     REFUSED_CREATIVE = 10
+    REFUSED_USER = 11
 
 cdef enum:
     HOUR_MS = 3600000
@@ -155,6 +156,11 @@ cdef class Index:
         if dimension >= SB_DIMENSIONS:
             raise ValueError("no such dimension")
         return (self.dimensions[dimension].includes or self.dimensions[dimension].excludes) != 0
+
+    @property
+    def has_caps(self):
+        """Whether any campaign bids only for a recognised user."""
+        return self.head.capped != 0
 
     def rank(self, str id):
         """The rank of a campaign, or None."""
@@ -277,7 +283,7 @@ cdef class Query:
     cdef sb_cursor *fresh  # the cursors as they stand at the first block
     # The limits.
     cdef uint32_t request_epoch, imp_epoch  # of the marks; 0: not marked yet
-    cdef bint has_wseat, located
+    cdef bint has_wseat, located, recognised
     cdef double lat, lon, cos_lat
     # The impression.
     cdef bint secure, private, native
@@ -342,6 +348,7 @@ cdef class Query:
             self.lon = <double>lon * M_PI / 180
             self.cos_lat = cos(self.lat)
         self.has_wseat = bool(_item(features, F_WSEAT))
+        self.recognised = _item(features, F_USER) is not None
         self.request_rows = self.n_rows
         self.request_groups = self.n_groups
         self.request_cursors = self.n_cursors
@@ -735,6 +742,8 @@ cdef class Query:
         cdef const uint32_t *lists = self.index.lists + campaign.lists
         if not campaign.starts_ms <= self.now_ms < campaign.ends_ms:
             return REFUSED_TIME
+        if campaign.capped and not self.recognised:
+            return REFUSED_USER
         self.chosen_deal = -1
         if campaign.deals:
             if not self.choose_deal(campaign, lists):

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define SB_MAGIC 0x5844494249504e53ULL /* "SNPIBIDX" */
-#define SB_VERSION 1u
+#define SB_VERSION 2u
 #define SB_BLOCK 512u      /* campaigns a block */
 #define SB_WORDS 8u        /* 64-bit words a block */
 #define SB_KEY_MAX 512u    /* bytes of the longest key; longer ones are in no campaign */
@@ -89,6 +89,7 @@ typedef struct {
     uint32_t circles, n_circles;
     uint32_t lists; /* in the uint32_t pool: advertiser keys, then category keys, then deals */
     uint32_t advertisers, categories, deals;
+    uint32_t capped; /* bids only for a recognised user */
 } sb_campaign;
 
 typedef struct {
@@ -97,6 +98,7 @@ typedef struct {
     uint32_t campaigns;
     uint32_t blocks;
     uint32_t values;
+    uint32_t capped; /* campaigns with caps */
     uint64_t size;
     uint64_t slots, slot_mask;
     uint64_t keys;

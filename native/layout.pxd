@@ -34,10 +34,10 @@ cdef extern from "layout.h" nogil:
         uint64_t seed, payload
         uint32_t payload_size, seat_allowed, seat_blocked, bundle
         uint32_t creatives, n_creatives, circles, n_circles
-        uint32_t lists, advertisers, categories, deals
+        uint32_t lists, advertisers, categories, deals, capped
     ctypedef struct sb_header:
         uint64_t magic
-        uint32_t version, campaigns, blocks, values
+        uint32_t version, campaigns, blocks, values, capped
         uint64_t size, slots, slot_mask, keys, values_at, dimensions, active
         uint64_t campaigns_at, creatives, circles, lists
     ctypedef struct sb_cursor:

@@ -24,7 +24,7 @@ LAYERS = [
     {"reference", "http"},
     {"match", "ledger", "warehouse", "embedded", "demo"},
     {"exchange", "report", "events"},
-    {"app", "ops", "publisher", "drain", "load"},
+    {"app", "ops", "publisher", "drain", "load", "spending"},
     {"wiring", "supervise", "examples", "console"},
     {"serving"},
     {"up"},

@@ -190,19 +190,29 @@ def campaign_import(file: str) -> None:
 
 @campaign.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of the documents.")
-def campaign_list(as_json: bool) -> None:
-    """List the campaigns; with --json in a form that `campaign import` takes."""
+@click.option("--budgets", is_flag=True, help="Only the budgeted ones, and only their money.")
+def campaign_list(as_json: bool, budgets: bool) -> None:
+    """List the campaigns with what they have spent; with --json alone as `campaign import` takes.
+
+    Behind the name: pacing, and in USD what is spent in all and today, held, and what remains
+    today, as far as pacing lets it, and in all. Without Redis these are left empty.
+    """
     from snapbid.warehouse import campaigns
 
     async def work(connection: "asyncpg.Connection") -> list[campaigns.Stored]:
         return [stored async for stored in campaigns.fetch_all(connection)]
 
     stored = console.in_warehouse(work)
-    if as_json:
+    if as_json and not budgets:
         console.print_raw_json(each.document for each in stored)
-    else:
-        rows = [_campaign_row(each) for each in stored]
-        console.print_table(("id", "status", "cpm", "media", "advertiser", "name"), rows)
+        return
+    money = console.spending(stored, required=budgets)
+    if as_json:
+        console.print_json(money.values())
+        return
+    columns = ("id", "status", "cpm", "media", "advertiser", "name", *console.MONEY)
+    rows = [_campaign_row(each) + console.money_row(money.get(each.id)) for each in stored]
+    console.print_table(columns, [row for row in rows if not budgets or row[0] in money])
 
 
 @campaign.command("pause")

@@ -15,6 +15,9 @@ from snapbid.settings import Settings, load, require, require_secret
 if TYPE_CHECKING:
     import asyncpg
 
+    from snapbid.spending import Spending
+    from snapbid.warehouse.campaigns import Stored
+
 T = TypeVar("T")
 Work = Callable[["asyncpg.Connection"], Awaitable[T]]
 
@@ -120,11 +123,42 @@ def finish(work: Awaitable[T]) -> T:
         raise Refused(f"the warehouse (SNAPBID_DATABASE_URL) failed: {reason}") from error
 
 
+MONEY = ("pacing", "spent", "spent today", "held", "left today", "left")
+
+
+def spending(stored: Sequence["Stored"], *, required: bool) -> "dict[str, Spending]":
+    """What the budgeted campaigns have spent; nothing without a Redis, unless `required`."""
+    from redis.exceptions import RedisError
+
+    from snapbid.spending import fetch
+
+    settings = load(os.environ)
+    if settings.redis_url is None:
+        env = running(settings)
+        if env is not None:
+            settings = load(env)
+    if settings.redis_url is None and not required:
+        return {}
+    require(settings, "redis_url")
+    try:
+        return finish(fetch(settings, stored))
+    except RedisError as error:
+        raise Refused(f"Redis (SNAPBID_REDIS_URL) failed: {error}") from error
+
+
+def money_row(found: "Spending | None") -> tuple[object, ...]:
+    """The MONEY columns; empty cells are unlimited, or there is no budget."""
+    if found is None:
+        return ("",) * len(MONEY)
+    amounts = (found.spent, found.spent_today, found.held, found.remaining_today, found.remaining)
+    return (found.pacing, *("" if amount is None else f"{amount:.6f}" for amount in amounts))
+
+
 def print_json(values: Iterable[object]) -> None:
     """Print an array of these values."""
-    import json
+    import msgspec
 
-    print_raw_json(json.dumps(value) for value in values)
+    print_raw_json(msgspec.json.encode(value).decode() for value in values)
 
 
 def print_raw_json(texts: Iterable[str]) -> None:

@@ -117,7 +117,7 @@ class Publisher:
     def _put(self, stored: campaigns.Stored) -> None:
         try:
             campaign = document.parse(document.decode(stored.document))
-            put(self._builder, campaign, stored.number)
+            put(self._builder, campaign, stored.number, stored.created_at_ms)
         except ValueError as error:  # written past the import, by hand
             self._builder.discard(stored.id)
             logger.error("campaign %a does not bid: %s", stored.id[:60], error)

@@ -18,6 +18,7 @@ from snapbid.events.limit import RateLimit
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import BidEndpoint
 from snapbid.exchange.features import References
+from snapbid.exchange.limits import Recall
 from snapbid.exchange.notice import KINDS, NoticeEndpoint
 from snapbid.ledger import connection
 from snapbid.ledger.ledger import Ledger
@@ -66,6 +67,7 @@ class Worker:
         self._endpoints: dict[str, BidHandler] = {}
         self._pages: dict[str, Page] = {}
         self._ssps: Mapping[str, str] | None = None
+        self._market: Market | None = None
         self._seen: tuple[int, int] | None = None  # the catalog's file
 
     @property
@@ -95,7 +97,9 @@ class Worker:
             shards=settings.ledger_shards,
             ttl_s=settings.bid_ttl_s,
             spool_max_bytes=settings.spool_max_bytes,
+            hold_s=settings.hold_s,
         )
+        self._recall = Recall(self._ledger.budgets, lambda: self._market)
         assert settings.database_url is not None
         await self._ledger.open()
         self._pool = await open_pool(settings.database_url)
@@ -107,8 +111,7 @@ class Worker:
             registry=lambda: self._ssps,
         )
         self._pages = {
-            path: NoticeEndpoint(kind, self._ledger, self._metrics)
-            for path, kind in KINDS.items()
+            path: NoticeEndpoint(kind, self._ledger, self._metrics) for path, kind in KINDS.items()
         }
         self._geo = GeoDatabase(settings.geo_db or DEFAULT_PATH)
         agents.load()
@@ -119,11 +122,13 @@ class Worker:
         )
         await self._look()
         self._watch = asyncio.create_task(self._keep_looking())
+        self._recall.start()
 
     async def close(self) -> None:
         self._watch.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._watch
+        await self._recall.stop()
         await self._queue.close()
         await self._ledger.close()
         await self._redis.aclose()
@@ -171,9 +176,10 @@ class Worker:
             needs_geo=catalog.targets("country", "region"),
             needs_os=catalog.targets("os"),
             needs_browser=catalog.targets("browser"),
+            needs_user=catalog.has_caps and settings.ledger_shards == 1,
             gvl_id=settings.gvl_id,
         )
-        market = Market(catalog, references)
+        self._market = market = Market(catalog, references, settings.ledger_shards)
         self._ssps = catalog.ssps
         self._events.take_up(catalog.events)
         self._endpoints = {

@@ -19,7 +19,7 @@ CREATIVE_RULES = (
     *("creative.minduration", "creative.maxduration"),
 )
 LIMITS = (
-    *("status", "starts_at", "ends_at", "targeting.geo_radius", "cur"),
+    *("status", "starts_at", "ends_at", "frequency_caps.user", "targeting.geo_radius", "cur"),
     *("bcat", "badv", "bapp", "bseat", "wseat", "floor", "floor.rate", "private_auction"),
     *("deal.rate", "deal.wseat", "deal.wadomain", "deal.floor"),
 )

@@ -88,12 +88,20 @@ REQUEST: Document = {
         "carrier": "Verizon",
         "language": "en",
         "langb": "en-US",
+        "ifa": "9d8e3f2a-1111-4000-8000-0123456789ab",
+        "lmt": 0,
+        "dnt": 0,
     },
     "user": {
+        "id": "u",
+        "eids": [{"source": "ids.example", "uids": [{"id": "e"}]}],
         "data": [{"segment": [{"id": "s"}]}],
         "geo": _GEO,
         "consent": "",
-        "ext": {"consent": "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA"},
+        "ext": {
+            "consent": "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA",
+            "eids": [{"source": "ids.example", "uids": [{"id": "e"}]}],
+        },
     },
     "regs": {"coppa": 0, **_SIGNALS, "ext": _SIGNALS},
 }

@@ -41,6 +41,7 @@ def market_of(
         needs_geo=found.targets("country", "region"),
         needs_os=found.targets("os"),
         needs_browser=found.targets("browser"),
+        needs_user=found.has_caps,
         gvl_id=gvl_id,
     )
     return Market(found, references)

@@ -2,7 +2,7 @@
 
 It shares no code with the product: tests compare the two, so a rule misread in one of them shows.
 What has tables of its own (countries, user agents, rates, consent strings) is passed in by `World`.
-Budgets, pacing and frequency caps are not looked at.
+Of budgets, pacing and frequency caps it knows that a campaign with caps needs a recognised user.
 """
 
 import math
@@ -261,6 +261,8 @@ def fitting(slot: Slot, campaign: Document) -> list[str]:
 def rules(world: World, facts: Facts, slot: Slot, campaign: Document) -> Iterator[str]:
     """Yield the name of every rule that refuses a campaign for an impression."""
     yield from refused_by_time(world, campaign)
+    if campaign.get("frequency_caps") and facts.user is None:
+        yield "frequency_caps.user"
     yield from refused_by_targeting(world, facts, slot, campaign)
     yield from refused_by_lists(facts, campaign)
     yield from refused_by_price(slot, campaign)

@@ -58,6 +58,7 @@ class Facts:
     bapp: set[str]
     bseat: set[str]
     wseat: set[str]
+    user: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -276,7 +277,23 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
         point=(lat, lon) if usable and lat is not None and lon is not None else None,
         pays_usd=not currencies or "USD" in currencies,
         **{name: texts(request.get(name)) for name in REQUEST_LISTS},
+        user=recognised(device, user) if usable else None,
     )
+
+
+def recognised(device: Document, user: Document) -> tuple[str, str] | None:
+    """Give the kind and the id of a recognised user (contract 3, the limits' last point)."""
+    found: tuple[str, str] | None = None
+    for eid in reversed([*items(user.get("eids")), *items(part(user, "ext").get("eids"))]):
+        for uid in reversed(items(eid.get("uids"))):
+            if value := text(uid.get("id")):
+                found = ("eid", f"{text(eid.get('source')) or ''} {value}")
+    advertising = text(device.get("ifa"))
+    if advertising and advertising.strip("0-"):
+        found = ("ifa", advertising.lower())
+    if value := text(user.get("id")):
+        found = ("user", value)
+    return None if flag(device.get("lmt")) or flag(device.get("dnt")) else found
 
 
 def segments(user: Document) -> Iterator[set[str | int]]:

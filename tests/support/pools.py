@@ -180,3 +180,9 @@ def alpha3(code: str) -> str | None:
     """Give the alpha-3 code of a country of the pool."""
     upper = code.upper()
     return COUNTRIES.get(upper, upper if upper in COUNTRIES.values() else None)
+
+
+ADVERTISING_IDS = (
+    "00000000-0000-0000-0000-000000000000", "9d8e3f2a-0000-4000-8000-0123456789ab", "", "0",
+    "9D8E3F2A-0000-4000-8000-0123456789AB", None, 7,
+)  # fmt: skip

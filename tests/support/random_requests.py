@@ -111,6 +111,9 @@ def device_of(choices: Choices) -> Document:
         "carrier": ids(choices, [choices.pick(pools.CARRIERS)])[0],
         "language": choices.pick(pools.LANGUAGES),
         "langb": choices.pick(pools.LANGUAGES),
+        "ifa": choices.pick(pools.ADVERTISING_IDS),
+        "lmt": switch(choices, choices.pick((0, 0, 0, 1))),
+        "dnt": switch(choices, choices.pick((0, 0, 0, 1))),
     }
     if choices.chance(60):
         device["geo"] = geo_of(choices)
@@ -139,6 +142,12 @@ def user_of(choices: Choices) -> Document:
     if choices.chance(65):
         segments = ids(choices, choices.some(pools.ENTRIES["segment"]))
         user["data"] = [{"segment": [{"id": segment} for segment in segments]}, {"name": "none"}]
+    if choices.chance(30):
+        user["id"] = choices.pick(("u-1", 17, "", None))
+    if choices.chance(15):
+        uids = choices.pick(([{"id": "x"}], [{"id": ""}, {"id": 5}], []))
+        named = [{"source": "a.example", "uids": uids}]
+        put(choices, user, "eids", [named, [{"uids": [{"id": "y"}]}]])
     return user
 
 

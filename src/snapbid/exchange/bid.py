@@ -2,30 +2,37 @@
 
 bytes -> request (structs) -> features (flat values) -> decision (ranks) -> response (bytes).
 
-Everything here is a function of values: no clock, no I/O.
+Everything here is a function of values: no clock, no I/O. What the ledger refuses, since a campaign
+is out of money or a user has seen it often enough, is replaced by the next best (`limits.py`).
 """
 
 import secrets
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from snapbid.exchange.features import (
-    References,
-    accepts_usd,
-    read_impression,
-    read_request,
-)
+from snapbid.exchange.features import accepts_usd, read_impression, read_request
+from snapbid.exchange.market import Market
 from snapbid.exchange.request import BidRequest, Imp
-from snapbid.exchange.response import Bid, Template, Writer, template
-from snapbid.match.catalog import Catalog
-from snapbid.match.compile import read_document
+from snapbid.exchange.response import Bid, Writer
+from snapbid.match.catalog import Query
+
+__all__ = [
+    "Bidder",
+    "Choice",
+    "Decision",
+    "Market",
+    "NoBid",
+    "Proposal",
+    "Reason",
+    "bid_of",
+    "decide",
+    "search",
+]
 
 MAX_NOTICE_ID: Final = 512  # bytes of an id that a notification URL may carry
-MAX_TEMPLATES: Final = 100_000  # kept for one catalog
 
 
 class Reason(Enum):
@@ -33,6 +40,7 @@ class Reason(Enum):
 
     CURRENCY = "currency"
     NO_CAMPAIGN = "no_campaign"
+    LIMITED = "limited"  # by budgets and caps
     LATE = "late"
     STORE_DOWN = "store_down"
 
@@ -52,52 +60,52 @@ class Choice(NamedTuple):
     deal: int
 
 
-@dataclass(slots=True)
-class Market:
-    """A catalog with what is looked up beside it, and the templates of its creatives."""
+class Decision(NamedTuple):
+    """The best campaigns, and where the search stands: behind that of the impression `last`."""
 
-    catalog: Catalog
-    references: References
-    templates: dict[tuple[int, int], Template] = field(default_factory=dict)
-
-    def template(self, rank: int, creative: int) -> Template:
-        """The template of a creative, made at its first use."""
-        found = self.templates.get((rank, creative))
-        if found is None:
-            document = read_document(self.catalog.index.payload(rank))
-            price = self.catalog.index.price(rank)
-            found = template(document, document.creatives[creative], price)
-            if len(self.templates) >= MAX_TEMPLATES:
-                self.templates.clear()
-            self.templates[rank, creative] = found
-        return found
+    choices: list[Choice]
+    query: Query
+    last: Imp
+    user: str | None
 
 
-def decide(request: BidRequest, ssp: str, market: Market, now_ms: int) -> list[Choice] | NoBid:
+def search(request: BidRequest, ssp: str, market: Market, now_ms: int) -> Decision | NoBid:
     """The best campaign for each impression that has one; `now_ms` is UTC epoch time."""
     if request.cur and not accepts_usd(request.cur):
         return NoBid(Reason.CURRENCY)
     references = market.references
     canonical = market.catalog.ssps.get(ssp, ssp)
-    query = market.catalog.index.query(read_request(request, ssp, canonical, now_ms, references))
+    features = read_request(request, ssp, canonical, now_ms, references)
+    query = market.catalog.index.query(features)
     choices = []
     assert request.imp is not None
     for imp in request.imp:
         wanted = read_impression(imp, references.rates)
         if wanted is not None:
             query.impression(wanted)
+            last = imp
             best = query.next()
             if best is not None:
                 choices.append(Choice(imp, *best))
-    return choices or NoBid(Reason.NO_CAMPAIGN)
+    if not choices:
+        return NoBid(Reason.NO_CAMPAIGN)
+    return Decision(choices, query, last, features.user)
 
 
-class Answered(NamedTuple):
-    """An answer with bids: the response's body, and what it promises."""
+def decide(request: BidRequest, ssp: str, market: Market, now_ms: int) -> list[Choice] | NoBid:
+    """The choices of `search`."""
+    found = search(request, ssp, market, now_ms)
+    return found if isinstance(found, NoBid) else found.choices
+
+
+class Proposal(NamedTuple):
+    """An answer before it is written: its bids, and the choices and the decision behind them."""
 
     auction_id: str
     bids: list[Bid]
-    body: bytes
+    choices: list[Choice]
+    decision: Decision
+    limited: bool  # some campaign has a budget or caps
 
 
 class Bidder:
@@ -108,22 +116,33 @@ class Bidder:
         self._process = secrets.token_hex(6)
         self._numbers = count(1)
 
-    def answer(
+    def propose(
         self, request: BidRequest, ssp: str, market: Market, now_ms: int
-    ) -> Answered | NoBid:
-        """Decides on a request and writes the response; `now_ms` is UTC epoch time."""
-        choices = decide(request, ssp, market, now_ms)
-        if isinstance(choices, NoBid):
-            return choices
+    ) -> Proposal | NoBid:
+        """Decides on a request; `now_ms` is UTC epoch time."""
+        decision = search(request, ssp, market, now_ms)
+        if isinstance(decision, NoBid):
+            return decision
         auction_id: str = request.id  # type: ignore[assignment]
-        bids = [bid for choice in choices if _can_be_notified((bid := _bid(choice, market)).imp_id)]
+        bids, choices, limited = [], [], False
+        for choice in decision.choices:
+            bid = bid_of(choice, market)
+            if _can_be_notified(bid.imp_id):
+                bids.append(bid)
+                choices.append(choice)
+                limited = limited or bid.template.limits is not None
         if not bids or not _can_be_notified(auction_id):
             return NoBid(Reason.NO_CAMPAIGN)
+        return Proposal(auction_id, bids, choices, decision, limited)
+
+    def write(self, auction_id: str, bids: list[Bid]) -> bytes:
+        """The response's body."""
         bid_id = f"{self._process}-{next(self._numbers):x}"
-        return Answered(auction_id, bids, self._writer.write(auction_id, bid_id, bids))
+        return self._writer.write(auction_id, bid_id, bids)
 
 
-def _bid(choice: Choice, market: Market) -> Bid:
+def bid_of(choice: Choice, market: Market) -> Bid:
+    """A choice as the response writes it."""
     imp, rank, creative, deal = choice
     deal_id = None
     if deal >= 0:

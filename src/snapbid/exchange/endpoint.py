@@ -4,7 +4,8 @@ from collections.abc import Awaitable
 from time import perf_counter, time_ns
 from typing import Final, Protocol
 
-from snapbid.exchange.bid import Bidder, Market, NoBid, Reason
+from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal, Reason
+from snapbid.exchange.limits import Reserves, replace_refused, wanted
 from snapbid.exchange.request import decode
 from snapbid.http import (
     JSON,
@@ -24,7 +25,7 @@ MARGIN_S: Final = 0.01  # of a request's time, kept for the way of the answer
 NO_CONTENT: Final = answer(204)
 
 
-class Remembers(Protocol):
+class Remembers(Reserves, Protocol):
     """A ledger that remembers bids; see `ledger.Ledger.remember`."""
 
     def remember(
@@ -83,21 +84,54 @@ class BidEndpoint:
         allowed_s = (tmax if tmax is not None and tmax > 0 else self._tmax_ms) / 1000
         if perf_counter() - started > allowed_s:
             return Reason.LATE
-        result = self._bidder.answer(request, self._ssp, self._market, time_ns() // 1_000_000)
+        result = self._bidder.propose(request, self._ssp, self._market, time_ns() // 1_000_000)
         if isinstance(result, NoBid):
             return result.reason
+        allowed_s -= min(MARGIN_S, allowed_s / 2)
+        if result.limited:
+            return await self._bid_within_limits(result, request.test == 1, allowed_s, started)
+        answered = self._bidder.write(result.auction_id, result.bids)
         if request.test != 1:
             remembered = self._ledger.remember(
                 result.auction_id.encode(),
                 self._number,
                 [
-                    (imp_id.encode(), template.number, template.price_micros)
-                    for imp_id, template, _ in result.bids
+                    (bid.imp_id.encode(), bid.template.number, bid.template.price_micros)
+                    for bid in result.bids
                 ],
-                allowed_s - min(MARGIN_S, allowed_s / 2) - (perf_counter() - started),
+                allowed_s - (perf_counter() - started),
             )
             if remembered is None:
                 return Reason.STORE_DOWN
             if not await remembered:
                 return Reason.LATE
-        return result.body
+        return answered
+
+    async def _bid_within_limits(
+        self, proposal: Proposal, test: bool, allowed_s: float, started: float
+    ) -> bytes | Reason:
+        """As `_bid`; written once it is known what was kept."""
+        auction, user = proposal.auction_id.encode(), proposal.decision.user
+        within_s = allowed_s - (perf_counter() - started)
+        bids = wanted(proposal.bids)
+        if test:
+            letters = await self._ledger.look(auction, bids, user, within_s)
+        else:
+            waiting = self._ledger.reserve(auction, self._number, bids, user, within_s, False)
+            if waiting is None:
+                return Reason.STORE_DOWN
+            letters = await waiting
+        if not letters:
+            return Reason.LATE
+        if not letters.strip("k"):
+            return self._bidder.write(proposal.auction_id, proposal.bids)
+        kept = await replace_refused(
+            self._ledger,
+            self._number,
+            proposal,
+            self._market,
+            letters,
+            lambda: allowed_s - (perf_counter() - started),
+            test,
+        )
+        return kept if isinstance(kept, Reason) else self._bidder.write(proposal.auction_id, kept)

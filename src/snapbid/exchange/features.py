@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any, NamedTuple, Protocol
 
 from snapbid.exchange import privacy
+from snapbid.exchange.identity import recognise
 from snapbid.exchange.request import (
     Audio,
     Banner,
@@ -50,6 +51,7 @@ class References(NamedTuple):
     needs_geo: bool = True
     needs_os: bool = True
     needs_browser: bool = True
+    needs_user: bool = True
     gvl_id: int | None = None
 
 
@@ -83,6 +85,7 @@ class RequestFeatures(NamedTuple):
     bapp: Texts
     bseat: Texts
     wseat: Texts
+    user: str | None  # recognised, for frequency caps
 
 
 class Stream(NamedTuple):
@@ -149,8 +152,9 @@ def read_request(
     domain, bundle, publishers, categories = _publication(request)
     if _may_use_user_data(request, user, references.gvl_id):
         postal, segments, (lat, lon) = geo.zip, _segments(user), _point(geo)
+        person = recognise(device, user) if references.needs_user else None
     else:
-        postal, segments, lat, lon = None, (), None, None
+        postal, segments, lat, lon, person = None, (), None, None, None
     return _make(
         RequestFeatures,
         (
@@ -183,6 +187,7 @@ def read_request(
             request.bapp,
             request.bseat,
             _named(request.wseat) if request.wseat else None,
+            person,
         ),
     )
 

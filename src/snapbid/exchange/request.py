@@ -152,6 +152,9 @@ class Device(Struct, gc=False):
     carrier: Text = None
     language: Text = None
     langb: Text = None
+    ifa: Text = None
+    lmt: Flag = None
+    dnt: Flag = None
 
 
 class Segment(Struct, gc=False):
@@ -166,18 +169,34 @@ class Data(Struct, gc=False):
     segment: list[Segment] | None = None
 
 
+class Uid(Struct, gc=False):
+    """2.6, 3.2.28."""
+
+    id: Text = None
+
+
+class Eid(Struct, gc=False):
+    """2.6, 3.2.27."""
+
+    source: Text = None
+    uids: list[Uid] | None = None
+
+
 class UserExt(Struct, gc=False):
     """Where 2.5 has what 2.6 has in the user."""
 
     consent: str | None = None
+    eids: list[Eid] | None = None
 
 
 class User(Struct, gc=False):
     """2.6, 3.2.20."""
 
+    id: Text = None
     data: list[Data] | None = None
     geo: Geo | None = None
     consent: str | None = None
+    eids: list[Eid] | None = None
     ext: UserExt | None = None
 
 

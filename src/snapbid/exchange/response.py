@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from snapbid.ledger.limits import Limits
 from snapbid.match.compile import Advertisement, Document
 
 # The values of a template, by the place of their name here.
@@ -27,12 +28,15 @@ Piece = bytes | int  # literal JSON, or one of the SLOTS
 
 
 class Template(NamedTuple):
-    """A creative's bid from its price on; `number` is the campaign's, for the ledger."""
+    """A creative's bid from its price on; `number` is the campaign's, for the ledger, as are
+    `limits`.
+    """
 
     number: int
     price_micros: int
     seat: str | None
     pieces: tuple[Piece, ...]
+    limits: Limits | None = None
 
 
 class Bid(NamedTuple):
@@ -43,7 +47,9 @@ class Bid(NamedTuple):
     deal: str | None
 
 
-def template(document: Document, creative: Advertisement, price_micros: int) -> Template:
+def template(
+    document: Document, creative: Advertisement, price_micros: int, limits: Limits | None = None
+) -> Template:
     """Encodes what does not change from auction to auction; the price is a CPM."""
     constants = {b"campaign_id": document.cid, b"creative_id": creative.crid}
     pieces: list[Piece] = []
@@ -72,7 +78,7 @@ def template(document: Document, creative: Advertisement, price_micros: int) -> 
     }
     rest = _json({name: value for name, value in fields.items() if value not in (None, (), [])})
     pieces.append(literal + b"," + rest[1:-1])
-    return Template(document.number, price_micros, document.seat, tuple(pieces))
+    return Template(document.number, price_micros, document.seat, tuple(pieces), limits)
 
 
 class Writer:

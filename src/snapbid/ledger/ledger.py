@@ -8,8 +8,10 @@ from pathlib import Path
 from time import time
 from typing import Final
 
-from snapbid.ledger.connection import connector
-from snapbid.ledger.records import NOTICE, Remembered, place, shard_of
+from snapbid.ledger.budgets import Budgets
+from snapbid.ledger.connection import connect, connector
+from snapbid.ledger.limits import Limits
+from snapbid.ledger.records import NOTICE, Remembered, Reserved, place, shard_of, user_digest
 from snapbid.ledger.shard import Shard
 from snapbid.ledger.spool import Spool, Spooled, SpoolFullError
 
@@ -17,16 +19,21 @@ TICK_S: Final = 0.005
 NOTICE_S: Final = 0.25  # then the notice goes to the spool
 REPLAY_S: Final = 0.25  # between looks at the spool
 REPLAY_BATCH: Final = 500
+HOLD_S: Final = 60
 
 __all__ = ["Ledger", "SpoolFullError"]
 
+Limited = tuple[bytes, int, int, Limits | None]  # impression id, campaign's number, price, limits
+
+_make = tuple.__new__
 logger = logging.getLogger("snapbid")
 
 
 class Ledger:
     """One worker's way to the ledger.
 
-    `ttl_s`: how long a bid is remembered; `clock` gives epoch seconds; `spool` is a directory.
+    `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held; `clock` gives epoch
+    seconds; `spool` is a directory.
     """
 
     def __init__(
@@ -37,10 +44,13 @@ class Ledger:
         shards: int,
         ttl_s: int,
         spool_max_bytes: int,
+        hold_s: int = HOLD_S,
         clock: Callable[[], float] = time,
     ) -> None:
-        connect = connector(url)
-        self._shards = [Shard(number, connect, ttl_s, clock) for number in range(shards)]
+        new = connector(url)
+        self._shards = [Shard(number, new, ttl_s, hold_s, clock) for number in range(shards)]
+        self._looking = connect(url)
+        self.budgets = Budgets(self._looking, shards, hold_s, clock)
         self._spool = Spool(spool, spool_max_bytes)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -60,6 +70,7 @@ class Ledger:
         tick.cancel()
         await asyncio.gather(tick, return_exceptions=True)
         await self._spool.close()
+        await self._looking.aclose()
 
     @property
     def connected(self) -> bool:
@@ -80,6 +91,40 @@ class Ledger:
         ]
         shard = self._shards[shard_of(auction_id, len(self._shards))]
         return shard.remember(ssp, remembered, self._loop.time() + within_s)
+
+    def reserve(
+        self,
+        auction_id: bytes,
+        ssp: int,
+        bids: list[Limited],
+        user: str | None,
+        within_s: float,
+        counted: bool,
+    ) -> "asyncio.Future[str] | None":
+        """As `remember`, of bids that may have limits; each is kept or refused by itself.
+
+        Gives what becomes a letter for each bid: k kept, b beyond the budget, c beyond a cap; or ""
+        where it takes longer. `user` is needed where limits have caps. `counted`: some bid of this
+        answer was kept before.
+        """
+        shard = self._shards[shard_of(auction_id, len(self._shards))]
+        deadline = self._loop.time() + within_s
+        return shard.reserve(ssp, reserved(auction_id, bids, user), counted, deadline)
+
+    async def look(
+        self, auction_id: bytes, bids: list[Limited], user: str | None, within_s: float
+    ) -> str:
+        """The letters that `reserve` would give now; "" where Redis is away or too slow."""
+        shard = shard_of(auction_id, len(self._shards))
+        try:
+            async with asyncio.timeout(within_s):
+                return await self.budgets.look(shard, reserved(auction_id, bids, user))
+        except TimeoutError:
+            return ""
+
+    def shard_of(self, auction_id: bytes) -> int:
+        """The shard that has this auction's share of the budgets."""
+        return shard_of(auction_id, len(self._shards))
 
     async def settle(self, kind: int, auction_id: bytes, imp_id: bytes, reason: int = 0) -> str:
         """Settles a notice; gives the letter of settle.lua, or "s" where it was spooled.
@@ -134,3 +179,16 @@ class Ledger:
                     return False
         logger.info("settled %d notices from the spool", len(notices))
         return True
+
+
+def reserved(auction_id: bytes, bids: list[Limited], user: str | None) -> list[Reserved]:
+    """The bids as a shard takes them."""
+    found, digest = [], b""
+    for imp_id, campaign, price, limits in bids:
+        capped = limits is not None and limits.longest_s
+        if capped and not digest and user is not None:
+            digest = user_digest(user)
+        at = place(auction_id, imp_id)
+        # A NamedTuple's own constructor costs three times as much.
+        found.append(_make(Reserved, (at, campaign, price, limits, digest if capped else b"")))
+    return found

@@ -2,14 +2,20 @@
 
 from hashlib import blake2b
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from snapbid.ledger.limits import Limits
 
 WIN: Final = 1
 BILLING: Final = 2
 LOSS: Final = 4
+HELD: Final = 8  # with the kinds: the cost of the bid is held
+CAPPED: Final = 16  # with the kinds: the user is capped, and stands at the record's end
 
 PLACE_SIZE: Final = 16
 RECORD: Final = Struct("<IIIB")  # SSP, campaign, time (epoch s), kinds counted; then the CPM
+USER: Final = Struct("<16sI")  # user, longest window of the caps (s)
 NOTICE: Final = Struct("<Bh16s")  # kind, loss reason, place
 
 
@@ -19,6 +25,21 @@ class Remembered(NamedTuple):
     place: bytes
     campaign: int
     price_micros: int
+
+
+class Reserved(NamedTuple):
+    """One bid to remember within limits; `user` is a digest, where the limits have caps."""
+
+    place: bytes
+    campaign: int
+    price_micros: int
+    limits: "Limits | None"
+    user: bytes
+
+
+def user_digest(user: str) -> bytes:
+    """By which a capped user is known, 16 bytes."""
+    return blake2b(user.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def place(auction_id: bytes, imp_id: bytes) -> bytes:

@@ -1,15 +1,15 @@
 -- Settles a batch of notices: is the bid known, was this counted already, count it; in one step.
 --
--- KEYS[1]  {sbN}:epoch, see remember.lua
+-- KEYS[1]  {sbN}:epoch, see remember.lua and limits.lua
 -- ARGV     1 now (epoch seconds); 2 how long a bid is remembered (s); 3 length of a granule (s);
 --          4 the notices, each uint8 kind (1 win, 2 billing, 4 loss), int16 loss reason,
---          uint16 bucket, 14 bytes field
+--          uint16 bucket, 14 bytes field; 5 now (epoch ms); 6 how long money and caps are held (s)
 -- Returns a string with one letter a notice: c counted, l counted late (on the day of the notice),
 -- d a repeat, u unknown.
 --
--- A record is uint32 SSP, uint32 campaign, uint32 time, uint8 kinds counted, then its CPM in
--- micro-USD as digits.
-local base = KEYS[1]:sub(1, -6)
+-- A record is uint32 SSP, uint32 campaign, uint32 time, uint8 kinds counted (with them 8: its cost
+-- is held, 16: its user is capped), then its CPM in micro-USD as digits, then for a capped user 16
+-- bytes user and uint32 longest window of the caps (s).
 local now, ttl, length = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local notices, at, size = ARGV[4], 1, #ARGV[4]
 local newest, oldest = math.floor(now / length) + 1, math.floor((now - ttl) / length)
@@ -38,7 +38,27 @@ local function sum(day, field, price) -- money beyond 64 bits stays where it is;
   redis.call('SADD', base .. 'd', day .. ' ' .. field)
 end
 
-local function settle(kind, reason, bucket, field)
+local now_ms, hold_s = tonumber(ARGV[5]), tonumber(ARGV[6])
+
+-- A capped user's hold becomes an impression with a win or a billing, and ends with a loss. The time
+-- of an impression is that of the billing, where there is one.
+local function settle_cap(kind, counted, campaign, user, longest, member)
+  local name = campaign .. ':' .. user
+  if kind ~= 4 then
+    redis.call('ZREM', base .. 'fh:' .. name, member)
+    if kind == 2 or bit.band(counted, 2) == 0 then
+      local key = base .. 'fc:' .. name
+      redis.call('ZADD', key, now_ms, member)
+      redis.call('ZREMRANGEBYSCORE', key, '-inf',
+        string.format('%.0f', now_ms - longest * 1000))
+      redis.call('EXPIRE', key, string.format('%.0f', longest + hold_s + 1))
+    end
+  elseif bit.band(counted, 3) == 0 then
+    redis.call('ZREM', base .. 'fh:' .. name, member)
+  end
+end
+
+local function settle(kind, reason, bucket, field, place)
   for granule = newest, oldest, -1 do
     local key = base .. 'r:' .. granule .. ':' .. bucket % 16384
     local record = redis.call('HGET', key, field)
@@ -46,9 +66,23 @@ local function settle(kind, reason, bucket, field)
       local ssp, campaign, time, counted = struct.unpack('<I4I4I4B', record)
       if now - time > ttl then return 'u' end
       if bit.band(counted, kind) ~= 0 then return 'd' end
-      local price = record:sub(14)
+      local held, price, rest = bit.band(counted, HELD) ~= 0, record:sub(14), ''
+      if bit.band(counted, CAPPED) ~= 0 then
+        price, rest = record:sub(14, -21), record:sub(-20)
+        settle_cap(kind, counted, campaign, rest:sub(1, 16), struct.unpack('<I4', rest, 17),
+          place .. record:sub(9, 12))
+      end
+      if kind == 1 then
+        spend(campaign, time, price, held)
+      elseif kind == 4 and held then
+        release(campaign, time, price)
+      end
+      local kinds = bit.bor(counted, kind)
+      if held and kind ~= 2 then
+        kinds = kinds - HELD
+      end
       redis.call('HSET', key, field,
-        struct.pack('<I4I4I4B', ssp, campaign, time, bit.bor(counted, kind)) .. price)
+        struct.pack('<I4I4I4B', ssp, campaign, time, kinds) .. price .. rest)
       local day, late = math.floor(time / DAY), false
       if now >= (day + 1) * DAY + OPEN then
         day, late = math.floor(now / DAY), true
@@ -73,8 +107,8 @@ end
 
 local letters = {}
 while at <= size do
-  local kind, reason, bucket, field
+  local start, kind, reason, bucket, field = at, nil, nil, nil, nil
   kind, reason, bucket, field, at = struct.unpack('<Bi2I2c14', notices, at)
-  letters[#letters + 1] = settle(kind, reason, bucket, field)
+  letters[#letters + 1] = settle(kind, reason, bucket, field, notices:sub(start + 3, start + 18))
 end
 return table.concat(letters)

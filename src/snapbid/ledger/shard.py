@@ -15,15 +15,15 @@ its end is known before a bid needs it.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from importlib import resources
-from time import gmtime, strftime
 from typing import Any, Final, NamedTuple, TypeVar
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError, ResponseError
 
-from snapbid.ledger.records import RECORD, Remembered
+from snapbid.ledger.batch import Batch, Bids, make_batch, split
+from snapbid.ledger.records import Remembered, Reserved
 
 STALL_S: Final = 1.0  # without an answer, the connection is given up
 IDLE_S: Final = 0.25  # then Redis is asked whether it is still there
@@ -37,15 +37,6 @@ GRANULES: Final = 4  # a bid's time to live in pieces of this many: records expi
 logger = logging.getLogger("snapbid")
 
 
-class Bids(NamedTuple):
-    """One 200 answer that waits to be remembered."""
-
-    ssp: int
-    bids: list[Remembered]
-    done: "asyncio.Future[bool]"
-    deadline: float  # loop time
-
-
 class Notice(NamedTuple):
     """A notice that waits to be settled."""
 
@@ -57,39 +48,33 @@ class Notice(NamedTuple):
 T = TypeVar("T", Bids, Notice)
 
 
-class Batch(NamedTuple):
-    """Bids as they were sent; enough to take them back."""
-
-    number: int
-    granule: int
-    expires: int
-    day: str
-    records: bytes
-    counters: dict[bytes, int]
-
-
 def scripts() -> dict[str, str]:
-    """The Lua scripts by name."""
+    """The Lua scripts by name; what they share stands in limits.lua, before each."""
     folder = resources.files(__package__)
+    shared = (folder / "limits.lua").read_text(encoding="utf-8")
     return {
-        name: (folder / f"{name}.lua").read_text(encoding="utf-8")
-        for name in ("remember", "forget", "settle")
+        name: shared + (folder / f"{name}.lua").read_text(encoding="utf-8")
+        for name in ("remember", "forget", "settle", "look", "state")
     }
 
 
 class Shard:
-    """One shard. `clock` gives epoch seconds; `ttl_s` is how long a bid is remembered."""
+    """One shard. `clock` gives epoch seconds; `ttl_s` is how long a bid is remembered, `hold_s`
+    how long its cost is held.
+    """
 
     def __init__(
         self,
         number: int,
         connect: Callable[[], AbstractConnection],
         ttl_s: int,
+        hold_s: int,
         clock: Callable[[], float],
     ) -> None:
         self._key = b"{sb%d}:epoch" % number
         self._connect = connect
         self._ttl_s = ttl_s
+        self._hold_s = hold_s
         self._granule_s = max(ttl_s // GRANULES, 1)
         self._clock = clock
         self._writer = secrets.token_hex(8)
@@ -133,7 +118,21 @@ class Shard:
         if not self.connected or len(self._bids) >= MAX_WAITING:
             return None
         done: asyncio.Future[bool] = self._loop.create_future()
-        self._bids.append(Bids(ssp, bids, done, deadline))
+        self._bids.append(Bids(ssp, bids, None, done, deadline))
+        self._stir()
+        return done
+
+    def reserve(
+        self, ssp: int, bids: list[Reserved], counted: bool, deadline: float
+    ) -> "asyncio.Future[str] | None":
+        """As `remember`, for bids with limits; gives remember.lua's letters, "" for False.
+
+        `counted`: the answer to which they belong has been counted.
+        """
+        if not self.connected or len(self._bids) >= MAX_WAITING:
+            return None
+        done: asyncio.Future[str] = self._loop.create_future()
+        self._bids.append(Bids(ssp, bids, counted, done, deadline))
         self._stir()
         return done
 
@@ -158,8 +157,8 @@ class Shard:
             return
         for waiting in (self._sent_bids, self._bids):
             for bids in waiting:
-                if bids.deadline <= now and not bids.done.done():
-                    bids.done.set_result(False)
+                if bids.deadline <= now:
+                    bids.refuse()
         for kept in (self._sent_notices, self._notices):
             for notice in kept:
                 if notice.deadline <= now and not notice.done.done():
@@ -216,8 +215,7 @@ class Shard:
         self.connected = False
         self._sent_at = None
         for bids in (*self._sent_bids, *self._bids):
-            if not bids.done.done():
-                bids.done.set_result(False)
+            bids.refuse()
         for notice in (*self._sent_notices, *self._notices):
             if not notice.done.done():
                 notice.done.set_result(None)
@@ -251,25 +249,21 @@ class Shard:
         self._sent_bids = bids = _waiting(self._bids[:MAX_BATCH])
         self._sent_notices = notices = _waiting(self._notices[:MAX_BATCH])
         self._bids, self._notices = self._bids[MAX_BATCH:], self._notices[MAX_BATCH:]
-        now = int(self._clock())
+        now_ms = int(self._clock() * 1000)
         commands: list[tuple[Any, ...]] = []
         if bids:
             self._numbers += 1
-            self._doubtful = _batch(self._numbers, bids, now, self._granule_s, self._ttl_s)
+            self._doubtful = make_batch(self._numbers, bids, now_ms, self._granule_s, self._ttl_s)
             commands.append(self._remember(shas, self._doubtful))
         if notices:
-            packed = b"".join([notice.packed for notice in notices])
-            commands.append(
-                ("EVALSHA", shas["settle"], 1, self._key, now, self._ttl_s, self._granule_s, packed)
-            )
+            commands.append(self._settle(shas, notices, now_ms))
         self._sent_at = self._loop.time()
         await self._send(connection, *(commands or [("PING",)]))
         if bids:
-            await self._acknowledged(connection)
-            for one in bids:
-                if not one.done.done():
-                    one.done.set_result(True)
-            self._doubtful = self._regretted(bids, now)
+            verdicts = split(bids, await self._acknowledged(connection))
+            for one, verdict in zip(bids, verdicts, strict=True):
+                one.accept(verdict)
+            self._doubtful = self._regretted(bids, verdicts, now_ms)
         if notices:
             letters = (await connection.read_response()).decode()
             for notice, letter in zip(notices, letters, strict=True):
@@ -286,21 +280,28 @@ class Shard:
         self._sent_at, self._heard_at = None, self._loop.time()
         self._sent_bids, self._sent_notices = [], []
 
-    def _regretted(self, bids: list[Bids], now: int) -> Batch | None:
+    def _regretted(self, bids: list[Bids], verdicts: list[str], now_ms: int) -> Batch | None:
         """Those of the last batch that were answered without a bid in the meantime."""
-        regretted = [one for one in bids if one.done.cancelled() or not one.done.result()]
-        if not regretted:
+        if all(one.is_wanted() for one in bids):
             return None
-        kept = {
-            bid.place
-            for one in bids
-            if not one.done.cancelled() and one.done.result()
-            for bid in one.bids
-        }
-        return _batch(self._numbers, regretted, now, self._granule_s, self._ttl_s, kept)
+        regretted = []
+        kept: set[bytes] = set()
+        for one, verdict in zip(bids, verdicts, strict=True):
+            if one.is_wanted():
+                kept.update(one.places(verdict))
+            else:
+                regretted.append((one, verdict))
+        entries = [one for one, _ in regretted]
+        letters = "".join(
+            "r" if letter == "k" and bid.place in kept else letter
+            for one, verdict in regretted
+            for bid, letter in zip(one.bids, verdict, strict=False)  # no letters without limits
+        )
+        timing = (now_ms, self._granule_s, self._ttl_s)
+        return make_batch(self._numbers, entries, *timing, kept=kept, letters=letters)
 
-    async def _acknowledged(self, connection: AbstractConnection) -> None:
-        """Waits for the answer to a batch of bids; after any, it is not doubtful."""
+    async def _acknowledged(self, connection: AbstractConnection) -> str:
+        """The letters of a batch of bids, once answered; after any answer, it is not doubtful."""
         try:
             applied = await connection.read_response()
         except ResponseError:  # refused as a whole
@@ -309,6 +310,7 @@ class Shard:
         self._doubtful = None
         if not applied:
             raise RedisError("a batch was refused")
+        return str(applied[1:].decode())
 
     async def _send(self, connection: AbstractConnection, *commands: tuple[Any, ...]) -> None:
         packed = [piece for command in commands for piece in connection.pack_command(*command)]
@@ -323,40 +325,17 @@ class Shard:
     def _command(self, sha: bytes, epoch: str, batch: Batch) -> tuple[Any, ...]:
         counters = [item for pair in batch.counters.items() for item in pair]
         head = ("EVALSHA", sha, 1, self._key, epoch, self._writer, batch.number)
-        return (*head, batch.granule, batch.expires, batch.day, batch.records, *counters)
+        bids = (batch.granule, batch.expires, batch.day, batch.records, batch.answers)
+        return (*head, *bids, batch.now_ms, self._hold_s, batch.letters, *counters)
+
+    def _settle(
+        self, shas: dict[str, bytes], notices: list[Notice], now_ms: int
+    ) -> tuple[Any, ...]:
+        packed = b"".join([notice.packed for notice in notices])
+        head = ("EVALSHA", shas["settle"], 1, self._key, now_ms // 1000, self._ttl_s)
+        return (*head, self._granule_s, packed, now_ms, self._hold_s)
 
 
 def _waiting(entries: list[T]) -> list[T]:
     """Those that were not answered yet: what was given up need not be sent."""
     return [one for one in entries if not one.done.done()]
-
-
-def _batch(
-    number: int,
-    entries: list[Bids],
-    now: int,
-    granule_s: int,
-    ttl_s: int,
-    kept: Container[bytes] = (),
-) -> Batch:
-    """The entries as they travel; without the records of `kept` places, but counted."""
-    parts: list[bytes] = []
-    counters: dict[bytes, int] = {}
-    for ssp, bids, _, _ in entries:
-        answers = b"b:%d" % ssp
-        counters[answers] = counters.get(answers, 0) + 1
-        for place, campaign, price in bids:
-            if place not in kept:
-                digits = b"%d" % price
-                parts += (
-                    place,
-                    bytes((RECORD.size + len(digits),)),
-                    RECORD.pack(ssp, campaign, now, 0),
-                    digits,
-                )
-            bid = b"B:%d" % campaign
-            counters[bid] = counters.get(bid, 0) + 1
-    granule = now // granule_s
-    expires = (granule + 1) * granule_s + ttl_s + granule_s
-    day = strftime("%Y-%m-%d", gmtime(now))
-    return Batch(number, granule, expires, day, b"".join(parts), counters)

@@ -27,6 +27,7 @@ class Builder:
         targeting: Iterable[tuple[int, Sequence[str | int], Sequence[str | int]]],
         circles: Sequence[tuple[float, float, float]],
         creatives: Sequence[tuple[Any, ...]],
+        capped: bool,
         payload: bytes,
     ) -> None: ...
     def build(self) -> bytearray: ...

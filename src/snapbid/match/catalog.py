@@ -18,12 +18,13 @@ import msgspec
 
 from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import Index
+from snapbid.match._matcher import Query as Query
 from snapbid.reference.rates import Rates
 
 Buffer: TypeAlias = bytes | bytearray
 
 _PREAMBLE: Final = struct.Struct("<8sQ")  # magic, length of the head
-_MAGIC: Final = b"SNAPCAT2"
+_MAGIC: Final = b"SNAPCAT3"
 _ALIGNMENT: Final = 64
 
 
@@ -75,6 +76,11 @@ class Catalog:
     def targets(self, *dimensions: str) -> bool:
         """Whether any campaign targets one of the dimensions."""
         return any(self.index.targets(DIMENSIONS[name]) for name in dimensions)
+
+    @property
+    def has_caps(self) -> bool:
+        """Whether any campaign has frequency caps."""
+        return self.index.has_caps
 
     @classmethod
     def open(cls, path: Path) -> "Catalog":

@@ -4,9 +4,9 @@ import msgspec
 
 from snapbid.match._builder import DIMENSIONS, MEDIA
 from snapbid.match._builder import Builder as Builder
-from snapbid.match.campaign import Campaign, Creative
+from snapbid.match.campaign import Budget, Campaign, Creative, FrequencyCap
 
-__all__ = ["Advertisement", "Builder", "Document", "put", "read_document"]
+__all__ = ["Advertisement", "Builder", "Document", "describe", "put", "read_document"]
 
 
 class Advertisement(msgspec.Struct, frozen=True, array_like=True):
@@ -22,7 +22,9 @@ class Advertisement(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Document(msgspec.Struct, frozen=True, array_like=True):
-    """What the answer says of a campaign, and the number by which the ledger counts for it."""
+    """What the answer says of a campaign, the number by which the ledger counts for it, and its
+    limits. `since_ms`: when it came to be, or starts if that is later (UTC epoch ms).
+    """
 
     cid: str
     number: int
@@ -30,22 +32,33 @@ class Document(msgspec.Struct, frozen=True, array_like=True):
     seat: str | None
     cat: tuple[str, ...]
     creatives: tuple[Advertisement, ...]
+    budget: Budget = Budget()
+    caps: tuple[FrequencyCap, ...] = ()
+    since_ms: int = 0
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Document)
 
 
-def put(builder: Builder, campaign: Campaign, number: int) -> None:
-    """Adds or replaces the campaign in the builder."""
-    document = Document(
+def describe(campaign: Campaign, number: int, created_at_ms: int = 0) -> Document:
+    """What is stored beside the campaign."""
+    return Document(
         campaign.id,
         number,
         campaign.advertiser,
         campaign.seat,
         campaign.categories,
         tuple(map(_advertisement, campaign.creatives)),
+        campaign.budget,
+        campaign.frequency_caps,
+        max(created_at_ms, campaign.starts_at_ms or 0),
     )
+
+
+def put(builder: Builder, campaign: Campaign, number: int, created_at_ms: int = 0) -> None:
+    """Adds or replaces the campaign in the builder."""
+    document = describe(campaign, number, created_at_ms)
     builder.put(
         campaign.id,
         campaign.cpm_micros,
@@ -62,6 +75,7 @@ def put(builder: Builder, campaign: Campaign, number: int) -> None:
         ],
         [(circle.lat, circle.lon, circle.km) for circle in campaign.geo_radius],
         [_fit(creative) for creative in campaign.creatives],
+        bool(campaign.frequency_caps),
         _encoder.encode(document),
     )
 

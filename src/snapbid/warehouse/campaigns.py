@@ -29,7 +29,8 @@ class Replaced(msgspec.Struct, frozen=True):
 class Stored(msgspec.Struct, frozen=True, gc=False):
     """One campaign; `document` is its JSON, whose "status" is the status that holds now.
 
-    `number` is the id's own and never another's, also after the campaign is gone.
+    `number` is the id's own and never another's, also after the campaign is gone; `created_at_ms`
+    is when it was first imported (UTC epoch ms).
     """
 
     id: str
@@ -37,6 +38,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     status: Status
     revision: int
     number: int
+    created_at_ms: int
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -48,7 +50,8 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 _STORED = (
-    "select id, document::text as document, status, revision, number"
+    "select id, document::text as document, status, revision, number,"
+    " (extract(epoch from created_at) * 1000)::bigint as created_at_ms"
     " from campaign join campaign_number using (id)"
 )
 

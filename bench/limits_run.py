@@ -1,0 +1,364 @@
+"""What budgets and caps cost a bid, and how pacing follows the day.
+
+    python -m bench.limits_run [--rounds N] [--output FILE] [--plot FILE]
+
+Processor time is that of all that a worker does between the body and the answer (decode, decide,
+pack for Redis, encode), waiting and sockets left out, and beside it that of a real Redis.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import json
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from math import cos, pi
+from pathlib import Path
+from random import Random
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any, Final
+
+import redis as redis_client
+import uvloop
+
+from bench import requests
+from bench.about import about
+from bench.market import SSP, market
+from snapbid.embedded import Home, Redis
+from snapbid.exchange.bid import Bidder, Market
+from snapbid.exchange.endpoint import BidEndpoint
+from snapbid.ledger.batch import Bids, make_batch
+from snapbid.ledger.ledger import Ledger, Limited, reserved
+from snapbid.ledger.limits import Limits
+from snapbid.ledger.records import WIN, Remembered, place
+from snapbid.metrics import Metrics
+
+HERE: Final = Path(__file__).parent
+CAMPAIGNS: Final = 10_000
+LANES: Final = 64
+TURN: Final = 1000  # bids of a market before the next one's turn
+DAY_S: Final = 86_400
+KINDS: Final[dict[str, dict[str, Any]]] = {
+    "plain": {},
+    "budget": {"budget": {"daily": 10**6, "total": 10**7}},
+    "even budget": {"budget": {"daily": 10**6, "pacing": "even"}},
+    "capped": {"frequency_caps": [{"impressions": 10**6, "seconds": 3600}]},
+    "budget and capped": {
+        "budget": {"daily": 10**6, "total": 10**7},
+        "frequency_caps": [{"impressions": 10**6, "seconds": 3600}],
+    },
+}
+
+
+@contextlib.asynccontextmanager
+async def ledger_over(redis: Redis, folder: Path, **more: Any) -> AsyncIterator[Ledger]:
+    ledger = Ledger(
+        redis.url, folder / "spool", shards=1, ttl_s=7200, spool_max_bytes=1 << 20, **more
+    )
+    await ledger.open()
+    while not ledger.connected:
+        await asyncio.sleep(0.001)
+    try:
+        yield ledger
+    finally:
+        await ledger.close()
+
+
+# -- what it costs ------------------------------------------------------------------------------
+
+
+class Kept(Awaitable[Any]):
+    """What the ledger gives to wait for, there already."""
+
+    def __init__(self, value: bool | str) -> None:
+        self._value = value
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        yield from ()
+        return self._value
+
+
+class Batches:
+    """A ledger without its Redis: takes every bid at once, and packs batches of 32."""
+
+    SIZE: Final = 32
+
+    def __init__(self) -> None:
+        self._waiting: list[Bids] = []
+        self._true, self._k = Kept(True), Kept("k")
+
+    def remember(self, auction_id: bytes, ssp: int, bids: list[Any], within_s: float) -> Kept:
+        found = [Remembered(place(auction_id, imp), number, price) for imp, number, price in bids]
+        self._take(Bids(ssp, found, None, _NOBODY, 0.0))
+        return self._true
+
+    def reserve(
+        self,
+        auction_id: bytes,
+        ssp: int,
+        bids: list[Limited],
+        user: str | None,
+        within_s: float,
+        counted: bool,
+    ) -> Kept:
+        self._take(Bids(ssp, reserved(auction_id, bids, user), counted, _NOBODY, 0.0))
+        return self._k if len(bids) == 1 else Kept("k" * len(bids))
+
+    async def look(
+        self, auction_id: bytes, bids: list[Limited], user: str | None, within_s: float
+    ) -> str:
+        return "k" * len(bids)
+
+    def shard_of(self, auction_id: bytes) -> int:
+        return 0
+
+    def _take(self, bids: Bids) -> None:
+        self._waiting.append(bids)
+        if len(self._waiting) == self.SIZE:
+            make_batch(1, self._waiting, START * 1000, 1800, 7200)
+            self._waiting.clear()
+
+
+_NOBODY: Any = None  # waits for it
+
+
+async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
+    """Processor time a bid, of each kind of campaign; all kinds take turns in a round."""
+    bodies = [json.dumps(one).encode() for one in requests.make(2000)]
+    metrics = Metrics(folder / "metrics")
+    bidder = Bidder("http://127.0.0.1:8000")
+    own: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    redis_own: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    async with ledger_over(redis, folder) as ledger:
+        markets = {kind: market(CAMPAIGNS, more) for kind, more in KINDS.items()}
+        packing = {k: _endpoint(made, bidder, Batches(), metrics) for k, made in markets.items()}
+        sending = {k: _endpoint(made, bidder, ledger, metrics) for k, made in markets.items()}
+        answered = [body for body in bodies if await _bids(packing, body)]
+        with contextlib.closing(redis_client.Redis.from_url(redis.url)) as client:
+            for number in range(rounds):
+                for kind in KINDS:
+                    own[kind].append(await _worker_turn(packing[kind], answered))
+                    if number % 10 == 0:
+                        spent = await _redis_turn(sending[kind], answered, client)
+                        redis_own[kind].append(spent)
+    metrics.close()
+    figures = {
+        kind: {
+            "us_a_bid": round(median(own[kind]), 2),
+            "redis_us_a_bid": round(median(redis_own[kind]), 2),
+        }
+        for kind in KINDS
+    }
+    added = {
+        kind: {
+            "us_a_bid": _added(own[kind], own["plain"]),
+            "redis_us_a_bid": _added(redis_own[kind], redis_own["plain"]),
+        }
+        for kind in KINDS
+        if kind != "plain"
+    }
+    return {"kinds": figures, "added": added, "rounds": rounds, "lanes": LANES, "turn": TURN}
+
+
+def _added(values: list[float], plain: list[float]) -> list[float]:
+    """Median, lower and upper quartile of what a turn had on top of its round's plain one."""
+    more = sorted(one - base for one, base in zip(values, plain, strict=True))
+    quarter = len(more) // 4
+    return [round(us, 2) for us in (median(more), more[quarter], more[-quarter - 1])]
+
+
+def _endpoint(made: Market, bidder: Bidder, ledger: Any, metrics: Metrics) -> BidEndpoint:
+    return BidEndpoint(SSP, bidder, made, ledger, metrics, max_bytes=262_144, tmax_ms=10_000)
+
+
+async def _bids(endpoints: dict[str, BidEndpoint], body: bytes) -> bool:
+    """Whether every market answers; otherwise they would not do the same work."""
+    answers = [await one._bid(body, perf_counter()) for one in endpoints.values()]
+    return all(isinstance(answer, bytes) for answer in answers)
+
+
+async def _worker_turn(endpoint: BidEndpoint, bodies: list[bytes]) -> float:
+    """Microseconds of this process a bid, one after the other, without collections between."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = process_time()
+        for number in range(TURN):
+            await endpoint._bid(bodies[number % len(bodies)], perf_counter())
+        return (process_time() - before) / TURN * 1e6
+    finally:
+        gc.enable()
+
+
+async def _redis_turn(endpoint: BidEndpoint, bodies: list[bytes], client: Any) -> float:
+    """Microseconds of Redis a bid, in the batches that so many lanes make."""
+    left = iter(range(TURN))
+
+    async def lane() -> None:
+        for number in left:
+            answer = await endpoint._bid(bodies[number % len(bodies)], perf_counter())
+            assert isinstance(answer, bytes), answer
+
+    before = _redis_seconds(client)
+    await asyncio.gather(*(lane() for _ in range(LANES)))
+    return (_redis_seconds(client) - before) / TURN * 1e6
+
+
+def _redis_seconds(client: Any) -> float:
+    info = client.info("cpu")
+    return float(info["used_cpu_user"] + info["used_cpu_sys"])
+
+
+# -- pacing -------------------------------------------------------------------------------------
+
+STEP_S: Final = 60
+BUDGET: Final = 1000 * 1000  # micro-USD, 1,000 bids at 1 USD
+START: Final = 1_907_712_000 // DAY_S * DAY_S  # a midnight to come: keys end by Redis' clock
+
+
+class Clock:
+    """Simulated time."""
+
+    now = float(START)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def pace(redis: Redis, folder: Path) -> dict[str, Any]:
+    """Two days of uneven traffic, mostly won: spend of each campaign by the minute."""
+    random, clock = Random(7), Clock()
+    born = {"even": 0, "even, created at noon": DAY_S // 2, "asap": 0}
+    campaigns = {
+        name: Limits(number, BUDGET, None, (START + at) * 1000 if "even" in name else None)
+        for number, (name, at) in enumerate(born.items(), 1)
+    }
+    curves: dict[str, list[float]] = {name: [] for name in campaigns}
+    ideal: dict[str, list[float]] = {name: [] for name in campaigns}
+    worst = 0.0
+    async with ledger_over(redis, folder, clock=clock) as ledger:
+        auctions = 0
+        for step in range(2 * DAY_S // STEP_S):
+            clock.now = START + step * STEP_S
+            now = int(clock.now)
+            for name, limits in campaigns.items():
+                for _ in range(demand(step * STEP_S, random) if now >= START + born[name] else 0):
+                    auctions += 1
+                    await _buy(ledger, auctions, limits, random)
+            states = await ledger.budgets.states([one.campaign for one in campaigns.values()])
+            for name, limits in campaigns.items():
+                used = states[limits.campaign].used_today / 1e9
+                allowed = limits.day_nano(now) if now >= START + born[name] else 0
+                assert allowed is not None
+                worst = max(worst, used - allowed / 1e9)
+                curves[name].append(round(used, 4))
+                ideal[name].append(round(allowed / 1e9, 4))
+    ends = {name: [curve[len(curve) // 2 - 1], curve[-1]] for name, curve in curves.items()}
+    return {
+        "budget_usd": BUDGET / 1e6,
+        "step_s": STEP_S,
+        "spend_at_midnight_usd": ends,
+        "most_over_allowed_usd": round(max(worst, 0), 6),
+        "used_usd": {name: curve[::15] for name, curve in curves.items()},
+        "allowed_usd": {name: curve[::15] for name, curve in ideal.items()},
+    }
+
+
+def demand(second: int, random: Random) -> int:
+    """Auctions in a minute: quiet nights, busy evenings, a pause, a burst."""
+    hour = second % DAY_S / 3600
+    if 14 <= hour < 15:
+        return 0
+    rate = 3 * (1 - cos((hour - 4) / 24 * 2 * pi)) + (20 if 9 <= hour < 9.5 else 0)
+    return int(rate) + (random.random() < rate % 1)
+
+
+async def _buy(ledger: Ledger, number: int, limits: Limits, random: Random) -> None:
+    auction = b"%d" % number
+    done = ledger.reserve(
+        auction, 1, [(b"1", limits.campaign, 1_000_000, limits)], None, 10.0, False
+    )
+    assert done is not None
+    if await done == "k" and random.random() < 0.7:  # the others' holds end by themselves
+        await ledger.settle(WIN, auction, b"1")
+
+
+# -- the plot -------------------------------------------------------------------------------------
+
+WIDTH, HEIGHT, LEFT, BOTTOM = 900, 420, 60, 40
+COLOURS: Final = ("#1b6ca8", "#c8553d", "#4a7c59")
+
+
+def plot(pacing: dict[str, Any]) -> str:
+    """Used (solid) and allowed (dashed) over two days, as SVG."""
+    budget = pacing["budget_usd"]
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        *_axes(budget),
+    ]
+    for number, (name, curve) in enumerate(pacing["used_usd"].items()):
+        colour = COLOURS[number]
+        allowed = pacing["allowed_usd"][name]
+        if name != "asap":
+            parts.append(_line(allowed, budget, colour, 'stroke-dasharray="4 3" opacity="0.6"'))
+        parts.append(_line(curve, budget, colour, ""))
+        parts.append(f'<text x="{LEFT + 12}" y="{24 + 16 * number}" fill="{colour}">{name}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _axes(budget: float) -> Iterator[str]:
+    for hour in range(0, 49, 6):
+        x = LEFT + hour / 48 * (WIDTH - LEFT - 20)
+        yield f'<line x1="{x:.1f}" y1="10" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}" stroke="#ddd"/>'
+        yield (f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">'
+               f"{hour % 24:02d}:00</text>")  # fmt: skip
+    for part in range(5):
+        y = _y(budget * part / 4, budget)
+        yield f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - 20}" y2="{y:.1f}" stroke="#ddd"/>'
+        yield (f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
+               f"{budget * part / 4:.2f}</text>")  # fmt: skip
+
+
+def _y(value: float, budget: float) -> float:
+    return HEIGHT - BOTTOM - value / budget * (HEIGHT - BOTTOM - 10)
+
+
+def _line(curve: list[float], budget: float, colour: str, more: str) -> str:
+    wide = (WIDTH - LEFT - 20) / (len(curve) - 1)
+    points = " ".join(
+        f"{LEFT + place * wide:.1f},{_y(value, budget):.1f}" for place, value in enumerate(curve)
+    )
+    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2" {more}/>'
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.limits_run")
+    parser.add_argument("--rounds", type=int, default=80)
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "limits.json")
+    parser.add_argument("--plot", type=Path, default=HERE / "results" / "pacing.svg")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as folder:
+        path = Path(folder)
+        with Home(path / "home") as home:
+            redis = Redis(home)
+            redis.start()
+            try:
+                result = {"about": about()}
+                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                    result["cost"] = runner.run(measure(redis, path, options.rounds))
+                    result["pacing"] = runner.run(pace(redis, path))
+            finally:
+                redis.stop()
+    options.output.write_text(json.dumps(result, indent=1) + "\n")
+    options.plot.write_text(plot(result["pacing"]))
+    print(json.dumps(result["cost"], indent=1))
+    pacing = result["pacing"]
+    print(pacing["spend_at_midnight_usd"], pacing["most_over_allowed_usd"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""On what terms a campaign bids: its budget and its frequency caps, as the scripts take them.
+
+The one who decides is Redis, in the same script call that remembers a bid (remember.lua): it holds
+the bid's cost and the user's impression or refuses, so nothing can overspend, whatever workers,
+pauses or kills. A worker holds no money of its own: it only skips campaigns that were refused until
+a look, every 250 ms, finds room for them again. That is as exact as leases of money would be at
+their best, with the same bound on the time until a fresh budget bids, and nothing to give back
+when a worker dies.
+
+Money is nano-USD here, so that a bid costs exactly its CPM in micro-USD. With several shards each
+has its share of a budget, rounded down.
+"""
+
+from struct import Struct
+from typing import Final
+
+from snapbid.ledger.records import CAPPED, HELD
+
+NANO: Final = 1000  # nano-USD in a micro-USD
+DAY_S: Final = 86_400
+MOST: Final = 2**32 - 1  # impressions or seconds; as good as never
+
+_CAMPAIGN: Final = Struct("<I")
+_CAP: Final = Struct("<II")
+
+
+class Limits:
+    """One campaign's limits. `kinds` are the bits that its records carry.
+
+    daily_micros, total_micros: the budget, None: unlimited. even_from_ms: with pacing `even`, when
+    the campaign came to be (epoch ms), else None. caps: (impressions, seconds) each.
+    """
+
+    __slots__ = ("_caps", "_daily", "_even_from_ms", "_paced", "_packed", "_rest", "_second",
+                 "_total", "campaign", "kinds", "longest_s")  # fmt: skip
+
+    def __init__(
+        self,
+        campaign: int,
+        daily_micros: int | None,
+        total_micros: int | None,
+        even_from_ms: int | None,
+        caps: tuple[tuple[int, int], ...] = (),
+        shards: int = 1,
+    ) -> None:
+        self.campaign = campaign
+        self._daily = None if daily_micros is None else daily_micros * NANO // shards
+        self._total = None if total_micros is None else total_micros * NANO // shards
+        self._even_from_ms = even_from_ms
+        self._caps = [(min(number, MOST), min(seconds, MOST)) for number, seconds in caps]
+        self.longest_s = max((seconds for _, seconds in self._caps), default=0)
+        budgeted = daily_micros is not None or total_micros is not None
+        self.kinds = (HELD if budgeted else 0) | (CAPPED if caps else 0)
+        self._paced = self._daily is not None and even_from_ms is not None
+        self._rest = self._pack_rest()
+        self._second = -1
+        self._packed = _CAMPAIGN.pack(campaign) + _text(self._daily) + self._rest
+
+    def day_nano(self, now: int) -> int | None:
+        """What bids of today may use until `now` (epoch s): `even` follows the day, plus 1%."""
+        if self._daily is None or self._even_from_ms is None:
+            return self._daily
+        midnight_ms = now // DAY_S * DAY_S * 1000
+        elapsed_ms = max(now * 1000 - max(midnight_ms, self._even_from_ms), 0)
+        share = self._daily * elapsed_ms // (DAY_S * 1000)
+        return min(self._daily, share + self._daily // 100)
+
+    def at(self, now: int) -> bytes:
+        """As limits.lua reads them, in this second (epoch s)."""
+        if self._paced and now != self._second:
+            self._packed = _CAMPAIGN.pack(self.campaign) + _text(self.day_nano(now)) + self._rest
+            self._second = now
+        return self._packed
+
+    def _pack_rest(self) -> bytes:
+        caps = [_CAP.pack(*cap) for cap in self._caps]
+        return _text(self._total) + bytes((len(caps),)) + b"".join(caps)
+
+
+def _text(amount: int | None) -> bytes:
+    digits = b"" if amount is None else b"%d" % amount
+    return bytes((len(digits),)) + digits

@@ -1,0 +1,231 @@
+"""Budgets under fire: as fast as it is answered, while workers and Redis are killed (contract 3).
+
+Every win that is acknowledged is spend; a budget must never be exceeded, and where demand suffices
+and nothing dies, at least 99% of a budget of 1,000 bids or more is spent.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.lanes import Lane
+from support.processes import workers_of
+from support.remembered import until
+from support.spending import bid_request
+from support.stack import Stack, connected
+
+from snapbid.embedded import Home, Postgres, Redis
+from snapbid.warehouse import campaigns, registry
+from snapbid.warehouse.migrate import migrate
+
+SEED = int(os.environ.get("BUDGET_SEED") or random.SystemRandom().randrange(10**9))
+BASE_URL = "http://127.0.0.1:8000"
+LANES = 256
+WORKERS = 4
+QUIET_S = 3.0
+CENT = 10_000  # micro-USD
+
+
+class Market:
+    """Stores, four workers, and campaigns with budgets, one size each."""
+
+    def __init__(self, home: Home, hold_s: int) -> None:
+        self.redis = Redis(home)
+        self.postgres = Postgres(home)
+        self.redis.start()
+        self.postgres.start()
+        asyncio.run(migrate(self.postgres.dsn))
+        self._environ = {
+            "SNAPBID_HOME": str(home.path / "served"),
+            "SNAPBID_DATABASE_URL": self.postgres.dsn,
+            "SNAPBID_REDIS_URL": self.redis.url,
+            "SNAPBID_BASE_URL": BASE_URL,
+            "SNAPBID_WORKERS": str(WORKERS),
+            "SNAPBID_HOLD_S": str(hold_s),
+        }
+
+    def start(self, documents: list[dict[str, Any]]) -> None:
+        asyncio.run(self._put(documents))
+        self.served = Stack(self._environ)
+        self.served.start()
+
+    async def _put(self, documents: list[dict[str, Any]]) -> None:
+        async with connected(self.postgres.dsn) as connection:
+            await registry.add(connection, "acme", None)
+            rows = [(each["id"], json.dumps(each)) for each in documents]
+            await campaigns.replace_many(connection, rows)
+
+    def close(self) -> None:
+        if hasattr(self, "served"):
+            self.served.close()
+        self.redis.stop()
+        self.postgres.stop()
+
+    @property
+    def workers(self) -> list[int]:
+        assert self.served.process
+        return sorted(workers_of(self.served.process.pid))
+
+
+@pytest.fixture
+def market() -> Iterator[Callable[[int], Market]]:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="snapbid-budgets-"))
+        home = stack.enter_context(Home(Path(folder)))
+
+        def make(hold_s: int) -> Market:
+            made = Market(home, hold_s)
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+def campaign(number: int, cpm: int, budget: int, width: int) -> dict[str, Any]:
+    """A campaign of micro-USD amounts for banners of one width."""
+    creative = {"id": "c", "media": "banner", "w": width, "h": 50, "adm": "<p></p>"}
+    return {
+        "id": f"c{number}",
+        "advertiser": "shop.example",
+        "cpm": cpm / 1_000_000,
+        "budget": {("daily", "total")[number % 2]: budget / 1_000_000},
+        "creatives": [creative],
+    }
+
+
+class Buying:
+    """Sends bids and fires their notices; knows what each campaign has surely spent."""
+
+    def __init__(self, port: int, widths: int, rng: random.Random) -> None:
+        self._port = port
+        self._widths = widths
+        self._rng = rng
+        self._auctions = 0
+        self.wins = Counter[str]()
+        self.lost = Counter[str]()
+        self.statuses = Counter[int | None]()
+
+    async def run(self, done: Callable[[], bool], lanes: int = LANES, losses: float = 0.2) -> None:
+        async def work() -> None:
+            lane = Lane(self._port)
+            while not done():
+                await self._auction(lane, losses)
+            lane.close()
+
+        await asyncio.gather(*(work() for _ in range(lanes)))
+
+    async def _auction(self, lane: Lane, losses: float) -> None:
+        self._auctions += 1
+        width = 1 + self._auctions % self._widths
+        body = json.dumps(bid_request(f"{SEED}-{self._auctions}", [(width, 50)], tmax=2000))
+        reply = await lane.post("/api/v1/openrtb2/acme/bid", body.encode())
+        self.statuses[reply.status if reply else None] += 1
+        if reply is None or reply.status != 200:
+            return
+        bid = json.loads(reply.body)["seatbid"][0]["bid"][0]
+        lost = self._rng.random() < losses
+        for kind in ("lurl",) if lost else ("nurl", "burl"):
+            reply = await lane.get(bid[kind].removeprefix(BASE_URL).replace("${AUCTION_LOSS}", "1"))
+            if kind == "nurl" and reply is not None and reply.status == 200:
+                self.wins[bid["cid"]] += 1
+
+
+async def quiet(buying: Buying) -> None:
+    """Wait until nobody bids any more, for longer than a worker takes to find Redis again."""
+    bids, since = -1, time.monotonic()
+    deadline = since + 180
+    while time.monotonic() < since + QUIET_S:
+        assert time.monotonic() < deadline
+        if buying.statuses[200] != bids:
+            bids, since = buying.statuses[200], time.monotonic()
+        await asyncio.sleep(0.05)
+
+
+def overspent(buying: Buying, documents: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+    """The campaigns whose acknowledged wins cost more than the budget: (spent, budget) in USD."""
+    found = {}
+    for each in documents:
+        (budget,) = each["budget"].values()
+        spent = round(buying.wins[each["id"]] * each["cpm"] * 1_000_000)  # nano-USD
+        if spent > round(budget * 10**9):
+            found[each["id"]] = (spent / 10**9, budget)
+    return found
+
+
+def test_every_cent_and_not_one_more(market: Callable[[int], Market]) -> None:
+    """Hundreds of campaigns; those of 1,000 bids and more are spent to 99% at least."""
+    rng = random.Random(SEED)
+    print(f"BUDGET_SEED={SEED}")
+    documents = [
+        campaign(number, rng.choice((2_000_000, 3_333_333, 7_000_001)), CENT, 1 + number % 8)
+        for number in range(300)
+    ]
+    documents += [campaign(300 + n, 1_000_000, 1000 * 1_000 + n, 1 + n) for n in range(8)]
+    made = market(60)
+    made.start(documents)
+    buying = Buying(made.served.port, 8, rng)
+    over = asyncio.Event()
+
+    async def stop() -> None:
+        try:
+            await quiet(buying)
+        finally:
+            over.set()
+
+    async def run() -> None:
+        await asyncio.gather(stop(), buying.run(over.is_set))
+
+    asyncio.run(run())
+    assert not overspent(buying, documents)
+    for each in documents[300:]:
+        assert buying.wins[each["id"]] >= 990
+    small = documents[:300]
+    spent = sum(buying.wins[each["id"]] * each["cpm"] / 1000 for each in small)
+    assert spent > 0.8 * len(small) * 0.01  # a cent is 1 to 5 bids: what does not fit stays
+
+
+def test_no_kill_makes_a_budget_overspend(market: Callable[[int], Market]) -> None:
+    rng = random.Random(SEED + 1)
+    print(f"BUDGET_SEED={SEED}")
+    documents = [
+        campaign(number, 1_000_000 + number, 400 * 1_000, 1 + number % 4) for number in range(12)
+    ]
+    made = market(3600)  # so that no win is notified after its hold, whatever was away meanwhile
+    made.start(documents)
+    buying = Buying(made.served.port, 4, rng)
+    over = asyncio.Event()
+
+    async def kill() -> None:
+        try:
+            for victim in ("worker", "redis", "worker", "worker", "redis", "redis"):
+                before = sum(buying.wins.values())
+                with contextlib.suppress(AssertionError):
+                    await until(lambda before=before: sum(buying.wins.values()) > before + 200)  # type: ignore[misc]
+                if victim == "worker":
+                    os.kill(rng.choice(made.workers), signal.SIGKILL)
+                else:
+                    assert made.redis.process
+                    made.redis.process.kill()
+                    made.redis.process.wait()
+                    await asyncio.sleep(rng.uniform(0, 0.3))
+                    await asyncio.to_thread(made.redis.start)
+            await quiet(buying)
+        finally:
+            over.set()
+
+    async def run() -> None:
+        await asyncio.gather(kill(), buying.run(over.is_set, lanes=32))
+
+    asyncio.run(run())
+    assert not overspent(buying, documents)
+    assert sum(buying.wins.values()) > 0.5 * 12 * 400

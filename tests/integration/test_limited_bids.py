@@ -1,0 +1,244 @@
+"""Bids of campaigns with budgets and caps, from the request to the answer."""
+
+import json
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from support.client import LocalApp
+from support.market import market_of
+from support.remembered import Clock, at, counts, looking, opened
+from support.spending import bid_request
+from support.stack import Stack, connected, run
+
+from snapbid.exchange.bid import Market
+from snapbid.exchange.limits import Recall
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.rates import Rates
+from snapbid.warehouse import campaigns, registry
+
+SIZES = {"small": (300, 250), "wide": (728, 90)}
+HOUR_CAP = [{"impressions": 1, "seconds": 3600}]
+NOTHING = 204
+
+
+def campaign(name: str, cpm: float, *sizes: str, **more: Any) -> dict[str, Any]:
+    creatives = [
+        {"id": size, "media": "banner", "w": SIZES[size][0], "h": SIZES[size][1], "adm": "<p></p>"}
+        for size in sizes or ("small",)
+    ]
+    return {"id": name, "advertiser": "shop.example", "cpm": cpm, "creatives": creatives, **more}
+
+
+def market(*documents: dict[str, Any]) -> Market:
+    rates = Rates({"USD": Fraction(1)}, datetime.now(UTC).date())
+    return market_of(documents, {"acme": "acme"}, rates, GeoDatabase(DEFAULT_PATH))
+
+
+def answer(app: LocalApp, auction: str, *sizes: str, **more: Any) -> Any:
+    """The campaigns that bid, by impression; NOTHING for a 204."""
+    request = bid_request(auction, [SIZES[size] for size in sizes or ("small",)], **more)
+    reply = app.bid(json.dumps(request).encode())
+    if reply.status != 200:
+        return reply.status
+    bids = [bid for seat in reply.json()["seatbid"] for bid in seat["bid"]]
+    return {bid["impid"]: bid["cid"] for bid in bids}
+
+
+def test_the_next_best_answers_for_one_without_money(fresh_redis: str) -> None:
+    rich = market(
+        campaign("a", 3, budget={"total": 0.006}),
+        campaign("b", 2, budget={"daily": 0.002}),
+        campaign("c", 1),
+    )
+    with LocalApp(rich, fresh_redis) as app:
+        found = [answer(app, f"{number}") for number in range(5)]
+    assert [one["1"] for one in found] == ["a", "a", "b", "c", "c"]
+    assert len(rich.refused) == 2
+    with looking(fresh_redis) as store:
+        (of_day,) = counts(store).values()
+    assert of_day == {"b:1": 5, "B:1": 2, "B:2": 1, "B:3": 2}
+
+
+def test_without_money_there_is_no_bid(fresh_redis: str) -> None:
+    poor = market(campaign("a", 3, budget={"total": 0.001}))
+    with LocalApp(poor, fresh_redis) as app:
+        assert [answer(app, str(number)) for number in range(3)] == [NOTHING] * 3
+    with looking(fresh_redis) as store:
+        assert counts(store) == {}
+
+
+def test_each_impression_of_a_request_falls_back_by_itself(fresh_redis: str) -> None:
+    """In the order of the request, whichever impression was refused."""
+    some = market(
+        campaign("a", 5, "small", budget={"total": 0.005}),
+        campaign("b", 4, "small", "wide", budget={"total": 0.008}),
+        campaign("c", 1, "small"),
+        campaign("d", 1, "wide"),
+    )
+    sizes = ("small", "wide", "small")
+    with LocalApp(some, fresh_redis) as app:
+        assert answer(app, "1", *sizes) == {"1": "a", "2": "b", "3": "b"}
+        assert answer(app, "2", *sizes) == {"1": "c", "2": "d", "3": "c"}
+    with looking(fresh_redis) as store:
+        (of_day,) = counts(store).values()
+    assert of_day == {"b:1": 2, "B:1": 1, "B:2": 2, "B:3": 2, "B:4": 1}
+
+
+def test_caps_and_their_users(fresh_redis: str) -> None:
+    some = market(campaign("capped", 9, frequency_caps=HOUR_CAP), campaign("free", 1))
+    person = {"user": {"id": "u1"}}
+    with LocalApp(some, fresh_redis) as app:
+        assert answer(app, "1", **person) == {"1": "capped"}
+        assert answer(app, "2", **person) == {"1": "free"}
+        assert answer(app, "3", "small", "small", user={"id": "u2"}) == {"1": "capped", "2": "free"}
+        assert answer(app, "4") == {"1": "free"}
+        private: dict[str, Any] = {"user": {"id": "u3"}, "regs": {"coppa": 1}}
+        assert answer(app, "5", **private) == {"1": "free"}
+        assert answer(app, "6", user={"id": "u3"}, device={"dnt": 1}) == {"1": "free"}
+        assert answer(app, "7", user={"id": "u3"}) == {"1": "capped"}
+
+
+def test_a_test_is_limited_but_uses_nothing_up(fresh_redis: str) -> None:
+    some = market(
+        campaign("a", 3, budget={"total": 0.003}, frequency_caps=HOUR_CAP), campaign("b", 1)
+    )
+    person = {"user": {"id": "u"}}
+    with LocalApp(some, fresh_redis) as app:
+        for number in range(5):
+            assert answer(app, f"t{number}", test=1, **person) == {"1": "a"}
+        assert answer(app, "1", **person) == {"1": "a"}
+        assert answer(app, "t", test=1, **person) == {"1": "b"}
+        assert answer(app, "t", test=1, user={"id": "another"}) == {"1": "b"}
+    with looking(fresh_redis) as store:
+        (of_day,) = counts(store).values()
+    assert of_day == {"b:1": 1, "B:1": 1}
+
+
+async def test_a_fresh_day_lets_campaigns_bid_again(fresh_redis: str, tmp_path: Path) -> None:
+    some = market(campaign("a", 1, budget={"daily": 0.001}), campaign("b", 1, status="paused"))
+    clock = Clock(at("2030-06-15T23:59:00"))
+    of = some.template(0, 0).limits
+    assert of is not None
+    async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
+        recall = Recall(ledger.budgets, lambda: some)
+        done = ledger.reserve(b"a", 1, [(b"1", 1, 1_000_000, of)], None, 10.0, False)
+        assert done is not None
+        assert await done == "k"
+        some.skip(0, 0)
+        await recall.look()
+        assert set(some.refused) == {0}
+        clock.now += 60
+        await recall.look()
+    assert not some.refused
+
+
+def test_shards_are_skipped_one_by_one() -> None:
+    some = market(campaign("a", 1, budget={"daily": 1}))
+    some.shards = 2
+    some.skip(0, 1)
+    assert some.skips(0, 1)
+    assert not some.skips(0, 0)
+
+
+# -- a served system ------------------------------------------------------------------------------
+
+
+async def put(dsn: str, *documents: dict[str, Any]) -> None:
+    async with connected(dsn) as connection:
+        await registry.add(connection, "acme", None)
+        await campaigns.replace_many(
+            connection, [(each["id"], json.dumps(each)) for each in documents]
+        )
+
+
+def ask(stack: Stack, auction: str, **more: Any) -> tuple[int, str]:
+    body = json.dumps(bid_request(auction, tmax=5000, **more)).encode()
+    request = urllib.request.Request(
+        f"{stack.base_url}/api/v1/openrtb2/acme/bid", body, {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        content = reply.read()
+        return reply.status, json.loads(content)["seatbid"][0]["bid"][0]["cid"] if content else ""
+
+
+async def test_budgets_of_a_served_system(
+    database: str, fresh_redis: str, start_stack: Callable[..., Stack]
+) -> None:
+    """Two workers, a budget of 50 bids; then more money; then a look at the list."""
+    await put(database, campaign("a", 2, budget={"total": 0.1, "daily": 1}), campaign("b", 1))
+    stack = start_stack(SNAPBID_WORKERS="2")
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda number: ask(stack, f"x{number}"), range(120)))
+    assert [one for one in found if one == (200, "a")] == [(200, "a")] * 50
+    assert found.count((200, "b")) == 70
+    environ = {"SNAPBID_DATABASE_URL": database, "SNAPBID_REDIS_URL": fresh_redis}
+    listed = run(environ, "campaign", "list").stdout.splitlines()
+    zero = "0.000000"
+    assert listed[0].split("\t")[6:] == ["asap", zero, zero, "0.100000", "0.900000", zero]
+    assert listed[1].split("\t")[6:] == [""] * 6
+    with urllib.request.urlopen(f"{stack.base_url}/rtb/win?id=x{_first(found)}&impId=1") as reply:
+        assert reply.status == 200
+    (shown,) = json.loads(run(environ, "campaign", "list", "--budgets", "--json").stdout)
+    assert (shown["id"], shown["spent"], shown["held"]) == ("a", 0.002, 0.098)
+    assert (shown["remaining"], shown["remaining_today"], shown["pacing"]) == (0, 0.9, "asap")
+    await put(database, campaign("a", 2, budget={"total": 0.2, "daily": 1}))
+    deadline = time.monotonic() + 20
+    while ask(stack, f"y{time.monotonic()}")[1] != "a":
+        assert time.monotonic() < deadline
+
+
+def _first(found: list[tuple[int, str]]) -> int:
+    return next(number for number, (_, name) in enumerate(found) if name == "a")
+
+
+async def test_when_a_campaign_came_to_be_is_kept(database: str) -> None:
+    async with connected(database) as connection:
+        before = datetime.now(UTC)
+        await put(database, campaign("a", 2))
+        first = await created(connection)
+        await put(database, campaign("a", 3))
+        (stored,) = (await campaigns.fetch_since(connection, 0)).changed
+        assert await created(connection) == first
+        assert abs(first - before) < timedelta(minutes=1)
+        assert stored.created_at_ms == int(first.timestamp() * 1000)
+
+
+async def created(connection: asyncpg.Connection) -> datetime:
+    found: datetime = await connection.fetchval("select created_at from campaign")
+    return found
+
+
+def test_a_list_without_redis(database: str) -> None:
+    result = run({"SNAPBID_DATABASE_URL": database}, "campaign", "list", "--budgets")
+    assert (result.returncode, result.stderr) == (2, "SNAPBID_REDIS_URL must be set\n")
+
+
+async def test_a_user_at_many_connections_is_capped(
+    start_stack: Callable[..., Stack], database: str
+) -> None:
+    users = 3
+    capped = campaign("a", 2, frequency_caps=[{"impressions": 4, "seconds": 86_400}])
+    await put(database, capped, campaign("b", 1))
+    stack = start_stack(SNAPBID_WORKERS="2")
+    seen: dict[str, int] = {}
+    lock = threading.Lock()
+
+    def visit(number: int) -> None:
+        user = f"user-{number % users}"
+        _, name = ask(stack, f"v{number}", user={"id": user})
+        if name == "a":
+            with lock:
+                seen[user] = seen.get(user, 0) + 1
+            urllib.request.urlopen(f"{stack.base_url}/rtb/bill?id=v{number}&impId=1").close()
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(visit, range(300)))
+    assert seen == dict.fromkeys((f"user-{n}" for n in range(users)), 4)

@@ -1,0 +1,70 @@
+"""Bids with budgets and caps against the ledger, and what Redis says of them afterwards."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from snapbid.ledger.budgets import State
+from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.limits import Limits
+
+HOLD_S = 60
+NANO = 1000  # nano-USD in a micro-USD
+
+
+def limits(
+    campaign: int = 1,
+    *,
+    daily: int | None = None,
+    total: int | None = None,
+    even_from_ms: int | None = None,
+    caps: tuple[tuple[int, int], ...] = (),
+    shards: int = 1,
+) -> Limits:
+    """Limits; amounts in micro-USD."""
+    return Limits(campaign, daily, total, even_from_ms, caps, shards)
+
+
+async def reserve(
+    ledger: Ledger,
+    auction: bytes,
+    *bids: tuple[bytes, int, Limits | None],
+    ssp: int = 1,
+    user: str | None = None,
+    counted: bool = False,
+    within_s: float = 10.0,
+) -> str:
+    """The letters for bids of (impression, price, limits); bids without limits are campaign 9's."""
+    wanted = [(imp, 9 if of is None else of.campaign, price, of) for imp, price, of in bids]
+    done = ledger.reserve(auction, ssp, wanted, user, within_s, counted)
+    assert done is not None
+    return await done
+
+
+async def sent(ledger: Ledger) -> None:
+    """Wait until what waits is on its way to Redis."""
+    (shard,) = ledger._shards
+    while not shard._sent_bids:
+        await asyncio.sleep(0)
+
+
+async def state(ledger: Ledger, campaign: int = 1) -> State:
+    return (await ledger.budgets.states([campaign]))[campaign]
+
+
+async def has_room(ledger: Ledger, price: int, *wanted: Limits) -> list[bool]:
+    return await ledger.budgets.room([(price, of) for of in wanted])
+
+
+def bid_request(auction: str, sizes: Sequence[tuple[int, int]] = ((300, 250),), **more: Any) -> Any:
+    """A request with a banner for each size, from the USA."""
+    return {
+        "id": auction,
+        "imp": [
+            {"id": str(number), "banner": {"w": w, "h": h}}
+            for number, (w, h) in enumerate(sizes, 1)
+        ],
+        "site": {"domain": "news.example"},
+        "device": {"geo": {"country": "USA"}},
+        **more,
+    }
