@@ -51,7 +51,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 _STORED = (
     "select id, document::text as document, status, revision, number,"
-    " (extract(epoch from created_at) * 1000)::bigint as created_at_ms"
+    " floor(extract(epoch from created_at) * 1000)::bigint as created_at_ms"
     " from campaign join campaign_number using (id)"
 )
 
