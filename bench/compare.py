@@ -46,6 +46,8 @@ def _figures(result: dict[str, Any]) -> Iterator[tuple[str, tuple[float, bool]]]
         for name, own in result["figures"].items():
             yield f"{name}, µs", (own["median_us"], True)
         return
+    if result["kind"] == "limits":
+        return  # its page shows them; they are differences of single microseconds
     if result["kind"] == "together":
         for name, own in result["figures"].items():
             yield f"{name}, bid p99 ms", (own["bid_p99_ms"], True)

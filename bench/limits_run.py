@@ -347,7 +347,7 @@ def main() -> None:
             redis = Redis(home)
             redis.start()
             try:
-                result = {"about": about()}
+                result: dict[str, Any] = {"kind": "limits", "about": about()}
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                     result["cost"] = runner.run(measure(redis, path, options.rounds))
                     result["pacing"] = runner.run(pace(redis, path))
