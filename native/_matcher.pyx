@@ -64,6 +64,10 @@ cpdef enum Refusal:
     REFUSED_DISTANCE = 9
     REFUSED_CREATIVE = 10
     REFUSED_USER = 11
+    REFUSED_INACTIVE = 12
+    REFUSED_TARGETING = 13
+
+FORMAT = SB_FORMAT  # the dimension of formats, which no campaign names
 
 cdef enum:
     HOUR_MS = 3600000
@@ -74,6 +78,7 @@ cdef enum:
 cdef struct Group:
     # A dimension that needs more than a row: (open | any include) & ~any exclude.
     const uint64_t *open  # NULL: nobody has an include
+    uint32_t dimension
     uint32_t first, includes, excludes  # in the cursors: includes, then excludes
 
 
@@ -275,6 +280,7 @@ cdef class Query:
     cdef int64_t now_ms
     # What narrows the blocks; the request's part first, then the impression's.
     cdef const uint64_t *rows[MAX_ROWS]
+    cdef unsigned char row_dimensions[MAX_ROWS]
     cdef uint32_t n_rows, request_rows
     cdef Group groups[SB_DIMENSIONS]
     cdef uint32_t n_groups, request_groups
@@ -366,8 +372,9 @@ cdef class Query:
     cdef inline const uint64_t *row_at(self, uint64_t offset) noexcept:
         return <const uint64_t *>(self.index.base + offset)
 
-    cdef inline void row(self, uint64_t offset) noexcept:
+    cdef inline void row(self, uint32_t dimension, uint64_t offset) noexcept:
         self.rows[self.n_rows] = self.row_at(offset)
+        self.row_dimensions[self.n_rows] = dimension
         self.n_rows += 1
 
     cdef int one(self, uint32_t dimension, uint32_t value) except -1:
@@ -376,15 +383,15 @@ cdef class Query:
         cdef const sb_dimension *open = self.index.dimensions + dimension
         if value == SB_NONE:
             if open.includes:
-                self.row(open.open)
+                self.row(dimension, open.open)
         elif known.row:
-            self.row(known.row)
+            self.row(dimension, known.row)
         elif known.included.count or known.excluded.count:
             self.begin(dimension)
             self.add(value)
             self.end()
         elif open.includes:
-            self.row(open.open)
+            self.row(dimension, open.open)
         return 0
 
     cdef int text(self, uint32_t dimension, object text, bint fold) except -1:
@@ -491,6 +498,7 @@ cdef class Query:
         cdef Group *group = &self.groups[self.n_groups]
         cdef const sb_dimension *open = self.index.dimensions + dimension
         group.open = self.row_at(open.open) if open.includes else NULL
+        group.dimension = dimension
         group.first = self.n_cursors
         group.includes = group.excludes = 0
 
@@ -514,8 +522,7 @@ cdef class Query:
         if group.includes or group.excludes:
             self.n_groups += 1
         elif group.open is not NULL:
-            self.rows[self.n_rows] = group.open
-            self.n_rows += 1
+            self.row(group.dimension, <const char *>group.open - self.index.base)
 
     cdef inline void swap(self, uint32_t a, uint32_t b) noexcept:
         cdef sb_cursor held = self.fresh[a]
@@ -702,10 +709,8 @@ cdef class Query:
         cdef size_t at = <size_t>self.block * SB_WORDS
         cdef const uint64_t *row = self.index.active + at
         cdef uint64_t *bits = self.bits
-        cdef uint64_t any = 0
-        cdef uint64_t gathered[SB_WORDS]
-        cdef uint32_t i, j, k
-        cdef Group *group
+        cdef uint64_t any
+        cdef uint32_t i, j
         for j in range(SB_WORDS):
             bits[j] = row[j]
         for i in range(self.n_rows):
@@ -718,21 +723,68 @@ cdef class Query:
                 any |= bits[j]
             if not any:
                 return
-            group = &self.groups[i]
-            if group.open is not NULL:
-                for j in range(SB_WORDS):
-                    gathered[j] = group.open[at + j]
-                for k in range(group.first, group.first + group.includes):
-                    sb_collect(&self.cursors[k], self.block, gathered)
-                for j in range(SB_WORDS):
-                    bits[j] &= gathered[j]
-            if group.excludes:
-                memset(gathered, 0, sizeof(gathered))
-                for k in range(group.first + group.includes,
-                               group.first + group.includes + group.excludes):
-                    sb_collect(&self.cursors[k], self.block, gathered)
-                for j in range(SB_WORDS):
-                    bits[j] &= ~gathered[j]
+            self.restrict(&self.groups[i], self.cursors, self.block, bits)
+
+    cdef inline void restrict(self, const Group *group, sb_cursor *cursors, uint32_t block,
+                              uint64_t *bits) noexcept:
+        """Leaves of the block's candidates those that the group admits."""
+        cdef uint64_t gathered[SB_WORDS]
+        cdef size_t at = <size_t>block * SB_WORDS
+        cdef uint32_t j, k
+        if group.open is not NULL:
+            for j in range(SB_WORDS):
+                gathered[j] = group.open[at + j]
+            for k in range(group.first, group.first + group.includes):
+                sb_collect(&cursors[k], block, gathered)
+            for j in range(SB_WORDS):
+                bits[j] &= gathered[j]
+        if group.excludes:
+            memset(gathered, 0, sizeof(gathered))
+            for k in range(group.first + group.includes,
+                           group.first + group.includes + group.excludes):
+                sb_collect(&cursors[k], block, gathered)
+            for j in range(SB_WORDS):
+                bits[j] &= ~gathered[j]
+
+    # -- one campaign, whether it is a candidate or not ----------------------------------------
+
+    def explain(self, uint32_t rank):
+        """The first rule that refuses the campaign for the impression: (Refusal, dimension).
+
+        dimension: a number of `DIMENSIONS`, or FORMAT where no creative is of a format that the
+        impression shows; -1 where the rule is no targeting. The search is left as it is.
+        """
+        cdef int dimension
+        self.index.check(rank)
+        if self.wanted is None:
+            raise ValueError("no impression is set")
+        if not self.index.active[rank >> 6] >> (rank & 63) & 1:
+            return Refusal.REFUSED_INACTIVE, -1
+        dimension = self.refusing_dimension(rank)
+        if dimension >= 0:
+            return Refusal.REFUSED_TARGETING, dimension
+        return Refusal(self.verify(rank)), -1
+
+    cdef int refusing_dimension(self, uint32_t rank) except -2:
+        """The lowest dimension whose row or group refuses the campaign, or -1."""
+        cdef uint64_t bits[SB_WORDS]
+        cdef uint32_t i, lowest = SB_DIMENSIONS
+        cdef uint32_t word = rank % SB_BLOCK >> 6
+        cdef sb_cursor *cursors = <sb_cursor *>PyMem_Malloc(
+            max(self.n_cursors, 1) * sizeof(sb_cursor))
+        if cursors is NULL:
+            raise MemoryError
+        memcpy(cursors, self.fresh, self.n_cursors * sizeof(sb_cursor))
+        for i in range(self.n_rows):
+            if not self.rows[i][rank >> 6] >> (rank & 63) & 1:
+                lowest = min(lowest, self.row_dimensions[i])
+        for i in range(self.n_groups):
+            memset(bits, 0xff, sizeof(bits))
+            self.restrict(&self.groups[i], cursors, rank // SB_BLOCK, bits)
+            if not bits[word] >> (rank & 63) & 1:
+                lowest = min(lowest, self.groups[i].dimension)
+        PyMem_Free(cursors)
+        return -1 if lowest == SB_DIMENSIONS else <int>lowest
 
     # -- one candidate -----------------------------------------------------------------------
 

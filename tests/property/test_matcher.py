@@ -6,44 +6,19 @@ Where several answers are right (ties, several creatives), the product gives one
 
 import random
 from collections import Counter
-from dataclasses import dataclass
-from datetime import date
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
-from support import matching_cases, oracle, pools, strategies
+from support import matching_cases, oracle, strategies
 from support.deciders import Deciders
-from support.market import market_of
+from support.market import AROUND, RATES, market_of_world
 
-from snapbid.exchange import privacy
 from snapbid.exchange.bid import Market, NoBid, decide
 from snapbid.exchange.features import accepts_usd, read_impression, read_request
 from snapbid.exchange.request import decode
 from snapbid.match.compile import read_document
-from snapbid.reference import agents, countries
-from snapbid.reference.rates import Rates
-
-RATES = Rates(usd=dict(pools.USD), date=date(2026, 1, 2))
-AROUND = strategies.Surroundings(
-    agent=agents.parse,
-    fold_os=agents.fold_os,
-    alpha3=countries.alpha3,
-    may_use_user_data=privacy.may_use_user_data,
-)
-
-
-@dataclass(frozen=True)
-class Geo:
-    """A geo database of the few addresses that the cases use."""
-
-    def country(self, ip: str) -> str | None:
-        return pools.country_of_ip(ip)
-
-
-def market(world: oracle.World) -> Market:
-    return market_of(world.campaigns, world.registry, RATES, Geo(), world.gvl_id)
 
 
 def decided(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[str, oracle.Offer]:
@@ -83,7 +58,7 @@ def assert_agrees(world: oracle.World, made: Market, ssp: str, request: Any) -> 
 @given(case=strategies.cases(around=AROUND))
 @settings(max_examples=400)
 def test_the_product_agrees_with_the_plain_bidder(case: strategies.Case) -> None:
-    assert_agrees(case.world, market(case.world), case.descriptor, case.request)
+    assert_agrees(case.world, market_of_world(case.world), case.descriptor, case.request)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +69,7 @@ def test_agreement_over_many_random_requests(campaigns: int, worlds: int, reques
     deciders = Deciders()
     for seed in range(worlds):
         world = strategies.random_world(seed, campaigns, AROUND)
-        made = market(world)
+        made = market_of_world(world)
         rng = random.Random(f"requests {seed}")
         for _ in range(requests):
             ssp, request = strategies.random_request(rng, world)
@@ -107,14 +82,14 @@ def test_agreement_over_many_random_requests(campaigns: int, worlds: int, reques
 
 @pytest.mark.parametrize("case", matching_cases.load(AROUND), ids=lambda case: case.name)
 def test_the_product_agrees_on_the_examples(case: matching_cases.MatchingCase) -> None:
-    assert_agrees(case.world, market(case.world), case.descriptor, case.request)
+    assert_agrees(case.world, market_of_world(case.world), case.descriptor, case.request)
 
 
 def test_the_search_goes_on_in_the_order_of_price() -> None:
     """Every eligible campaign is given once, the dearest first."""
     for seed in range(20):
         world = strategies.random_world(seed, 300, AROUND)
-        made = market(world)
+        made = market_of_world(world)
         rng = random.Random(seed)
         for _ in range(5):
             ssp, request = strategies.random_request(rng, world)

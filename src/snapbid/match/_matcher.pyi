@@ -14,6 +14,10 @@ class Refusal(IntEnum):
     REFUSED_DISTANCE = 9
     REFUSED_CREATIVE = 10
     REFUSED_USER = 11
+    REFUSED_INACTIVE = 12
+    REFUSED_TARGETING = 13
+
+FORMAT: int
 
 @final
 class Index:
@@ -41,3 +45,7 @@ class Query:
     def impression(self, wanted: tuple[Any, ...]) -> None: ...
     def next(self) -> tuple[int, int, int] | None:
         """(rank, creative, deal or -1) of the best campaign not given yet."""
+    def explain(self, rank: int) -> tuple[Refusal, int]:
+        """The first rule that refuses the campaign for the impression, and the dimension (a number
+        of `DIMENSIONS`, FORMAT, or -1 where the rule is no targeting). The search is left as it is.
+        """

@@ -1,0 +1,132 @@
+"""The rule that `Query.explain` names is one of those by which the plain bidder refuses."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from support import oracle, strategies
+from support.market import AROUND, RATES, market_of_world
+from support.oracle_reading import Document, read_impression
+
+from snapbid.exchange import features
+from snapbid.exchange.request import decode
+from snapbid.match._builder import DIMENSIONS
+from snapbid.match._matcher import FORMAT, Query, Refusal
+
+Explanation = tuple[int, int]
+
+RULES = {
+    "status": Refusal.REFUSED_INACTIVE,
+    "starts_at": Refusal.REFUSED_TIME,
+    "ends_at": Refusal.REFUSED_TIME,
+    "frequency_caps.user": Refusal.REFUSED_USER,
+    "bcat": Refusal.REFUSED_BLOCKED_CATEGORY,
+    "badv": Refusal.REFUSED_BLOCKED_ADVERTISER,
+    "bapp": Refusal.REFUSED_BLOCKED_APP,
+    "bseat": Refusal.REFUSED_SEAT,
+    "wseat": Refusal.REFUSED_SEAT,
+    "private_auction": Refusal.REFUSED_PRIVATE_AUCTION,
+    "floor": Refusal.REFUSED_FLOOR,
+    "deal.rate": Refusal.REFUSED_DEAL,
+    "deal.wseat": Refusal.REFUSED_DEAL,
+    "deal.wadomain": Refusal.REFUSED_DEAL,
+    "deal.floor": Refusal.REFUSED_DEAL,
+    "targeting.geo_radius": Refusal.REFUSED_DISTANCE,
+}
+OF_FORMAT = {"creative.media", "creative.size"}
+ELSEWHERE = {"cur", "floor.rate"}  # refuse the request or the impression before any campaign
+
+
+def explanations(world: oracle.World, rules: list[str], imp: Document, campaign: Document
+                 ) -> Iterator[Explanation]:  # fmt: skip
+    """What may be named where these rules refuse."""
+    slot = read_impression(world, imp)
+    misfits = [set(oracle.misfits(slot, creative)) for creative in campaign["creatives"]]
+    for rule in rules:
+        if rule.startswith("creative."):
+            if all(each & OF_FORMAT for each in misfits):
+                yield Refusal.REFUSED_TARGETING, FORMAT
+            else:
+                yield Refusal.REFUSED_CREATIVE, -1
+        elif rule in RULES:
+            yield RULES[rule], -1
+        else:
+            yield Refusal.REFUSED_TARGETING, DIMENSIONS[rule.split(".")[1]]
+    if not rules:
+        yield Refusal.NOT_REFUSED, -1
+
+
+def queries(
+    world: oracle.World, ssp: str, request: Document
+) -> Iterator[tuple[Query, Document, list[tuple[int, Document]]]]:
+    """Each impression that has a floor in USD: its query, and the campaigns with their ranks."""
+    made = market_of_world(world)
+    index = made.catalog.index
+    now_ms = round(world.now.timestamp() * 1000)
+    decoded = decode(msgspec.json.encode(request))
+    found = features.read_request(decoded, ssp, world.registry[ssp], now_ms, made.references)
+    query = index.query(found)
+    ranks = {campaign["id"]: index.rank(campaign["id"]) for campaign in world.campaigns}
+    ranked = [(rank, c) for c in world.campaigns if (rank := ranks[c["id"]]) is not None]
+    assert len(ranked) == len(world.campaigns)
+    for imp, document in zip(decoded.imp or (), request["imp"], strict=True):
+        wanted = features.read_impression(imp, RATES)
+        if wanted is not None:
+            query.impression(wanted)
+            yield query, document, ranked
+
+
+@pytest.mark.parametrize(("campaigns", "worlds", "requests"), [(8, 150, 10), (600, 1, 20)])
+def test_what_is_named_refuses(campaigns: int, worlds: int, requests: int) -> None:
+    named: Counter[Explanation] = Counter()
+    for seed in range(worlds):
+        world = strategies.random_world(seed, campaigns, AROUND)
+        rng = random.Random(f"explained {seed}")
+        for _ in range(requests):
+            ssp, request = strategies.random_request(rng, world)
+            for query, imp, ranked in queries(world, ssp, request):
+                for rank, campaign in ranked:
+                    rules = oracle.refusals(world, ssp, request, imp, campaign)
+                    left = [rule for rule in rules if rule not in ELSEWHERE]
+                    explained = query.explain(rank)
+                    expected = set(explanations(world, left, imp, campaign))
+                    assert explained in expected, (explained, left, campaign, request)
+                    named[explained] += 1
+    if campaigns == 8:
+        refusals = {refusal for refusal, _ in named}
+        assert refusals == set(Refusal)
+        assert {dimension for _, dimension in named} == {-1, FORMAT, *DIMENSIONS.values()}
+
+
+def test_the_search_is_left_as_it_is() -> None:
+    for seed in range(30):
+        world = strategies.random_world(seed, 60, AROUND)
+        ssp, request = strategies.random_request(random.Random(seed), world)
+        given = [list(iter(query.next, None)) for query, _, _ in queries(world, ssp, request)]
+        again = []
+        for query, _, ranked in queries(world, ssp, request):
+            found = []
+            while (best := query.next()) is not None:
+                found.append(best)
+                for rank, _ in ranked:
+                    query.explain(rank)
+            again.append(found)
+        assert again == given
+
+
+def test_what_cannot_be_explained() -> None:
+    world = strategies.random_world(1, 4, AROUND)
+    index = market_of_world(world).catalog.index
+    request = decode(b'{"id":"a","imp":[{"id":"1"}]}')
+    made = market_of_world(world)
+    query = index.query(features.read_request(request, "acme", "acme", 0, made.references))
+    with pytest.raises(ValueError, match="no impression"):
+        query.explain(0)
+    assert request.imp is not None
+    wanted = features.read_impression(request.imp[0], RATES)
+    assert wanted is not None
+    query.impression(wanted)
+    with pytest.raises(IndexError):
+        query.explain(4)
