@@ -16,6 +16,7 @@ from typing import Final
 from bench import compare, render
 from bench.about import ROOT
 from bench.processes import cores
+from bench.runs import MICRO, RUNS
 
 OUTPUT: Final = ROOT / "build" / "bench"
 
@@ -24,30 +25,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="make these the results to commit")
     keep = parser.parse_args().keep
-    OUTPUT.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(OUTPUT, ignore_errors=True)
+    OUTPUT.mkdir(parents=True)
     os.chdir(ROOT)
-    micro, *others = (OUTPUT / f"{kind}.json" for kind in render.KINDS)
-    core = str(cores()[0])
-    _run("taskset", "-c", core, sys.executable, "-m", "pytest", "bench", *_micro_options(micro))
-    for output in others:
-        _run(sys.executable, "-m", f"bench.{output.stem}_run", "--output", str(output))
-    results = render.read(OUTPUT)
-    for kind, result in results.items():
+    for kind in RUNS:
+        _run(*_command(kind, OUTPUT / f"{kind}.json"))
+    for kind, result in render.read(OUTPUT).items():
         before = compare.committed(kind)
         if before is None:
             print(f"{kind}: no committed results to compare with")
         else:
-            print("\n".join(compare.compare(before, result)))
-    print(render.added_table(results["socket"]["added_us"]))
+            print("\n".join(compare.compare(RUNS[kind].section, before, result)))
     if keep:
-        for path in (micro, *others):
+        for path in OUTPUT.iterdir():
             shutil.copy(path, render.RESULTS)
         render.main()
 
 
-def _micro_options(output: Path) -> list[str]:
-    columns = "--benchmark-columns=median,iqr,rounds"
-    return ["-q", columns, f"--benchmark-json={output}"]
+def _command(kind: str, output: Path) -> list[str]:
+    if kind == MICRO:
+        columns = "--benchmark-columns=median,iqr,rounds"
+        core = str(cores()[0])
+        pytest = ["taskset", "-c", core, sys.executable, "-m", "pytest", "bench", "-q", columns]
+        return [*pytest, f"--benchmark-json={output}"]
+    module = [sys.executable, "-m", f"bench.{kind}_run"]
+    return [*module, *RUNS[kind].options, "--output", str(output)]
 
 
 def _run(*command: str) -> None:

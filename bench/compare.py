@@ -1,14 +1,16 @@
-"""Compares results with the last committed ones, and says what moved."""
+"""Compares results with the last committed ones, and says what moved.
+
+A figure has moved when it differs by more than `NOISE` and the spreads, where both have one, do not
+touch.
+"""
 
 import json
-from collections.abc import Iterator
 from typing import Any, Final
 
 from bench.about import git
+from bench.sections.parts import Figure, Section
 
 NOISE: Final = 0.1  # moves below this share are not called moves
-
-Figures = dict[str, tuple[float, bool]]  # value, and whether less is better
 
 
 def committed(kind: str) -> dict[str, Any] | None:
@@ -17,50 +19,32 @@ def committed(kind: str) -> dict[str, Any] | None:
     return json.loads(text) if text else None
 
 
-def compare(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+def compare(section: Section, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """One line a figure."""
     lines = [f"{after['kind']}: {before['about']['commit']} -> {after['about']['commit']}"]
     if before["about"]["cpu"] != after["about"]["cpu"]:
         lines.append("  another processor: times cannot be compared")
-    old, new = dict(_figures(before)), dict(_figures(after))
-    for name in new:
-        value, less_is_better = new[name]
-        if name in old:
-            lines.append(_line(name, old[name][0], value, less_is_better))
+    old = {one.name: one for one in section.figures(before)}
+    for new in section.figures(after):
+        was = old.pop(new.name, None)
+        if was is None:
+            lines.append(f"  {new.name:58} {'':>10}    {new.value:10.2f}  new")
         else:
-            lines.append(f"  {name:58} {'':>10}    {value:10.2f}  new")
-    lines += [f"  {name:58} is gone" for name in old if name not in new]
-    return lines
+            lines.append(_line(was, new))
+    return lines + [f"  {name:58} is gone" for name in old]
 
 
-def _line(name: str, old: float, new: float, less_is_better: bool) -> str:
-    share = new / old - 1 if old else 0.0
+def _line(old: Figure, new: Figure) -> str:
+    share = new.value / old.value - 1 if old.value else 0.0
     word = ""
-    if abs(share) > NOISE:
-        word = "better" if (share < 0) == less_is_better else "WORSE"
-    return f"  {name:58} {old:10.2f} -> {new:10.2f}  {share:+6.0%}  {word}".rstrip()
+    if abs(share) > NOISE and not _touch(old, new):
+        word = "better" if (share < 0) == new.less_is_better else "WORSE"
+    line = f"  {new.name:58} {old.value:10.2f} -> {new.value:10.2f}  {share:+6.0%}  {word}"
+    return line.rstrip()
 
 
-def _figures(result: dict[str, Any]) -> Iterator[tuple[str, tuple[float, bool]]]:
-    if result["kind"] == "micro":
-        for name, own in result["figures"].items():
-            yield f"{name}, µs", (own["median_us"], True)
-        return
-    if result["kind"] == "limits":
-        return  # its page shows them; they are differences of single microseconds
-    if result["kind"] == "together":
-        for name, own in result["figures"].items():
-            yield f"{name}, bid p99 ms", (own["bid_p99_ms"], True)
-        return
-    if result["kind"] == "ledger":
-        for name, own in result["figures"].items():
-            if isinstance(own, dict):
-                yield f"{name}, µs", (own["processor_us"], True)
-            else:
-                yield name, (own, True)
-        return
-    for name, own in result["figures"].items():
-        yield f"{name}, requests/s", (own["requests_per_s"], False)
-        yield f"{name}, processor µs", (own["processor_us"], True)
-    for name, own in result["added_us"].items():
-        yield f"added by {name}, µs", (own["median"], True)
+def _touch(old: Figure, new: Figure) -> bool:
+    """Whether the spreads have values in common."""
+    if old.low is None or old.high is None or new.low is None or new.high is None:
+        return False
+    return old.low <= new.high and new.low <= old.high

@@ -1,6 +1,8 @@
 """What budgets and caps cost a bid, and how pacing follows the day.
 
-    python -m bench.limits_run [--rounds N] [--output FILE] [--plot FILE]
+    python -m bench.limits_run [--rounds N] [--output FILE]
+
+With --output the plot of the pacing is written beside that file.
 
 Processor time is that of all that a worker does between the body and the answer (decode, decide,
 pack for Redis, encode), waiting and sockets left out, and beside it that of a real Redis.
@@ -35,7 +37,7 @@ from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import WIN, Remembered, place
 from snapbid.metrics import Metrics
 
-HERE: Final = Path(__file__).parent
+PLOT: Final = "pacing.svg"
 CAMPAIGNS: Final = 10_000
 LANES: Final = 64
 TURN: Final = 1000  # bids of a market before the next one's turn
@@ -338,8 +340,7 @@ def _line(curve: list[float], budget: float, colour: str, more: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.limits_run")
     parser.add_argument("--rounds", type=int, default=80)
-    parser.add_argument("--output", type=Path, default=HERE / "results" / "limits.json")
-    parser.add_argument("--plot", type=Path, default=HERE / "results" / "pacing.svg")
+    parser.add_argument("--output", type=Path, default=None)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as folder:
         path = Path(folder)
@@ -353,11 +354,12 @@ def main() -> None:
                     result["pacing"] = runner.run(pace(redis, path))
             finally:
                 redis.stop()
-    options.output.write_text(json.dumps(result, indent=1) + "\n")
-    options.plot.write_text(plot(result["pacing"]))
-    print(json.dumps(result["cost"], indent=1))
-    pacing = result["pacing"]
-    print(pacing["spend_at_midnight_usd"], pacing["most_over_allowed_usd"])
+    text = json.dumps(result, indent=1) + "\n"
+    if options.output:
+        options.output.write_text(text)
+        options.output.with_name(PLOT).write_text(plot(result["pacing"]))
+    else:
+        print(text)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,34 @@
+"""Group commit and drain by themselves (`bench/ledger_run.py`)."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from bench.sections.parts import Figure, about, table
+
+TEXT: Final = """
+## Ledger and drain
+
+One process with the ledger's group commit and Redis as `snapbid up` starts it (append-only file,
+`everysec`); so many bids or win notices wait at once. Processor
+time is this process's, all threads. The drain is given 20,000 changed counters a round, each of
+another campaign. A remembered bid takes **{bytes_a_remembered_bid} bytes** of Redis' memory, all
+overhead included, at {bids:,} bids.
+"""
+BYTES: Final = "bytes_a_remembered_bid"
+
+
+def render(result: dict[str, Any]) -> str:
+    own = dict(result["figures"])
+    text = TEXT.format(bytes_a_remembered_bid=own.pop(BYTES), bids=result["method"]["bids"])
+    rows = [
+        (name, f"{one['processor_us']:.1f}", f"{one['a_second']:,}") for name, one in own.items()
+    ]
+    return text + about(result) + table(("", "µs each", "a second"), rows)
+
+
+def figures(result: dict[str, Any]) -> Iterator[Figure]:
+    for name, own in result["figures"].items():
+        if name == BYTES:
+            yield Figure(name, own)
+        else:
+            yield Figure(f"{name}, µs", own["processor_us"])

@@ -1,0 +1,36 @@
+"""What budgets and caps cost, and pacing (`bench/limits_run.py`)."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from bench.sections.parts import Figure, about, table
+
+TEXT: Final = """
+## Budgets and caps
+
+`python -m bench.limits_run`: what a bid costs on top where every campaign has a budget or frequency
+caps, microseconds of processor time of a worker (decode, decide, pack for Redis, encode; waiting
+and sockets left out) and of Redis; medians of the differences within a round, and their quartiles.
+"""
+
+PACING: Final = """
+Two simulated days of uneven traffic for a daily budget of {budget_usd} USD, looked at every
+{step_s} s; at no time was more used than allowed (dashed): by at most {most_over_allowed_usd} USD.
+
+![Spend of paced and unpaced campaigns over two days](results/pacing.svg)
+"""
+
+
+def render(result: dict[str, Any]) -> str:
+    rows = []
+    for title, own in result["cost"]["added"].items():
+        both = (own["us_a_bid"], own["redis_us_a_bid"])
+        rows.append((title, *(f"{us:.1f} ({low:.1f} to {high:.1f})" for us, low, high in both)))
+    costs = table(("", "worker", "Redis"), rows)
+    return TEXT + about(result) + costs + PACING.format(**result["pacing"])
+
+
+def figures(result: dict[str, Any]) -> Iterator[Figure]:
+    for title, own in result["cost"]["added"].items():
+        for where, name in (("worker", "us_a_bid"), ("Redis", "redis_us_a_bid")):
+            yield Figure(f"added by {title}, {where} µs", *own[name])

@@ -1,0 +1,46 @@
+"""What all sections are made of: tables, where a result comes from, and figures to compare."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+
+class Figure(NamedTuple):
+    """A figure to compare with an earlier one, and between what it lay while it was taken.
+
+    Two figures whose spreads touch have not moved. A figure that was taken once has no spread.
+    """
+
+    name: str  # with its unit
+    value: float
+    low: float | None = None
+    high: float | None = None
+    less_is_better: bool = True
+
+
+class Section(Protocol):
+    """A module of this package."""
+
+    def render(self, result: dict[str, Any]) -> str:
+        """Markdown, from an empty line and the heading on."""
+        ...
+
+    def figures(self, result: dict[str, Any]) -> Iterator[Figure]:
+        """What is compared with the committed results; nothing where that would say nothing."""
+        ...
+
+
+def about(result: dict[str, Any]) -> str:
+    """A paragraph: date, commit, machine and versions."""
+    own = result["about"]
+    versions = ", ".join(f"{name} {value}" for name, value in own["versions"].items())
+    return (
+        f"\n{own['date']}, commit {own['commit']}; {own['cpu']}, {own['cores']} cores, load "
+        f"{own['load_before']} before the run; {own['kernel']}, Python {own['python']}, "
+        f"{versions}.\n\n"
+    )
+
+
+def table(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A table whose columns but the first are numbers."""
+    lines = [heading, tuple("---:" if place else "---" for place in range(len(heading))), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
