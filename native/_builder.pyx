@@ -7,7 +7,7 @@ The builder is kept between builds: a changed campaign is put again, a deleted o
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.math cimport M_PI, cos, sin
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
@@ -26,7 +26,7 @@ MEDIA = {"banner": SB_BANNER, "video": SB_VIDEO, "audio": SB_AUDIO, "native": SB
 # Dimensions of few values, of which a request has mostly one: a stored row answers at once.
 cdef frozenset ROWED = frozenset((
     SB_SSP, SB_COUNTRY, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS, SB_BROWSER, SB_LANGUAGE,
-    SB_INVENTORY, SB_POSITION, SB_HOUR,
+    SB_INVENTORY, SB_POSITION, SB_HOUR, SB_FORMAT,
 ))
 cdef uint32_t ROWED_VALUES = 512  # beyond, a dimension's values are postings
 cdef uint32_t EXCLUDE = 1u << 31  # marks a term of an exclude list
@@ -60,6 +60,8 @@ cdef class _Entry:
     cdef str id
     cdef bint active
     cdef sb_campaign record
+    cdef sb_detail detail
+    cdef uint32_t n_creatives
     cdef uint32_t includes, excludes  # bits: dimensions with such a list
     cdef uint32_t *terms
     cdef uint32_t n_terms
@@ -88,15 +90,37 @@ def with_parent(str category):
     return [category, parent] if dash else [category]
 
 
+cdef uint32_t mask(object numbers) except? 0:
+    """Bits for the numbers below SB_MASKED."""
+    cdef uint32_t bits = 0
+    for number in numbers:
+        if number < SB_MASKED:
+            bits |= <uint32_t>1 << <uint32_t>number
+    return bits
+
+
+cdef list beyond(object numbers):
+    """The numbers that `mask` leaves out."""
+    return [number for number in numbers if number >= SB_MASKED]
+
+
+cdef uint16_t counted(object listed) except? 0xffff:
+    if len(listed) >= 0xffff:
+        raise ValueError("a creative's list has over 65,534 entries")
+    return len(listed)
+
+
 cdef class Builder:
     """Holds campaigns and writes them as an index."""
 
     cdef dict entries  # id -> _Entry
+    cdef set gone      # ids that this index hides in its base
     cdef dict values   # bytes (space, key) -> value
     cdef list keys     # value - 1 -> the same bytes
 
     def __cinit__(self):
         self.entries = {}
+        self.gone = set()
         self.values = {}
         self.keys = []
 
@@ -125,6 +149,12 @@ cdef class Builder:
     def discard(self, str id):
         """Forgets a campaign; unknown ids are ignored."""
         self.entries.pop(id, None)
+        self.gone.discard(id)
+
+    def hide(self, str id):
+        """Has the index say that there is no such campaign, whatever its base has (layout.h)."""
+        self.entries.pop(id, None)
+        self.gone.add(id)
 
     def put(self, str id, int64_t price, bint active, object starts_ms, object ends_ms,
             object seat, object bundle, str advertiser, object categories, object targeting,
@@ -144,18 +174,25 @@ cdef class Builder:
         entry.active = active
         entry.payload = payload
         entry.record.price = price
-        entry.record.capped = capped
-        entry.record.starts_ms = INT64_MIN if starts_ms is None else starts_ms
-        entry.record.ends_ms = INT64_MAX if ends_ms is None else ends_ms
+        entry.record.flags = 0
+        if capped:
+            entry.record.flags |= SB_CAPPED
+        if starts_ms is not None or ends_ms is not None:
+            entry.record.flags |= SB_TIMED
+        if circles:
+            entry.record.flags |= SB_CIRCLES
+        entry.detail.starts_ms = INT64_MIN if starts_ms is None else starts_ms
+        entry.detail.ends_ms = INT64_MAX if ends_ms is None else ends_ms
         encoded = id.encode()
-        entry.record.seed = sb_hash(SB_CAMPAIGN_ID, <const char *>encoded, len(encoded))
+        if len(encoded) > SB_KEY_MAX:
+            raise ValueError(f"a campaign's id is over {SB_KEY_MAX} bytes")
+        entry.detail.seed = sb_hash(SB_CAMPAIGN_ID, <const char *>encoded, len(encoded))
         if seat is not None:
-            entry.record.seat_allowed = self.value(SB_SEAT_ALLOWED, seat)
-            entry.record.seat_blocked = self.value(SB_SEAT_BLOCKED, seat)
+            entry.record.seat = self.value(SB_SEAT, seat)
         if bundle is not None:
             entry.record.bundle = self.value(SB_AD_BUNDLE, bundle)
         lists = self.all_values(SB_AD_DOMAIN, suffixes(advertiser))
-        entry.record.advertisers = len(lists)
+        entry.record.advertisers = len(lists)  # at most SB_KEY_MAX
         for category in categories:
             lists += self.all_values(SB_AD_CATEGORY, with_parent(category))
         entry.record.categories = len(lists) - entry.record.advertisers
@@ -165,7 +202,8 @@ cdef class Builder:
                 found = self.all_values(dimension, included)
                 terms += found
                 if dimension == SB_DEAL:
-                    entry.record.deals = len(found)
+                    entry.record.flags |= SB_DEALS
+                    entry.detail.deals = len(found)
                     lists += found
             if excluded:
                 entry.excludes |= 1u << dimension
@@ -177,43 +215,53 @@ cdef class Builder:
         entry.n_terms = len(terms)
         entry.lists = _numbers(lists)
         entry.n_lists = len(lists)
+        self.gone.discard(id)
         self.entries[id] = entry
 
     cdef set put_creatives(self, _Entry entry, object creatives, list lists):
         """Stores the creatives, their lists behind `lists`; the formats that they fit."""
         cdef sb_creative *one
         cdef set formats = set()
+        if not creatives:
+            raise ValueError("a campaign has at least one creative")
         entry.creatives = <sb_creative *>_array(len(creatives), sizeof(sb_creative))
-        entry.record.n_creatives = len(creatives)
+        entry.n_creatives = len(creatives)
         one = entry.creatives
         for id, media, w, h, attributes, secure, mimes, duration, protocols in creatives:
             encoded = id.encode()
             one.seed = sb_hash(media, <const char *>encoded, len(encoded))
             one.duration = -1 if duration is None else duration
             one.media = media
-            one.secure = secure
+            one.flags = SB_SECURE if secure else 0
             one.w = w or 0
             one.h = h or 0
             one.lists = len(lists)
-            one.attributes = one.mimes = one.protocols = 0
-            if media in ATTRIBUTE_SPACE:
-                one.attributes = len(attributes)
-                lists += self.all_values(ATTRIBUTE_SPACE[media], attributes)
+            one.mimes = one.attributes = one.other_attributes = 0
+            one.protocols = one.other_protocols = 0
             if media in MIME_SPACE:
-                one.mimes = len(mimes)
+                one.mimes = counted(mimes)
                 lists += self.all_values(MIME_SPACE[media], mimes)
-                one.protocols = len(protocols)
-                lists += self.all_values(PROTOCOL_SPACE[media], protocols)
+            if media in ATTRIBUTE_SPACE:
+                one.attributes = mask(attributes)
+                others = beyond(attributes)
+                one.other_attributes = counted(others)
+                lists += self.all_values(ATTRIBUTE_SPACE[media], others)
+            if media in PROTOCOL_SPACE:
+                one.protocols = mask(protocols)
+                others = beyond(protocols)
+                one.other_protocols = counted(others)
+                lists += self.all_values(PROTOCOL_SPACE[media], others)
             size = (<uint64_t>one.w << 24 | one.h) if media == SB_BANNER else 0
             formats.add(self.value(SB_FORMAT, media << 56 | size))
             one += 1
+        (one - 1).flags |= SB_LAST
         return formats
 
     cdef int put_circles(self, _Entry entry, object circles) except -1:
         cdef sb_circle *one
         cdef double km, half
         entry.circles = one = <sb_circle *>_array(len(circles), sizeof(sb_circle))
-        entry.record.n_circles = len(circles)
+        entry.detail.n_circles = len(circles)
         for lat, lon, km in circles:
             one.lat = lat * M_PI / 180
             one.lon = lon * M_PI / 180
@@ -288,27 +336,25 @@ cdef class _Writer:
                     self.inside[self.rename(term)] += 1
             for i in range(entry.n_lists):
                 self.rename(entry.lists[i])
-            self.rename(entry.record.seat_allowed)
-            self.rename(entry.record.seat_blocked)
+            self.rename(entry.record.seat)
             self.rename(entry.record.bundle)
             for i in range(SB_DIMENSIONS):
                 dimensions[i].includes += entry.includes >> i & 1
                 dimensions[i].excludes += entry.excludes >> i & 1
             n_lists += entry.n_lists
-            n_creatives += entry.record.n_creatives
-            n_circles += entry.record.n_circles
-            n_capped += entry.record.capped
+            n_creatives += entry.n_creatives
+            n_circles += entry.detail.n_circles
+            n_capped += (entry.record.flags & SB_CAPPED) != 0
             payload += len(entry.payload)
             ids.append(bytes((SB_CAMPAIGN_ID,)) + entry.id.encode())
+        ids += [bytes((SB_CAMPAIGN_ID,)) + id.encode() for id in sorted(self.builder.gone)]
 
         keys = [None] * self.n_values
         for i in range(1, self.n_builder_values + 1):
             if self.renamed[i]:
                 keys[self.renamed[i] - 1] = self.builder.keys[i - 1]
-        keys += ids
-        cdef uint32_t n_keys = len(keys)
         cdef uint64_t n_slots = 16
-        while n_slots < 2 * (<uint64_t>n_keys + 1):
+        while n_slots < 2 * (<uint64_t>self.n_values + 1):
             n_slots *= 2
 
         head.magic = SB_MAGIC
@@ -316,15 +362,19 @@ cdef class _Writer:
         head.campaigns = self.n
         head.blocks = self.blocks
         head.capped = n_capped
-        head.values = n_keys + 1
+        head.values = self.n_values + 1
+        head.n_ids = len(ids) + len(ids) // 2 + 1
         cdef uint64_t at = sb_align(sizeof(sb_header))
         head.slots = at
         head.slot_mask = n_slots - 1
         at = sb_align(at + n_slots * sizeof(sb_slot))
         head.keys = at
-        at = sb_align(at + sum(map(len, keys)) + 3 * <uint64_t>n_keys)
+        at += sum(map(len, keys)) + 3 * <uint64_t>self.n_values
+        at = sb_align(at + sum(map(len, ids)) + 3 * <uint64_t>len(ids))
+        head.ids = at
+        at = sb_align(at + <uint64_t>head.n_ids * sizeof(sb_id))
         head.values_at = at
-        at = sb_align(at + (<uint64_t>n_keys + 1) * sizeof(sb_value))
+        at = sb_align(at + <uint64_t>head.values * sizeof(sb_value))
         head.dimensions = at
         at = sb_align(at + SB_DIMENSIONS * sizeof(sb_dimension))
         head.active = at
@@ -335,6 +385,8 @@ cdef class _Writer:
                 at += self.row_size
         head.campaigns_at = at
         at = sb_align(at + <uint64_t>self.n * sizeof(sb_campaign))
+        head.details = at
+        at = sb_align(at + <uint64_t>self.n * sizeof(sb_detail))
         head.creatives = at
         at = sb_align(at + <uint64_t>n_creatives * sizeof(sb_creative))
         head.circles = at
@@ -343,7 +395,7 @@ cdef class _Writer:
         at = sb_align(at + n_lists * sizeof(uint32_t))
         cdef uint64_t postings = at
         at = self.place_postings(at, keys, NULL)
-        cdef uint64_t payload_at = at
+        head.payload = at
         at = sb_align(at + payload)
         head.size = at
 
@@ -352,9 +404,9 @@ cdef class _Writer:
         self.base = &view[0]
         memcpy(self.base, &head, sizeof(sb_header))
         memcpy(self.base + head.dimensions, dimensions, SB_DIMENSIONS * sizeof(sb_dimension))
-        self.write_keys(&head, keys)
+        self.write_ids(&head, ids, self.write_keys(&head, keys))
         self.place_postings(postings, keys, <sb_value *>(self.base + head.values_at))
-        self.write_campaigns(&head, dimensions, payload_at)
+        self.write_campaigns(&head, dimensions)
         self.write_rows(&head, dimensions, keys)
         return self.output
 
@@ -387,9 +439,6 @@ cdef class _Writer:
                     values[i].included = one.included
                 if one.excluded.kind == SB_SPARSE:
                     values[i].excluded = one.excluded
-        if values is not NULL:  # behind them: the campaigns' ids, with their ranks
-            for i in range(self.n):
-                values[self.n_values + 1 + i].included.count = i
         return sb_align(at)
 
     cdef uint64_t place(self, sb_posting *posting, uint32_t count, uint64_t at,
@@ -407,10 +456,11 @@ cdef class _Writer:
         posting.kind = kind
         return at + (self.row_size if kind == SB_DENSE else <uint64_t>count * 4)
 
-    cdef int write_keys(self, sb_header *head, list keys) except -1:
+    cdef uint32_t write_keys(self, sb_header *head, list keys) except? 0xffffffff:
+        """Writes the values' keys and their table; the offset behind the last key."""
         cdef sb_slot *slots = <sb_slot *>(self.base + head.slots)
         cdef uint64_t slot, hash
-        cdef uint32_t offset = 0, head_word, value = 0, size
+        cdef uint32_t offset = 0, value = 0, size
         cdef bytes key
         cdef const char *text
         for key in keys:
@@ -424,16 +474,41 @@ cdef class _Writer:
             slots[slot].hash = hash
             slots[slot].value = value
             slots[slot].key = offset
-            head_word = <uint32_t><unsigned char>text[0] << 24 | size
-            memcpy(self.base + head.keys + offset, &head_word, 4)
-            memcpy(self.base + head.keys + offset + 4, text + 1, size)
-            offset += 4 + size
+            offset = self.write_key(head, key, offset)
+        return offset
+
+    cdef uint32_t write_key(self, sb_header *head, bytes key, uint32_t offset) noexcept:
+        cdef const char *text = key
+        cdef uint32_t size = len(key) - 1
+        cdef uint32_t head_word = <uint32_t><unsigned char>text[0] << 24 | size
+        memcpy(self.base + head.keys + offset, &head_word, 4)
+        memcpy(self.base + head.keys + offset + 4, text + 1, size)
+        return offset + 4 + size
+
+    cdef int write_ids(self, sb_header *head, list ids, uint32_t offset) except -1:
+        """Writes the ids' keys, from this offset on, and their table: in rank order, then gone."""
+        cdef sb_id *places = <sb_id *>(self.base + head.ids)
+        cdef uint32_t i, place, rank = 0
+        cdef bytes key
+        cdef const char *text
+        for i in range(head.n_ids):
+            places[i].key = SB_FREE
+        for key in ids:
+            text = key
+            place = sb_id_place(text + 1, len(key) - 1, head.n_ids)
+            while places[place].key != SB_FREE:
+                place = place + 1 if place + 1 < head.n_ids else 0
+            places[place].key = offset
+            places[place].rank = rank if rank < self.n else SB_GONE
+            rank += 1
+            offset = self.write_key(head, key, offset)
         return 0
 
-    cdef int write_campaigns(self, sb_header *head, sb_dimension *dimensions,
-                             uint64_t payload_at) except -1:
+    cdef int write_campaigns(self, sb_header *head, sb_dimension *dimensions) except -1:
         cdef _Entry entry
         cdef sb_campaign *record = <sb_campaign *>(self.base + head.campaigns_at)
+        cdef sb_detail *detail = <sb_detail *>(self.base + head.details)
+        cdef uint64_t payload_at = head.payload
         cdef sb_creative *creative = <sb_creative *>(self.base + head.creatives)
         cdef sb_circle *circle = <sb_circle *>(self.base + head.circles)
         cdef uint32_t *number = <uint32_t *>(self.base + head.lists)
@@ -442,23 +517,23 @@ cdef class _Writer:
         cdef const char *text
         for entry in self.order:
             record[rank] = entry.record
-            record[rank].seat_allowed = self.rename(entry.record.seat_allowed)
-            record[rank].seat_blocked = self.rename(entry.record.seat_blocked)
+            record[rank].seat = self.rename(entry.record.seat)
             record[rank].bundle = self.rename(entry.record.bundle)
             record[rank].creatives = creatives
-            record[rank].circles = circles
             record[rank].lists = lists
-            for i in range(entry.record.n_creatives):
+            for i in range(entry.n_creatives):
                 creative[creatives] = entry.creatives[i]
                 creative[creatives].lists += lists
                 creatives += 1
-            memcpy(circle + circles, entry.circles, entry.record.n_circles * sizeof(sb_circle))
-            circles += entry.record.n_circles
+            detail[rank] = entry.detail
+            detail[rank].circles = circles
+            memcpy(circle + circles, entry.circles, entry.detail.n_circles * sizeof(sb_circle))
+            circles += entry.detail.n_circles
             for i in range(entry.n_lists):
                 number[lists + i] = self.rename(entry.lists[i])
             lists += entry.n_lists
-            record[rank].payload = payload_at
-            record[rank].payload_size = len(entry.payload)
+            detail[rank].payload = payload_at
+            detail[rank].payload_size = len(entry.payload)
             text = entry.payload
             memcpy(self.base + payload_at, text, len(entry.payload))
             payload_at += len(entry.payload)

@@ -16,7 +16,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check
 from libc.math cimport M_PI, cos, sin
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy, memset
 
 from layout cimport *
@@ -92,6 +92,7 @@ cdef struct Found:
 cdef struct Stream:  # what an impression's video or audio asks for
     bint present, has_mimes, has_protocols
     int64_t shortest, longest  # seconds, -1: not asked
+    uint32_t protocols  # bits
 
 
 cdef inline object _item(object features, Py_ssize_t place):
@@ -110,7 +111,9 @@ cdef inline bint _integer(object number, int64_t *result) noexcept:
 cdef class Index:
     """An index in memory (a read-only buffer), and this process's view of it.
 
-    Raises ValueError where the buffer holds no index of this version.
+    An overlay (another buffer with an index) hides the campaigns whose ids it has; the ranks of its
+    own campaigns count on from the base's. Raises ValueError where a buffer holds no index of this
+    version.
     """
 
     cdef Py_buffer buffer
@@ -119,6 +122,7 @@ cdef class Index:
     cdef const sb_value *values
     cdef const sb_dimension *dimensions
     cdef const sb_campaign *campaigns
+    cdef const sb_detail *details
     cdef const sb_creative *creatives
     cdef const uint32_t *lists
     cdef uint64_t *active
@@ -126,8 +130,10 @@ cdef class Index:
     cdef uint32_t epoch
     cdef uint64_t owner  # serial of the query whose marks they are
     cdef uint64_t queries
+    cdef Index over  # the overlay, or None
+    cdef uint64_t *shown  # a row: campaigns that the overlay does not hide; NULL: all
 
-    def __cinit__(self, object source):
+    def __cinit__(self, object source, object overlay=None):
         PyObject_GetBuffer(source, &self.buffer, PyBUF_SIMPLE)
         self.base = <const char *>self.buffer.buf
         self.head = <const sb_header *>self.base
@@ -138,6 +144,7 @@ cdef class Index:
         self.values = <const sb_value *>(self.base + self.head.values_at)
         self.dimensions = <const sb_dimension *>(self.base + self.head.dimensions)
         self.campaigns = <const sb_campaign *>(self.base + self.head.campaigns_at)
+        self.details = <const sb_detail *>(self.base + self.head.details)
         self.creatives = <const sb_creative *>(self.base + self.head.creatives)
         self.lists = <const uint32_t *>(self.base + self.head.lists)
         cdef size_t row = self.head.blocks * SB_WORDS * sizeof(uint64_t)
@@ -147,57 +154,91 @@ cdef class Index:
             raise MemoryError
         memcpy(self.active, self.base + self.head.active, row)
         memset(self.marks, 0, self.head.values * sizeof(uint32_t))
+        if overlay is not None:
+            self.over = Index(overlay)
+            self.shown = <uint64_t *>PyMem_Malloc(max(row, 1))
+            if self.shown is NULL:
+                raise MemoryError
+            memset(self.shown, 0xff, row)
+            self.hide()
+
+    cdef void hide(self) noexcept:
+        """Takes out the campaigns whose ids the overlay has."""
+        cdef const sb_header *over = self.over.head
+        cdef const sb_id *ids = <const sb_id *>(self.over.base + over.ids)
+        cdef const sb_id *found
+        cdef const char *key
+        cdef uint32_t i, size
+        for i in range(over.n_ids):
+            if ids[i].key != SB_FREE:
+                key = self.over.base + over.keys + ids[i].key
+                memcpy(&size, key, sizeof(size))
+                found = sb_find_id(self.head, key + sizeof(size), size & 0xffffff)
+                if found is not NULL and found.rank != SB_GONE:
+                    self.shown[found.rank >> 6] &= ~(<uint64_t>1 << (found.rank & 63))
+                    self.active[found.rank >> 6] &= ~(<uint64_t>1 << (found.rank & 63))
 
     def __dealloc__(self):
+        PyMem_Free(self.shown)
         PyMem_Free(self.active)
         PyMem_Free(self.marks)
         PyBuffer_Release(&self.buffer)
 
     def __len__(self):
-        return self.head.campaigns
+        """How many ranks there are, those of hidden campaigns among them."""
+        return self.head.campaigns + (0 if self.over is None else self.over.head.campaigns)
 
     def targets(self, uint32_t dimension):
         """Whether any campaign has an entry in this dimension (a number of `DIMENSIONS`)."""
         if dimension >= SB_DIMENSIONS:
             raise ValueError("no such dimension")
-        return (self.dimensions[dimension].includes or self.dimensions[dimension].excludes) != 0
+        return ((self.dimensions[dimension].includes or self.dimensions[dimension].excludes) != 0
+                or self.over is not None and self.over.targets(dimension))
 
     @property
     def has_caps(self):
         """Whether any campaign bids only for a recognised user."""
-        return self.head.capped != 0
+        return self.head.capped != 0 or self.over is not None and self.over.has_caps
 
     def rank(self, str id):
         """The rank of a campaign, or None."""
+        cdef const sb_id *found
         encoded = id.encode()
-        cdef uint32_t value = sb_find(
-            self.head, SB_CAMPAIGN_ID, <const char *>encoded, len(encoded))
-        return None if value == SB_NONE else self.values[value].included.count
+        if self.over is not None:
+            found = sb_find_id(self.over.head, <const char *>encoded, len(encoded))
+            if found is not NULL:
+                return None if found.rank == SB_GONE else self.head.campaigns + found.rank
+        found = sb_find_id(self.head, <const char *>encoded, len(encoded))
+        return None if found is NULL or found.rank == SB_GONE else found.rank
 
-    cdef int check(self, uint32_t rank) except -1:
-        if rank >= self.head.campaigns:
+    cdef Index layer(self, uint32_t *rank):
+        """The index that has the campaign, and its rank there."""
+        if rank[0] < self.head.campaigns:
+            return self
+        rank[0] -= self.head.campaigns
+        if self.over is None or rank[0] >= self.over.head.campaigns:
             raise IndexError("no such rank")
-        return 0
+        return self.over
 
     def payload(self, uint32_t rank):
         """What was stored with the campaign."""
-        self.check(rank)
+        cdef Index layer = self.layer(&rank)
         return PyBytes_FromStringAndSize(
-            self.base + self.campaigns[rank].payload, self.campaigns[rank].payload_size)
+            layer.base + layer.details[rank].payload, layer.details[rank].payload_size)
 
     def price(self, uint32_t rank):
         """The campaign's CPM, micro-USD."""
-        self.check(rank)
-        return self.campaigns[rank].price
+        cdef Index layer = self.layer(&rank)
+        return layer.campaigns[rank].price
 
     def set_active(self, uint32_t rank, bint active):
-        """Lets the campaign bid or not, in this process."""
-        self.check(rank)
+        """Lets the campaign bid or not, in this process; a hidden one never does."""
+        cdef Index layer = self.layer(&rank)
         cdef uint64_t bit = <uint64_t>1 << (rank & 63)
-        if active:
-            self.active[rank >> 6] |= bit
-        else:
-            self.active[rank >> 6] &= ~bit
+        if not active:
+            layer.active[rank >> 6] &= ~bit
+        elif layer.shown is NULL or layer.shown[rank >> 6] & bit:
+            layer.active[rank >> 6] |= bit
 
     def query(self, object features):
         """Starts a request's search; `features` as exchange.features.RequestFeatures."""
@@ -208,6 +249,8 @@ cdef class Index:
         self.queries += 1
         query.serial = self.queries
         query.start(features)
+        if self.over is not None:
+            query.over = self.over.query(features)
         return query
 
     cdef inline uint32_t new_epoch(self) noexcept:
@@ -273,6 +316,7 @@ cdef class Query:
     """The search for one request: `impression`, then `next` until it gives None."""
 
     cdef Index index
+    cdef Query over  # the search of the overlay, or None
     cdef uint64_t serial
     cdef object features
     cdef object wanted  # the impression's features
@@ -288,7 +332,8 @@ cdef class Query:
     cdef uint32_t n_cursors, request_cursors, room
     cdef sb_cursor *fresh  # the cursors as they stand at the first block
     # The limits.
-    cdef uint32_t request_epoch, imp_epoch  # of the marks; 0: not marked yet
+    cdef uint32_t request_epoch, wseat_epoch, imp_epoch  # of the marks; 0: not marked yet
+    cdef uint32_t attributes[SB_NATIVE + 1]  # by medium: bits of what is blocked
     cdef bint has_wseat, located, recognised
     cdef double lat, lon, cos_lat
     # The impression.
@@ -587,6 +632,8 @@ cdef class Query:
         self.word = SB_WORDS
         self.n_found = 0
         self.finished = False
+        if self.over is not None:
+            self.over.impression(wanted)
 
     cdef int stream(self, Stream *stream, object wanted) except -1:
         cdef int64_t seconds
@@ -640,25 +687,54 @@ cdef class Query:
 
         creative: its place in the campaign's creatives; deal: in the impression's deals, or -1.
         """
-        cdef uint32_t i, best = 0
         cdef Found found
-        if not self.n_found:
-            self.search()
+        self.search()
+        if self.over is None:
             if not self.n_found:
                 return None
+            found = self.take()
+        else:
+            self.over.search()
+            if self.is_better_than(self.over):
+                found = self.take()
+            elif self.over.n_found:
+                found = self.over.take()
+                found.rank += self.index.head.campaigns
+            else:
+                return None
+        return found.rank, found.creative, found.deal
+
+    cdef bint is_better_than(self, Query other) noexcept:
+        """Whether the best that this search has found comes before the best of the other."""
+        if not self.n_found or not other.n_found:
+            return self.n_found != 0
+        if self.found_price != other.found_price:
+            return self.found_price > other.found_price
+        return self.found[self.best()].score >= other.found[other.best()].score
+
+    cdef uint32_t best(self) noexcept:
+        """Which of `found` has the highest score."""
+        cdef uint32_t i, best = 0
         for i in range(1, self.n_found):
             if self.found[i].score > self.found[best].score:
                 best = i
-        found = self.found[best]
+        return best
+
+    cdef Found take(self) noexcept:
+        """Takes the best out of `found`."""
+        cdef uint32_t best = self.best()
+        cdef Found found = self.found[best]
         self.n_found -= 1
         self.found[best] = self.found[self.n_found]
-        return found.rank, found.creative, found.deal
+        return found
 
     cdef int search(self) except -1:
-        """Fills `found` with the eligible campaigns of the highest price that is left."""
+        """Fills an empty `found` with the eligible campaigns of the highest price that is left."""
         cdef uint32_t rank
         cdef int64_t price
         cdef Index index = self.index
+        if self.n_found:
+            return 0
         while not self.finished:
             while self.word < SB_WORDS and not self.bits[self.word]:
                 self.word += 1
@@ -698,7 +774,7 @@ cdef class Query:
             self.found = <Found *>found
         self.found[self.n_found].rank = rank
         self.found[self.n_found].score = sb_score(
-            self.auction, self.index.campaigns[rank].seed)
+            self.auction, self.index.details[rank].seed)
         self.found[self.n_found].creative = self.chosen_creative
         self.found[self.n_found].deal = self.chosen_deal
         self.n_found += 1
@@ -755,9 +831,10 @@ cdef class Query:
         impression shows; -1 where the rule is no targeting. The search is left as it is.
         """
         cdef int dimension
-        self.index.check(rank)
         if self.wanted is None:
             raise ValueError("no impression is set")
+        if self.index.layer(&rank) is not self.index:
+            return self.over.explain(rank)
         if not self.index.active[rank >> 6] >> (rank & 63) & 1:
             return Refusal.REFUSED_INACTIVE, -1
         dimension = self.refusing_dimension(rank)
@@ -792,13 +869,15 @@ cdef class Query:
         """Everything that is no row; sets the chosen creative and deal."""
         cdef const sb_campaign *campaign = self.index.campaigns + rank
         cdef const uint32_t *lists = self.index.lists + campaign.lists
-        if not campaign.starts_ms <= self.now_ms < campaign.ends_ms:
+        cdef const sb_detail *detail = self.index.details + rank
+        cdef uint32_t *marks = self.index.marks
+        if campaign.flags & SB_TIMED and not detail.starts_ms <= self.now_ms < detail.ends_ms:
             return REFUSED_TIME
-        if campaign.capped and not self.recognised:
+        if campaign.flags & SB_CAPPED and not self.recognised:
             return REFUSED_USER
         self.chosen_deal = -1
-        if campaign.deals:
-            if not self.choose_deal(campaign, lists):
+        if campaign.flags & SB_DEALS:
+            if not self.choose_deal(campaign, lists, detail.deals):
                 return REFUSED_DEAL
         elif self.private:
             return REFUSED_PRIVATE_AUCTION
@@ -806,18 +885,17 @@ cdef class Query:
             return REFUSED_FLOOR
         if self.imp_epoch == 0 or self.index.owner != self.serial:
             self.mark()
-        if (self.has_wseat
-                and self.index.marks[campaign.seat_allowed] != self.request_epoch
-                or self.index.marks[campaign.seat_blocked] == self.request_epoch):
+        if (self.has_wseat and marks[campaign.seat] != self.wseat_epoch
+                or marks[campaign.seat] == self.request_epoch):
             return REFUSED_SEAT
-        if self.index.marks[campaign.bundle] == self.request_epoch:
+        if marks[campaign.bundle] == self.request_epoch:
             return REFUSED_BLOCKED_APP
         if self.index.any_marked(lists, campaign.advertisers, self.request_epoch):
             return REFUSED_BLOCKED_ADVERTISER
         lists += campaign.advertisers
         if self.index.any_marked(lists, campaign.categories, self.request_epoch):
             return REFUSED_BLOCKED_CATEGORY
-        if campaign.n_circles and not self.near(campaign):
+        if campaign.flags & SB_CIRCLES and not self.near(detail):
             return REFUSED_DISTANCE
         if not self.choose_creative(campaign):
             return REFUSED_CREATIVE
@@ -827,45 +905,59 @@ cdef class Query:
         """Marks what the request and the impression list, in epochs of this query's own."""
         cdef Index index = self.index
         if self.request_epoch == 0 or index.owner != self.serial:
+            self.wseat_epoch = index.new_epoch()
+            self.mark_texts(F_WSEAT, SB_SEAT, False, self.wseat_epoch)
             self.request_epoch = index.new_epoch()
-            self.mark_texts(F_BCAT, SB_AD_CATEGORY, False)
-            self.mark_texts(F_BADV, SB_AD_DOMAIN, True)
-            self.mark_texts(F_BAPP, SB_AD_BUNDLE, False)
-            self.mark_texts(F_BSEAT, SB_SEAT_BLOCKED, False)
-            self.mark_texts(F_WSEAT, SB_SEAT_ALLOWED, False)
+            self.mark_texts(F_BCAT, SB_AD_CATEGORY, False, self.request_epoch)
+            self.mark_texts(F_BADV, SB_AD_DOMAIN, True, self.request_epoch)
+            self.mark_texts(F_BAPP, SB_AD_BUNDLE, False, self.request_epoch)
+            self.mark_texts(F_BSEAT, SB_SEAT, False, self.request_epoch)
             index.owner = self.serial
         self.imp_epoch = index.new_epoch()
-        numbers = _item(self.wanted, I_BANNER_BATTR)
-        if numbers:
-            index.mark_integers(SB_BANNER_ATTRIBUTE, numbers, self.imp_epoch)
-        self.mark_stream(_item(self.wanted, I_VIDEO),
-                         SB_VIDEO_ATTRIBUTE, SB_VIDEO_MIME, SB_VIDEO_PROTOCOL)
-        self.mark_stream(_item(self.wanted, I_AUDIO),
-                         SB_AUDIO_ATTRIBUTE, SB_AUDIO_MIME, SB_AUDIO_PROTOCOL)
+        self.attributes[SB_BANNER] = self.numbers(
+            SB_BANNER_ATTRIBUTE, _item(self.wanted, I_BANNER_BATTR))
+        self.attributes[SB_VIDEO] = self.mark_stream(
+            &self.video, _item(self.wanted, I_VIDEO),
+            SB_VIDEO_ATTRIBUTE, SB_VIDEO_MIME, SB_VIDEO_PROTOCOL)
+        self.attributes[SB_AUDIO] = self.mark_stream(
+            &self.audio, _item(self.wanted, I_AUDIO),
+            SB_AUDIO_ATTRIBUTE, SB_AUDIO_MIME, SB_AUDIO_PROTOCOL)
         return 0
 
-    cdef int mark_texts(self, Py_ssize_t place, uint32_t space, bint fold) except -1:
+    cdef int mark_texts(self, Py_ssize_t place, uint32_t space, bint fold,
+                        uint32_t epoch) except -1:
         texts = _item(self.features, place)
         if texts:
-            self.index.mark_texts(space, texts, fold, self.request_epoch)
+            self.index.mark_texts(space, texts, fold, epoch)
         return 0
 
-    cdef int mark_stream(self, object stream, uint32_t attribute, uint32_t mime,
-                         uint32_t protocol) except -1:
+    cdef uint32_t numbers(self, uint32_t space, object numbers) except? 0:
+        """Bits of the numbers below SB_MASKED; the others are marked."""
+        cdef uint32_t bits = 0
+        cdef int64_t number
+        if numbers is not None:
+            for one in numbers:
+                if _integer(one, &number):
+                    if number < SB_MASKED:
+                        bits |= <uint32_t>1 << number
+                    else:
+                        self.index.marks[self.index.find_integer(space, number)] = self.imp_epoch
+            self.index.marks[SB_NONE] = 0
+        return bits
+
+    cdef uint32_t mark_stream(self, Stream *asked, object stream, uint32_t attribute,
+                              uint32_t mime, uint32_t protocol) except? 0:
+        """Marks what the stream lists; bits of the blocked attributes."""
         if stream is None:
             return 0
-        numbers = _item(stream, STREAM_BATTR)
-        if numbers:
-            self.index.mark_integers(attribute, numbers, self.imp_epoch)
-        numbers = _item(stream, STREAM_PROTOCOLS)
-        if numbers:
-            self.index.mark_integers(protocol, numbers, self.imp_epoch)
+        asked.protocols = self.numbers(protocol, _item(stream, STREAM_PROTOCOLS))
         texts = _item(stream, STREAM_MIMES)
         if texts:
             self.index.mark_texts(mime, texts, False, self.imp_epoch)
-        return 0
+        return self.numbers(attribute, _item(stream, STREAM_BATTR))
 
-    cdef bint choose_deal(self, const sb_campaign *campaign, const uint32_t *lists) except -1:
+    cdef bint choose_deal(self, const sb_campaign *campaign, const uint32_t *lists,
+                          uint32_t deals) except -1:
         """The highest-floor deal that the campaign qualifies for."""
         cdef int place = -1
         cdef int64_t floor, best = -1
@@ -881,13 +973,13 @@ cdef class Query:
             value = self.index.find_text(SB_DEAL, _item(deal, DEAL_ID), False)
             if value == SB_NONE:
                 continue
-            for i in range(campaign.deals):
+            for i in range(deals):
                 if own[i] == value:
                     break
             else:
                 continue
-            if (self.admits(_item(deal, DEAL_SEATS), SB_SEAT_ALLOWED, False,
-                            &campaign.seat_allowed, 1)
+            if (self.admits(_item(deal, DEAL_SEATS), SB_SEAT, False,
+                            &campaign.seat, 1)
                     and self.admits(_item(deal, DEAL_ADVERTISERS), SB_AD_DOMAIN, True,
                                     lists, campaign.advertisers)):
                 best = floor
@@ -908,15 +1000,15 @@ cdef class Query:
                         return True
         return False
 
-    cdef bint near(self, const sb_campaign *campaign) noexcept:
+    cdef bint near(self, const sb_detail *detail) noexcept:
         """Haversine: within any circle."""
         cdef const sb_circle *circle = (
-            <const sb_circle *>(self.index.base + self.index.head.circles) + campaign.circles)
+            <const sb_circle *>(self.index.base + self.index.head.circles) + detail.circles)
         cdef double a, b
         cdef uint32_t i
         if not self.located:
             return False
-        for i in range(campaign.n_circles):
+        for i in range(detail.n_circles):
             a = sin((circle[i].lat - self.lat) / 2)
             b = sin((circle[i].lon - self.lon) / 2)
             if a * a + circle[i].cos_lat * self.cos_lat * b * b <= circle[i].limit:
@@ -927,18 +1019,20 @@ cdef class Query:
         cdef const sb_creative *creative = self.index.creatives + campaign.creatives
         cdef uint64_t score, best = 0
         cdef bint any = False
-        cdef uint32_t i
-        for i in range(campaign.n_creatives):
+        cdef uint32_t i = 0
+        while True:
             if self.fits(creative + i):
                 score = sb_score(self.auction, creative[i].seed)
                 if not any or score > best:
                     any = True
                     best = score
                     self.chosen_creative = i
-        return any
+            if creative[i].flags & SB_LAST:
+                return any
+            i += 1
 
     cdef bint fits(self, const sb_creative *creative) noexcept:
-        if self.secure and not creative.secure:
+        if self.secure and not creative.flags & SB_SECURE:
             return False
         if creative.media == SB_BANNER:
             return self.fits_size(creative) and not self.blocked(creative)
@@ -949,8 +1043,9 @@ cdef class Query:
         return self.native
 
     cdef inline bint blocked(self, const sb_creative *creative) noexcept:
-        return self.index.any_marked(
-            self.index.lists + creative.lists, creative.attributes, self.imp_epoch)
+        return (creative.attributes & self.attributes[creative.media] != 0
+                or self.index.any_marked(self.index.lists + creative.lists + creative.mimes,
+                                         creative.other_attributes, self.imp_epoch))
 
     cdef bint fits_size(self, const sb_creative *creative) noexcept:
         cdef uint64_t size = <uint64_t>creative.w << 24 | creative.h
@@ -961,15 +1056,16 @@ cdef class Query:
         return False
 
     cdef bint fits_stream(self, const sb_creative *creative, Stream *stream) noexcept:
-        cdef const uint32_t *lists = self.index.lists + creative.lists + creative.attributes
+        cdef const uint32_t *lists = self.index.lists + creative.lists
         if not stream.present or self.blocked(creative):
             return False
         if (stream.has_mimes and creative.mimes
                 and not self.index.any_marked(lists, creative.mimes, self.imp_epoch)):
             return False
-        lists += creative.mimes
-        if (stream.has_protocols and creative.protocols
-                and not self.index.any_marked(lists, creative.protocols, self.imp_epoch)):
+        lists += creative.mimes + creative.other_attributes
+        if (stream.has_protocols and (creative.protocols or creative.other_protocols)
+                and not creative.protocols & stream.protocols
+                and not self.index.any_marked(lists, creative.other_protocols, self.imp_epoch)):
             return False
         if creative.duration < 0:
             return stream.shortest < 0 and stream.longest < 0

@@ -5,6 +5,9 @@
  * processes. Campaigns stand in *rank* order: falling price, then id. A *row* is one bit a
  * campaign in rank order, padded to whole blocks of 512 bits (one cache line).
  *
+ * An index can overlay another one, its base: whatever stands in the overlay under a campaign's id
+ * takes the place of the base's campaign of that id, be it a campaign or SB_GONE.
+ *
  * A *value* is a (space, key) pair: a targeting dimension and a text or an integer, or one of the
  * vocabularies that the request's limits are compared with. Value 0 is "no such value". */
 #ifndef SNAPBID_LAYOUT_H
@@ -15,11 +18,14 @@
 #include <string.h>
 
 #define SB_MAGIC 0x5844494249504e53ULL /* "SNPIBIDX" */
-#define SB_VERSION 2u
+#define SB_VERSION 3u
 #define SB_BLOCK 512u      /* campaigns a block */
 #define SB_WORDS 8u        /* 64-bit words a block */
 #define SB_KEY_MAX 512u    /* bytes of the longest key; longer ones are in no campaign */
 #define SB_NONE 0u
+#define SB_GONE 0xffffffffu /* the rank of an id whose campaign was deleted */
+#define SB_FREE 0xffffffffu /* the key of a free sb_id */
+#define SB_MASKED 32u       /* attributes and protocols below it stand in masks */
 
 enum sb_space {
     /* Targeting dimensions: these have postings. */
@@ -30,10 +36,10 @@ enum sb_space {
     SB_DIMENSIONS,
     /* Vocabularies of the limits: only compared. One per medium where the request has one list
      * per medium, so that a mark on a value says in which list it stood. */
-    SB_AD_CATEGORY = SB_DIMENSIONS, SB_AD_DOMAIN, SB_AD_BUNDLE, SB_SEAT_ALLOWED, SB_SEAT_BLOCKED,
+    SB_AD_CATEGORY = SB_DIMENSIONS, SB_AD_DOMAIN, SB_AD_BUNDLE, SB_SEAT,
     SB_BANNER_ATTRIBUTE, SB_VIDEO_ATTRIBUTE, SB_AUDIO_ATTRIBUTE,
     SB_VIDEO_MIME, SB_AUDIO_MIME, SB_VIDEO_PROTOCOL, SB_AUDIO_PROTOCOL,
-    SB_CAMPAIGN_ID, /* the posting's count is the rank */
+    SB_CAMPAIGN_ID, /* in a table of its own */
     SB_SPACES
 };
 
@@ -70,27 +76,51 @@ typedef struct {
     double limit;             /* sin^2(distance / 2R); 2 where the circle covers the earth */
 } sb_circle;
 
+/* A place in the table of campaign ids: open addressing, linear, from `sb_id_place`. */
 typedef struct {
-    uint64_t seed;
-    int64_t duration; /* seconds, -1: none */
-    uint32_t media, secure, w, h;
-    uint32_t lists; /* in the uint32_t pool: attributes, then mimes, then protocols (values) */
-    uint32_t attributes, mimes, protocols;
-} sb_creative;
+    uint32_t rank; /* or SB_GONE */
+    uint32_t key;  /* as in sb_slot, or SB_FREE */
+} sb_id;
+
+enum sb_creative_flag { SB_SECURE = 1, SB_LAST = 2 }; /* SB_LAST: of its campaign */
 
 typedef struct {
-    int64_t price; /* micro-USD CPM */
+    uint64_t seed;
+    uint32_t w, h;
+    int32_t duration; /* seconds, -1: none */
+    uint32_t attributes, protocols; /* bits: those below SB_MASKED */
+    uint32_t lists; /* in the uint32_t pool: mimes, then other attributes, then other protocols */
+    uint16_t mimes, other_attributes, other_protocols;
+    uint8_t media, flags;
+} sb_creative;
+
+enum sb_campaign_flag {
+    SB_TIMED = 1,   /* starts or ends */
+    SB_CAPPED = 2,  /* bids only for a recognised user */
+    SB_DEALS = 4,   /* bids only on its deals */
+    SB_CIRCLES = 8,
+};
+
+/* What every candidate is judged by. */
+typedef struct {
+    int64_t price;         /* micro-USD CPM */
+    uint32_t seat, bundle; /* values or SB_NONE */
+    uint32_t lists;        /* in the uint32_t pool: advertiser keys, category keys, deals */
+    uint32_t creatives;    /* the first; the last is marked */
+    uint32_t categories;
+    uint16_t advertisers;
+    uint16_t flags;
+} sb_campaign;
+
+/* What few candidates are judged by, and what the answer takes. */
+typedef struct {
     int64_t starts_ms, ends_ms;
     uint64_t seed;
     uint64_t payload;
     uint32_t payload_size;
-    uint32_t seat_allowed, seat_blocked, bundle; /* values or SB_NONE */
-    uint32_t creatives, n_creatives;             /* first and number in the creatives */
+    uint32_t deals;
     uint32_t circles, n_circles;
-    uint32_t lists; /* in the uint32_t pool: advertiser keys, then category keys, then deals */
-    uint32_t advertisers, categories, deals;
-    uint32_t capped; /* bids only for a recognised user */
-} sb_campaign;
+} sb_detail;
 
 typedef struct {
     uint64_t magic;
@@ -98,7 +128,8 @@ typedef struct {
     uint32_t campaigns;
     uint32_t blocks;
     uint32_t values;
-    uint32_t capped; /* campaigns with caps */
+    uint32_t capped;  /* campaigns with caps */
+    uint32_t n_ids;   /* places */
     uint64_t size;
     uint64_t slots, slot_mask;
     uint64_t keys;
@@ -106,9 +137,12 @@ typedef struct {
     uint64_t dimensions;
     uint64_t active; /* row */
     uint64_t campaigns_at;
+    uint64_t details;
     uint64_t creatives;
     uint64_t circles;
     uint64_t lists;
+    uint64_t ids;
+    uint64_t payload; /* the last section */
 } sb_header;
 
 static inline uint64_t sb_mix(uint64_t a, uint64_t b) {
@@ -158,6 +192,27 @@ static inline uint32_t sb_find(const sb_header *index, uint32_t space, const voi
                 return slot->value;
         }
     }
+}
+
+/* Where the search for an id begins. */
+static inline uint32_t sb_id_place(const void *key, size_t size, uint32_t places) {
+    return (uint32_t)((__uint128_t)sb_hash(SB_CAMPAIGN_ID, key, size) * places >> 64);
+}
+
+/* The place of a campaign's id, or NULL. */
+static inline const sb_id *sb_find_id(const sb_header *index, const void *key, size_t size) {
+    const char *base = (const char *)index;
+    const sb_id *ids = (const sb_id *)(base + index->ids);
+    uint32_t at = sb_id_place(key, size, index->n_ids);
+    for (; ids[at].key != SB_FREE; at = at + 1 == index->n_ids ? 0 : at + 1) {
+        const char *stored = base + index->keys + ids[at].key;
+        uint32_t head;
+        memcpy(&head, stored, 4);
+        if (head == ((uint32_t)SB_CAMPAIGN_ID << 24 | (uint32_t)size)
+                && memcmp(stored + 4, key, size) == 0)
+            return ids + at;
+    }
+    return NULL;
 }
 
 /* A posting while the blocks are walked upwards. */

@@ -1,16 +1,18 @@
 """layout.h for Cython. Only declarations: nothing is imported when the modules run."""
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "layout.h" nogil:
     enum: SB_MAGIC, SB_VERSION, SB_BLOCK, SB_WORDS, SB_KEY_MAX, SB_NONE
+    enum: SB_GONE, SB_FREE, SB_MASKED
     enum: SB_SSP, SB_COUNTRY, SB_REGION, SB_CITY, SB_POSTAL, SB_DEVICE_TYPE, SB_CONNECTION
     enum: SB_OS, SB_BROWSER, SB_CARRIER, SB_LANGUAGE, SB_INVENTORY, SB_DOMAIN, SB_BUNDLE
     enum: SB_PUBLISHER, SB_CATEGORY, SB_SEGMENT, SB_DEAL, SB_POSITION, SB_HOUR, SB_FORMAT
-    enum: SB_DIMENSIONS, SB_AD_CATEGORY, SB_AD_DOMAIN, SB_AD_BUNDLE, SB_SEAT_ALLOWED
-    enum: SB_SEAT_BLOCKED, SB_BANNER_ATTRIBUTE, SB_VIDEO_ATTRIBUTE, SB_AUDIO_ATTRIBUTE
+    enum: SB_DIMENSIONS, SB_AD_CATEGORY, SB_AD_DOMAIN, SB_AD_BUNDLE, SB_SEAT
+    enum: SB_BANNER_ATTRIBUTE, SB_VIDEO_ATTRIBUTE, SB_AUDIO_ATTRIBUTE
     enum: SB_VIDEO_MIME, SB_AUDIO_MIME, SB_VIDEO_PROTOCOL, SB_AUDIO_PROTOCOL, SB_CAMPAIGN_ID
     enum: SB_BANNER, SB_VIDEO, SB_AUDIO, SB_NATIVE, SB_EMPTY, SB_SPARSE, SB_DENSE
+    enum: SB_SECURE, SB_LAST, SB_TIMED, SB_CAPPED, SB_DEALS, SB_CIRCLES
     ctypedef struct sb_posting:
         uint64_t at
         uint32_t count, kind
@@ -25,21 +27,28 @@ cdef extern from "layout.h" nogil:
         uint32_t value, key
     ctypedef struct sb_circle:
         double lat, lon, cos_lat, limit
+    ctypedef struct sb_id:
+        uint32_t rank, key
     ctypedef struct sb_creative:
         uint64_t seed
-        int64_t duration
-        uint32_t media, secure, w, h, lists, attributes, mimes, protocols
+        uint32_t w, h
+        int32_t duration
+        uint32_t attributes, protocols, lists
+        uint16_t mimes, other_attributes, other_protocols
+        uint8_t media, flags
     ctypedef struct sb_campaign:
-        int64_t price, starts_ms, ends_ms
+        int64_t price
+        uint32_t seat, bundle, lists, creatives, categories
+        uint16_t advertisers, flags
+    ctypedef struct sb_detail:
+        int64_t starts_ms, ends_ms
         uint64_t seed, payload
-        uint32_t payload_size, seat_allowed, seat_blocked, bundle
-        uint32_t creatives, n_creatives, circles, n_circles
-        uint32_t lists, advertisers, categories, deals, capped
+        uint32_t payload_size, deals, circles, n_circles
     ctypedef struct sb_header:
         uint64_t magic
-        uint32_t version, campaigns, blocks, values, capped
+        uint32_t version, campaigns, blocks, values, capped, n_ids
         uint64_t size, slots, slot_mask, keys, values_at, dimensions, active
-        uint64_t campaigns_at, creatives, circles, lists
+        uint64_t campaigns_at, details, creatives, circles, lists, ids, payload
     ctypedef struct sb_cursor:
         const uint64_t *row
         const uint32_t *rank
@@ -47,5 +56,7 @@ cdef extern from "layout.h" nogil:
     uint64_t sb_hash(uint64_t seed, const void *key, size_t size)
     uint64_t sb_score(uint64_t auction, uint64_t seed)
     uint32_t sb_find(const sb_header *index, uint32_t space, const void *key, size_t size)
+    uint32_t sb_id_place(const void *key, size_t size, uint32_t places)
+    const sb_id *sb_find_id(const sb_header *index, const void *key, size_t size)
     void sb_collect(sb_cursor *cursor, uint32_t block, uint64_t *bits)
     uint64_t sb_align(uint64_t offset)

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from support import matching_cases, oracle, strategies
 from support.deciders import Deciders
-from support.market import AROUND, RATES, market_of_world
+from support.market import AROUND, RATES, layered_market, market_of_world
 
 from snapbid.exchange.bid import Market, NoBid, decide
 from snapbid.exchange.features import accepts_usd, read_impression, read_request
 from snapbid.exchange.request import decode
+from snapbid.match._matcher import Index
 from snapbid.match.compile import read_document
 
 
@@ -78,6 +79,80 @@ def test_agreement_over_many_random_requests(campaigns: int, worlds: int, reques
                 deciders.observe(world, ssp, request)
     if campaigns == 8:  # every dimension and every limit was among what decided
         assert deciders.missing() == []
+
+
+@pytest.mark.parametrize(("campaigns", "worlds", "requests"), [(8, 100, 20), (1100, 1, 40)])
+def test_agreement_over_an_overlay(campaigns: int, worlds: int, requests: int) -> None:
+    """A world whose campaigns are partly as they were before: replaced, paused, added, deleted."""
+    for seed in range(worlds):
+        world = strategies.random_world(seed, campaigns, AROUND)
+        rng = random.Random(f"overlay {seed}")
+        made = overlaid(rng, world)
+        whole = market_of_world(world)
+        for _ in range(requests):
+            ssp, request = strategies.random_request(rng, world)
+            assert_agrees(world, made, ssp, request)
+            if request["imp"]:  # of several right answers the same one
+                assert decided(world, made, ssp, request) == decided(world, whole, ssp, request)
+            for imp in request["imp"][:1]:
+                assert_every_eligible_is_given(world, made, ssp, request, imp)
+
+
+def overlaid(rng: random.Random, world: oracle.World) -> Market:
+    """The world's market as a base of other campaigns under an overlay that makes up for it."""
+    before = strategies.random_world(rng.randrange(10**6), len(world.campaigns), AROUND).campaigns
+    base, changed, gone = [], [], []
+    for was, now in zip(before, world.campaigns, strict=True):
+        fate = rng.randrange(6)
+        if fate == 0:  # in the base as it is
+            base.append(now)
+        elif fate == 1:  # replaced by something else altogether
+            base.append(was)
+            changed.append(now)
+        elif fate == 2:  # only in the overlay
+            changed.append(now)
+        elif fate == 3:  # its price or its status alone has changed
+            base.append({**now, "cpm": 77})
+            changed.append(now)
+        else:
+            base.append(now)
+            if fate == 4:  # deleted, and what was added beside it is deleted again
+                base.append({**was, "id": f"old {was['id']}"})
+                gone += [f"old {was['id']}", "never heard of"]
+            elif now.get("status") != "paused":
+                changed.append({**now, "status": "paused"})
+                world.campaigns[world.campaigns.index(now)] = changed[-1]
+    return layered_market(world, base, changed, gone)
+
+
+def test_the_ranks_of_two_layers() -> None:
+    world = strategies.random_world(3, 3, AROUND)
+    one, two, three = ({**c, "id": f"c{n}"} for n, c in enumerate(world.campaigns, 1))
+    one, two, three = ({**c, "cpm": 4 - n} for n, c in enumerate((one, two, three), 1))
+    added = {**three, "id": "c4", "cpm": 0.5, "frequency_caps": []}
+    made = layered_market(world, [one, two, three], [{**two, "cpm": 9}, added], ["c3"])
+    index = made.catalog.index
+    assert len(index) == 5
+    ranks = [index.rank(id) for id in ("c1", "c2", "c3", "c4", "c5")]
+    assert ranks == [0, 3, None, 4, None]
+    assert [index.price(rank) for rank in (0, 3, 4)] == [3_000_000, 9_000_000, 500_000]
+    assert [read_document(index.payload(rank)).cid for rank in (0, 3, 4)] == ["c1", "c2", "c4"]
+    with pytest.raises(IndexError):
+        index.payload(5)
+    with pytest.raises(ValueError, match="not a campaign index"):
+        Index(bytes(1000), b"")
+
+
+def test_a_hidden_campaign_stays_hidden() -> None:
+    """Whatever is said of its rank in the base, which a budget that has money again names."""
+    case = next(case for case in matching_cases.load(AROUND) if case.refused is None)
+    campaign = case.world.campaigns[0]
+    paused = {**campaign, "status": "paused"}
+    made = layered_market(case.world, [campaign], [paused], [])
+    made.catalog.index.set_active(0, True)
+    assert decided(case.world, made, case.descriptor, case.request) == {}
+    made.catalog.index.set_active(1, True)
+    assert decided(case.world, made, case.descriptor, case.request) != {}
 
 
 @pytest.mark.parametrize("case", matching_cases.load(AROUND), ids=lambda case: case.name)

@@ -9,6 +9,7 @@ from snapbid.exchange.bid import Market
 from snapbid.exchange.features import CountryOfAddress, References
 from snapbid.match import catalog
 from snapbid.match._builder import Builder
+from snapbid.match._matcher import Index
 from snapbid.match.compile import put
 from snapbid.match.document import parse
 from snapbid.reference import agents, countries
@@ -26,14 +27,20 @@ AROUND = Surroundings(
 """The product's own tables, so that an oracle's world differs from it in the rules alone."""
 
 
+def builder_of(documents: Iterable[object]) -> Builder:
+    """A builder that holds these campaigns."""
+    builder = Builder()
+    for number, document in enumerate(documents, 1):
+        put(builder, parse(document), number)
+    return builder
+
+
 def catalog_of(
     documents: Iterable[object], ssps: Mapping[str, str], rates: Rates
 ) -> catalog.Catalog:
     """The catalog of these campaigns, as the publisher would write it."""
-    builder = Builder()
-    for number, document in enumerate(documents, 1):
-        put(builder, parse(document), number)
-    return catalog.Catalog(b"".join(catalog.encode(numbered(ssps), rates, builder.build())))
+    index = builder_of(documents).build()
+    return catalog.Catalog(b"".join(catalog.encode(numbered(ssps), rates, index)))
 
 
 def numbered(ssps: Mapping[str, str]) -> dict[str, tuple[str, int]]:
@@ -49,10 +56,13 @@ def market_of(
     gvl_id: int | None = None,
 ) -> Market:
     """A market of these campaigns."""
-    found = catalog_of(documents, ssps, rates)
+    return _market(catalog_of(documents, ssps, rates), geo, gvl_id)
+
+
+def _market(found: catalog.Catalog, geo: CountryOfAddress, gvl_id: int | None) -> Market:
     references = References(
         geo,
-        rates,
+        found.rates,
         needs_geo=found.targets("country", "region"),
         needs_os=found.targets("os"),
         needs_browser=found.targets("browser"),
@@ -73,3 +83,15 @@ class Geo:
 def market_of_world(world: oracle.World) -> Market:
     """The market that the product makes of an oracle's world."""
     return market_of(world.campaigns, world.registry, RATES, Geo(), world.gvl_id)
+
+
+def layered_market(
+    world: oracle.World, base: Iterable[object], changed: Iterable[object], gone: Iterable[str]
+) -> Market:
+    """A market of `base`, overlaid by campaigns that changed or were added or deleted."""
+    overlay = builder_of(changed)
+    for id in gone:
+        overlay.hide(id)
+    found = catalog_of([], world.registry, RATES)
+    found.index = Index(builder_of(base).build(), overlay.build())
+    return _market(found, Geo(), world.gvl_id)

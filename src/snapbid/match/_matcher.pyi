@@ -23,19 +23,22 @@ FORMAT: int
 class Index:
     """A campaign index in memory, and this process's view of it.
 
-    Campaigns are named by their rank: falling price, then id.
+    Campaigns are named by their rank: falling price, then id. An overlay hides the campaigns whose
+    ids it has, its deleted ones too; the ranks of its own count on from the base's.
     """
 
-    def __new__(cls, source: Any) -> Self:
-        """`source`: a buffer that is kept. Raises ValueError where it holds no index."""
-    def __len__(self) -> int: ...
+    def __new__(cls, source: Any, overlay: Any = None) -> Self:
+        """Two buffers, which are kept. Raises ValueError where one holds no index."""
+    def __len__(self) -> int:
+        """How many ranks there are, those of hidden campaigns among them."""
     def targets(self, dimension: int) -> bool: ...
     @property
     def has_caps(self) -> bool: ...
     def rank(self, id: str) -> int | None: ...
     def payload(self, rank: int) -> bytes: ...
     def price(self, rank: int) -> int: ...
-    def set_active(self, rank: int, active: bool) -> None: ...
+    def set_active(self, rank: int, active: bool) -> None:
+        """Lets the campaign bid or not, in this process; a hidden one never does."""
     def query(self, features: tuple[Any, ...]) -> Query: ...
 
 @final
