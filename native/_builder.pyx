@@ -9,7 +9,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.math cimport M_PI, cos, sin
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from layout cimport *
 
@@ -61,6 +61,7 @@ cdef class _Entry:
     cdef bint active
     cdef sb_campaign record
     cdef sb_detail detail
+    cdef sb_extra extra
     cdef uint32_t n_creatives
     cdef uint32_t includes, excludes  # bits: dimensions with such a list
     cdef uint32_t *terms
@@ -76,18 +77,6 @@ cdef class _Entry:
         PyMem_Free(self.lists)
         PyMem_Free(self.creatives)
         PyMem_Free(self.circles)
-
-
-def suffixes(str domain):
-    """The domain and each parent: `a.b.c`, `b.c`, `c`."""
-    labels = domain.split(".")
-    return [".".join(labels[i:]) for i in range(len(labels))]
-
-
-def with_parent(str category):
-    """The category and its IAB parent: `IAB3-1`, `IAB3`."""
-    parent, dash, _ = category.partition("-")
-    return [category, parent] if dash else [category]
 
 
 cdef uint32_t mask(object numbers) except? 0:
@@ -106,7 +95,7 @@ cdef list beyond(object numbers):
 
 cdef uint16_t counted(object listed) except? 0xffff:
     if len(listed) >= 0xffff:
-        raise ValueError("a creative's list has over 65,534 entries")
+        raise ValueError("a list has over 65,534 entries")
     return len(listed)
 
 
@@ -117,12 +106,14 @@ cdef class Builder:
     cdef set gone      # ids that this index hides in its base
     cdef dict values   # bytes (space, key) -> value
     cdef list keys     # value - 1 -> the same bytes
+    cdef dict parents  # value -> value, of those that have one
 
     def __cinit__(self):
         self.entries = {}
         self.gone = set()
         self.values = {}
         self.keys = []
+        self.parents = {}
 
     def __len__(self):
         return len(self.entries)
@@ -142,6 +133,26 @@ cdef class Builder:
             self.keys.append(stored)
             found = self.values[stored] = len(self.keys)
         return found
+
+    cdef uint32_t domain(self, str name) except 0:
+        """The value of an advertiser's domain; its parents become values, too."""
+        cdef uint32_t value = self.value(SB_AD_DOMAIN, name)
+        cdef uint32_t child = value
+        while child not in self.parents:
+            _, dot, name = name.partition(".")
+            if not dot:
+                break
+            self.parents[child] = self.value(SB_AD_DOMAIN, name)
+            child = self.parents[child]
+        return value
+
+    cdef uint32_t category(self, str name) except 0:
+        """The value of a category of ads; its IAB parent (`IAB3` of `IAB3-1`) becomes one, too."""
+        cdef uint32_t value = self.value(SB_AD_CATEGORY, name)
+        parent, dash, _ = name.partition("-")
+        if dash:
+            self.parents[value] = self.value(SB_AD_CATEGORY, parent)
+        return value
 
     cdef list all_values(self, uint32_t space, object keys):
         return [self.value(space, key) for key in keys]
@@ -181,8 +192,8 @@ cdef class Builder:
             entry.record.flags |= SB_TIMED
         if circles:
             entry.record.flags |= SB_CIRCLES
-        entry.detail.starts_ms = INT64_MIN if starts_ms is None else starts_ms
-        entry.detail.ends_ms = INT64_MAX if ends_ms is None else ends_ms
+        entry.extra.starts_ms = INT64_MIN if starts_ms is None else starts_ms
+        entry.extra.ends_ms = INT64_MAX if ends_ms is None else ends_ms
         encoded = id.encode()
         if len(encoded) > SB_KEY_MAX:
             raise ValueError(f"a campaign's id is over {SB_KEY_MAX} bytes")
@@ -191,11 +202,9 @@ cdef class Builder:
             entry.record.seat = self.value(SB_SEAT, seat)
         if bundle is not None:
             entry.record.bundle = self.value(SB_AD_BUNDLE, bundle)
-        lists = self.all_values(SB_AD_DOMAIN, suffixes(advertiser))
-        entry.record.advertisers = len(lists)  # at most SB_KEY_MAX
-        for category in categories:
-            lists += self.all_values(SB_AD_CATEGORY, with_parent(category))
-        entry.record.categories = len(lists) - entry.record.advertisers
+        entry.record.advertiser = self.domain(advertiser)
+        lists = [self.category(category) for category in categories]
+        entry.record.categories = counted(lists)
         for dimension, included, excluded in targeting:
             if included:
                 entry.includes |= 1u << dimension
@@ -203,7 +212,7 @@ cdef class Builder:
                 terms += found
                 if dimension == SB_DEAL:
                     entry.record.flags |= SB_DEALS
-                    entry.detail.deals = len(found)
+                    entry.extra.deals = len(found)
                     lists += found
             if excluded:
                 entry.excludes |= 1u << dimension
@@ -261,7 +270,7 @@ cdef class Builder:
         cdef sb_circle *one
         cdef double km, half
         entry.circles = one = <sb_circle *>_array(len(circles), sizeof(sb_circle))
-        entry.detail.n_circles = len(circles)
+        entry.extra.n_circles = len(circles)
         for lat, lon, km in circles:
             one.lat = lat * M_PI / 180
             one.lon = lon * M_PI / 180
@@ -312,11 +321,18 @@ cdef class _Writer:
             self.renamed[value] = self.n_values
         return self.renamed[value]
 
+    cdef int rename_line(self, uint32_t value) except -1:
+        """Renames a value and its parents."""
+        while value != SB_NONE and self.renamed[value] == 0:
+            self.rename(value)
+            value = self.builder.parents.get(value, SB_NONE)
+        return 0
+
     cdef write(self):
         cdef _Entry entry
         cdef sb_header head
         cdef sb_dimension dimensions[32]
-        cdef uint32_t i, term, n_creatives = 0, n_circles = 0, n_capped = 0
+        cdef uint32_t i, term, n_creatives = 0, n_circles = 0, n_capped = 0, n_extras = 0
         cdef uint64_t n_lists = 0, payload = 0
         entries = self.builder.entries
         self.order = [entries[id] for _, id in sorted(
@@ -334,8 +350,11 @@ cdef class _Writer:
                     self.outside[self.rename(term & ~EXCLUDE)] += 1
                 else:
                     self.inside[self.rename(term)] += 1
-            for i in range(entry.n_lists):
+            for i in range(entry.record.categories):
+                self.rename_line(entry.lists[i])
+            for i in range(entry.record.categories, entry.n_lists):
                 self.rename(entry.lists[i])
+            self.rename_line(entry.record.advertiser)
             self.rename(entry.record.seat)
             self.rename(entry.record.bundle)
             for i in range(SB_DIMENSIONS):
@@ -343,7 +362,8 @@ cdef class _Writer:
                 dimensions[i].excludes += entry.excludes >> i & 1
             n_lists += entry.n_lists
             n_creatives += entry.n_creatives
-            n_circles += entry.detail.n_circles
+            n_circles += entry.extra.n_circles
+            n_extras += (entry.record.flags & SB_EXTRA) != 0
             n_capped += (entry.record.flags & SB_CAPPED) != 0
             payload += len(entry.payload)
             ids.append(bytes((SB_CAMPAIGN_ID,)) + entry.id.encode())
@@ -387,6 +407,8 @@ cdef class _Writer:
         at = sb_align(at + <uint64_t>self.n * sizeof(sb_campaign))
         head.details = at
         at = sb_align(at + <uint64_t>self.n * sizeof(sb_detail))
+        head.extras = at
+        at = sb_align(at + <uint64_t>n_extras * sizeof(sb_extra))
         head.creatives = at
         at = sb_align(at + <uint64_t>n_creatives * sizeof(sb_creative))
         head.circles = at
@@ -404,8 +426,9 @@ cdef class _Writer:
         self.base = &view[0]
         memcpy(self.base, &head, sizeof(sb_header))
         memcpy(self.base + head.dimensions, dimensions, SB_DIMENSIONS * sizeof(sb_dimension))
-        self.write_ids(&head, ids, self.write_keys(&head, keys))
         self.place_postings(postings, keys, <sb_value *>(self.base + head.values_at))
+        self.write_ids(&head, ids, self.write_keys(&head, keys))
+        self.write_parents(<sb_value *>(self.base + head.values_at))
         self.write_campaigns(&head, dimensions)
         self.write_rows(&head, dimensions, keys)
         return self.output
@@ -421,44 +444,45 @@ cdef class _Writer:
                 sizes[space] = sizes.get(space, 0) + 1
         rowed = {space for space, size in sizes.items() if space in ROWED and size <= ROWED_VALUES}
         for i in range(1, self.n_values + 1):
+            memset(&one, 0, sizeof(one))
             space = (<bytes>keys[i - 1])[0]
-            one.row = 0
             if space in rowed and (self.inside[i] or self.outside[i]):
-                one.row = at
+                one.row = at // 64
                 at += self.row_size
-            at = self.place(&one.included, self.inside[i], at, SB_DENSE)
-            at = self.place(&one.excluded, self.outside[i], at, SB_DENSE)
+            at = self.place(&one.included, self.inside[i], at, True)
+            at = self.place(&one.excluded, self.outside[i], at, True)
             if values is not NULL:
                 values[i] = one
         for i in range(1, self.n_values + 1):
-            one.included.kind = one.excluded.kind = SB_EMPTY
-            at = self.place(&one.included, self.inside[i], at, SB_SPARSE)
-            at = self.place(&one.excluded, self.outside[i], at, SB_SPARSE)
+            memset(&one, 0, sizeof(one))
             if values is not NULL:
-                if one.included.kind == SB_SPARSE:
-                    values[i].included = one.included
-                if one.excluded.kind == SB_SPARSE:
-                    values[i].excluded = one.excluded
+                one = values[i]
+            at = self.place(&one.included, self.inside[i], at, False)
+            at = self.place(&one.excluded, self.outside[i], at, False)
+            if values is not NULL:
+                values[i] = one
         return sb_align(at)
 
     cdef uint64_t place(self, sb_posting *posting, uint32_t count, uint64_t at,
-                        uint32_t wanted) noexcept:
-        """Gives the posting a place if it is of the wanted kind; the offset behind it."""
-        cdef uint32_t kind = SB_EMPTY
-        if count:
-            kind = SB_DENSE if <uint64_t>count * 32 > self.n else SB_SPARSE
-        posting.at = 0
+                        bint rows) noexcept:
+        """Gives the posting a place if it is a row, or else a list; the offset behind it."""
         posting.count = count
-        posting.kind = SB_EMPTY
-        if kind != wanted or kind == SB_EMPTY:
+        if count == 0 or sb_is_row(count, self.n) != rows:
             return at
-        posting.at = at
-        posting.kind = kind
-        return at + (self.row_size if kind == SB_DENSE else <uint64_t>count * 4)
+        posting.at = at // 4
+        return at + (self.row_size if rows else <uint64_t>count * 4)
+
+    cdef int write_parents(self, sb_value *values) except -1:
+        cdef uint32_t child, parent
+        for child, parent in self.builder.parents.items():
+            if self.renamed[child]:
+                values[self.renamed[child]].parent = self.renamed[parent]
+        return 0
 
     cdef uint32_t write_keys(self, sb_header *head, list keys) except? 0xffffffff:
         """Writes the values' keys and their table; the offset behind the last key."""
         cdef sb_slot *slots = <sb_slot *>(self.base + head.slots)
+        cdef sb_value *values = <sb_value *>(self.base + head.values_at)
         cdef uint64_t slot, hash
         cdef uint32_t offset = 0, value = 0, size
         cdef bytes key
@@ -471,9 +495,9 @@ cdef class _Writer:
             slot = hash & head.slot_mask
             while slots[slot].value != SB_NONE:
                 slot = (slot + 1) & head.slot_mask
-            slots[slot].hash = hash
+            slots[slot].tag = hash >> 32
             slots[slot].value = value
-            slots[slot].key = offset
+            values[value].key = offset
             offset = self.write_key(head, key, offset)
         return offset
 
@@ -508,17 +532,19 @@ cdef class _Writer:
         cdef _Entry entry
         cdef sb_campaign *record = <sb_campaign *>(self.base + head.campaigns_at)
         cdef sb_detail *detail = <sb_detail *>(self.base + head.details)
+        cdef sb_extra *extra = <sb_extra *>(self.base + head.extras)
         cdef uint64_t payload_at = head.payload
         cdef sb_creative *creative = <sb_creative *>(self.base + head.creatives)
         cdef sb_circle *circle = <sb_circle *>(self.base + head.circles)
         cdef uint32_t *number = <uint32_t *>(self.base + head.lists)
         cdef uint64_t *active = <uint64_t *>(self.base + head.active)
-        cdef uint32_t i, rank = 0, creatives = 0, circles = 0, lists = 0
+        cdef uint32_t i, rank = 0, creatives = 0, circles = 0, lists = 0, extras = 0
         cdef const char *text
         for entry in self.order:
             record[rank] = entry.record
             record[rank].seat = self.rename(entry.record.seat)
             record[rank].bundle = self.rename(entry.record.bundle)
+            record[rank].advertiser = self.rename(entry.record.advertiser)
             record[rank].creatives = creatives
             record[rank].lists = lists
             for i in range(entry.n_creatives):
@@ -526,9 +552,13 @@ cdef class _Writer:
                 creative[creatives].lists += lists
                 creatives += 1
             detail[rank] = entry.detail
-            detail[rank].circles = circles
-            memcpy(circle + circles, entry.circles, entry.detail.n_circles * sizeof(sb_circle))
-            circles += entry.detail.n_circles
+            detail[rank].extra = extras
+            if entry.record.flags & SB_EXTRA:
+                extra[extras] = entry.extra
+                extra[extras].circles = circles
+                extras += 1
+            memcpy(circle + circles, entry.circles, entry.extra.n_circles * sizeof(sb_circle))
+            circles += entry.extra.n_circles
             for i in range(entry.n_lists):
                 number[lists + i] = self.rename(entry.lists[i])
             lists += entry.n_lists
@@ -550,6 +580,7 @@ cdef class _Writer:
     cdef void post(self, _Entry entry, uint32_t rank, sb_value *values) noexcept:
         """Adds the campaign to the postings of its terms; `inside`/`outside` count down."""
         cdef uint32_t i, value, left
+        cdef char *at
         cdef sb_posting *posting
         for i in range(entry.n_terms):
             value = self.renamed[entry.terms[i] & ~EXCLUDE]
@@ -561,43 +592,40 @@ cdef class _Writer:
                 posting = &values[value].included
                 left = self.inside[value]
                 self.inside[value] -= 1
-            if posting.kind == SB_DENSE:
-                (<uint64_t *>(self.base + posting.at))[rank >> 6] |= <uint64_t>1 << (rank & 63)
+            at = self.base + <uint64_t>posting.at * 4
+            if sb_is_row(posting.count, self.n):
+                (<uint64_t *>at)[rank >> 6] |= <uint64_t>1 << (rank & 63)
             else:
-                (<uint32_t *>(self.base + posting.at))[posting.count - left] = rank
+                (<uint32_t *>at)[posting.count - left] = rank
 
     cdef int write_rows(self, sb_header *head, sb_dimension *dimensions, list keys) except -1:
         """row = (open | include) & ~exclude, for the values that have one."""
         cdef sb_value *values = <sb_value *>(self.base + head.values_at)
         cdef uint64_t *row
-        cdef uint64_t *bits
-        cdef uint32_t *ranks
-        cdef uint64_t word, words = <uint64_t>self.blocks * 8
-        cdef uint32_t i, j, space
+        cdef uint32_t i, space
         for i in range(1, self.n_values + 1):
             if not values[i].row:
                 continue
-            row = <uint64_t *>(self.base + values[i].row)
+            row = <uint64_t *>(self.base + <uint64_t>values[i].row * 64)
             space = (<bytes>keys[i - 1])[0]
             if dimensions[space].open:
                 memcpy(row, self.base + dimensions[space].open, self.row_size)
             else:
-                for word in range(words):
-                    row[word] = ~<uint64_t>0
-            bits = <uint64_t *>(self.base + values[i].included.at)
-            ranks = <uint32_t *>bits
-            if values[i].included.kind == SB_DENSE:
-                for word in range(words):
-                    row[word] |= bits[word]
-            elif values[i].included.kind == SB_SPARSE:
-                for j in range(values[i].included.count):
-                    row[ranks[j] >> 6] |= <uint64_t>1 << (ranks[j] & 63)
-            bits = <uint64_t *>(self.base + values[i].excluded.at)
-            ranks = <uint32_t *>bits
-            if values[i].excluded.kind == SB_DENSE:
-                for word in range(words):
-                    row[word] &= ~bits[word]
-            elif values[i].excluded.kind == SB_SPARSE:
-                for j in range(values[i].excluded.count):
-                    row[ranks[j] >> 6] &= ~(<uint64_t>1 << (ranks[j] & 63))
+                memset(row, 0xff, self.row_size)
+            self.combine(row, &values[i].included, True)
+            self.combine(row, &values[i].excluded, False)
         return 0
+
+    cdef void combine(self, uint64_t *row, const sb_posting *posting, bint admitted) noexcept:
+        """Sets or clears the posting's campaigns in a row."""
+        cdef const uint64_t *bits = <const uint64_t *>(self.base + <uint64_t>posting.at * 4)
+        cdef const uint32_t *ranks = <const uint32_t *>bits
+        cdef uint64_t i, bit
+        if sb_is_row(posting.count, self.n):
+            for i in range(<uint64_t>self.blocks * SB_WORDS):
+                row[i] = row[i] | bits[i] if admitted else row[i] & ~bits[i]
+            return
+        for i in range(posting.count):
+            bit = <uint64_t>1 << (ranks[i] & 63)
+            row[ranks[i] >> 6] = (row[ranks[i] >> 6] | bit if admitted
+                                  else row[ranks[i] >> 6] & ~bit)

@@ -303,6 +303,18 @@ cdef class Index:
         self.marks[SB_NONE] = 0
         return 0
 
+    cdef inline const sb_extra *extra(self, uint32_t rank) noexcept:
+        """Of a campaign whose flags have any of SB_EXTRA."""
+        return (<const sb_extra *>(self.base + self.head.extras)) + self.details[rank].extra
+
+    cdef inline bint line_marked(self, uint32_t value, uint32_t epoch) noexcept:
+        """Whether the value or one of its parents is marked."""
+        while value != SB_NONE:
+            if self.marks[value] == epoch:
+                return True
+            value = self.values[value].parent
+        return False
+
     cdef inline bint any_marked(self, const uint32_t *values, uint32_t count,
                                 uint32_t epoch) noexcept:
         cdef uint32_t i
@@ -430,7 +442,7 @@ cdef class Query:
             if open.includes:
                 self.row(dimension, open.open)
         elif known.row:
-            self.row(dimension, known.row)
+            self.row(dimension, <uint64_t>known.row * 64)
         elif known.included.count or known.excluded.count:
             self.begin(dimension)
             self.add(value)
@@ -580,12 +592,12 @@ cdef class Query:
             self.grow()
         one = self.fresh + self.n_cursors
         self.n_cursors += 1
-        if posting.kind == SB_DENSE:
-            one.row = self.row_at(posting.at)
+        if sb_is_row(posting.count, self.index.head.campaigns):
+            one.row = self.row_at(<uint64_t>posting.at * 4)
             one.rank = one.end = NULL
         else:
             one.row = NULL
-            one.rank = <const uint32_t *>(self.index.base + posting.at)
+            one.rank = <const uint32_t *>(self.index.base + <uint64_t>posting.at * 4)
             one.end = one.rank + posting.count
         return 0
 
@@ -869,15 +881,16 @@ cdef class Query:
         """Everything that is no row; sets the chosen creative and deal."""
         cdef const sb_campaign *campaign = self.index.campaigns + rank
         cdef const uint32_t *lists = self.index.lists + campaign.lists
-        cdef const sb_detail *detail = self.index.details + rank
+        cdef const sb_extra *extra = self.index.extra(rank)
         cdef uint32_t *marks = self.index.marks
-        if campaign.flags & SB_TIMED and not detail.starts_ms <= self.now_ms < detail.ends_ms:
+        cdef uint32_t i
+        if campaign.flags & SB_TIMED and not extra.starts_ms <= self.now_ms < extra.ends_ms:
             return REFUSED_TIME
         if campaign.flags & SB_CAPPED and not self.recognised:
             return REFUSED_USER
         self.chosen_deal = -1
         if campaign.flags & SB_DEALS:
-            if not self.choose_deal(campaign, lists, detail.deals):
+            if not self.choose_deal(campaign, lists + campaign.categories, extra.deals):
                 return REFUSED_DEAL
         elif self.private:
             return REFUSED_PRIVATE_AUCTION
@@ -890,12 +903,12 @@ cdef class Query:
             return REFUSED_SEAT
         if marks[campaign.bundle] == self.request_epoch:
             return REFUSED_BLOCKED_APP
-        if self.index.any_marked(lists, campaign.advertisers, self.request_epoch):
+        if self.index.line_marked(campaign.advertiser, self.request_epoch):
             return REFUSED_BLOCKED_ADVERTISER
-        lists += campaign.advertisers
-        if self.index.any_marked(lists, campaign.categories, self.request_epoch):
-            return REFUSED_BLOCKED_CATEGORY
-        if campaign.flags & SB_CIRCLES and not self.near(detail):
+        for i in range(campaign.categories):
+            if self.index.line_marked(lists[i], self.request_epoch):
+                return REFUSED_BLOCKED_CATEGORY
+        if campaign.flags & SB_CIRCLES and not self.near(extra):
             return REFUSED_DISTANCE
         if not self.choose_creative(campaign):
             return REFUSED_CREATIVE
@@ -956,13 +969,12 @@ cdef class Query:
             self.index.mark_texts(mime, texts, False, self.imp_epoch)
         return self.numbers(attribute, _item(stream, STREAM_BATTR))
 
-    cdef bint choose_deal(self, const sb_campaign *campaign, const uint32_t *lists,
+    cdef bint choose_deal(self, const sb_campaign *campaign, const uint32_t *own,
                           uint32_t deals) except -1:
         """The highest-floor deal that the campaign qualifies for."""
         cdef int place = -1
         cdef int64_t floor, best = -1
         cdef uint32_t value, i
-        cdef const uint32_t *own = lists + campaign.advertisers + campaign.categories
         if self.deals is None:
             return False
         for deal in self.deals:
@@ -979,36 +991,36 @@ cdef class Query:
             else:
                 continue
             if (self.admits(_item(deal, DEAL_SEATS), SB_SEAT, False,
-                            &campaign.seat, 1)
+                            campaign.seat)
                     and self.admits(_item(deal, DEAL_ADVERTISERS), SB_AD_DOMAIN, True,
-                                    lists, campaign.advertisers)):
+                                    campaign.advertiser)):
                 best = floor
                 self.chosen_deal = place
         return self.chosen_deal >= 0
 
-    cdef bint admits(self, object texts, uint32_t space, bint fold,
-                     const uint32_t *values, uint32_t count) except -1:
-        """Whether a non-empty list names one of the campaign's values."""
-        cdef uint32_t value, i
+    cdef bint admits(self, object texts, uint32_t space, bint fold, uint32_t own) except -1:
+        """Whether a non-empty list names the campaign's value or a parent of it."""
+        cdef uint32_t value, line
         if not texts:
             return True
         for text in texts:
             value = self.index.find_text(space, text, fold)
-            if value != SB_NONE:
-                for i in range(count):
-                    if values[i] == value:
-                        return True
+            line = own
+            while value != SB_NONE and line != SB_NONE:
+                if line == value:
+                    return True
+                line = self.index.values[line].parent
         return False
 
-    cdef bint near(self, const sb_detail *detail) noexcept:
+    cdef bint near(self, const sb_extra *extra) noexcept:
         """Haversine: within any circle."""
         cdef const sb_circle *circle = (
-            <const sb_circle *>(self.index.base + self.index.head.circles) + detail.circles)
+            <const sb_circle *>(self.index.base + self.index.head.circles) + extra.circles)
         cdef double a, b
         cdef uint32_t i
         if not self.located:
             return False
-        for i in range(detail.n_circles):
+        for i in range(extra.n_circles):
             a = sin((circle[i].lat - self.lat) / 2)
             b = sin((circle[i].lon - self.lon) / 2)
             if a * a + circle[i].cos_lat * self.cos_lat * b * b <= circle[i].limit:

@@ -45,18 +45,18 @@ enum sb_space {
 
 enum sb_media { SB_BANNER = 1, SB_VIDEO = 2, SB_AUDIO = 3, SB_NATIVE = 4 }; /* OpenRTB mtype */
 
-enum sb_kind { SB_EMPTY = 0, SB_SPARSE = 1, SB_DENSE = 2 };
-
+/* Campaigns that name a value: a row where they are more than one in 32, else rising ranks. */
 typedef struct {
-    uint64_t at;    /* SB_SPARSE: rising uint32_t ranks; SB_DENSE: a row */
+    uint32_t at;    /* offset / 4 of the row or of the uint32_t ranks */
     uint32_t count; /* campaigns in it */
-    uint32_t kind;
 } sb_posting;
 
 typedef struct {
     sb_posting included; /* campaigns that name the value in their include */
     sb_posting excluded;
-    uint64_t row; /* campaigns that accept a request with this value alone, or 0: not stored */
+    uint32_t row;    /* offset / 64: campaigns that accept a request with this value alone, or 0 */
+    uint32_t parent; /* of SB_AD_DOMAIN and SB_AD_CATEGORY: the parent's value, or SB_NONE */
+    uint32_t key;    /* offset in the keys: uint32_t space << 24 | length, then the bytes */
 } sb_value;
 
 typedef struct {
@@ -65,10 +65,10 @@ typedef struct {
     uint32_t excludes;
 } sb_dimension;
 
+/* A place in the table of values: open addressing, linear, from the low bits of the key's hash. */
 typedef struct {
-    uint64_t hash;
+    uint32_t tag;   /* the hash's high half */
     uint32_t value; /* SB_NONE: a free slot */
-    uint32_t key;   /* offset in the keys: uint32_t space << 24 | length, then the bytes */
 } sb_slot;
 
 typedef struct {
@@ -79,7 +79,7 @@ typedef struct {
 /* A place in the table of campaign ids: open addressing, linear, from `sb_id_place`. */
 typedef struct {
     uint32_t rank; /* or SB_GONE */
-    uint32_t key;  /* as in sb_slot, or SB_FREE */
+    uint32_t key;  /* as in sb_value, or SB_FREE */
 } sb_id;
 
 enum sb_creative_flag { SB_SECURE = 1, SB_LAST = 2 }; /* SB_LAST: of its campaign */
@@ -95,32 +95,36 @@ typedef struct {
 } sb_creative;
 
 enum sb_campaign_flag {
-    SB_TIMED = 1,   /* starts or ends */
-    SB_CAPPED = 2,  /* bids only for a recognised user */
-    SB_DEALS = 4,   /* bids only on its deals */
+    SB_CAPPED = 1, /* bids only for a recognised user */
+    SB_TIMED = 2,  /* starts or ends */
+    SB_DEALS = 4,  /* bids only on its deals */
     SB_CIRCLES = 8,
+    SB_EXTRA = SB_TIMED | SB_DEALS | SB_CIRCLES, /* has an sb_extra */
 };
 
 /* What every candidate is judged by. */
 typedef struct {
-    int64_t price;         /* micro-USD CPM */
-    uint32_t seat, bundle; /* values or SB_NONE */
-    uint32_t lists;        /* in the uint32_t pool: advertiser keys, category keys, deals */
-    uint32_t creatives;    /* the first; the last is marked */
-    uint32_t categories;
-    uint16_t advertisers;
-    uint16_t flags;
+    int64_t price;                     /* micro-USD CPM */
+    uint32_t seat, bundle, advertiser; /* values or SB_NONE */
+    uint32_t lists;                    /* in the uint32_t pool: categories, then deals */
+    uint32_t creatives;                /* the first; the last is marked */
+    uint16_t categories, flags;
 } sb_campaign;
 
-/* What few candidates are judged by, and what the answer takes. */
+/* What ties and answers take. */
+typedef struct {
+    uint64_t seed;
+    uint64_t payload; /* offset */
+    uint32_t payload_size;
+    uint32_t extra;
+} sb_detail;
+
+/* What few campaigns have. */
 typedef struct {
     int64_t starts_ms, ends_ms;
-    uint64_t seed;
-    uint64_t payload;
-    uint32_t payload_size;
     uint32_t deals;
     uint32_t circles, n_circles;
-} sb_detail;
+} sb_extra;
 
 typedef struct {
     uint64_t magic;
@@ -138,6 +142,7 @@ typedef struct {
     uint64_t active; /* row */
     uint64_t campaigns_at;
     uint64_t details;
+    uint64_t extras;
     uint64_t creatives;
     uint64_t circles;
     uint64_t lists;
@@ -178,14 +183,15 @@ static inline uint64_t sb_align(uint64_t offset) { return (offset + 63) & ~(uint
 static inline uint32_t sb_find(const sb_header *index, uint32_t space, const void *key, size_t size) {
     const char *base = (const char *)index;
     const sb_slot *slots = (const sb_slot *)(base + index->slots);
+    const sb_value *values = (const sb_value *)(base + index->values_at);
     uint64_t hash, at;
     if (size > SB_KEY_MAX) return SB_NONE;
     hash = sb_hash(space, key, size);
     for (at = hash & index->slot_mask;; at = (at + 1) & index->slot_mask) {
         const sb_slot *slot = slots + at;
         if (slot->value == SB_NONE) return SB_NONE;
-        if (slot->hash == hash) {
-            const char *stored = base + index->keys + slot->key;
+        if (slot->tag == (uint32_t)(hash >> 32)) {
+            const char *stored = base + index->keys + values[slot->value].key;
             uint32_t head;
             memcpy(&head, stored, 4);
             if (head == (space << 24 | (uint32_t)size) && memcmp(stored + 4, key, size) == 0)
@@ -215,10 +221,12 @@ static inline const sb_id *sb_find_id(const sb_header *index, const void *key, s
     return NULL;
 }
 
+static inline int sb_is_row(uint64_t count, uint64_t campaigns) { return count * 32 > campaigns; }
+
 /* A posting while the blocks are walked upwards. */
 typedef struct {
-    const uint64_t *row; /* SB_DENSE */
-    const uint32_t *rank, *end; /* SB_SPARSE */
+    const uint64_t *row;        /* or NULL */
+    const uint32_t *rank, *end; /* or NULL */
 } sb_cursor;
 
 /* Adds the posting's campaigns of one block to `bits`. Blocks may be skipped, never revisited. */

@@ -11,20 +11,18 @@ cdef extern from "layout.h" nogil:
     enum: SB_DIMENSIONS, SB_AD_CATEGORY, SB_AD_DOMAIN, SB_AD_BUNDLE, SB_SEAT
     enum: SB_BANNER_ATTRIBUTE, SB_VIDEO_ATTRIBUTE, SB_AUDIO_ATTRIBUTE
     enum: SB_VIDEO_MIME, SB_AUDIO_MIME, SB_VIDEO_PROTOCOL, SB_AUDIO_PROTOCOL, SB_CAMPAIGN_ID
-    enum: SB_BANNER, SB_VIDEO, SB_AUDIO, SB_NATIVE, SB_EMPTY, SB_SPARSE, SB_DENSE
-    enum: SB_SECURE, SB_LAST, SB_TIMED, SB_CAPPED, SB_DEALS, SB_CIRCLES
+    enum: SB_BANNER, SB_VIDEO, SB_AUDIO, SB_NATIVE
+    enum: SB_SECURE, SB_LAST, SB_TIMED, SB_CAPPED, SB_DEALS, SB_CIRCLES, SB_EXTRA
     ctypedef struct sb_posting:
-        uint64_t at
-        uint32_t count, kind
+        uint32_t at, count
     ctypedef struct sb_value:
         sb_posting included, excluded
-        uint64_t row
+        uint32_t row, parent, key
     ctypedef struct sb_dimension:
         uint64_t open
         uint32_t includes, excludes
     ctypedef struct sb_slot:
-        uint64_t hash
-        uint32_t value, key
+        uint32_t tag, value
     ctypedef struct sb_circle:
         double lat, lon, cos_lat, limit
     ctypedef struct sb_id:
@@ -38,17 +36,19 @@ cdef extern from "layout.h" nogil:
         uint8_t media, flags
     ctypedef struct sb_campaign:
         int64_t price
-        uint32_t seat, bundle, lists, creatives, categories
-        uint16_t advertisers, flags
+        uint32_t seat, bundle, advertiser, lists, creatives
+        uint16_t categories, flags
     ctypedef struct sb_detail:
-        int64_t starts_ms, ends_ms
         uint64_t seed, payload
-        uint32_t payload_size, deals, circles, n_circles
+        uint32_t payload_size, extra
+    ctypedef struct sb_extra:
+        int64_t starts_ms, ends_ms
+        uint32_t deals, circles, n_circles
     ctypedef struct sb_header:
         uint64_t magic
         uint32_t version, campaigns, blocks, values, capped, n_ids
         uint64_t size, slots, slot_mask, keys, values_at, dimensions, active
-        uint64_t campaigns_at, details, creatives, circles, lists, ids, payload
+        uint64_t campaigns_at, details, extras, creatives, circles, lists, ids, payload
     ctypedef struct sb_cursor:
         const uint64_t *row
         const uint32_t *rank
@@ -56,6 +56,7 @@ cdef extern from "layout.h" nogil:
     uint64_t sb_hash(uint64_t seed, const void *key, size_t size)
     uint64_t sb_score(uint64_t auction, uint64_t seed)
     uint32_t sb_find(const sb_header *index, uint32_t space, const void *key, size_t size)
+    bint sb_is_row(uint64_t count, uint64_t campaigns)
     uint32_t sb_id_place(const void *key, size_t size, uint32_t places)
     const sb_id *sb_find_id(const sb_header *index, const void *key, size_t size)
     void sb_collect(sb_cursor *cursor, uint32_t block, uint64_t *bits)

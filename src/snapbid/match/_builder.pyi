@@ -4,9 +4,6 @@ from typing import Any, final
 DIMENSIONS: dict[str, int]
 MEDIA: dict[str, int]
 
-def suffixes(domain: str) -> list[str]: ...
-def with_parent(category: str) -> list[str]: ...
-
 @final
 class Builder:
     """Holds campaigns and writes them as an index."""
