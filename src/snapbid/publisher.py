@@ -14,7 +14,7 @@ from typing import Final
 import asyncpg
 
 from snapbid.events import keys
-from snapbid.match import catalog, document
+from snapbid.match import catalog, stored
 from snapbid.match.compile import Builder, put
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns, products, registry
@@ -97,8 +97,8 @@ class Publisher:
         started = perf_counter()
         for id in changes.deleted:
             self._builder.discard(id)
-        for stored in changes.changed:
-            self._put(stored)
+        for row in changes.changed:
+            self._put(row)
         index = self._builder.build()
         catalog.write(self._path, catalog.encode(ssps, self._rates, index, events))
         self._ssps, self._events, self._revision = ssps, events, changes.revision
@@ -114,10 +114,10 @@ class Publisher:
         issued = await products.fetch_keys(connection)
         return keys.encode(issued, await operator_rates.fetch_all(connection))
 
-    def _put(self, stored: campaigns.Stored) -> None:
+    def _put(self, row: campaigns.Stored) -> None:
         try:
-            campaign = document.parse(document.decode(stored.document))
-            put(self._builder, campaign, stored.number, stored.created_at_ms)
+            campaign = stored.read(row.document)
+            put(self._builder, campaign, row.number, row.created_at_ms)
         except ValueError as error:  # written past the import, by hand
-            self._builder.discard(stored.id)
-            logger.error("campaign %a does not bid: %s", stored.id[:60], error)
+            self._builder.discard(row.id)
+            logger.error("campaign %a does not bid: %s", row.id[:60], str(error)[:500])

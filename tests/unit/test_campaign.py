@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapbid.match import campaign_file
 from snapbid.match.campaign import Campaign, CampaignError, Mistake
 from snapbid.match.campaign_file import read_file
 from snapbid.match.document import decode, encode, parse
@@ -47,6 +48,10 @@ def caps(count: int) -> list[dict[str, int]]:
     return [{"impressions": 1, "seconds": number + 1} for number in range(count)]
 
 
+def names(count: int) -> list[str]:
+    return [str(number) for number in range(count)]
+
+
 def adm(text: str) -> list[dict[str, Any]]:
     return [{**CREATIVE, "adm": text}]
 
@@ -58,7 +63,7 @@ def adm(text: str) -> list[dict[str, Any]]:
         {"creatives": creatives(1000)},
         {"creatives": adm("ü" * (32 * 1024))},
         {"frequency_caps": caps(16)},
-        {"targeting": {"geo_radius": circles(10_000)}},
+        {"targeting": {"geo_radius": circles(1_000)}},
         {"targeting": {"segment": {"include": ["x" * 512]}}},
         {"creatives": [{**CREATIVE, "iurl": "x" * 2048}]},
     ],
@@ -70,7 +75,7 @@ def test_at_the_limit(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "mistake"),
     [
-        ({"id": "x" * 513}, "id: must have at most 512 characters, found 513"),
+        ({"id": "x" * 513}, "id: must have at most 512 bytes, found 513"),
         (
             {"creatives": creatives(1001)},
             "creatives: must have at most 1000 entries, found 1001",
@@ -79,21 +84,40 @@ def test_at_the_limit(change: dict[str, Any]) -> None:
             {"creatives": adm("ü" * (32 * 1024) + "x")},
             "creatives[0].adm: must have at most 65536 bytes, found 65537",
         ),
+        ({"id": "é" * 257}, "id: must have at most 512 bytes, found 514"),
+        (
+            {"targeting": {"city": {"include": ["ß" * 100, "ΐ" * 100]}}},
+            "targeting.city.include[1]: must have at most 512 bytes in lower case: "
+            + '"' + "\\u0390" * 60 + '..."',
+        ),
+        ({"categories": names(1001)}, "categories: must have at most 1000 entries, found 1001"),
+        (
+            {"creatives": [{**CREATIVE, "mimes": names(1001)}]},
+            "creatives[0].mimes: must have at most 1000 entries, found 1001",
+        ),
+        (
+            {"creatives": [{**CREATIVE, "id": name, "adm": "x" * 65536} for name in names(17)]},
+            "creatives: must have at most 1048576 bytes of adm, found 1114112",
+        ),
+        (
+            {"targeting": {"deal": {"include": names(10_001)}}},
+            "targeting.deal.include: must have at most 10000 entries, found 10001",
+        ),
         (
             {"frequency_caps": caps(17)},
             "frequency_caps: must have at most 16 entries, found 17",
         ),
         (
-            {"targeting": {"geo_radius": circles(10_001)}},
-            "targeting.geo_radius: must have at most 10000 entries, found 10001",
+            {"targeting": {"geo_radius": circles(1_001)}},
+            "targeting.geo_radius: must have at most 1000 entries, found 1001",
         ),
         (
             {"targeting": {"segment": {"include": ["x" * 513]}}},
-            "targeting.segment.include[0]: must have at most 512 characters, found 513",
+            "targeting.segment.include[0]: must have at most 512 bytes, found 513",
         ),
         (
             {"creatives": [{**CREATIVE, "iurl": "x" * 2049}]},
-            "creatives[0].iurl: must have at most 2048 characters, found 2049",
+            "creatives[0].iurl: must have at most 2048 bytes, found 2049",
         ),
     ],
 )
@@ -102,12 +126,23 @@ def test_beyond_the_limit(change: dict[str, Any], mistake: str) -> None:
 
 
 def test_longest_list() -> None:
-    entries = [str(number) for number in range(MAX_ENTRIES)]
+    entries = names(MAX_ENTRIES)
     read = parse({**BASE, "targeting": {"segment": {"include": entries}}})
     assert len(read.targeting["segment"].include) == MAX_ENTRIES
     assert rules(targeting={"segment": {"include": [*entries, "x"]}}) == [
         "targeting.segment.include: must have at most 1000000 entries, found 1000001"
     ]
+    assert rules(targeting={"segment": {"include": entries}, "hour": {"exclude": [1]}}) == [
+        "targeting: must have at most 1000000 entries, found 1000001"
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_longest_document(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_file, "MAX_DOCUMENT", len(json.dumps(BASE)))
+    assert read_file(name, json.dumps(BASE).encode())
+    with pytest.raises(CampaignError, match=r"line 1: must have at most .* characters of JSON"):
+        read_file(name, json.dumps({**BASE, "id": "c12"}).encode())
 
 
 @pytest.mark.parametrize(

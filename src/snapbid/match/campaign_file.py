@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from snapbid.match.campaign import Campaign, CampaignError, Mistake
-from snapbid.match.document import CAMPAIGN
+from snapbid.match.document import CAMPAIGN, MAX_DOCUMENT
 from snapbid.match.readers import shown
 
 _WHITESPACE: Final = " \t\r\n"
@@ -21,10 +21,13 @@ _SPACE: Final = re.compile(f"[{_WHITESPACE}]*")
 
 
 class _Json:
-    """JSON with exact numbers; keys that stand twice in an object are gathered in `twice`."""
+    """JSON with exact numbers. Of the last value: the keys that stand `twice` in an object, and how
+    many characters it has.
+    """
 
     def __init__(self) -> None:
         self.twice: list[str] = []
+        self.characters = 0
         self._decoder = json.JSONDecoder(
             object_pairs_hook=self._pairs, parse_float=Decimal, parse_constant=self._constant
         )
@@ -45,7 +48,7 @@ class _Json:
         """Decode the value at `start` and give the place after it; raises ValueError."""
         self.twice.clear()
         try:
-            return self._decoder.raw_decode(text, start)
+            value, end = self._decoder.raw_decode(text, start)
         except json.JSONDecodeError:
             raise
         except RecursionError:
@@ -54,6 +57,8 @@ class _Json:
             raise ValueError("a number has too large an exponent") from None
         except ValueError as error:  # NaN, or more digits than the interpreter reads
             raise ValueError(str(error).partition(";")[0]) from None
+        self.characters = end - start
+        return value, end
 
 
 class _File:
@@ -79,6 +84,8 @@ class _File:
         """Check one document that starts on `line`; `at` is its place in an array, or empty."""
         prefix = f"{at}." if at else ""
         found = [Mistake(prefix + key, "stands twice in one object") for key in self.json.twice]
+        if self.json.characters > MAX_DOCUMENT:
+            found.append(Mistake(at, f"must have at most {MAX_DOCUMENT} characters of JSON"))
         campaign = CAMPAIGN(document, at, found)
         name = document.get("id") if isinstance(document, dict) else None
         if isinstance(name, str):

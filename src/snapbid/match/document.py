@@ -5,6 +5,7 @@ field and the rule. Numbers are decoded as decimals, never as binary floats.
 """
 
 import json
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, Final
 
@@ -39,11 +40,15 @@ from snapbid.match.readers import (
     text_rule,
     time_ms,
 )
-from snapbid.match.vocabulary import DIMENSIONS, MAX_INTEGER, normalise
+from snapbid.match.vocabulary import DIMENSIONS, MAX_INTEGER, MAX_TEXT, normalise, size
 
+MAX_DOCUMENT: Final = 64 * 1024 * 1024  # characters of JSON
+MAX_STORED: Final = 2 * MAX_DOCUMENT  # the warehouse writes it with more spaces
 MAX_CREATIVES: Final = 1_000
+MAX_MARKUP: Final = 1024 * 1024  # bytes of all `adm` together: a worker decodes them at once
 MAX_URL: Final = 2048
-MAX_CIRCLES: Final = 10_000
+MAX_CIRCLES: Final = 1_000  # each is compared with the place of a request
+MAX_DEALS: Final = 10_000
 MAX_KM: Final = 50_000
 MAX_FREQUENCY_CAPS: Final = 16
 
@@ -69,10 +74,11 @@ def _entries(dimension: str, kind: str) -> Reader:
             found.append(Mistake(at, _entry_rule(dimension, kind, value)))
         return normal
 
-    one_by_one = list_of(read)
+    most = MAX_DEALS if dimension == "deal" else MAX_ENTRIES
+    one_by_one = list_of(read, most)
 
     def read_all(value: Any, at: str, found: list[Mistake]) -> Any:
-        if isinstance(value, list) and len(value) <= MAX_ENTRIES:
+        if isinstance(value, list) and len(value) <= most:
             normal = dict.fromkeys([normalise(dimension, entry) for entry in value])
             if None not in normal:
                 return tuple(normal)
@@ -85,7 +91,9 @@ def _entry_rule(dimension: str, kind: str, value: object) -> str:
     rule = _ENTRY_RULES.get(dimension)
     if kind == "int":
         return f"{rule or f'is not an integer from 0 to {MAX_INTEGER}'}: {shown(value)}"
-    return text_rule(value) or f"{rule or f'is not a {dimension}'}: {shown(value)}"
+    if not rule and text_rule(value) is None:
+        return f"must have at most {MAX_TEXT} bytes in lower case: {shown(value)}"
+    return text_rule(value) or f"{rule}: {shown(value)}"
 
 
 def _creative_rules(fields: Fields, prefix: str, found: list[Mistake]) -> None:
@@ -111,11 +119,28 @@ def _creatives(value: Any, at: str, found: list[Mistake]) -> Any:
         if isinstance(name, str) and seen.setdefault(name, index) != index:
             rule = f"is the id of {at}[{seen[name]}] already: {shown(name)}"
             found.append(Mistake(f"{at}[{index}].id", rule))
+    markup = markup_bytes(creative for creative in creatives if creative is not None)
+    if markup > MAX_MARKUP:
+        found.append(Mistake(at, f"must have at most {MAX_MARKUP} bytes of adm, found {markup}"))
     return creatives
 
 
+def markup_bytes(creatives: Iterable[Creative]) -> int:
+    """Count the bytes of all `adm` together."""
+    return sum(size(creative.adm) for creative in creatives)
+
+
 def _targeting(value: Any, at: str, found: list[Mistake]) -> Any:
-    return _TARGETING(value, at, found) or {}
+    targeting = _TARGETING(value, at, found) or {}
+    entries = count_entries(values for key, values in targeting.items() if key != "geo_radius")
+    if entries > MAX_ENTRIES:
+        found.append(Mistake(at, f"must have at most {MAX_ENTRIES} entries, found {entries}"))
+    return targeting
+
+
+def count_entries(targeting: Iterable[Values]) -> int:
+    """Count the entries of all lists together."""
+    return sum(len(values.include) + len(values.exclude) for values in targeting)
 
 
 def _make_campaign(fields: Fields) -> Campaign:
@@ -163,7 +188,7 @@ _CAP: Final = object_of(
     lambda fields: FrequencyCap(**fields),
     required=("impressions", "seconds"),
 )
-_CIRCLE: Final = object_of(
+CIRCLE: Final = object_of(
     {
         "lat": real(lambda n: -90 <= n <= 90, "from -90 to 90"),
         "lon": real(lambda n: -180 <= n <= 180, "from -180 to 180"),
@@ -181,7 +206,7 @@ def _values(dimension: str, kind: str) -> Reader:
 
 _TARGETING: Final = object_of(
     {d.name: _values(d.name, d.kind) for d in DIMENSIONS}
-    | {"geo_radius": list_of(_CIRCLE, MAX_CIRCLES)},
+    | {"geo_radius": list_of(CIRCLE, MAX_CIRCLES)},
     lambda fields: fields,
 )
 CAMPAIGN: Final = object_of(
@@ -222,6 +247,8 @@ def parse(document: object) -> Campaign:
 
 def decode(text: str) -> Any:
     """Decode a stored document with exact numbers, for `parse`; raises ValueError."""
+    if len(text) > MAX_STORED:
+        raise ValueError(f"the document must have at most {MAX_STORED} characters of JSON")
     try:
         return _STORED.decode(text)
     except (RecursionError, ArithmeticError) as error:

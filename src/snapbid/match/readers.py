@@ -17,10 +17,12 @@ from fractions import Fraction
 from typing import Any, Final
 
 from snapbid.match.campaign import Mistake
-from snapbid.match.vocabulary import MAX_INTEGER, MAX_TEXT, domain
+from snapbid.match.vocabulary import MAX_INTEGER, MAX_TEXT, domain, size
 
 MAX_ADM_BYTES: Final = 64 * 1024
-MAX_ENTRIES: Final = 1_000_000  # of one list
+MAX_ENTRIES: Final = 1_000_000  # of all targeting lists together
+MAX_LIST: Final = 1_000  # entries of any other list
+MAX_HINTS: Final = 100  # mistakes of a document before none is guessed at any more
 MAX_MICROS: Final = 2**63 - 1  # what a signed 64-bit integer of micro-USD holds
 
 BIDDER_MACROS: Final = ("auction_id", "imp_id", "campaign_id", "creative_id", "cachebuster")
@@ -56,8 +58,8 @@ def text_rule(value: object, longest: int = MAX_TEXT) -> str | None:
         return f"must be a string, found {shown(value)}"
     if not value:
         return "must not be empty"
-    if len(value) > longest:
-        return f"must have at most {longest} characters, found {len(value)}"
+    if size(value) > longest:
+        return f"must have at most {longest} bytes, found {size(value)}"
     if "\0" in value:
         return "must not hold U+0000"
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
@@ -179,10 +181,7 @@ def advertiser(value: Any, at: str, found: list[Mistake]) -> str | None:
 
 
 def adm(value: Any, at: str, found: list[Mistake]) -> Any:
-    rule = text_rule(value, MAX_ADM_BYTES)
-    if rule is None and len(value.encode()) > MAX_ADM_BYTES:
-        rule = f"must have at most {MAX_ADM_BYTES} bytes, found {len(value.encode())}"
-    if rule is not None:
+    if rule := text_rule(value, MAX_ADM_BYTES):
         found.append(Mistake(at, rule))
         return None
     for macro in _MACRO.finditer(value) if "{{" in value else ():
@@ -193,7 +192,7 @@ def adm(value: Any, at: str, found: list[Mistake]) -> Any:
     return value
 
 
-def list_of(read: Reader, most: int = MAX_ENTRIES, *, fold: bool = True) -> Reader:
+def list_of(read: Reader, most: int = MAX_LIST, *, fold: bool = True) -> Reader:
     """Read a list of values; with `fold`, equal ones are kept once, in order."""
 
     def read_all(value: Any, at: str, found: list[Mistake]) -> Any:
@@ -229,7 +228,7 @@ def object_of(
         for key, item in value.items():
             reader = readers.get(key)
             if reader is None:
-                found.append(_unknown(key, prefix, readers))
+                found.append(_unknown(key, prefix, readers, hint=len(found) < MAX_HINTS))
             elif item is not None and item != []:
                 fields[key] = reader(item, prefix + key, found)
         found.extend(Mistake(prefix + key, "is required") for key in required if key not in fields)
@@ -240,9 +239,9 @@ def object_of(
     return read
 
 
-def _unknown(key: object, prefix: str, readers: dict[str, Reader]) -> Mistake:
+def _unknown(key: object, prefix: str, readers: dict[str, Reader], *, hint: bool) -> Mistake:
     name = str(key)
-    near = difflib.get_close_matches(name[:MAX_TEXT].lower(), readers, 1)
+    near = difflib.get_close_matches(name[:60].lower(), readers, 1) if hint else []
     plain = name.isidentifier() and name.isascii() and len(name) <= 60
-    hint = f'; did you mean "{near[0]}"?' if near else f"; known are {', '.join(readers)}"
-    return Mistake(prefix + (name if plain else shown(name)), f"is not a known field{hint}")
+    more = f'; did you mean "{near[0]}"?' if near else f"; known are {', '.join(readers)}"
+    return Mistake(prefix + (name if plain else shown(name)), f"is not a known field{more}")

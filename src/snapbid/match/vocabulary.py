@@ -19,7 +19,8 @@ import msgspec
 from snapbid.reference import agents, countries
 
 MAX_TEXT = 512
-"""Longest string of a campaign, its markup and URLs apart, in characters."""
+"""Longest string of a campaign, its markup and URLs apart, in UTF-8 bytes; the index holds keys no
+longer than that, and a normal form (casefolding lengthens some) is one."""
 
 MAX_INTEGER = 2**31 - 1
 HOURS_OF_WEEK = 168
@@ -85,12 +86,18 @@ def normalise(dimension: str, value: object) -> str | int | None:
 
     Raises KeyError for a name that is not in `DIMENSIONS`.
     """
-    return _NORMALISE[dimension](value)
+    normal = _NORMALISE[dimension](value)
+    return None if isinstance(normal, str) and size(normal) > MAX_TEXT else normal
+
+
+def size(text: str) -> int:
+    """Give the length of a text in UTF-8 bytes."""
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def text(value: object) -> str | None:
-    """Admit 1 to 512 characters of encodable text without U+0000, unchanged."""
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT or "\0" in value:
+    """Admit 1 to 512 bytes of encodable text without U+0000, unchanged."""
+    if not isinstance(value, str) or not 0 < size(value) <= MAX_TEXT or "\0" in value:
         return None
     # A lone surrogate has no UTF-8 form, so neither the index nor the warehouse could hold it.
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
