@@ -9,113 +9,28 @@ import contextlib
 import os
 import random
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support import books
 from support.books import Books, agreed, set_up, tables, trade
 from support.lanes import Lane, Reply
+from support.machine import Machine, temporary_home
 from support.proxy import FaultProxy
-from support.remembered import keys, looking, until
-from support.stack import Stack
-
-from snapbid.embedded import Home, Postgres, Redis
-from snapbid.warehouse.migrate import migrate
+from support.remembered import until
 
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
 ROUNDS = int(os.environ.get("BOOKS_ROUNDS") or 8)
 SLACK_S = 0.7  # of a busy machine, on top of tmax
 
 
-class Machine:
-    """Stores, a server with two workers and a drain, each to be killed on its own."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-        self.redis = Redis(home)
-        self.postgres = Postgres(home)
-        self.redis.start()
-        self.postgres.start()
-        asyncio.run(migrate(self.postgres.dsn))
-        asyncio.run(set_up(self.postgres.dsn))
-
-    def start(self, redis_url: str | None = None) -> None:
-        """Start the server, which may have its own way to Redis, and the drain."""
-        environ = {
-            "SNAPBID_HOME": str(self._home.path / "served"),
-            "SNAPBID_DATABASE_URL": self.postgres.dsn,
-            "SNAPBID_REDIS_URL": self.redis.url,
-            "SNAPBID_BASE_URL": books.BASE_URL,
-            "SNAPBID_WORKERS": "2",
-            "SNAPBID_TMAX_MS": "1000",
-        }
-        self.drain = Stack(environ, "drain")
-        self.drain.launch()
-        self.served = Stack(environ | {"SNAPBID_REDIS_URL": redis_url or self.redis.url})
-        self.served.start()
-
-    def close(self) -> None:
-        for process in (getattr(self, name, None) for name in ("served", "drain")):
-            if process:
-                process.close()
-        self.redis.stop()
-        self.postgres.stop()
-
-    def quiet(self) -> bool:
-        """Whether nothing is on its way: no spool to replay, nothing for the drain to carry."""
-        with looking(self.redis.url) as client:
-            changed = {*keys(client, "{sb*}:d"), *keys(client, "{sb*}:d:taken")}
-        return not changed and not list(self._home.path.rglob("*.spool"))
-
-    @property
-    def workers(self) -> list[int]:
-        """The process ids of the HTTP workers."""
-        assert self.served.process
-        return [pid for pid in children(self.served.process.pid) if b"spawn_main" in command(pid)]
-
-    def kill(self, victim: str, rng: random.Random) -> None:
-        """Kill a worker, the drain, Redis or PostgreSQL with -9."""
-        if victim == "worker":
-            if workers := self.workers:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(rng.choice(workers), signal.SIGKILL)
-            return
-        process = getattr(self, victim).process
-        process.kill()
-        process.wait()
-
-    def start_again(self, victim: str) -> None:
-        if victim == "drain":
-            self.drain.launch()
-        elif victim != "worker":  # `serve` replaces workers itself
-            getattr(self, victim).start()
-
-
-def children(parent: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
-                found.append(int(stat.parent.name))
-    return found
-
-
-def command(pid: int) -> bytes:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
-
-
 @pytest.fixture
 def machine() -> Iterator[Machine]:
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="snapbid-books-"))
-        machine = Machine(stack.enter_context(Home(Path(folder))))
-        stack.callback(machine.close)
+    environ = {"SNAPBID_BASE_URL": books.BASE_URL, "SNAPBID_TMAX_MS": "1000"}
+    with temporary_home() as home, contextlib.closing(Machine(home, **environ)) as machine:
+        asyncio.run(set_up(machine.postgres.dsn))
         yield machine
 
 
@@ -154,18 +69,7 @@ def test_nothing_acknowledged_is_lost_or_doubled(machine: Machine) -> None:
     trading = Trading(own, machine.served.port)
     trading.start()
     try:
-        for number in range(ROUNDS):
-            time.sleep(rng.uniform(0.1, 0.8))  # the moment is what is random
-            victims = rng.sample(("worker", "drain", "redis", "postgres"), rng.choice((1, 1, 2)))
-            if number < 4:
-                victims = [("worker", "drain", "redis", "postgres")[number]]
-            print(f"round {number}: {victims} after {own.auctions} auctions")
-            for victim in victims:
-                machine.kill(victim, rng)
-            time.sleep(rng.uniform(0, 0.3))
-            for victim in victims:
-                machine.start_again(victim)
-            assert trading.is_alive()
+        machine.kill_in_rounds(rng, lambda number: number < ROUNDS and trading.is_alive())
     finally:
         trading.finish()
     assert not own.wrong, own.wrong[:5]
@@ -251,7 +155,7 @@ async def flowing_again(own: Books, lane: Lane) -> None:
 def test_redis_away_costs_bids_and_no_notice(machine: Machine, how: str) -> None:
     async def run() -> None:
         async with FaultProxy(machine.redis.socket) as proxy:
-            await asyncio.to_thread(machine.start, proxy.redis_url)
+            await asyncio.to_thread(machine.start, {"SNAPBID_REDIS_URL": proxy.redis_url})
             own, lane = Books(random.Random(SEED)), Lane(machine.served.port)
             await stock_up(own, lane)
             bids = own.lower.copy()
@@ -275,7 +179,7 @@ def test_notices_survive_the_worker_that_took_them(machine: Machine) -> None:
 
     async def run() -> None:
         async with FaultProxy(machine.redis.socket) as proxy:
-            await asyncio.to_thread(machine.start, proxy.redis_url)
+            await asyncio.to_thread(machine.start, {"SNAPBID_REDIS_URL": proxy.redis_url})
             own, lane = Books(random.Random(SEED)), Lane(machine.served.port)
             for how in ("stalled", "unreachable"):
                 await stock_up(own, lane)

@@ -10,21 +10,23 @@ import json
 import os
 import random
 import signal
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import RedisError
 from support.lanes import Lane
+from support.machine import temporary_home
 from support.processes import workers_of
 from support.remembered import until
 from support.spending import bid_request
 from support.stack import Stack, connected
 
 from snapbid.embedded import Home, Postgres, Redis
+from snapbid.ledger.budgets import Budgets
+from snapbid.ledger.connection import connect
 from snapbid.warehouse import campaigns, registry
 from snapbid.warehouse.migrate import migrate
 
@@ -32,7 +34,8 @@ SEED = int(os.environ.get("BUDGET_SEED") or random.SystemRandom().randrange(10**
 BASE_URL = "http://127.0.0.1:8000"
 LANES = 256
 WORKERS = 4
-QUIET_S = 3.0
+QUIET_S = 1.0
+SPENT_S = 240.0
 CENT = 10_000  # micro-USD
 
 
@@ -40,6 +43,7 @@ class Market:
     """Stores, four workers, and campaigns with budgets, one size each."""
 
     def __init__(self, home: Home, hold_s: int) -> None:
+        self.hold_s = hold_s
         self.redis = Redis(home)
         self.postgres = Postgres(home)
         self.redis.start()
@@ -80,8 +84,7 @@ class Market:
 @pytest.fixture
 def market() -> Iterator[Callable[[int], Market]]:
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="snapbid-budgets-"))
-        home = stack.enter_context(Home(Path(folder)))
+        home = stack.enter_context(temporary_home())
 
         def make(hold_s: int) -> Market:
             made = Market(home, hold_s)
@@ -140,15 +143,32 @@ class Buying:
                 self.wins[bid["cid"]] += 1
 
 
-async def quiet(buying: Buying) -> None:
-    """Wait until nobody bids any more, for longer than a worker takes to find Redis again."""
-    bids, since = -1, time.monotonic()
-    deadline = since + 180
-    while time.monotonic() < since + QUIET_S:
-        assert time.monotonic() < deadline
-        if buying.statuses[200] != bids:
-            bids, since = buying.statuses[200], time.monotonic()
-        await asyncio.sleep(0.05)
+async def sold_out(market: Market, buying: Buying, documents: list[dict[str, Any]]) -> None:
+    """Wait until no budget has room for one more bid, and nobody has bid for a while."""
+    async with connected(market.postgres.dsn) as connection:
+        numbers = dict(await connection.fetch("select id, number from campaign_number"))
+    most = {
+        numbers[each["id"]]: round((sum(each["budget"].values()) - each["cpm"] / 1000) * 10**9)
+        for each in documents
+    }  # nano-USD that are used before the last bid
+    redis = connect(market.redis.url)
+    budgets = Budgets(redis, 1, market.hold_s, time.time)
+    try:
+        async with asyncio.timeout(SPENT_S):
+            bids = -1
+            while bids != buying.statuses[200] or not await used_up(budgets, most):
+                bids = buying.statuses[200]
+                await asyncio.sleep(QUIET_S)
+    finally:
+        await redis.aclose()
+
+
+async def used_up(budgets: Budgets, most: dict[int, int]) -> bool:
+    try:
+        states = await budgets.states(list(most))
+    except RedisError:  # just killed
+        return False
+    return all(state.used > most[number] for number, state in states.items())
 
 
 def overspent(buying: Buying, documents: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
@@ -178,7 +198,7 @@ def test_every_cent_and_not_one_more(market: Callable[[int], Market]) -> None:
 
     async def stop() -> None:
         try:
-            await quiet(buying)
+            await sold_out(made, buying, documents)
         finally:
             over.set()
 
@@ -219,7 +239,7 @@ def test_no_kill_makes_a_budget_overspend(market: Callable[[int], Market]) -> No
                     made.redis.process.wait()
                     await asyncio.sleep(rng.uniform(0, 0.3))
                     await asyncio.to_thread(made.redis.start)
-            await quiet(buying)
+            await sold_out(made, buying, documents)
         finally:
             over.set()
 

@@ -8,8 +8,8 @@ faults the two are equal.
 import asyncio
 import json
 import random
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -35,27 +35,50 @@ CAMPAIGNS: Final = {
     (970, 250): ("books-e", 333_333),
 }
 NOBODY: Final = (1, 1)
+USERS: Final = 50
 REASONS: Final = ("1", "2", "102", "${AUCTION_LOSS}", "9999", "x")
 WIN, BILL, LOSS = "nurl", "burl", "lurl"
 PLANS: Final = ((WIN, BILL), (WIN, BILL), (WIN, BILL), (WIN,), (BILL,), (LOSS,), (LOSS,), (),
                 (WIN, BILL, LOSS))  # fmt: skip
 
+AGREEING: Final = tuple(plan for plan in PLANS if not (LOSS in plan and len(plan) > 1))
+
 Key = tuple[str | int, ...]
+Size = tuple[int, int]
 BASE_URL: Final = "http://127.0.0.1:8000"
 
 
-async def set_up(dsn: str) -> None:
-    """Register the SSPs and import the campaigns."""
+class Offer(NamedTuple):
+    """Who bids for a size, at one of these prices (CPM in micro-USD).
+
+    Where it is `fickle`, for a budget, a cap or a pause, it may not bid at all; nobody then tells
+    of a loss and of a win for the same bid.
+    """
+
+    campaign: str
+    cpms: tuple[int, ...]
+    fickle: bool = False
+
+
+OFFERS: Final = {size: Offer(name, (cpm,)) for size, (name, cpm) in CAMPAIGNS.items()}
+
+
+def document(name: str, size: Size, cpm: int, **more: Any) -> tuple[str, str]:
+    """A campaign for banners of one size: id and JSON."""
+    w, h = size
+    creative = {"id": "c", "media": "banner", "w": w, "h": h, "adm": "<p></p>"}
+    own = {"id": name, "advertiser": "shop.example", "cpm": cpm / 1_000_000}
+    return name, json.dumps({**own, "creatives": [creative], **more})
+
+
+async def set_up(dsn: str, *more: tuple[str, str]) -> None:
+    """Register the SSPs and import the campaigns, and `more` of them."""
     connection = await asyncpg.connect(dsn)
     try:
         for descriptor, canonical in SSPS.items():
             await registry.add(connection, descriptor, canonical)
-        documents = []
-        for (w, h), (name, cpm) in CAMPAIGNS.items():
-            creative = {"id": "c", "media": "banner", "w": w, "h": h, "adm": "<p></p>"}
-            document = {"id": name, "advertiser": "shop.example", "cpm": cpm / 1_000_000}
-            documents.append((name, json.dumps({**document, "creatives": [creative]})))
-        await campaigns.replace_many(connection, documents)
+        documents = [document(name, size, cpm) for size, (name, cpm) in CAMPAIGNS.items()]
+        await campaigns.replace_many(connection, [*documents, *more])
     finally:
         await connection.close()
 
@@ -91,6 +114,7 @@ class Notice(NamedTuple):
     name: tuple[str, str, str]  # auction, impression, kind
     target: str
     counts: tuple[tuple[Key, int], ...]
+    viewer: tuple[str, str]  # campaign, user
 
 
 @dataclass
@@ -98,7 +122,8 @@ class Books:
     """What this client knows of its own doings."""
 
     rng: random.Random
-    refused_may_count: bool = False  # a worker killed with Redis cannot take back what it refused
+    refused_may_count: bool = False  # a worker that was killed cannot take back what it refused
+    offers: Mapping[Size, Offer] = field(default_factory=lambda: OFFERS)
     lower: Counter[Key] = field(default_factory=Counter)
     upper: Counter[Key] = field(default_factory=Counter)
     statuses: Counter[tuple[str, int | None]] = field(default_factory=Counter)
@@ -106,6 +131,9 @@ class Books:
     slowest_s: float = 0.0
     auctions: int = 0
     wrong: list[str] = field(default_factory=list)
+    seen: defaultdict[tuple[str, str], set[tuple[str, str]]] = field(
+        default_factory=lambda: defaultdict(set)
+    )  # (campaign, user) -> (auction, impression) of the impressions that were notified
     _fired: set[tuple[str, str, str]] = field(default_factory=set)
     _acknowledged: set[tuple[str, str, str]] = field(default_factory=set)
 
@@ -118,44 +146,57 @@ class Books:
         self.auctions += 1
         auction = f"{self.auctions}-{self.rng.choice(('plain', 'a b+c', 'é/&=%00', chr(34)))}"
         descriptor = self.rng.choice(list(SSPS))
-        sizes = self.rng.choices([*CAMPAIGNS, NOBODY], k=self.rng.choice((1, 1, 1, 2, 3)))
+        sizes = self.rng.choices([*self.offers, NOBODY], k=self.rng.choice((1, 1, 1, 2, 3)))
         if wanted:
             sizes[0] = next(iter(CAMPAIGNS))
         imps = {str(number): size for number, size in enumerate(sizes, 1)}
-        body = _request(auction, imps, tmax)
+        user = f"u{self.rng.randrange(USERS)}"
+        body = _request(auction, imps, tmax, user)
         reply = await lane.post(f"/api/v1/openrtb2/{descriptor}/bid", body)
         self.statuses["bid", reply.status if reply else None] += 1
-        bidding = {imp: CAMPAIGNS[size] for imp, size in imps.items() if size != NOBODY}
-        counts: list[tuple[Key, int]] = [(("bids", descriptor), 1)] if bidding else []
-        counts += [(("campaign bids", name), 1) for name, _ in bidding.values()]
+        bidding = {imp: self.offers[size] for imp, size in imps.items() if size != NOBODY}
+        most = _bid_counts(descriptor, [offer.campaign for offer in bidding.values()])
         if reply is None:
-            _add(self.upper, counts)
+            _add(self.upper, most)
             return None
         self.slowest_s = max(self.slowest_s, reply.seconds)
         if reply.status == 200:
+            bids = self._read(bidding, json.loads(reply.body))
+            counts = _bid_counts(descriptor, [bid["cid"] for bid in bids])
             _add(self.upper, counts)
             _add(self.lower, counts)
-            self._plan(auction, descriptor, bidding, json.loads(reply.body))
+            self._plan(auction, descriptor, user, bids)
         elif reply.status == 204:
             if self.refused_may_count:
-                _add(self.upper, counts)
+                _add(self.upper, most)
         else:
             self.wrong.append(f"{reply.status} to a bid request: {reply.body!r}")
         return reply
 
-    def _plan(
-        self, auction: str, descriptor: str, bidding: dict[str, tuple[str, int]], answer: Any
-    ) -> None:
+    def _read(self, bidding: dict[str, Offer], answer: Any) -> list[Any]:
+        """The bids of an answer, which are those that must be in it."""
         bids = {bid["impid"]: bid for seat in answer["seatbid"] for bid in seat["bid"]}
-        named = {imp: (bid["cid"], round(bid["price"] * 1_000_000)) for imp, bid in bids.items()}
-        if named != bidding:
-            self.wrong.append(f"bids {named} instead of {bidding}")
-        for imp, bid in bids.items():
+        for imp, offer in bidding.items():
+            bid = bids.get(imp)
+            if bid is None and offer.fickle:
+                continue
+            named = bid and (bid["cid"], _micros(bid))
+            if named not in [(offer.campaign, cpm) for cpm in offer.cpms]:
+                self.wrong.append(f"a bid {named} instead of {offer}")
+        if bids.keys() - bidding.keys():
+            self.wrong.append(f"bids for {bids.keys()} where {bidding.keys()} were wanted")
+        return list(bids.values())
+
+    def _plan(self, auction: str, descriptor: str, user: str, bids: list[Any]) -> None:
+        fickle = {offer.campaign for offer in self.offers.values() if offer.fickle}
+        for bid in bids:
             reason = self.rng.choice(REASONS)
-            for kind in self.rng.choice(PLANS):
+            campaign = bid["cid"]
+            for kind in self.rng.choice(AGREEING if campaign in fickle else PLANS):
                 target = bid[kind].removeprefix(BASE_URL).replace("${AUCTION_LOSS}", reason)
-                counts = _counts(kind, descriptor, bidding[imp], reason)
-                notice = Notice((auction, imp, kind), target, counts)
+                counts = _counts(kind, descriptor, (campaign, _micros(bid)), reason)
+                name = (auction, bid["impid"], kind)
+                notice = Notice(name, target, counts, (campaign, user))
                 self.pending += [notice] * self.rng.choice((1, 1, 2, 3))
 
     # -- notices -----------------------------------------------------------------------------
@@ -174,6 +215,8 @@ class Books:
         if notice.name not in self._fired:
             self._fired.add(notice.name)
             _add(self.upper, notice.counts)
+            if notice.name[2] != LOSS:
+                self.seen[notice.viewer].add(notice.name[:2])
         if reply is None:
             return None
         if reply.status != 200:
@@ -233,6 +276,17 @@ def _add(counter: Counter[Key], counts: Sequence[tuple[Key, int]]) -> None:
         counter[key] += number
 
 
+def _micros(bid: dict[str, Any]) -> int:
+    cpm: float = bid["price"]
+    return round(cpm * 1_000_000)
+
+
+def _bid_counts(descriptor: str, names: Sequence[str]) -> list[tuple[Key, int]]:
+    """One answer, and its bids."""
+    answer: list[tuple[Key, int]] = [(("bids", descriptor), 1)] if names else []
+    return answer + [(("campaign bids", name), 1) for name in names]
+
+
 def _counts(
     kind: str, descriptor: str, bid: tuple[str, int], reason: str
 ) -> tuple[tuple[Key, int], ...]:
@@ -249,11 +303,12 @@ def _counts(
     return ((("losses", descriptor, int(reason) if reason.isdigit() else -1), 1),)
 
 
-def _request(auction: str, imps: dict[str, tuple[int, int]], tmax: int | None) -> bytes:
+def _request(auction: str, imps: dict[str, Size], tmax: int | None, user: str) -> bytes:
     document: dict[str, Any] = {
         "id": auction,
         "imp": [{"id": imp, "banner": {"w": w, "h": h}} for imp, (w, h) in imps.items()],
         "site": {"domain": "news.example"},
         "device": {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": "USA"}},
+        "user": {"id": user},
     }
     return json.dumps(document if tmax is None else {**document, "tmax": tmax}).encode()

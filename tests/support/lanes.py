@@ -25,8 +25,10 @@ class Lane:
     reader: asyncio.StreamReader | None = None
     writer: asyncio.StreamWriter | None = None
 
-    async def get(self, target: str) -> Reply | None:
-        return await self._ask(b"GET %b HTTP/1.1\r\nhost: bid.example\r\n\r\n" % target.encode())
+    async def get(self, target: str, token: str = "") -> Reply | None:
+        bearer = f"authorization: Bearer {token}\r\n" if token else ""
+        head = f"GET {target} HTTP/1.1\r\nhost: bid.example\r\n{bearer}\r\n"
+        return await self._ask(head.encode())
 
     async def post(self, target: str, body: bytes) -> Reply | None:
         return await self._ask(

@@ -9,6 +9,7 @@
         await proxy.refuse()     nobody is listening
         await proxy.resume()     listens, and passes on what it held back
         proxy.answer_bytes = 4   so much of the next answer passes, then all connections end
+        proxy.damage(Way.ANSWERS) the next length that goes one way says more than what follows
 
 What a client had sent before it gave up is held back too, and reaches the server at `resume`: a
 network may deliver late.
@@ -16,6 +17,7 @@ network may deliver late.
 
 import asyncio
 import contextlib
+import re
 import socket
 import tempfile
 from collections import Counter
@@ -36,7 +38,7 @@ class Way(Enum):
 
 
 class FaultProxy:
-    """Listens where `upstream` listens: on a socket beside it in a temporary folder, or on TCP."""
+    """Listens as `upstream` does: on a socket of that name in a temporary folder, or on TCP."""
 
     def __init__(self, upstream: Path | TcpAddress) -> None:
         self._upstream = upstream
@@ -53,12 +55,14 @@ class FaultProxy:
         self.accepted = 0
         self.answer_bytes: int | None = None
         self.held: Counter[Way] = Counter()  # pieces that are held back
+        self._damaging: set[Way] = set()
 
     @property
     def socket(self) -> Path:
         """Where it listens, for a unix socket."""
         assert self._folder
-        return Path(self._folder.name) / "proxy.sock"
+        assert isinstance(self._upstream, Path)
+        return Path(self._folder.name) / self._upstream.name
 
     @property
     def port(self) -> int:
@@ -109,6 +113,10 @@ class FaultProxy:
         """Ends every connection, on both sides; what is held back is lost."""
         for writer in tuple(self._writers):
             writer.transport.abort()
+
+    def damage(self, way: Way) -> None:
+        """Makes the next length that goes one way larger than what it announces."""
+        self._damaging.add(way)
 
     async def refuse(self) -> None:
         """Listens no longer; connections that exist stay."""
@@ -162,6 +170,9 @@ class FaultProxy:
                 self.held[way] += 1
                 await self._pass(gate)
                 self.held[way] -= 1
+                if way in self._damaging and (damaged := _with_longer_length(data)):
+                    self._damaging.discard(way)
+                    data = damaged
                 last = way is Way.ANSWERS and self.answer_bytes is not None
                 writer.write(data[: self.answer_bytes] if last else data)
                 await writer.drain()
@@ -180,3 +191,13 @@ class FaultProxy:
 
 def _gates() -> dict[Way, asyncio.Event]:
     return {way: asyncio.Event() for way in Way}
+
+
+def _with_longer_length(data: bytes) -> bytes | None:
+    """Redis' or PostgreSQL's bytes with their first length changed; None where none is seen."""
+    found = re.match(rb"[$*](?=\d+\r\n)", data)
+    if found:
+        return data[:1] + b"9" + data[1:]
+    if 4 <= int.from_bytes(data[1:5]) < len(data):
+        return data[:1] + bytes((data[1] | 0x20,)) + data[2:]
+    return None

@@ -1,0 +1,119 @@
+"""A machine with everything on it: both stores, a server with two workers, a drain.
+
+Each process may be killed on its own. `home` is a directory of the machine's own.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from snapbid.embedded import Home, Postgres, Redis
+from snapbid.warehouse.migrate import migrate
+from support.processes import workers_of
+from support.remembered import keys, looking
+from support.stack import Stack
+
+VICTIMS: Final = ("worker", "drain", "redis", "postgres")
+WORKERS: Final = 2
+NOTHING: Final[Mapping[str, str]] = {}
+
+
+class Machine:
+    """The stores run from the start, the programs after `start`; `environ` is for both of them."""
+
+    def __init__(self, home: Home, **environ: str) -> None:
+        self.home = home
+        self.redis, self.postgres = Redis(home), Postgres(home)
+        self._environ = environ
+        self._programs: list[Stack] = []
+        self.redis.start()
+        self.postgres.start()
+        asyncio.run(migrate(self.postgres.dsn))
+
+    def start(
+        self, served: Mapping[str, str] = NOTHING, drain: Mapping[str, str] = NOTHING
+    ) -> None:
+        """Start the server and the drain, each with settings of its own on top."""
+        environ = {
+            "SNAPBID_HOME": str(self.home.path / "served"),
+            "SNAPBID_DATABASE_URL": self.postgres.dsn,
+            "SNAPBID_REDIS_URL": self.redis.url,
+            "SNAPBID_WORKERS": str(WORKERS),
+            **self._environ,
+        }
+        self.drain = Stack({**environ, **drain}, "drain")
+        self.served = Stack({**environ, **served})
+        self._programs = [self.served, self.drain]
+        self.drain.launch()
+        self.served.start()
+
+    def close(self) -> None:
+        for program in self._programs:
+            program.close()
+        self.redis.stop()
+        self.postgres.stop()
+
+    @property
+    def workers(self) -> list[int]:
+        """The process ids of the HTTP workers."""
+        assert self.served.process
+        return sorted(workers_of(self.served.process.pid))
+
+    def quiet(self) -> bool:
+        """Whether nothing is on its way: no spool to replay, nothing for the drain to carry."""
+        with looking(self.redis.url) as client:
+            changed = {*keys(client, "{sb*}:d"), *keys(client, "{sb*}:d:taken")}
+        return not changed and not list(self.home.path.rglob("*.spool"))
+
+    def kill(self, victim: str, rng: random.Random) -> None:
+        """Kill some worker, the drain, Redis or PostgreSQL with -9."""
+        if victim == "worker":
+            if workers := self.workers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rng.choice(workers), signal.SIGKILL)
+            return
+        process = getattr(self, victim).process
+        process.kill()
+        process.wait()
+
+    def start_again(self, victim: str) -> None:
+        if victim == "drain":
+            self.drain.launch()
+        elif victim != "worker":  # `serve` replaces workers itself
+            getattr(self, victim).start()
+
+    def kill_in_rounds(self, rng: random.Random, go_on: Callable[[int], bool]) -> int:
+        """Kill one or two at random moments and start them again; every one in turn at first.
+
+        `go_on` is asked before each round, with its number; gives the number of rounds.
+        """
+        number = 0
+        while go_on(number):
+            time.sleep(rng.uniform(0.1, 0.6))  # the moment is what is random
+            victims: Sequence[str] = rng.sample(VICTIMS, rng.choice((1, 1, 2)))
+            if number < len(VICTIMS):
+                victims = [VICTIMS[number]]
+            print(f"round {number}: {victims}")
+            for victim in victims:
+                self.kill(victim, rng)
+            time.sleep(rng.uniform(0, 0.3))
+            for victim in victims:
+                self.start_again(victim)
+            number += 1
+        return number
+
+
+@contextlib.contextmanager
+def temporary_home() -> Iterator[Home]:
+    with (
+        tempfile.TemporaryDirectory(prefix="snapbid-machine-") as folder,
+        Home(Path(folder)) as home,
+    ):
+        yield home
