@@ -30,6 +30,8 @@ class Resources:
     def __init__(self, endpoints: Mapping[str, BidHandler]) -> None:
         self.bid_endpoints = endpoints
 
+    def stray(self, ssp: str) -> None: ...
+
     def page(self, path: str) -> None:
         return None
 

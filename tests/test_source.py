@@ -28,6 +28,7 @@ LAYERS = [
     {"wiring", "supervise", "examples", "console"},
     {"serving"},
     {"up"},
+    {"commands"},
     {"__main__"},
 ]
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}

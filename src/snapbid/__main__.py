@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from snapbid import console
+from snapbid.commands.golive import golive
 from snapbid.settings import SettingsError, load, require
 
 if TYPE_CHECKING:
@@ -313,6 +314,9 @@ def rates_import(file: str) -> None:
 
     console.in_warehouse(work)
     click.echo(f"{len(read)} rates imported")
+
+
+main.add_command(golive)
 
 
 def _campaign_row(stored: Any) -> tuple[object, ...]:

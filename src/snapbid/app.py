@@ -54,6 +54,10 @@ class Resources(Protocol):
         """Whether the SSPs and campaigns are known yet."""
         ...
 
+    def stray(self, ssp: str) -> None:
+        """A bid request came to an SSP that is not registered."""
+        ...
+
     def page(self, path: str) -> Page | None:
         """What is read there with GET or HEAD; below `EVENTS`, with any method."""
         ...
@@ -112,6 +116,7 @@ class App:
         if not self._resources.has_catalog:
             await drain(receive)
             return answer(204)  # nobody knows yet whose path it is
+        self._resources.stray(path[len(BID_PREFIX) : -len(BID_SUFFIX)])
         raise await refused(UnknownSsp("the SSP id in the path is not registered"), receive)
 
     async def _healthz(self, _scope: Scope, _receive: Receive) -> Answer:

@@ -35,6 +35,12 @@ class WrongSettings(Refused):
     exit_code = 2
 
 
+class WrongInput(Refused):
+    """What the command was given is not what it takes."""
+
+    exit_code = 2
+
+
 def running(settings: Settings) -> dict[str, str] | None:
     """The settings of the embedded instance that runs in our home, None where none does."""
     from snapbid.embedded.home import running_env
@@ -169,7 +175,7 @@ def print_raw_json(texts: Iterable[str]) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table on a terminal, else one tab-separated line a row without a heading."""
-    cells = [[_one_line(str(cell)) for cell in row] for row in rows]
+    cells = [[one_line(str(cell)) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in cells:
             click.echo("\t".join(row))
@@ -184,5 +190,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     Console().print(table)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """The text without what would begin a line or steer a terminal."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

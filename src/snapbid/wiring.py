@@ -17,10 +17,11 @@ from snapbid.events.endpoint import EventEndpoints
 from snapbid.events.limit import RateLimit
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import BidEndpoint
+from snapbid.exchange.evidence import Evidence
 from snapbid.exchange.features import References
 from snapbid.exchange.limits import Recall
 from snapbid.exchange.notice import KINDS, NoticeEndpoint
-from snapbid.ledger import connection
+from snapbid.ledger import connection, evidence
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.queue import Queue
 from snapbid.match.catalog import Catalog, CatalogError
@@ -78,6 +79,9 @@ class Worker:
     def has_catalog(self) -> bool:
         return self._seen is not None
 
+    def stray(self, ssp: str) -> None:
+        self._evidence.stray(ssp)
+
     def page(self, path: str) -> Page | None:
         page = self._pages.get(path)
         if page is not None:
@@ -99,6 +103,7 @@ class Worker:
             spool_max_bytes=settings.spool_max_bytes,
             hold_s=settings.hold_s,
         )
+        self._evidence = Evidence(evidence.Store(self._redis))
         self._recall = Recall(self._ledger.budgets, lambda: self._market)
         assert settings.database_url is not None
         await self._ledger.open()
@@ -111,7 +116,8 @@ class Worker:
             registry=lambda: self._ssps,
         )
         self._pages = {
-            path: NoticeEndpoint(kind, self._ledger, self._metrics) for path, kind in KINDS.items()
+            path: NoticeEndpoint(kind, self._ledger, self._metrics, self._evidence.unknown_notice)
+            for path, kind in KINDS.items()
         }
         self._geo = GeoDatabase(settings.geo_db or DEFAULT_PATH)
         agents.load()
@@ -123,12 +129,14 @@ class Worker:
         await self._look()
         self._watch = asyncio.create_task(self._keep_looking())
         self._recall.start()
+        self._evidence.start()
 
     async def close(self) -> None:
         self._watch.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._watch
         await self._recall.stop()
+        await self._evidence.stop()
         await self._queue.close()
         await self._ledger.close()
         await self._redis.aclose()
@@ -182,18 +190,22 @@ class Worker:
         self._market = market = Market(catalog, references, settings.ledger_shards)
         self._ssps = catalog.ssps
         self._events.take_up(catalog.events)
-        self._endpoints = {
-            bid_path(ssp): BidEndpoint(
+        self._endpoints = {bid_path(ssp): self._endpoint(ssp, market) for ssp in catalog.ssps}
+
+    def _endpoint(self, ssp: str, market: Market) -> BidHandler:
+        sightings = self._evidence.of(market.catalog.ssp_numbers[ssp])
+        return sightings.watch(
+            BidEndpoint(
                 ssp,
                 self._bidder,
                 market,
                 self._ledger,
                 self._metrics,
-                max_bytes=settings.bid_max_bytes,
-                tmax_ms=settings.tmax_ms,
+                max_bytes=self._settings.bid_max_bytes,
+                tmax_ms=self._settings.tmax_ms,
+                see=sightings.request,
             )
-            for ssp in catalog.ssps
-        }
+        )
 
 
 def create() -> App:

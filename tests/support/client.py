@@ -73,6 +73,9 @@ class LocalResources:
     def bid_endpoints(self) -> Mapping[str, BidEndpoint]:
         return self._endpoints
 
+    def stray(self, ssp: str) -> None:
+        pass
+
     def page(self, path: str) -> None:
         return None
 

@@ -79,6 +79,7 @@ class Drain:
     ) -> Absorbed:
         """One transaction with what the names stand for."""
         reading = await shard.read(names)
+        await shard.see(reading, self._clock())
         source = await self._source(connection, reading.epoch, shard)
         done = await self._absorb(connection, source, reading.counters)
         await shard.release(names, [reading.names[place] for place in done.unknown])

@@ -5,6 +5,7 @@
     {sbN}:d             names of the counters that changed: `YYYY-MM-DD FIELD`
     {sbN}:d:taken       those that the drain is absorbing
     {sbN}:d:owner       token of the drain at work
+    {sbN}:seen          when an SSP's wins, impressions and losses last grew: `w:7`, epoch s
     {sbN}:g             day -> generation of its counters, raised when they are removed
 
 The counters are read after their names were moved aside, so what changes later is named anew.
@@ -56,6 +57,7 @@ class Shard:
         self._changed = f"{self._base}d"
         self._taken = f"{self._base}d:taken"
         self._owner = f"{self._base}d:owner"
+        self._seen = f"{self._base}seen"
         self._generations = f"{self._base}g"
         self._token = secrets.token_hex(8)
         script = resources.files(__package__) / "release.lua"
@@ -112,6 +114,16 @@ class Shard:
             found = {field: value for field, value in zip(fields, values, strict=True) if value}
             _collect(reading, day, int(generation or 0), found)
         return reading
+
+    async def see(self, reading: Reading, now: float) -> None:
+        """Note of which SSPs notices were counted until now (epoch s), for the go-live check."""
+        seen: dict[Any, Any] = {
+            f"{counter.kind}:{counter.number}": int(now)
+            for counter in reading.counters
+            if counter.kind in ("w", "i", "l")
+        }
+        if seen:
+            await self._redis.hset(self._seen, mapping=seen)
 
     async def release(self, names: Sequence[bytes], again: Sequence[bytes] = ()) -> None:
         """The names are done with; those of `again` come back in a later round.

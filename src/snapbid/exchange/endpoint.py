@@ -1,12 +1,12 @@
 """`POST /api/v1/openrtb2/{sspId}/bid` over HTTP (document 2; contract 4)."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from time import perf_counter, time_ns
 from typing import Final, Protocol
 
 from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal, Reason
 from snapbid.exchange.limits import Reserves, replace_refused, wanted
-from snapbid.exchange.request import decode
+from snapbid.exchange.request import BidRequest, decode
 from snapbid.http import (
     JSON,
     Answer,
@@ -34,7 +34,7 @@ class Remembers(Reserves, Protocol):
 
 
 class BidEndpoint:
-    """Answers one SSP's bid requests; counted by outcome."""
+    """Answers one SSP's bid requests; counted by outcome. `see` is shown each request."""
 
     def __init__(
         self,
@@ -46,8 +46,10 @@ class BidEndpoint:
         *,
         max_bytes: int,
         tmax_ms: int,
+        see: Callable[[BidRequest], None] = lambda request: None,
     ) -> None:
         self._ssp = ssp
+        self._see = see
         self._number = market.catalog.ssp_numbers[ssp]
         self._bidder = bidder
         self._market = market
@@ -80,6 +82,7 @@ class BidEndpoint:
         there is none.
         """
         request = decode(body)
+        self._see(request)
         tmax = request.tmax
         allowed_s = (tmax if tmax is not None and tmax > 0 else self._tmax_ms) / 1000
         if perf_counter() - started > allowed_s:

@@ -8,6 +8,7 @@ The answer is the same transparent pixel whether the notice counts, repeats or n
 that nobody remembers: an SSP does not fire twice, and is told nothing about others' auctions.
 """
 
+from collections.abc import Callable
 from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -38,11 +39,18 @@ class Settles(Protocol):
 
 
 class NoticeEndpoint:
-    """Answers one kind of notice."""
+    """Answers one kind of notice. `unknown` is told of those of auctions that nobody remembers."""
 
-    def __init__(self, kind: int, ledger: Settles, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        kind: int,
+        ledger: Settles,
+        metrics: Metrics,
+        unknown: Callable[[int, bytes, bytes], None] = lambda kind, auction_id, imp_id: None,
+    ) -> None:
         self._kind = kind
         self._ledger = ledger
+        self._unknown = unknown
         self._outcomes = {
             letter: metrics.counter("snapbid_notices_total", kind=NAMES[kind], outcome=outcome)
             for letter, outcome in OUTCOMES.items()
@@ -61,6 +69,8 @@ class NoticeEndpoint:
         except SpoolFullError:
             raise Unavailable("the notice cannot be kept at the moment") from None
         self._outcomes[letter].inc()
+        if letter == "u":
+            self._unknown(self._kind, auction_id, imp_id)
         return PIXEL
 
 

@@ -1,0 +1,100 @@
+"""`snapbid golive SSP`: document 2's go-live checklist (contract 1, "Commands")."""
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from snapbid import console
+from snapbid.settings import Settings, load
+
+if TYPE_CHECKING:
+    from snapbid.exchange.golive import Item
+    from snapbid.ledger.evidence import Seen
+
+MINUTES: Final = {"m": 1, "h": 60, "d": 24 * 60}
+MOST: Final = 7 * 24 * 60
+
+
+def _minutes(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    found = re.fullmatch(r"([1-9][0-9]{0,4})([mhd])", value, re.ASCII)
+    minutes = int(found[1]) * MINUTES[found[2]] if found else 0
+    if not 1 <= minutes <= MOST:
+        raise click.BadParameter(f"must be like 10m, 24h or 7d, at most 7d, found {value[:60]!a}")
+    return minutes
+
+
+@click.command()
+@click.argument("ssp", metavar="SSP")
+@click.option("--last", "minutes", callback=_minutes, default="24h", metavar="SPAN",
+              help="What is judged, like 10m (after a fix) or 7d (default: 24h).")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def golive(ssp: str, minutes: int, as_json: bool) -> None:
+    """Judge document 2's go-live checklist from what an SSP has really sent.
+
+    Exit status: 0 where every item passes, else 1. SSP is a descriptor, judged by itself.
+    """
+    from snapbid.exchange.golive import judge
+    from snapbid.warehouse import registry
+
+    settings = console.with_stores(load(os.environ))
+    known = console.in_warehouse(registry.fetch_numbered)
+    if ssp not in known:
+        raise console.WrongInput(f"{ssp[:60]!a} is not registered: add it with snapbid ssp add")
+    seen = _read(settings, known[ssp][1], minutes)
+    items = judge(seen, ssp, settings.base_url)
+    if as_json:
+        _print_json(ssp, seen, items)
+    else:
+        _print(ssp, seen, items)
+    sys.exit(any(item.state != "pass" for item in items))
+
+
+def _read(settings: Settings, number: int, minutes: int) -> "Seen":
+    import asyncio
+    import time
+
+    from redis.exceptions import RedisError
+
+    from snapbid.ledger import connection
+    from snapbid.ledger.evidence import Store
+
+    async def read() -> "Seen":
+        assert settings.redis_url is not None
+        redis = connection.connect(settings.redis_url)
+        try:
+            return await Store(redis).read(
+                number, settings.ledger_shards, minutes, int(time.time())
+            )
+        finally:
+            await redis.aclose()
+
+    try:
+        return asyncio.run(read())
+    except (RedisError, OSError) as error:
+        raise console.Refused(f"Redis (SNAPBID_REDIS_URL) failed: {error}") from error
+
+
+def _print_json(ssp: str, seen: "Seen", items: "list[Item]") -> None:
+    import msgspec
+
+    passed = all(item.state == "pass" for item in items)
+    document = {"ssp": ssp, "passed": passed, "items": items, "seen": seen}
+    click.echo(msgspec.json.format(msgspec.json.encode(document)).decode())
+
+
+def _print(ssp: str, seen: "Seen", items: "list[Item]") -> None:
+    from snapbid.exchange.golive import shown_time
+
+    since, until = shown_time(seen.since), shown_time(seen.until)
+    click.echo(f"Go-live check of {ssp}, from {since} to {until}\n")
+    for item in items:
+        click.echo(f"{item.number}. {item.title}  {item.state.upper()}")
+        for line in item.evidence:
+            click.echo(f"     {console.one_line(line)}")
+        if item.fix:
+            click.echo(f"     To do: {console.one_line(item.fix)}")
+    passing = sum(item.state == "pass" for item in items)
+    click.echo(f"\n{passing} of {len(items)} pass")

@@ -1,0 +1,39 @@
+-- Writes down what SSPs have sent since the last time (evidence.py has the keys).
+--
+-- KEYS[1]  {golive}:
+-- ARGV     1 now (epoch s); 2 how many answers and problems are kept; 3 how long a minute is kept
+--          (s); 4 an hour; then for each SSP: number, how many counts, each name and increment, how
+--          many answers, each, how many problems, each
+local now, kept, at = tonumber(ARGV[1]), tonumber(ARGV[2]), 5
+
+local function push(key)
+  local last = at + tonumber(ARGV[at])
+  if last > at then
+    redis.call('LPUSH', key, unpack(ARGV, at + 1, last))
+    redis.call('LTRIM', key, 0, kept - 1)
+    redis.call('EXPIRE', key, ARGV[4])
+  end
+  at = last + 1
+end
+
+while ARGV[at] do
+  local base = KEYS[1] .. ARGV[at]
+  local minute = base .. ':m:' .. math.floor(now / 60)
+  local hour = base .. ':h:' .. math.floor(now / 3600)
+  local grown, last = {}, at + 1 + 2 * tonumber(ARGV[at + 1])
+  for i = at + 2, last, 2 do
+    redis.call('HINCRBY', minute, ARGV[i], ARGV[i + 1])
+    redis.call('HINCRBY', hour, ARGV[i], ARGV[i + 1])
+    grown[#grown + 1] = ARGV[i]
+    grown[#grown + 1] = now
+  end
+  if #grown > 0 then
+    redis.call('EXPIRE', minute, ARGV[3])
+    redis.call('EXPIRE', hour, ARGV[4])
+    redis.call('HSET', base .. ':at', unpack(grown))
+    redis.call('HSETNX', base .. ':at', 'first', now)
+  end
+  at = last + 1
+  push(base .. ':answers')
+  push(base .. ':problems')
+end

@@ -1,0 +1,174 @@
+"""What SSPs have sent, as the workers write it down for the go-live check.
+
+    {golive}:N:m:MINUTE  counts of the SSP with this number, by minute since the epoch
+    {golive}:N:h:HOUR    the same by hour
+    {golive}:N:at        count -> when it last grew (epoch s); `first`: when any did
+    {golive}:N:answers   the latest answers, newest first: `EPOCH_S STATUS`
+    {golive}:N:problems  the latest refusals, newest first: `EPOCH_S STATUS DETAIL`
+    {golive}:t:PLACE     number of the SSP whose test request this auction and impression are of
+    {golive}:strays      ids in paths that are not registered, by when one last came
+
+It is evidence and no account: where Redis did not acknowledge a write, it may count twice. What
+notices of remembered bids count is read from the ledger's own counters, and when they last grew
+from `{sbN}:seen` (drain/shard.py).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from importlib import resources
+from typing import Any, Final
+
+import msgspec
+from redis.asyncio import Redis
+
+BASE: Final = "{golive}:"
+KEPT: Final = 20  # answers and problems of an SSP
+MINUTE_S: Final = 60
+HOUR_S: Final = 3600
+MINUTES_KEPT_S: Final = 2 * HOUR_S
+HOURS_KEPT_S: Final = 8 * 24 * HOUR_S
+TEST_KEPT_S: Final = 900
+MAX_STRAYS: Final = 100
+NOTICE_DAYS: Final = 3  # UTC, today among them: as long as the ledger's counters stay in Redis
+_REASONS: Final = range(-1, 10_000)
+
+
+class Sent(msgspec.Struct):
+    """What one SSP has sent in some time; `answers` and `problems` as in Redis, oldest first."""
+
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    answers: list[str] = []
+    problems: list[str] = []
+
+    def add(self, other: "Sent") -> None:
+        """What came later."""
+        self.counts.update(other.counts)
+        self.answers = [*self.answers, *other.answers][-KEPT:]
+        self.problems = [*self.problems, *other.problems][-KEPT:]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What is written down of one SSP from `since` until `until` (epoch s).
+
+    `last_at`: count -> when it last grew, at any time; `answers` (when, status) and `problems`
+    (when, status, detail) come newest first. `notices`: b, w, i, l of the ledger's counters, and
+    those of l without a reason as `l:-1`, of the last NOTICE_DAYS days; `noticed_at`: when w, i and
+    l last grew. `strays`: other ids, not registered, with when they last came.
+    """
+
+    since: int
+    until: int
+    counts: dict[str, int]
+    last_at: dict[str, int]
+    answers: list[tuple[int, int]]
+    problems: list[tuple[int, int, str]]
+    notices: dict[str, int]
+    noticed_at: dict[str, int]
+    strays: dict[str, int]
+
+
+class Store:
+    """The evidence in a Redis. All methods raise RedisError."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        script = resources.files(__package__) / "evidence.lua"
+        self._write = redis.register_script(script.read_text(encoding="utf-8"))
+
+    async def write(self, sent: Mapping[int, Sent], now: int) -> None:
+        """Add what each SSP, by number, has sent until now (epoch s)."""
+        packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S]
+        for number, of in sent.items():
+            packed += (number, len(of.counts))
+            for name, by in of.counts.items():
+                packed += (name, by)
+            packed += (len(of.answers), *of.answers, len(of.problems), *of.problems)
+        await self._write(keys=[BASE], args=packed)
+
+    async def write_strays(self, ids: Iterable[str], now: int) -> None:
+        """Note ids that are not registered."""
+        key = f"{BASE}strays"
+        async with self._redis.pipeline() as pipe:
+            pipe.zadd(key, dict.fromkeys(ids, now))
+            pipe.zremrangebyrank(key, 0, -MAX_STRAYS - 1)
+            pipe.expire(key, HOURS_KEPT_S)
+            await pipe.execute()
+
+    async def write_tests(self, places: Iterable[tuple[bytes, int]]) -> None:
+        """Note whose test requests (place, number of the SSP) these are, for some minutes."""
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for place, number in places:
+                pipe.set(_test(place), number, ex=TEST_KEPT_S)
+            await pipe.execute()
+
+    async def testers(self, places: Sequence[bytes]) -> list[int | None]:
+        """The SSP whose test request each is, if it is one."""
+        found: Any = await self._redis.mget([_test(place) for place in places])
+        return [None if number is None else int(number) for number in found]
+
+    async def read(self, number: int, shards: int, minutes: int, now: int) -> Seen:
+        """What the SSP has sent in so many minutes; whole hours where they are more than 60."""
+        unit, name = (MINUTE_S, "m") if minutes <= HOUR_S // MINUTE_S else (HOUR_S, "h")
+        first, last = (now - minutes * MINUTE_S) // unit + 1, now // unit
+        own = f"{BASE}{number}:"
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for time in range(first, last + 1):
+                pipe.hgetall(f"{own}{name}:{time}")
+            pipe.hgetall(f"{own}at")
+            pipe.lrange(f"{own}answers", 0, -1)
+            pipe.lrange(f"{own}problems", 0, -1)
+            pipe.zrange(f"{BASE}strays", 0, -1, withscores=True)
+            *times, last_at, answers, problems, strays = await pipe.execute()
+        counts: Counter[str] = Counter()
+        for one in times:
+            counts.update(_numbers(one))
+        notices, noticed_at = await self._notices(number, shards, now)
+        return Seen(
+            first * unit,
+            now,
+            dict(counts),
+            _numbers(last_at),
+            [(int(at), int(status)) for at, status in map(bytes.split, answers)],
+            [_problem(one) for one in problems],
+            notices,
+            noticed_at,
+            {id.decode(): int(at) for id, at in strays},
+        )
+
+    async def _notices(
+        self, number: int, shards: int, now: int
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        kinds = ("b", "w", "i", "l")
+        today = datetime.fromtimestamp(now, UTC).date()
+        days = [today - timedelta(days=ago) for ago in range(NOTICE_DAYS)]
+        fields = [f"{kind}:{number}" for kind in kinds[:3]]
+        fields += [f"l:{number}:{reason}" for reason in _REASONS]
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for shard in range(shards):
+                pipe.hmget(f"{{sb{shard}}}:seen", [f"{kind}:{number}" for kind in kinds])
+                for day in days:
+                    pipe.hmget(f"{{sb{shard}}}:c:{day}", fields)
+            answers = await pipe.execute()
+        sums, at = Counter[str](), Counter[str]()
+        for place, values in enumerate(answers):
+            found = [int(value or 0) for value in values]
+            if place % (1 + NOTICE_DAYS) == 0:
+                at |= Counter(dict(zip(kinds, found, strict=True)))
+            else:
+                sums.update(b=found[0], w=found[1], i=found[2], l=sum(found[3:]))
+                sums["l:-1"] += found[3]
+        return dict(sums), dict(at)
+
+
+def _test(place: bytes) -> bytes:
+    return BASE.encode() + b"t:" + place
+
+
+def _numbers(found: Mapping[bytes, bytes]) -> dict[str, int]:
+    return {name.decode(): int(value) for name, value in found.items()}
+
+
+def _problem(packed: bytes) -> tuple[int, int, str]:
+    at, status, detail = packed.decode().split(" ", 2)
+    return int(at), int(status), detail

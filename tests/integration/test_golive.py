@@ -1,0 +1,204 @@
+"""`snapbid golive` against servers that have really been sent what it judges."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support import books
+from support.processes import eventually
+from support.stack import Stack, run
+from support.wire import Wire
+
+BID_HEADERS = {"content-type": "application/json"}
+PASS, FAIL, UNSEEN = "pass", "fail", "not seen yet"
+
+
+@pytest.fixture
+def stack(database: str, start_stack: Callable[..., Stack]) -> Iterator[Stack]:
+    """Two workers and a drain."""
+    asyncio.run(books.set_up(database))
+    served = start_stack(SNAPBID_WORKERS="2", SNAPBID_TMAX_MS="5000")
+    drain = Stack(served.environ, "drain")
+    with contextlib.closing(drain):
+        drain.launch()
+        yield served
+
+
+def request_of(number: int, **more: Any) -> dict[str, Any]:
+    return {
+        "id": f"golive-{number}",
+        "imp": [{"id": "1", "banner": {"w": 300, "h": 250}, "bidfloor": 0}],
+        "site": {"domain": "example.com", "page": "https://example.com/"},
+        "device": {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": "USA"}},
+        "at": 1,
+        **more,
+    }
+
+
+def bid(stack: Stack, ssp: str, document: Any, headers: dict[str, str] | None = None) -> Any:
+    """The status, or the bid of a 200; on a connection of its own, so that any worker answers."""
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    with Wire(stack.port) as wire:
+        own = BID_HEADERS if headers is None else headers
+        reply = wire.ask("POST", f"/api/v1/openrtb2/{ssp}/bid", own, body)
+    return reply.json()["seatbid"][0]["bid"][0] if reply.status == 200 else reply.status
+
+
+def fire(stack: Stack, url: str) -> None:
+    with Wire(stack.port) as wire:
+        assert wire.ask("GET", url.removeprefix(stack.base_url)).status == 200
+
+
+def golive(stack: Stack, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    own = {name: text for name, text in stack.environ.items() if name.startswith("SNAPBID_")}
+    return run(own, "golive", *arguments)
+
+
+def judged(stack: Stack, ssp: str) -> dict[str, Any]:
+    result = golive(stack, ssp, "--json", "--last", "10m")
+    document: dict[str, Any] = json.loads(result.stdout)
+    assert result.returncode == (0 if document["passed"] else 1)
+    assert document["passed"] == (states(document) == [PASS] * 6)
+    return document
+
+
+def states(document: dict[str, Any]) -> list[str]:
+    assert [item["number"] for item in document["items"]] == [1, 2, 3, 4, 5, 6]
+    return [item["state"] for item in document["items"]]
+
+
+def await_states(stack: Stack, ssp: str, *wanted: str) -> dict[str, Any]:
+    """The judgement, once the items are in these states."""
+    found: list[dict[str, Any]] = []
+
+    def reached() -> bool:
+        found[:] = [judged(stack, ssp)]
+        return states(found[0]) == list(wanted)
+
+    eventually(reached, f"{wanted} of {ssp}")
+    return found[0]
+
+
+def test_an_ssp_that_goes_live(stack: Stack) -> None:
+    """From nothing to six items that pass, and another SSP's stay as they were."""
+    result = golive(stack, "nova")
+    assert (result.returncode, result.stderr) == (1, "")
+    title, *lines = result.stdout.splitlines()
+    assert title.startswith("Go-live check of nova, from 20")
+    url = f"{stack.base_url}/api/v1/openrtb2/nova/bid"
+    assert lines[1:4] == [
+        "1. The assigned SSP id is placed in the endpoint path.  NOT SEEN YET",
+        f"     no request to {url}",
+        f"     To do: send bid requests with POST to {url}",
+    ]
+    assert lines[-1] == "0 of 6 pass"
+
+    assert bid(stack, "nova", request_of(0, imp=[{"id": "1"}])) == 204
+    bids = [bid(stack, "nova", request_of(number)) for number in range(1, 4)]
+    await_states(stack, "nova", PASS, PASS, PASS, UNSEEN, UNSEEN, PASS)
+    fire(stack, bids[0]["nurl"])
+    fire(stack, bids[1]["nurl"])
+    fire(stack, bids[2]["lurl"])  # with its macro
+    await_states(stack, "nova", PASS, PASS, PASS, PASS, UNSEEN, PASS)
+    fire(stack, bids[0]["burl"])
+    await_states(stack, "nova", *[PASS] * 6)
+    eventually(lambda: judged(stack, "nova")["seen"]["noticed_at"]["i"] > 0, "the drain's round")
+    document = judged(stack, "nova")
+    evidence = ["\n".join(item["evidence"]) for item in document["items"]]
+    assert f"4 requests to {url}, the latest at 20" in evidence[0]
+    assert evidence[1] == "set on all of 4 requests"
+    assert "answers: 3 with 200, 1 with 204" in evidence[2]
+    assert sorted(evidence[2].splitlines()[1].split()[-4:]) == ["200", "200", "200", "204"]
+    assert evidence[3].startswith(
+        "2 for 3 answers with a bid in the last 3 days (UTC), the latest at 20"
+    )
+    assert "1 loss notice (optional), 1 of them without a reason: replace ${" in evidence[3]
+    assert evidence[4].startswith("1 for 3 answers with a bid in the last 3 days (UTC), the")
+    assert "device.geo.country: 100.0% (4 of 4)" in evidence[5]
+    assert golive(stack, "nova").stdout.endswith("\n6 of 6 pass\n")
+    assert states(judged(stack, "acme")) == [UNSEEN] * 6
+
+
+def test_what_an_ssp_does_wrong(stack: Stack) -> None:
+    device = {"ipv6": "2001:db8::1", "geo": {"country": ""}}
+    assert bid(stack, "acme", request_of(1), {}) == 415
+    assert bid(stack, "acme", request_of(2, device=device))["impid"] == "1"
+    assert bid(stack, "acme", request_of(3, imp=[])) == 400
+    won = bid(stack, "acme", request_of(4))
+    fire(stack, won["burl"])
+    document = await_states(stack, "acme", PASS, FAIL, FAIL, FAIL, PASS, FAIL)
+    _, content_type, answers, win, _, fields = document["items"]
+    assert content_type["evidence"][0].startswith(
+        "missing or another one on 1 of 4 requests, the latest at 20"
+    )
+    assert "Content-Type: application/json" in content_type["fix"]
+    problems = [line.split(": ", 1)[1] for line in answers["evidence"][2:]]
+    assert sorted(problems) == [
+        "Content-Type: must be application/json",
+        "imp: is required and may not be empty",
+    ]
+    assert win["evidence"][-1] == "but 1 billing notice"
+    assert win["fix"].startswith("fire the nurl of the bid with GET")
+    assert fields["evidence"] == [
+        "device.geo.country: 50.0% (1 of 2)",
+        "device.ua: 50.0% (1 of 2)",
+        "device.ip: 50.0% (1 of 2)",
+        "device.ipv6 in place of device.ip: 1",
+    ]
+    assert fields["fix"] == (
+        "include device.geo.country and device.ua and device.ip in every bid request"
+    )
+
+
+def test_test_bids_and_their_notices_are_evidence(stack: Stack) -> None:
+    """And nothing but evidence: the ledger counts none of it."""
+    for number in range(3):
+        tested = bid(stack, "acme-eu", request_of(number, test=1))
+        fire(stack, tested["nurl"])
+        fire(stack, tested["burl"])
+    document = await_states(stack, "acme-eu", *[PASS] * 6)
+    assert "3 requests with test: 1" in document["items"][2]["evidence"]
+    for item in document["items"][3:5]:
+        assert item["evidence"][0] == "0 for 0 answers with a bid in the last 3 days (UTC)"
+        assert " for test bids, the latest at 20" in item["evidence"][1]
+    assert document["seen"]["notices"] == {"b": 0, "w": 0, "i": 0, "l": 0, "l:-1": 0}
+
+
+def test_evidence_outlives_the_workers(stack: Stack, start_stack: Callable[..., Stack]) -> None:
+    """What was sent just before a SIGTERM is kept, and added to by the next workers."""
+    bid(stack, "acme", request_of(1))
+    assert stack.stop() == 0
+    served = start_stack(SNAPBID_WORKERS="1")
+    bid(served, "acme", request_of(2))
+    eventually(lambda: judged(served, "acme")["seen"]["counts"]["requests"] == 2, "two requests")
+
+
+def test_ids_that_are_not_registered_are_told(stack: Stack) -> None:
+    for id in ("Nova", "{sspId}"):
+        assert bid(stack, id.replace("{", "%7B").replace("}", "%7D"), request_of(1)) == 404
+    eventually(lambda: len(judged(stack, "nova")["seen"]["strays"]) == 2, "two strays")
+    first, *strays = judged(stack, "nova")["items"][0]["evidence"]
+    assert first.startswith("no request to ")
+    assert sorted(line.split(", ")[0] for line in strays) == [
+        "a request came to the id 'Nova'",
+        "a request came to the id '{sspId}'",
+    ]
+
+
+def test_wrong_input(stack: Stack, database: str) -> None:
+    result = golive(stack, "nobody")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "'nobody' is not registered: add it with snapbid ssp add\n"
+    for span in ("8d", "0m", "x", "1", "-1h"):
+        result = golive(stack, "acme", "--last", span)
+        assert result.returncode == 2
+        assert "must be like 10m, 24h or 7d" in result.stderr
+    away = {"SNAPBID_DATABASE_URL": database, "SNAPBID_REDIS_URL": "redis://127.0.0.1:1"}
+    result = run(away, "golive", "acme")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("Redis (SNAPBID_REDIS_URL) failed: ")
+    assert len(result.stderr.splitlines()) == 1

@@ -1,0 +1,132 @@
+"""The judgement on evidence that no short run brings about, and how evidence is kept in Redis."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from snapbid.exchange.evidence import Evidence
+from snapbid.exchange.golive import Item, judge
+from snapbid.ledger.evidence import KEPT, MAX_STRAYS, Seen, Sent, Store
+from snapbid.ledger.records import WIN
+
+NOW = 1_767_225_600 + 30  # 2026-01-01 00:00:30
+
+
+def items(**more: Any) -> list[Item]:
+    empty: dict[str, Any] = {key: {} for key in ("counts", "last_at", "notices", "noticed_at")}
+    empty |= {"answers": [], "problems": [], "strays": {}}
+    return judge(Seen(since=NOW - 600, until=NOW, **(empty | more)), "acme", "http://bid.example")
+
+
+def states(**more: Any) -> list[str]:
+    return [item.state for item in items(**more)]
+
+
+@pytest.mark.parametrize(
+    ("wins", "imps", "win", "billing"),
+    [
+        (0, 0, "not seen yet", "not seen yet"),
+        (9, 0, "pass", "not seen yet"),  # what is won last is not rendered yet
+        (10, 0, "pass", "fail"),
+        (0, 1, "fail", "pass"),
+    ],
+)
+def test_notices(wins: int, imps: int, win: str, billing: str) -> None:
+    assert states(notices={"b": 100, "w": wins, "i": imps})[3:5] == [win, billing]
+
+
+def test_the_latest_answers_decide() -> None:
+    """What went wrong before them is told and forgiven; what came before the span is not judged."""
+    counts = {"status:200": KEPT, "status:400": 3}
+    good = [(NOW, 200)] * KEPT
+    problems = [(NOW - 60, 400, "imp: is required and may not be empty")] * 3
+    item = items(counts=counts, answers=good, problems=problems)[2]
+    assert item.state == "pass"
+    assert item.evidence[-1] == (
+        "400 at 2025-12-31 23:59:30 UTC: imp: is required and may not be empty"
+    )
+    assert states(counts=counts, answers=[(NOW, 400), *good[1:]])[2] == "fail"
+    assert states(counts=counts, answers=[*good[1:], (NOW - 601, 400)])[2] == "pass"
+    assert states(counts={}, answers=[(NOW - 601, 200)])[2] == "not seen yet"
+
+
+def test_our_own_fault_is_not_the_ssps() -> None:
+    item = items(counts={"status:500": 1}, answers=[(NOW, 500)])[2]
+    assert (item.state, item.fix[:30]) == ("fail", "a status from 500 on is the bi")
+
+
+def test_only_all_is_100_percent() -> None:
+    counts = {"requests": 100_000, "country": 99_999, "ua": 100_000, "ip": 100_000}
+    item = items(counts=counts)[5]
+    assert (item.state, item.fix) == ("fail", "include device.geo.country in every bid request")
+    assert item.evidence[0] == "device.geo.country: 99.9% (99,999 of 100,000)"
+
+
+async def test_spans_are_minutes_up_to_an_hour_and_hours_beyond(fresh_redis: str) -> None:
+    async with Redis.from_url(fresh_redis) as redis:
+        store = Store(redis)
+        for ago in (0, 9, 11, 59, 61, 300):
+            await store.write({7: Sent(Counter(requests=1))}, NOW - ago * 60)
+            await store.write({8: Sent(Counter(requests=5))}, NOW - ago * 60)
+        found = {span: await store.read(7, 1, span, NOW) for span in (1, 10, 60, 120, 600)}
+    counts = {span: seen.counts["requests"] for span, seen in found.items()}
+    assert counts == {1: 1, 10: 2, 60: 4, 120: 4, 600: 6}  # 2 hours are 23:00 to now
+    assert found[10].since == NOW - 30 - 9 * 60
+    assert found[120].since == NOW - 30 - 3600
+    assert found[1].last_at == {"first": NOW, "requests": NOW - 300 * 60}
+
+
+async def test_what_is_kept_is_bounded(fresh_redis: str) -> None:
+    async with Redis.from_url(fresh_redis) as redis:
+        store = Store(redis)
+        for _ in range(3):
+            answers = [f"{NOW} {number}" for number in range(KEPT)]
+            problems = [f"{NOW} 400 {number}" for number in range(KEPT)]
+            await store.write({7: Sent(Counter(a=1), answers, problems)}, NOW)
+        for number in range(2 * MAX_STRAYS):
+            await store.write_strays([f"s{number}"], NOW + number)
+        seen = await store.read(7, 1, 10, NOW)
+        expires = [await redis.ttl(key) async for key in redis.scan_iter("{golive}:7:*")]
+    assert [status for _, status in seen.answers] == list(reversed(range(KEPT)))
+    assert [detail for _, _, detail in seen.problems] == [str(n) for n in reversed(range(KEPT))]
+    assert len(seen.strays) == MAX_STRAYS
+    assert sorted(ttl > 0 for ttl in expires) == [False, True, True, True, True]  # `at` stays
+
+
+async def test_what_redis_does_not_take_is_written_later(fresh_redis: str) -> None:
+    away, here = Redis.from_url("redis://127.0.0.1:1"), Redis.from_url(fresh_redis)
+    async with away, here:
+        evidence = Evidence(Store(away), lambda: NOW)
+        for _ in range(2):
+            evidence.of(7).answered(204)
+            with pytest.raises(RedisError):
+                await evidence.write()
+        evidence._store = Store(here)
+        evidence.of(7).answered(200)
+        await evidence.write()
+        seen = await Store(here).read(7, 1, 10, NOW)
+    assert seen.counts == {"status:204": 2, "status:200": 1}
+    assert [status for _, status in seen.answers] == [200, 204, 204]
+
+
+async def test_unknown_notices_are_looked_for_three_times(fresh_redis: str) -> None:
+    """A test bid may be written down by another worker after its notice has come."""
+    async with Redis.from_url(fresh_redis) as redis:
+        one = Evidence(Store(redis), lambda: NOW)
+        other = Evidence(Store(redis), lambda: NOW)
+        one.unknown_notice(WIN, b"a", b"1")
+        one.unknown_notice(WIN, b"a", b"2")
+        await one.write()
+        await one.write()
+        other.of(7).tested.append(("a", ["1"]))
+        other.of(7).answered(200)
+        await other.write()
+        await one.write()
+        other.of(7).tested.append(("a", ["2"]))
+        other.of(7).answered(200)
+        await other.write()
+        await one.write()
+        assert (await Store(redis).read(7, 1, 10, NOW)).counts["win"] == 1
