@@ -1,6 +1,7 @@
 # make run     a fresh machine to a running service: environment, extension, `snapbid up`
 # make test    the same to a passed test suite: lint, types, tests against real servers
 # make bench   the benchmarks
+# make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario
 #
 # Needs Python >= 3.11 with venv and headers, a C compiler and make. PYTHON=... picks another one.
 
@@ -19,7 +20,9 @@ needs = $$($(PY) -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml"
 	p["build-system"]["requires"] if k == "build" else \
 	p["project"]["optional-dependencies"][k])))' $(1))
 
-.PHONY: run build test lint bench clean check
+MINUTES ?= 10
+
+.PHONY: run build test lint bench soak clean check
 .DELETE_ON_ERROR:
 
 run: build
@@ -37,6 +40,9 @@ lint: $(VENV)/.dev build
 
 bench: $(VENV)/.dev $(VENV)/.bench build
 	$(PY) -m bench
+
+soak: $(VENV)/.dev build
+	PYTHONPATH=tests $(PY) -m support.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf $(VENV) build dist src/snapbid.egg-info src/snapbid/match/*.so

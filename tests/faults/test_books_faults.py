@@ -9,7 +9,6 @@ import contextlib
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Iterator
 
@@ -20,6 +19,7 @@ from support.lanes import Lane, Reply
 from support.machine import Machine, temporary_home
 from support.proxy import FaultProxy
 from support.remembered import until
+from support.trading import Trading
 
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
 ROUNDS = int(os.environ.get("BOOKS_ROUNDS") or 8)
@@ -32,33 +32,6 @@ def machine() -> Iterator[Machine]:
     with temporary_home() as home, contextlib.closing(Machine(home, **environ)) as machine:
         asyncio.run(set_up(machine.postgres.dsn))
         yield machine
-
-
-class Trading(threading.Thread):
-    """A client that trades in a thread of its own until it is told to stop."""
-
-    def __init__(self, own: Books, port: int) -> None:
-        super().__init__()
-        self._own = own
-        self._port = port
-        self._stop_trading = threading.Event()
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            asyncio.run(self._trade())
-        except BaseException as error:
-            self.error = error
-
-    async def _trade(self) -> None:
-        while not self._stop_trading.is_set():
-            await trade(self._own, self._port, auctions=200, lanes=8)
-
-    def finish(self) -> None:
-        self._stop_trading.set()
-        self.join()
-        if self.error:
-            raise self.error
 
 
 def test_nothing_acknowledged_is_lost_or_doubled(machine: Machine) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.processes import children_of
 from support.stack import Stack, run
 
 from snapbid.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Keeper
@@ -79,19 +80,9 @@ def await_text(instance: Stack, text: str, times: int = 1) -> None:
     assert instance.output.count(text) >= times, instance.output
 
 
-def children(pid: int) -> dict[int, str]:
-    """The children of a process: pid to command line."""
-    found = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            command = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ")
-            found[child] = command.decode()
-    return found
-
-
 def child(instance: Stack, part: str) -> int:
     assert instance.process
-    (pid,) = (pid for pid, line in children(instance.process.pid).items() if part in line)
+    (pid,) = (pid for pid, line in children_of(instance.process.pid).items() if part in line)
     return pid
 
 
@@ -132,7 +123,7 @@ def test_from_nothing_to_a_bid_to_a_clean_end(up: Start, home: Path) -> None:
     assert len(settings["SNAPBID_JWT_SECRET"]) >= 32
     assert {"SNAPBID_REDIS_URL", "SNAPBID_DATABASE_URL", "SNAPBID_BASE_URL"} <= set(settings)
 
-    watched = [os.pidfd_open(pid) for pid in children(instance.process.pid)]
+    watched = [os.pidfd_open(pid) for pid in children_of(instance.process.pid)]
     assert len(watched) == 4
     assert instance.stop(signal.SIGINT) == 0
     await_end(watched)
@@ -160,7 +151,7 @@ def test_a_killed_instance_takes_all_with_it_and_comes_back(
     initialise(home)
     first = up()
     assert first.process
-    watched = [os.pidfd_open(pid) for pid in children(first.process.pid)]
+    watched = [os.pidfd_open(pid) for pid in children_of(first.process.pid)]
     first.stop(signal.SIGKILL)
     await_end(watched)
     second = up()

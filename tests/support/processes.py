@@ -1,7 +1,7 @@
 """Processes of this machine, and conditions that come true in time."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 PATIENCE_S = 15.0
@@ -15,18 +15,14 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
-def children_of(pid: int) -> list[int]:
-    """The pids of the live children of a process."""
-    return [child for child, _ in _children(pid)]
-
-
 def workers_of(pid: int) -> set[int]:
     """The pids of the Python processes that a process has spawned to work for it."""
-    return {child for child, command in _children(pid) if b"spawn_main" in command}
+    return {child for child, command in children_of(pid).items() if "spawn_main" in command}
 
 
-def _children(pid: int) -> Iterator[tuple[int, bytes]]:
-    """Live children with their command lines."""
+def children_of(pid: int) -> dict[int, str]:
+    """The live children of a process: pid to command line."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             stat = (folder / "stat").read_text()
@@ -35,4 +31,5 @@ def _children(pid: int) -> Iterator[tuple[int, bytes]]:
             continue
         state, parent = stat.rpartition(")")[2].split()[:2]
         if int(parent) == pid and state != "Z":
-            yield int(folder.name), command
+            found[int(folder.name)] = command.replace(b"\0", b" ").decode(errors="replace")
+    return found

@@ -1,0 +1,80 @@
+"""`snapbid up` under load, whose children are killed one after the other, and then itself."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support import books
+from support.books import Books, agreed, set_up
+from support.machine import temporary_home
+from support.processes import children_of, eventually, workers_of
+from support.stack import Stack
+from support.trading import Trading
+
+from snapbid.embedded import Postgres
+from snapbid.warehouse.migrate import migrate
+
+SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
+CHILDREN = ("redis-server", "postgres", "snapbid drain", "snapbid serve")
+
+
+@pytest.fixture
+def home(initialise: Callable[[Path], None]) -> Iterator[tuple[Path, str]]:
+    """A home whose warehouse has the books' campaigns, and its DSN."""
+    with temporary_home() as home:
+        initialise(home.path)
+        server = Postgres(home)
+        server.start()
+        asyncio.run(migrate(server.dsn))
+        asyncio.run(set_up(server.dsn))
+        server.stop()
+        home.close()
+        yield home.path, server.dsn
+
+
+def child(instance: Stack, part: str) -> int:
+    assert instance.process
+    found = children_of(instance.process.pid)
+    return next((pid for pid, command in found.items() if part in command), 0)
+
+
+def flows(instance: Stack, own: Books, since: int) -> bool:
+    return own.statuses["bid", 200] > since + 20 and instance.get("/readyz")[0] == 200
+
+
+def test_nothing_is_lost_whoever_is_killed(home: tuple[Path, str]) -> None:
+    print(f"BOOKS_SEED={SEED}")
+    path, dsn = home
+    environ = {"SNAPBID_BASE_URL": books.BASE_URL, "SNAPBID_TMAX_MS": "1000"}
+    instance = Stack({"SNAPBID_HOME": str(path), "SNAPBID_WORKERS": "2", **environ}, "up")
+    with contextlib.closing(instance):
+        instance.start()
+        own = Books(random.Random(SEED), refused_may_count=True)
+        trading = Trading(own, instance.port)
+        trading.start()
+        try:
+            for part in CHILDREN:
+                before, since = child(instance, part), own.statuses["bid", 200]
+                os.kill(before, signal.SIGKILL)
+                eventually(
+                    lambda part=part, before=before: child(instance, part) not in (0, before),  # type: ignore[misc]
+                    f"{part} is started again",
+                )
+                eventually(lambda since=since: flows(instance, own, since), "bids flow")  # type: ignore[misc]
+            for worker in workers_of(child(instance, "snapbid serve")):
+                os.kill(worker, signal.SIGKILL)
+            instance.stop(signal.SIGKILL)
+            since = own.statuses["bid", 200]
+            instance.start()
+            eventually(lambda: flows(instance, own, since), "bids flow")
+        finally:
+            trading.finish()
+        assert not own.wrong, own.wrong[:5]
+        contradictions = asyncio.run(agreed(own, dsn, 60.0))
+        assert not contradictions, contradictions
+        assert instance.stop() == 0

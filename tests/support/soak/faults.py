@@ -1,0 +1,392 @@
+"""What may break. A fault is a context manager: entered it breaks something, left it mends it.
+
+It gives what exactly it broke. What ends is started again by the stage's supervisor alone. `PARTS`
+says which part each concerns; faults of different parts may come together. `SUDDEN` are those that
+have nothing to mend: they are over at once.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import asyncpg
+import redis
+from redis.exceptions import RedisError
+
+from snapbid.embedded import Postgres
+from support.machine import WORKERS
+from support.processes import children_of
+from support.proxy import FaultProxy, Way
+from support.soak.stage import Stage
+from support.stack import clean_environ
+
+Broken = contextlib.AbstractContextManager[str]
+Fault = Callable[[Stage, random.Random], Broken]
+
+FAULTS: Final[dict[str, Fault]] = {}
+PARTS: Final[dict[str, str]] = {}
+SUDDEN: Final[set[str]] = set()
+REPLACED_S: Final = 60.0
+STEP_S: Final = 300  # of the clock, at most
+
+MIGRATION: Final = """
+import asyncio, sys
+from snapbid.warehouse import migrate
+dsn, name, sql = sys.argv[1:]
+known = migrate.files()
+migrate.files = lambda: known | {name: sql}
+assert asyncio.run(migrate.migrate(dsn)) == [name]
+"""
+
+
+def fault(
+    part: str, *, sudden: bool = False
+) -> Callable[[Callable[[Stage, random.Random], Iterator[str]]], None]:
+    def register(function: Callable[[Stage, random.Random], Iterator[str]]) -> None:
+        name = function.__name__.replace("_", " ")
+        FAULTS[name] = contextlib.contextmanager(function)
+        PARTS[name] = part
+        if sudden:
+            SUDDEN.add(name)
+
+    return register
+
+
+# -- processes ------------------------------------------------------------------------------------
+
+
+def kill(*pids: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def pids_of(stage: Stage, name: str) -> list[int]:
+    """The process of a part of the machine, if it runs, and PostgreSQL's children with it."""
+    part = getattr(stage.machine, name)
+    process = part.process
+    if process is None or process.poll() is not None:
+        return []
+    more = children_of(process.pid) if isinstance(part, Postgres) else []
+    return [process.pid, *more]
+
+
+@contextlib.contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    """Nobody of these does anything, but they are there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+@fault("server", sudden=True)
+def worker_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+    kill(rng.choice(stage.machine.workers or [0]))
+    yield ""
+
+
+@fault("server", sudden=True)
+def all_workers_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+    kill(*stage.machine.workers)
+    yield ""
+
+
+@fault("server", sudden=True)
+def server_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+    kill(*pids_of(stage, "served"))
+    yield ""
+
+
+@fault("drain", sudden=True)
+def drain_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+    kill(*pids_of(stage, "drain"))
+    yield ""
+
+
+@fault("redis", sudden=True)
+def redis_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+    kill(*pids_of(stage, "redis"))
+    yield ""
+
+
+@fault("postgres", sudden=True)
+def postgres_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+    kill(*pids_of(stage, "postgres")[:1])
+    yield ""
+
+
+@fault("postgres", sudden=True)
+def postgres_backend_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+    kill(*rng.sample(found := pids_of(stage, "postgres")[1:], k=min(1, len(found))))
+    yield ""
+
+
+@fault("server")
+def worker_stopped(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with stopped(rng.sample(found := stage.machine.workers, k=min(1, len(found)))):
+        yield ""
+
+
+@fault("server")
+def server_stopped(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with stopped(pids_of(stage, "served")):
+        yield ""
+
+
+@fault("drain")
+def drain_stopped(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with stopped(pids_of(stage, "drain")):
+        yield ""
+
+
+@fault("redis")
+def redis_stopped(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with stopped(pids_of(stage, "redis")):
+        yield ""
+
+
+@fault("postgres")
+def postgres_stopped(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with stopped(pids_of(stage, "postgres")):
+        yield ""
+
+
+# -- restarts and a migration ---------------------------------------------------------------------
+
+
+@fault("server", sudden=True)
+def workers_restarted(stage: Stage, rng: random.Random) -> Iterator[str]:
+    """One after the other, each once the one before has been replaced."""
+    for worker in stage.machine.workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGTERM)
+        deadline = time.monotonic() + REPLACED_S
+        while len(stage.machine.workers) < WORKERS or worker in stage.machine.workers:
+            assert time.monotonic() < deadline, "a worker that has ended is not replaced"
+            time.sleep(0.02)
+    yield ""
+
+
+@fault("server", sudden=True)
+def server_restarted(stage: Stage, rng: random.Random) -> Iterator[str]:
+    for pid in pids_of(stage, "served"):
+        os.kill(pid, signal.SIGTERM)
+    yield ""
+
+
+@fault("drain", sudden=True)
+def drain_restarted(stage: Stage, rng: random.Random) -> Iterator[str]:
+    for pid in pids_of(stage, "drain"):
+        os.kill(pid, signal.SIGTERM)
+    yield ""
+
+
+@fault("postgres", sudden=True)
+def schema_migrated(stage: Stage, rng: random.Random) -> Iterator[str]:
+    """A newer release's migration locks every counted table for a while, under load."""
+    name = f"soak{rng.randrange(10**9)}"
+    tables = ("bid_daily", "impression_daily", "loss_daily", "campaign_daily", "events", "campaign")
+    changes = [f"alter table {table} add column {name} int default 7" for table in tables]
+    sql = ";".join([*changes, "select pg_sleep(0.5)"])
+    command = [sys.executable, "-c", MIGRATION, stage.dsn, f"9999_{name}", sql]
+    done = subprocess.run(command, env=clean_environ({}), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    yield ""
+
+
+# -- stores that refuse ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def configured(stage: Stage, name: str, value: str, usual: str) -> Iterator[None]:
+    client = redis.Redis.from_url(stage.machine.redis.url)
+    try:
+        with contextlib.suppress(RedisError):  # it is being started again
+            client.config_set(name, value)
+        yield
+        with contextlib.suppress(RedisError):  # it was started again, with the usual value
+            client.config_set(name, usual)
+    finally:
+        client.close()
+
+
+@fault("redis")
+def redis_out_of_memory(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with configured(stage, "maxmemory", "1", "0"):
+        yield ""
+
+
+@fault("redis")
+def redis_out_of_connections(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with configured(stage, "maxclients", "1", "10000"):
+        for name in ("workers to Redis", "drain to Redis"):
+            stage.wire.do(stage.links[name].cut)
+        yield ""
+
+
+@fault("redis", sudden=True)
+def redis_without_scripts(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with redis.Redis.from_url(stage.machine.redis.url) as client:
+        with contextlib.suppress(RedisError):
+            client.script_flush()
+        yield ""
+
+
+@fault("postgres")
+def postgres_out_of_connections(stage: Stage, rng: random.Random) -> Iterator[str]:
+    """Somebody takes every connection there is, and every one that becomes free."""
+    held: list[asyncpg.Connection] = []
+
+    async def hoard() -> None:
+        while True:
+            try:
+                held.append(await asyncpg.connect(stage.dsn))
+            except (asyncpg.PostgresError, OSError):
+                await asyncio.sleep(0.01)
+
+    async def hoarding() -> "asyncio.Task[None]":
+        return asyncio.create_task(hoard())
+
+    async def end() -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        for connection in held:
+            connection.terminate()
+
+    task = stage.wire.call(hoarding())
+    try:
+        time.sleep(0.3)
+        for name in ("workers to PostgreSQL", "drain to PostgreSQL"):
+            stage.wire.do(stage.links[name].cut)
+        yield ""
+    finally:
+        stage.wire.call(end())
+
+
+def disk_full(stage: Stage, store: str) -> Iterator[str]:
+    disk = stage.disks.get(store)
+    if disk is None:
+        yield "skipped: no tmpfs can be mounted here"
+        return
+    disk.fill()
+    try:
+        yield ""
+    finally:
+        disk.free()
+
+
+@fault("redis")
+def redis_disk_full(stage: Stage, rng: random.Random) -> Iterator[str]:
+    yield from disk_full(stage, "redis")
+
+
+@fault("postgres")
+def postgres_disk_full(stage: Stage, rng: random.Random) -> Iterator[str]:
+    yield from disk_full(stage, "postgres")
+
+
+# -- the clock ------------------------------------------------------------------------------------
+
+
+@fault("clock")
+def clock_set(stage: Stage, rng: random.Random) -> Iterator[str]:
+    """Forwards or back, and right again afterwards: everybody's on the machine."""
+    if not stage.clock.can_be_set:
+        yield "skipped: no C compiler"
+        return
+    step_s = rng.choice((-1, 1)) * rng.uniform(1, STEP_S)
+    stage.clock.set(step_s)
+    try:
+        yield f"by {step_s:+.0f} s"
+    finally:
+        stage.clock.set(0)
+
+
+# -- wires ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def broken_link(stage: Stage, rng: random.Random) -> Iterator[tuple[str, FaultProxy]]:
+    """Some wire, which is whole again afterwards."""
+    name = rng.choice(sorted(stage.links))
+    link = stage.links[name]
+    try:
+        yield name, link
+    finally:
+        stage.wire.call(link.resume())
+
+
+@fault("wire")
+def wire_stalled(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with broken_link(stage, rng) as (name, link):
+        stage.wire.do(link.stall)
+        yield name
+
+
+@fault("wire")
+def answers_stalled(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with broken_link(stage, rng) as (name, link):
+        stage.wire.do(lambda: link.stall(Way.ANSWERS))
+        yield name
+
+
+@fault("wire")
+def requests_stalled(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with broken_link(stage, rng) as (name, link):
+        stage.wire.do(lambda: link.stall(Way.REQUESTS))
+        yield name
+
+
+@fault("wire", sudden=True)
+def wire_cut(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with broken_link(stage, rng) as (name, link):
+        for _ in range(rng.randrange(1, 4)):
+            stage.wire.do(link.cut)
+            time.sleep(rng.uniform(0, 0.2))
+        yield name
+
+
+@fault("wire")
+def wire_slow(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with broken_link(stage, rng) as (name, link):
+        link.delay_s = rng.uniform(0.02, 0.4)
+        try:
+            yield f"{name}, by {link.delay_s:.2f} s"
+        finally:
+            link.delay_s = 0.0
+
+
+@fault("wire")
+def connections_refused(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with broken_link(stage, rng) as (name, link):
+        stage.wire.call(link.refuse())
+        stage.wire.do(link.cut)
+        yield name
+
+
+@fault("wire")
+def length_damaged(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with broken_link(stage, rng) as (name, link):
+        way = rng.choice(list(Way))
+        stage.wire.do(lambda: link.damage(way))
+        yield f"{name}, {way.name.lower()}"
+
+
+@fault("wire")
+def answer_cut_short(stage: Stage, rng: random.Random) -> Iterator[str]:
+    with broken_link(stage, rng) as (name, link):
+        link.answer_bytes = rng.randrange(1, 12)
+        yield name

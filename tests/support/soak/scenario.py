@@ -1,0 +1,206 @@
+"""One scenario: a hand of faults under traffic, and the balance of the books afterwards.
+
+A seed is `DECK:HAND`. The deck's number shuffles all faults and deals them out, so that the hands
+of one deck have every fault once; the moments, lengths and places come from both numbers.
+"""
+
+import contextlib
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from support import books, partner, sending
+from support.soak import stage as stages
+from support.soak.faults import FAULTS, PARTS, SUDDEN
+from support.soak.stage import Stage
+from support.soak.tally import Tally
+from support.soak.traffic import BUDGET, CAMPAIGNS, CAP, Traffic, of_all, of_family, totals
+
+HANDS: Final = 5  # of a deck
+TOGETHER: Final = 0.4  # of the faults come with another one
+SETTLED_S: Final = 90.0
+
+
+class Seed(NamedTuple):
+    """Of a scenario."""
+
+    deck: int
+    hand: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Seed":
+        """Raises ValueError."""
+        deck, _, hand = text.partition(":")
+        return cls(int(deck), int(hand or 0))
+
+    def __str__(self) -> str:
+        return f"{self.deck}:{self.hand}"
+
+    def next(self) -> "Seed":
+        deck, hand = divmod(self.deck * HANDS + self.hand + 1, HANDS)
+        return Seed(deck, hand)
+
+
+class Step(NamedTuple):
+    """Faults that come together, how long they last, and how long all was well before (s)."""
+
+    faults: tuple[str, ...]
+    seconds: float
+    pause_s: float
+
+
+def steps(seed: Seed) -> list[Step]:
+    """What a seed stands for."""
+    deck = sorted(FAULTS)
+    random.Random(seed.deck).shuffle(deck)
+    left = deck[seed.hand :: HANDS]
+    rng = random.Random(f"{seed} steps")
+    found = []
+    while left:
+        together = [left.pop()]
+        others = [name for name in left if PARTS[name] != PARTS[together[0]]]
+        if others and rng.random() < TOGETHER:
+            together.append(rng.choice(others))
+            left.remove(together[1])
+        lasting = [name for name in together if name not in SUDDEN]
+        seconds = rng.uniform(0.3, 3.0) if lasting else 0.0
+        found.append(Step(tuple(together), seconds, rng.uniform(0.2, 0.8)))
+    return found
+
+
+class Run:
+    """One scenario on a stage of its own; `tally` is what came of it."""
+
+    def __init__(self, seed: Seed, stage: Stage) -> None:
+        self._seed = seed
+        self._stage = stage
+        self._rng = random.Random(f"{seed} run")
+        self._steps = steps(seed)
+        self.tally = Tally(scenarios=1)
+        parts = {PARTS[name] for step in self._steps for name in step.faults}
+        traffic = random.Random(f"{seed} traffic")
+        self._traffic = Traffic(stage, traffic, refused_may_count="server" in parts)
+
+    def play(self) -> None:
+        wire = self._stage.wire
+        wire.call(self._traffic.start())
+        try:
+            for step in self._steps:
+                self._play(step)
+        except (TimeoutError, AssertionError) as error:
+            self._differs(str(error))
+        wire.call(self._traffic.finish(), 2 * stages.CALL_S)
+        self._balance()
+        self._count_answers()
+
+    def _play(self, step: Step) -> None:
+        time.sleep(step.pause_s)
+        names = []
+        with contextlib.ExitStack() as stack:
+            for name in step.faults:
+                detail = stack.enter_context(FAULTS[name](self._stage, self._rng))
+                skipped = detail.startswith("skipped")
+                (self.tally.skipped if skipped else self.tally.faults)[name] += 1
+                names.append(f"{name} ({detail})" if detail else name)
+            time.sleep(step.seconds)
+        after = " with ".join(names)
+        try:
+            seconds = self._stage.wire.call(self._traffic.flowing(), 2 * stages.CALL_S)
+        except TimeoutError as error:
+            raise TimeoutError(f"after {after}: {error}") from None
+        lasting = f"for {step.seconds:.1f} s, " if step.seconds else ""
+        print(f"  {after}: {lasting}all well after {seconds:.1f} s", flush=True)
+        self.tally.recovered(seconds, f"{after} in {self._seed}")
+
+    # -- the balance -------------------------------------------------------------------------
+
+    def _differs(self, what: str) -> None:
+        self.tally.differences.append(f"{self._seed}: {what}")
+
+    def _balance(self) -> None:
+        traffic, own, dsn = self._traffic, self._traffic.books, self._stage.dsn
+        began = time.monotonic()
+        wire = self._stage.wire
+        for what in wire.call(books.agreed(own, dsn, SETTLED_S), 2 * SETTLED_S):
+            self._differs(what)
+        self._balance_events()
+        self.tally.settled_s = time.monotonic() - began
+        found = wire.call(books.tables(dsn))
+        for kind, of in self.tally.stored.items():
+            if kind != "events":
+                of.acknowledged, of.sent = of_all(own.lower, kind), of_all(own.upper, kind)
+                of.stored = of_all(found, kind)
+        spent = max(found["campaign cpm", "soak-budget"], own.upper["campaign cpm", "soak-budget"])
+        if spent > BUDGET * 1000:
+            self._differs(f"{spent / 1000} micro-USD are spent of a budget of {BUDGET}")
+        for (campaign, user), seen in own.seen.items():
+            if campaign == "soak-cap" and len(seen) > CAP:
+                self._differs(f"{user} has seen {len(seen)} impressions of at most {CAP}")
+        self._balance_report(found)
+        for what in (*own.wrong, *traffic.partner.wrong, *traffic.wrong, *self._told()):
+            self._differs(what)
+
+    def _balance_events(self) -> None:
+        own, dsn = self._traffic.partner, self._stage.dsn
+        try:
+            found = partner.await_stored(dsn, own.acknowledged, SETTLED_S)
+        except AssertionError as error:
+            self._differs(str(error))
+            found = partner.stored(dsn)
+        of = self.tally.stored["events"]
+        of.acknowledged, of.sent, of.stored = len(own.acknowledged), own.sent, found.total()
+        for tag, number in found.items():
+            if number > 1 or int(tag) >= own.sent:
+                self._differs(f"event {tag} is stored {number} times")
+        for table in ("event_conflicts", "event_dead_letters"):
+            if number := len(sending.rows(dsn, f"select * from {table}")):
+                self._differs(f"{number} rows in {table}")
+
+    def _balance_report(self, found: Counter[books.Key]) -> None:
+        """A report that nobody has asked for before, so that no cache has it."""
+        reply = self._stage.wire.call(self._traffic.report("acme"))
+        if reply is None or reply.status != 200:
+            self._differs(f"no report: {reply}")
+            return
+        told = totals(json.loads(reply.body))
+        stored = {kind: of_family(found, kind, "acme") for kind in ("bids", "wins", "imps")}
+        if told != stored:
+            self._differs(f"the report tells {told} where {stored} are stored")
+
+    def _told(self) -> Iterator[str]:
+        """Errors that nobody has foreseen, in what the programs have written."""
+        machine = self._stage.machine
+        for name, output in (("serve", machine.served.output), ("drain", machine.drain.output)):
+            if partner.MARK in output:
+                yield f"{name} logs what a partner sent"
+            lines = output.splitlines()
+            for number, line in enumerate(lines):
+                if line.startswith("Traceback"):
+                    text = " | ".join(lines[max(0, number - 1) : number + 1])
+                    yield f"{name} was surprised: {text} … {_end(lines[number:])}"
+
+    def _count_answers(self) -> None:
+        own, tally = self._traffic.books, self.tally
+        for kind in ("bid", "notice"):
+            of_kind = {status: n for (of, status), n in own.statuses.items() if of == kind}
+            tally.answered(kind, of_kind)
+        tally.answered("event", self._traffic.partner.statuses)
+        tally.answered("report", self._traffic.reports)
+
+
+def _end(traceback: list[str]) -> str:
+    """The line that names the error."""
+    return next((line for line in traceback[1:] if line and not line[0].isspace()), "")
+
+
+def run(seed: Seed, made: Path) -> Tally:
+    """Play one scenario on a copy of the stages' template."""
+    print(f"scenario {seed}", flush=True)
+    with stages.opened(made, *CAMPAIGNS) as stage:
+        run = Run(seed, stage)
+        run.play()
+        return run.tally

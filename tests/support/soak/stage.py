@@ -1,0 +1,216 @@
+"""The machine that is broken, and what keeps it running."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from unittest.mock import patch
+from urllib.parse import quote
+
+from snapbid import supervise
+from snapbid.embedded import Home, Postgres
+from support import books, sending
+from support.machine import Machine
+from support.proxy import FaultProxy
+from support.soak.clock import Clock
+from support.soak.disk import Disk, mounted
+from support.stack import JWT_SECRET, Stack, execute
+
+T = TypeVar("T")
+LOOK_S: Final = 0.05
+CALL_S: Final = 120.0
+DISKS: Final = {"redis": 160, "postgres": 448}  # MB
+MAX_CONNECTIONS: Final = 30
+HOLD_S: Final = 3600  # so that no win is notified after its hold, whatever was away meanwhile
+
+
+class Wire(threading.Thread):
+    """A thread with a loop, for the proxies and the traffic."""
+
+    def __init__(self) -> None:
+        super().__init__(name="wire", daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self.start()
+
+    def run(self) -> None:
+        self._loop.run_forever()
+
+    def call(self, work: Coroutine[Any, Any, T], patience_s: float = CALL_S) -> T:
+        """The result of `work`."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(patience_s)
+
+    def do(self, work: Callable[[], T]) -> T:
+        """As `call`, of a function that the loop's objects are changed with."""
+
+        async def run() -> T:
+            return work()
+
+        return self.call(run())
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.join()
+        self._loop.close()
+
+
+class Kept:
+    """A program as `supervise.Keeper` keeps it."""
+
+    def __init__(self, name: str, program: Stack) -> None:
+        self.name = name
+        self._program = program
+
+    def start(self) -> None:
+        self._program.launch()
+
+    def poll(self) -> int | None:
+        return self._program.process.poll() if self._program.process else None
+
+    def stop(self) -> None:
+        """Of one that has ended: what it has left behind."""
+        if self._program.process:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._program.process.pid, signal.SIGKILL)
+
+
+class Supervisor(threading.Thread):
+    """Starts again what has ended, as `snapbid up` does: with its keepers, and their pauses.
+
+    The thread lives until `close`, since what it has started ends with it.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(name="supervisor", daemon=True)
+        programs = (Kept("drain", machine.drain), Kept("serve", machine.served))
+        members: list[supervise.Member] = [machine.redis, machine.postgres, *programs]
+        self._keepers = [supervise.Keeper(member) for member in members]
+        self._enough, self._over = threading.Event(), threading.Event()
+        self._done = threading.Event()
+        self.said: list[str] = []
+        self.start()
+
+    def run(self) -> None:
+        with patch.object(supervise, "say", self.said.append):
+            while not self._enough.wait(LOOK_S):
+                for keeper in self._keepers:
+                    keeper.tend(time.monotonic())
+        self._done.set()
+        self._over.wait()
+
+    def retire(self) -> None:
+        """Start nothing any more."""
+        self._enough.set()
+        self._done.wait(CALL_S)
+
+    def close(self) -> None:
+        self._over.set()
+        self.join()
+
+
+class Stage:
+    """A running machine. `links` are its wires by name, `disks` those of its stores that it has."""
+
+    def __init__(
+        self, machine: Machine, wire: Wire, links: dict[str, FaultProxy], disks: dict[str, Disk]
+    ) -> None:
+        self.machine = machine
+        self.wire = wire
+        self.links = links
+        self.disks = disks
+        self.clock: Clock
+        self.supervisor: Supervisor
+        self.key = ""
+
+    @property
+    def port(self) -> int:
+        return self.machine.served.port
+
+    @property
+    def dsn(self) -> str:
+        return self.machine.postgres.dsn
+
+
+@contextlib.contextmanager
+def template() -> Iterator[Path]:
+    """The data of a PostgreSQL that was started once, for `opened`."""
+    folder = Path(tempfile.mkdtemp(prefix="snapbid-template-"))
+    try:
+        with Home(folder) as home:
+            server = Postgres(home)
+            server.start()
+            setting = f"alter system set max_connections = {MAX_CONNECTIONS}"
+            asyncio.run(execute(server.dsn, setting))
+            server.stop()
+            yield server.data
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def opened(made: Path, *campaigns: tuple[str, str]) -> Iterator[Stage]:
+    """A stage that serves, on a copy of the `template`, with these campaigns beside the books'."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="snapbid-soak-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        disks = {}
+        for name, size in DISKS.items():
+            disk = stack.enter_context(mounted(folder / name, size))
+            if disk is not None:
+                disks[name] = disk
+        subprocess.run(["cp", "-a", f"{made}/.", folder / "postgres"], check=True)
+        home = stack.enter_context(Home(folder))
+        clock = Clock(folder / "clock")
+        stack.callback(clock.close)
+        stack.enter_context(patch.dict(os.environ, clock.environ))
+        machine = Machine(
+            home,
+            SNAPBID_BASE_URL=books.BASE_URL,
+            SNAPBID_TMAX_MS="1000",
+            SNAPBID_HOLD_S=str(HOLD_S),
+        )
+        stack.callback(machine.close)
+        asyncio.run(books.set_up(machine.postgres.dsn, *campaigns))
+        wire = Wire()
+        stack.callback(wire.close)
+        stage = Stage(machine, wire, {}, disks)
+        stage.clock = clock
+        stage.key = sending.issue(machine.postgres.dsn, "casino", "igaming", rate=1_000_000)
+        machine.start(_linked(stage, stack, "workers"), _linked(stage, stack, "drain"))
+        sending.await_key(stage.port, stage.key)
+        stage.supervisor = Supervisor(machine)
+        stack.callback(stage.supervisor.close)
+        stack.callback(machine.close)
+        stack.callback(stage.supervisor.retire)
+        yield stage
+
+
+def _linked(stage: Stage, stack: contextlib.ExitStack, who: str) -> dict[str, str]:
+    """Proxies between a program and both stores, and the settings that lead through them."""
+    machine = stage.machine
+    directly = machine.postgres.sockets
+    upstreams = {"Redis": machine.redis.socket, "PostgreSQL": directly / ".s.PGSQL.5432"}
+    for store, upstream in upstreams.items():
+        proxy = FaultProxy(upstream)
+        stage.wire.call(proxy.__aenter__())
+        stack.callback(_close, stage.wire, proxy)
+        stage.links[f"{who} to {store}"] = proxy
+    by = stage.links[f"{who} to PostgreSQL"].socket.parent
+    return {
+        "SNAPBID_REDIS_URL": stage.links[f"{who} to Redis"].redis_url,
+        "SNAPBID_DATABASE_URL": stage.dsn.replace(quote(str(directly)), quote(str(by))),
+    }
+
+
+def _close(wire: Wire, proxy: FaultProxy) -> None:
+    wire.call(proxy.__aexit__(None, None, None))
+
+
+SECRET: Final = JWT_SECRET.encode()

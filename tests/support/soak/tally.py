@@ -1,0 +1,102 @@
+"""What came of scenarios, added up and printed."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+KINDS: Final = ("bids", "campaign bids", "wins", "cpm", "imps", "losses", "events")
+TITLES: Final = {
+    "bids": "answers with bids",
+    "campaign bids": "bids",
+    "cpm": "CPM of wins (micro-USD)",
+    "imps": "impressions",
+}
+
+
+@dataclass
+class Stored:
+    """Of one kind: acknowledged, sent in all, and found in the warehouse."""
+
+    acknowledged: int = 0
+    sent: int = 0
+    stored: int = 0
+
+
+@dataclass
+class Recovery:
+    """How long it took until everything worked again, after which faults of which scenario."""
+
+    seconds: float = 0.0
+    after: str = ""
+
+
+@dataclass
+class Tally:
+    """Of one scenario or many; `differences` are in words, each with its scenario's seed."""
+
+    scenarios: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    answers: Counter[tuple[str, int | None]] = field(default_factory=Counter)
+    stored: dict[str, Stored] = field(default_factory=lambda: {kind: Stored() for kind in KINDS})
+    differences: list[str] = field(default_factory=list)
+    longest: Recovery = field(default_factory=Recovery)
+    settled_s: float = 0.0  # longest wait for the warehouse after the last answer
+
+    @property
+    def requests(self) -> int:
+        return sum(self.answers.values())
+
+    def answered(self, kind: str, statuses: Mapping[int | None, int]) -> None:
+        for status, number in statuses.items():
+            self.answers[kind, status] += number
+
+    def recovered(self, seconds: float, after: str) -> None:
+        if seconds > self.longest.seconds:
+            self.longest = Recovery(seconds, after)
+
+    def add(self, other: "Tally") -> None:
+        self.scenarios += other.scenarios
+        self.faults += other.faults
+        self.skipped += other.skipped
+        self.answers += other.answers
+        for kind, found in other.stored.items():
+            of = self.stored[kind]
+            of.acknowledged += found.acknowledged
+            of.sent += found.sent
+            of.stored += found.stored
+        self.differences += other.differences
+        self.recovered(other.longest.seconds, other.longest.after)
+        self.settled_s = max(self.settled_s, other.settled_s)
+
+    def table(self) -> str:
+        """The whole tally as text."""
+        lines = [
+            f"scenarios run      {self.scenarios}",
+            f"faults injected    {self.faults.total()}",
+            *(f"  {name:<28}{number:>6}" for name, number in sorted(self.faults.items())),
+            *(f"  {name:<28}{number:>6} skipped" for name, number in sorted(self.skipped.items())),
+            f"requests sent      {self.requests}",
+            "answers",
+            *self._answers(),
+            f"{'counted':<28}{'acknowledged':>16}{'stored':>16}{'sent':>16}",
+            *(
+                f"  {TITLES.get(kind, kind):<26}{of.acknowledged:>16}{of.stored:>16}{of.sent:>16}"
+                for kind, of in self.stored.items()
+            ),
+            f"differences        {len(self.differences)}",
+            *(f"  {line}" for line in self.differences),
+            f"longest recovery   {self.longest.seconds:.1f} s, after {self.longest.after or '-'}",
+            f"longest settling   {self.settled_s:.1f} s",
+        ]
+        return "\n".join(lines)
+
+    def _answers(self) -> list[str]:
+        kinds = sorted({kind for kind, _ in self.answers})
+        rows = []
+        for kind in kinds:
+            found = {status: n for (of, status), n in self.answers.items() if of == kind}
+            parts = [f"{status or 'none'}: {n}" for status, n in sorted(found.items(), key=str)]
+            rows.append(f"  {kind:<12}{', '.join(parts)}")
+        return rows

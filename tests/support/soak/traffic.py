@@ -1,0 +1,215 @@
+"""Everything that partners and operators do, at once, and what must have become of it."""
+
+import asyncio
+import contextlib
+import json
+import random
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import asyncpg
+
+from snapbid.report import tokens
+from snapbid.report.endpoint import report_path
+from snapbid.warehouse import campaigns
+from support.books import OFFERS, Books, Offer, document, trade
+from support.lanes import Lane, Reply
+from support.partner import Partner
+from support.soak.stage import SECRET, Stage
+from support.stack import connected
+
+LANES: Final = 8
+EVENT_LANES: Final = 3
+EVENT_SIZES: Final = (1, 1, 2, 20, 100)
+PAUSE_S: Final = 0.01  # of each lane, so that the machine is busy and not full
+HANG_S: Final = 60.0  # without an answer
+FLOWING: Final = 12  # in a row, on a connection each: both workers answer, all but surely
+BACK_S: Final = 60.0
+BUDGET: Final = 300_000  # micro-USD; 100 bids of the campaign that has it
+CAP: Final = 3
+PRICES: Final = (1_500_000, 2_750_000)
+
+BUDGETED, CAPPED, PRICED, PAUSED = (336, 280), (120, 600), (468, 60), (250, 250)
+OFFERED: Final = OFFERS | {
+    BUDGETED: Offer("soak-budget", (3_000_000,), fickle=True),
+    CAPPED: Offer("soak-cap", (2_000_000,), fickle=True),
+    PRICED: Offer("soak-price", PRICES),
+    PAUSED: Offer("soak-pause", (4_000_000,), fickle=True),
+}
+
+
+def priced(cpm: int) -> tuple[str, str]:
+    return document("soak-price", PRICED, cpm)
+
+
+CAMPAIGNS: Final = (
+    document("soak-budget", BUDGETED, 3_000_000, budget={"total": BUDGET / 1_000_000}),
+    document(
+        "soak-cap", CAPPED, 2_000_000, frequency_caps=[{"impressions": CAP, "seconds": 86_400}]
+    ),
+    priced(PRICES[0]),
+    document("soak-pause", PAUSED, 4_000_000),
+)
+
+
+class Traffic:
+    """All of it against one stage, until `finish`."""
+
+    def __init__(self, stage: Stage, rng: random.Random, refused_may_count: bool) -> None:
+        self._stage = stage
+        self._rng = rng
+        self._stopping = False
+        self.books = Books(rng, refused_may_count=refused_may_count, offers=OFFERED)
+        self.partner = Partner(
+            rng,
+            stage.port,
+            stage.key,
+            lambda _: not self._stopping,
+            sizes=EVENT_SIZES,
+            pause_s=4 * PAUSE_S,
+        )
+        self.reports: Counter[int | None] = Counter()
+        self.changes: Counter[str] = Counter()
+        self.wrong: list[str] = []
+
+    async def start(self) -> None:
+        works = [self._trade() for _ in range(LANES)]
+        works += [self.partner.run(EVENT_LANES), self._read_reports(), self._change_campaigns()]
+        self._task = asyncio.gather(*works)
+
+    async def finish(self) -> None:
+        """Stop asking, and fire every notice that is left."""
+        self._stopping = True
+        await self._task
+        await trade(self.books, self._stage.port, auctions=0, lanes=LANES)
+
+    async def _trade(self) -> None:
+        lane, own = Lane(self._stage.port), self.books
+        while not self._stopping:
+            try:
+                async with asyncio.timeout(HANG_S):
+                    if own.pending and self._rng.random() < 0.7:
+                        await own.fire(lane, own.draw())
+                    else:
+                        await own.bid(lane)
+            except TimeoutError:
+                self.wrong.append(f"no answer within {HANG_S} s")
+                lane.close()
+            await asyncio.sleep(PAUSE_S)
+        lane.close()
+
+    # -- reports -----------------------------------------------------------------------------
+
+    async def _read_reports(self) -> None:
+        while not self._stopping:
+            reply = await self.report("nova")
+            if reply is not None and reply.status == 200:
+                counted = totals(json.loads(reply.body))["bids"]
+                if counted > (most := of_family(self.books.upper, "bids", "nova")):
+                    self.wrong.append(f"a report of {counted} bids where {most} were sent")
+            await asyncio.sleep(20 * PAUSE_S)
+
+    async def report(self, ssp: str) -> Reply | None:
+        """A report of the last days, with a token of its own: nobody is limited."""
+        today = datetime.now(UTC).date()
+        token = tokens.issue(ssp, SECRET, "snapbid")
+        target = f"{report_path(ssp)}?from={today - timedelta(days=2)}&to={today}"
+        lane = Lane(self._stage.port)
+        reply = await lane.get(target, token)
+        lane.close()
+        self.reports[reply.status if reply else None] += 1
+        # A day ends in between, or a clock is set: `to` is after today then.
+        if reply is not None and reply.status not in (200, 400, 500):
+            self.wrong.append(f"{reply.status} to a report: {reply.body!r}")
+        return reply
+
+    # -- campaigns ---------------------------------------------------------------------------
+
+    async def _change_campaigns(self) -> None:
+        """Prices, and a pause and its end, past the proxies; what fails is left."""
+        while not self._stopping:
+            try:
+                async with asyncio.timeout(5), connected(self._stage.dsn) as connection:
+                    await self._change(connection)
+                self.changes["done"] += 1
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                self.changes["failed"] += 1
+            await asyncio.sleep(30 * PAUSE_S)
+
+    async def _change(self, connection: asyncpg.Connection) -> None:
+        if self._rng.random() < 0.5:
+            await campaigns.replace_many(connection, [priced(self._rng.choice(PRICES))])
+        else:
+            status: campaigns.Status = self._rng.choice(("active", "paused"))
+            await campaigns.set_status(connection, "soak-pause", status)
+
+    # -- recovery ----------------------------------------------------------------------------
+
+    async def flowing(self) -> float:
+        """Wait until everything works: the seconds. Raises TimeoutError with what does not.
+
+        Ready, bids and reports whoever answers, events, and in the warehouse all that had been
+        acknowledged when the waiting began.
+        """
+        began, what = time.monotonic(), "nothing"
+        acknowledged = of_all(self.books.lower, "bids")
+        accepted = self.partner.statuses[202]
+        try:
+            async with asyncio.timeout(BACK_S):
+                what = "bids"
+                await self._bids_flow()
+                what = "reports"
+                while (reply := await self.report("nova")) is None or reply.status != 200:
+                    await asyncio.sleep(PAUSE_S)
+                what = "events"
+                while self.partner.statuses[202] == accepted:
+                    await asyncio.sleep(PAUSE_S)
+                what = "the drain"
+                while await self._stored_bids() < acknowledged:
+                    await asyncio.sleep(5 * PAUSE_S)
+        except TimeoutError:
+            raise TimeoutError(f"{what}: not within {BACK_S} s") from None
+        return time.monotonic() - began
+
+    async def _bids_flow(self) -> None:
+        in_a_row = 0
+        while in_a_row < FLOWING:
+            lane = Lane(self._stage.port)
+            ready = await lane.get("/readyz")
+            reply = await self.books.bid(lane, wanted=True)
+            good = ready is not None and ready.status == 200 and reply is not None
+            in_a_row = in_a_row + 1 if good and reply and reply.status == 200 else 0
+            lane.close()
+            await asyncio.sleep(0 if in_a_row else PAUSE_S)
+
+    async def _stored_bids(self) -> int:
+        with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            async with connected(self._stage.dsn) as connection:
+                return int(
+                    await connection.fetchval("select coalesce(sum(bids), 0) from bid_daily")
+                )
+        return -1
+
+
+def totals(report: Any) -> Counter[str]:
+    """The sums of a report's days."""
+    found: Counter[str] = Counter()
+    for day in report["days"]:
+        found.update({name: day[name] for name in ("bids", "wins", "imps")})
+    return found
+
+
+def of_all(counts: Counter[Any], kind: str) -> int:
+    """The sum over all descriptors, campaigns or reasons."""
+    return sum(number for key, number in counts.items() if key[0] == kind)
+
+
+def of_family(counts: Counter[Any], kind: str, canonical: str) -> int:
+    """The sum over the descriptors of one canonical id, which all begin with it."""
+    return sum(
+        number
+        for key, number in counts.items()
+        if key[0] == kind and str(key[1]).partition("-")[0] == canonical
+    )
