@@ -26,7 +26,7 @@ from snapbid.warehouse import absorb, events
 PAUSE_S: Final = 0.5  # between rounds, and between looks whether the other drain has gone
 RETRY_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 CONNECT_S: Final = 10.0
-COMMAND_S: Final = 60.0
+COMMAND_S: Final = 15.0  # then the connection is given up: a wire may fall silent
 LAST_ROUND_S: Final = 5.0
 
 T = TypeVar("T")
