@@ -29,6 +29,7 @@ from bench import requests
 from bench.about import about
 from bench.market import SSP, market
 from snapbid.embedded import Home, Redis
+from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import BidEndpoint
 from snapbid.ledger.batch import Bids, make_batch
@@ -172,7 +173,10 @@ def _added(values: list[float], plain: list[float]) -> list[float]:
 
 
 def _endpoint(made: Market, bidder: Bidder, ledger: Any, metrics: Metrics) -> BidEndpoint:
-    return BidEndpoint(SSP, bidder, made, ledger, metrics, max_bytes=262_144, tmax_ms=10_000)
+    admission = Admission()
+    return BidEndpoint(
+        SSP, bidder, made, ledger, metrics, admission, max_bytes=262_144, tmax_ms=10_000
+    )
 
 
 async def _bids(endpoints: dict[str, BidEndpoint], body: bytes) -> bool:

@@ -14,6 +14,7 @@ import uvloop
 
 from bench.market import SSP
 from snapbid.app import App, BidHandler, bid_path
+from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import BidEndpoint
 from snapbid.metrics import Metrics
@@ -86,7 +87,7 @@ def app(ten_thousand: Market, scratch: Path) -> Iterator[App]:
     metrics = Metrics(scratch / "metrics")
     bidder = Bidder("http://127.0.0.1:8000")
     endpoint = BidEndpoint(
-        SSP, bidder, ten_thousand, Ledger(), metrics, max_bytes=262_144, tmax_ms=100
+        SSP, bidder, ten_thousand, Ledger(), metrics, Admission(), max_bytes=262_144, tmax_ms=100
     )
     yield App(Resources({bid_path(SSP): endpoint}))
     metrics.close()

@@ -10,6 +10,7 @@ from typing import Final, Protocol, TypeAlias
 
 from snapbid.errors import MethodNotAllowed, NotFound, Problem, UnknownSsp
 from snapbid.events.endpoint import PREFIX as EVENTS
+from snapbid.exchange.notice import PREFIX as NOTICES
 from snapbid.http import (
     Answer,
     Disconnected,
@@ -23,6 +24,7 @@ from snapbid.http import (
     problem_answer,
     refused,
 )
+from snapbid.pace import Pace
 
 BidHandler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
 Page: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
@@ -81,6 +83,7 @@ class App:
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
+        self._pace = Pace()
         self._own: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,6 +107,8 @@ class App:
         handler = self._resources.bid_endpoints.get(path)
         if handler is not None and scope["method"] == "POST":
             return await handler(dict(scope["headers"]), receive)
+        if not path.startswith(NOTICES):
+            await self._pace.turn()
         page = self._own.get(path) or self._resources.page(path)
         if page is not None:
             if scope["method"] not in ("GET", "HEAD") and not path.startswith(EVENTS):

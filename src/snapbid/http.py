@@ -20,6 +20,8 @@ JSON: Final = b"application/json"
 MAX_GZIP_MEMBERS: Final = 16
 DRAIN_BYTES: Final = 8 << 20  # of the body of a refused request: what may be sent, and more
 DRAIN_S: Final = 1.0
+LEFT_BYTES: Final = 4096  # of a body, as much as the server reads with the head
+LEFT_AFTER_S: Final = 0.005  # then a body is there, even if it was sent after the head
 
 
 class Disconnected(Exception):
@@ -117,6 +119,17 @@ async def refused(problem: Problem, receive: Receive) -> Problem:
     if not await drain(receive):
         problem.headers = (*problem.headers, (b"connection", b"close"))
     return problem
+
+
+async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> None:
+    """Leaves the body of a request that is answered without it and has waited for so long.
+
+    A short one that is there already the server drops by itself, and for a third less in all. Of
+    one that is not it would close the connection, so that is drained.
+    """
+    length = _length(headers.get(b"content-length"))
+    if waited_s < LEFT_AFTER_S or length is None or length > LEFT_BYTES:
+        await drain(receive)
 
 
 async def drain(receive: Receive) -> bool:

@@ -15,6 +15,7 @@ from snapbid.app import App, BidHandler, Page, bid_path
 from snapbid.events.endpoint import PREFIX as EVENTS
 from snapbid.events.endpoint import EventEndpoints
 from snapbid.events.limit import RateLimit
+from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import BidEndpoint
 from snapbid.exchange.evidence import Evidence
@@ -65,6 +66,7 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._bidder = Bidder(settings.base_url)
+        self._admission = Admission()
         self._endpoints: dict[str, BidHandler] = {}
         self._pages: dict[str, Page] = {}
         self._ssps: Mapping[str, str] | None = None
@@ -201,6 +203,7 @@ class Worker:
                 market,
                 self._ledger,
                 self._metrics,
+                self._admission,
                 max_bytes=self._settings.bid_max_bytes,
                 tmax_ms=self._settings.tmax_ms,
                 see=sightings.request,

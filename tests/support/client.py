@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from snapbid.app import App, bid_path
+from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import BidEndpoint
 from snapbid.http import Message
@@ -55,6 +56,7 @@ class LocalResources:
         self._endpoints: dict[str, BidEndpoint] = {}
         self.has_catalog = market is not None
         bidder = Bidder(base_url)
+        admission = Admission()
         if market is not None:
             self._endpoints = {
                 bid_path(ssp): BidEndpoint(
@@ -63,6 +65,7 @@ class LocalResources:
                     market,
                     self._ledger,
                     self._metrics,
+                    admission,
                     max_bytes=max_bytes,
                     tmax_ms=tmax_ms,
                 )

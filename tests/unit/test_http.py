@@ -235,3 +235,21 @@ def test_what_is_no_gzip(body: bytes, match: str) -> None:
 )
 def test_accept_encoding(header: bytes, asked: bool) -> None:
     assert accepts_gzip(header) is asked
+
+
+@pytest.mark.parametrize(
+    ("length", "waited_s", "is_read"),
+    [
+        (b"2", http.LEFT_AFTER_S, False),
+        (b"2", 0.0, True),
+        (b"%d" % (http.LEFT_BYTES + 1), http.LEFT_AFTER_S, True),
+        (None, http.LEFT_AFTER_S, True),
+    ],
+)
+def test_a_body_is_left_where_it_is_short_and_there(
+    length: bytes | None, waited_s: float, is_read: bool
+) -> None:
+    client = Client(b"{", b"}")
+    headers = JSON | ({b"content-length": length} if length else {})
+    asyncio.run(http.leave_body(headers, client.receive, waited_s))
+    assert client.is_read is is_read

@@ -42,6 +42,7 @@ class Reason(Enum):
     NO_CAMPAIGN = "no_campaign"
     LIMITED = "limited"  # by budgets and caps
     LATE = "late"
+    OVERLOAD = "overload"
     STORE_DOWN = "store_down"
 
 

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter, time_ns
 from typing import Final, Protocol
 
+from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal, Reason
 from snapbid.exchange.limits import Reserves, replace_refused, wanted
 from snapbid.exchange.request import BidRequest, decode
@@ -15,6 +16,7 @@ from snapbid.http import (
     accepts_gzip,
     answer,
     deflate,
+    leave_body,
     read_json_body,
 )
 from snapbid.metrics import Metrics
@@ -43,6 +45,7 @@ class BidEndpoint:
         market: Market,
         ledger: Remembers,
         metrics: Metrics,
+        admission: Admission,
         *,
         max_bytes: int,
         tmax_ms: int,
@@ -54,6 +57,8 @@ class BidEndpoint:
         self._bidder = bidder
         self._market = market
         self._ledger = ledger
+        self._admission = admission
+        self._lane = admission.lane(market.catalog.ssps[ssp])
         self._max_bytes = max_bytes
         self._tmax_ms = tmax_ms
         name = "snapbid_bid_requests_total"
@@ -66,8 +71,17 @@ class BidEndpoint:
     async def __call__(self, headers: Headers, receive: Receive) -> Answer:
         """Raises Problem for what is answered with an error."""
         started = perf_counter()
-        body = await read_json_body(headers, receive, self._max_bytes)
-        result = await self._bid(body, started)
+        ticket = self._admission.enter(self._lane, started)
+        if ticket is None:
+            self._no_bids[Reason.OVERLOAD].inc()
+            await leave_body(headers, receive, self._admission.waited_s)
+            return NO_CONTENT
+        try:
+            body = await read_json_body(headers, receive, self._max_bytes)
+            self._admission.has_body(ticket, perf_counter())
+            result = await self._bid(body, started - self._admission.waited_s)
+        finally:
+            self._admission.leave(ticket)
         self._seconds.observe(perf_counter() - started)
         if isinstance(result, Reason):
             self._no_bids[result].inc()

@@ -20,6 +20,7 @@ from snapbid.metrics import Metrics
 
 MAX_ID: Final = 512  # bytes
 NO_REASON: Final = -1
+PREFIX: Final = "/rtb/"
 KINDS: Final = {"/rtb/win": WIN, "/rtb/bill": BILLING, "/rtb/loss": LOSS}
 NAMES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}
 OUTCOMES: Final = {

@@ -1,0 +1,211 @@
+"""Admission: a simulated worker in simulated time, at and beyond its capacity."""
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+
+import pytest
+
+from snapbid.exchange.admission import FEWEST, FIRST, INTERVAL_S, PATIENCE_S, Admission, Ticket
+
+# What a request keeps the worker busy for, and how long Redis takes beside it.
+HEAD_S, BODY_S, END_S, STORE_S = 10e-6, 70e-6, 10e-6, 1e-3
+SHED_S = 15e-6
+CAPACITY = 1 / (HEAD_S + BODY_S + END_S)
+TMAX_S = 0.1
+
+
+class Outcome:
+    """What became of an SSP's requests; the latencies (s) are those of all answers."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.latencies: list[float] = []
+        self.shed_at: list[float] = []
+
+    @property
+    def p99_s(self) -> float:
+        return sorted(self.latencies)[len(self.latencies) * 99 // 100]
+
+
+class Worker:
+    """One thread that serves a queue in its order: heads, bodies and answers of Redis.
+
+    Head and body of a request wait in the same queue one after the other, as in the server.
+    """
+
+    def __init__(self, clock: "Clock") -> None:
+        self.clock = clock
+        self.admission = Admission()
+        self.outcomes: dict[str, Outcome] = {}
+        self._queue: deque[tuple[str, str, float, Ticket | None]] = deque()
+        self._later: list[tuple[float, int, tuple[str, str, float, Ticket | None]]] = []
+        self._numbers = count()
+
+    def run(self, arrivals: Iterator[tuple[float, str]]) -> None:
+        """Serves (time, SSP) arrivals to the last answer."""
+        for at, ssp in arrivals:
+            heappush(self._later, (at, next(self._numbers), ("head", ssp, at, None)))
+        while self._queue or self._later:
+            if not self._queue:
+                self.clock.now = max(self.clock.now, self._later[0][0])
+            while self._later and self._later[0][0] <= self.clock.now:
+                self._queue.append(heappop(self._later)[2])
+            self._serve(*self._queue.popleft())
+
+    def _serve(self, kind: str, ssp: str, came: float, ticket: Ticket | None) -> None:
+        admission, clock = self.admission, self.clock
+        if kind == "head":
+            ticket = admission.enter(admission.lane(ssp), clock.now)
+            clock.now += HEAD_S if ticket else SHED_S
+            if ticket:
+                self._queue.append(("body", ssp, came, ticket))
+            else:
+                self._end(ssp, "shed", came)
+                self.outcomes[ssp].shed_at.append(came)
+            return
+        assert ticket
+        if kind == "body":
+            admission.has_body(ticket, clock.now)
+            clock.now += BODY_S
+            later = clock.now + STORE_S
+            heappush(self._later, (later, next(self._numbers), ("end", ssp, came, ticket)))
+            return
+        clock.now += END_S
+        admission.leave(ticket)
+        self._end(ssp, "bid", came)
+
+    def _end(self, ssp: str, what: str, came: float) -> None:
+        outcome = self.outcomes.setdefault(ssp, Outcome())
+        outcome.counts[what] += 1
+        outcome.latencies.append(self.clock.now - came)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("snapbid.exchange.admission.perf_counter", clock)
+    return clock
+
+
+def sent(ssp: str, load: float, start: float, end: float) -> Iterator[tuple[float, str]]:
+    """Requests at random moments, so many times what the worker can do."""
+    random = Random(f"{ssp} {load}")
+    at = start
+    while (at := at + random.expovariate(load * CAPACITY)) < end:
+        yield at, ssp
+
+
+def served(clock: Clock, *arrivals: Iterator[tuple[float, str]]) -> dict[str, Outcome]:
+    worker = Worker(clock)
+    worker.run(one for each in arrivals for one in each)
+    assert worker.admission.under_way == 0
+    return worker.outcomes
+
+
+@pytest.mark.parametrize("load", [0.5, 0.8, 0.95])
+def test_nothing_is_shed_below_the_capacity(clock: Clock, load: float) -> None:
+    outcome = served(clock, sent("a", load, 0, 2))["a"]
+    assert outcome.counts["shed"] == 0
+
+
+@pytest.mark.parametrize("load", [1.5, 2, 3])
+def test_what_is_beyond_the_capacity_is_shed_in_time(clock: Clock, load: float) -> None:
+    outcome = served(clock, sent("a", load, 0, 2))["a"]
+    assert outcome.p99_s < 0.6 * TMAX_S
+    spent_s = 2 - outcome.counts["shed"] * SHED_S
+    assert outcome.counts["bid"] > 0.95 * spent_s * CAPACITY, "the worker was idle"
+
+
+def test_a_flood_of_one_ssp_does_not_shed_the_others(clock: Clock) -> None:
+    flood, other = sent("a", 3, 0, 2), sent("b", 0.1, 0, 2)
+    outcomes = served(clock, flood, other)
+    assert outcomes["b"].counts["shed"] < 0.02 * outcomes["b"].counts.total()
+    assert outcomes["b"].p99_s < 0.6 * TMAX_S
+    assert outcomes["a"].counts["shed"] > outcomes["a"].counts["bid"]
+
+
+def test_two_floods_have_the_same_share(clock: Clock) -> None:
+    outcomes = served(clock, sent("a", 2, 0, 2), sent("b", 1, 0, 2))
+    bids = [outcomes[ssp].counts["bid"] for ssp in "ab"]
+    assert min(bids) > 0.8 * max(bids)
+
+
+def test_after_a_flood_nothing_more_is_shed(clock: Clock) -> None:
+    outcome = served(clock, sent("a", 3, 0, 1), sent("a", 0.8, 1, 2))["a"]
+    assert max(outcome.shed_at) < 1 + TMAX_S
+
+
+def test_a_burst_is_taken_as_a_whole(clock: Clock) -> None:
+    burst = ((1.0, "a") for _ in range(FIRST // 2))
+    assert served(clock, burst)["a"].counts["shed"] == 0
+
+
+def test_after_a_pause_what_waited_is_mostly_shed(clock: Clock) -> None:
+    """The worker stood still for so long that most of what waits is late already."""
+    arrivals = sent("a", 0.9, 0, 1)
+    late = ((1.0 + at, ssp) for at, ssp in sent("a", 0.9, 0, 1))
+    worker = Worker(clock)
+    worker.run(arrivals)
+    clock.now = 1.5
+    worker.run(late)
+    assert worker.outcomes["a"].counts["shed"]
+    assert max(worker.outcomes["a"].shed_at) < 1.8
+
+
+def test_half_sent_requests_keep_nobody_out(clock: Clock) -> None:
+    admission = Admission()
+    lane = admission.lane("a")
+    for _ in range(FIRST):
+        assert admission.enter(lane, clock.now)
+    assert admission.enter(lane, clock.now) is None
+    clock.now += PATIENCE_S
+    ticket = admission.enter(lane, clock.now)
+    assert ticket
+    assert admission.under_way == 1
+
+
+def test_a_body_that_comes_late_counts_again(clock: Clock) -> None:
+    admission = Admission()
+    slow = admission.enter(admission.lane("a"), clock.now)
+    assert slow
+    clock.now += PATIENCE_S
+    quick = admission.enter(admission.lane("a"), clock.now)
+    assert quick
+    admission.has_body(slow, clock.now)
+    assert admission.under_way == 2
+    admission.leave(slow)
+    admission.leave(quick)
+    assert admission.under_way == 0
+
+
+def test_a_client_that_leaves_half_sent_is_not_counted(clock: Clock) -> None:
+    admission = Admission()
+    ticket = admission.enter(admission.lane("a"), clock.now)
+    assert ticket
+    clock.now += PATIENCE_S
+    admission.enter(admission.lane("a"), clock.now)
+    admission.leave(ticket)
+    assert admission.under_way == 1
+
+
+def test_the_limit_is_never_below_the_fewest(clock: Clock) -> None:
+    admission = Admission()
+    lane = admission.lane("a")
+    tickets = [admission.enter(lane, clock.now) for _ in range(FIRST)]
+    for ticket in tickets:
+        assert ticket
+        admission.has_body(ticket, clock.now)
+    for _ in range(3):  # intervals in which nothing is completed
+        clock.now += INTERVAL_S
+        assert admission.enter(lane, clock.now) is None
+    assert admission.limit == FEWEST

@@ -1,0 +1,53 @@
+"""A pace: so many begin in one step, the others in their turn."""
+
+import asyncio
+
+import pytest
+
+from snapbid import pace
+from snapbid.pace import AT_ONCE, Pace
+
+
+async def test_so_many_begin_at_once_and_the_others_in_order() -> None:
+    own, begun = Pace(), []
+
+    async def one(number: int) -> None:
+        await own.turn()
+        begun.append(number)
+
+    tasks = [asyncio.create_task(one(number)) for number in range(3 * AT_ONCE)]
+    await asyncio.sleep(0)
+    assert begun == list(range(AT_ONCE))
+    await asyncio.gather(*tasks)
+    assert begun == list(range(3 * AT_ONCE))
+
+
+async def test_each_step_lets_in_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "STEP_S", 3600)
+    own = Pace()
+    tasks = [asyncio.create_task(own.turn()) for _ in range(3 * AT_ONCE)]
+    for step in range(3):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert sum(task.done() for task in tasks) == (step + 1) * AT_ONCE
+        own._step()
+
+
+async def test_who_gave_up_takes_nobodys_turn_away() -> None:
+    own = Pace()
+    tasks = [asyncio.create_task(own.turn()) for _ in range(2 * AT_ONCE)]
+    await asyncio.sleep(0)
+    tasks[-1].cancel()
+    done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert done[:-1] == [None] * (2 * AT_ONCE - 1)
+
+
+async def test_after_a_quiet_time_as_many_begin_at_once() -> None:
+    own = Pace()
+    for _ in range(2):
+        tasks = [asyncio.create_task(own.turn()) for _ in range(AT_ONCE)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert all(task.done() for task in tasks)
+        while own._stepping:
+            await asyncio.sleep(pace.STEP_S)
