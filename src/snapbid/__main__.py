@@ -12,6 +12,7 @@ import click
 
 from snapbid import console
 from snapbid.commands.golive import golive
+from snapbid.commands.load import load as load_command
 from snapbid.settings import SettingsError, load, require
 
 if TYPE_CHECKING:
@@ -317,6 +318,7 @@ def rates_import(file: str) -> None:
 
 
 main.add_command(golive)
+main.add_command(load_command)
 
 
 def _campaign_row(stored: Any) -> tuple[object, ...]:

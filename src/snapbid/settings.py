@@ -15,7 +15,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 SECRET_MIN_BYTES = 32
-KNOWN_ELSEWHERE = frozenset({"SNAPBID_DEBUG", "SNAPBID_CORPUS"})  # read by setup.py and the tests
+KNOWN_ELSEWHERE = frozenset(  # read by setup.py, the tests and `snapbid load`
+    {"SNAPBID_DEBUG", "SNAPBID_CORPUS", "SNAPBID_API_KEY", "SNAPBID_REPORT_TOKEN"}
+)
 
 
 class SettingsError(ValueError):

@@ -1,0 +1,121 @@
+"""Bid requests ready to be sent: bytes around the auction id, and what their answers may be.
+
+Each request is sent again and again, under a new id each time: two bids under one id would be one
+to the bidder's ledger.
+"""
+
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from snapbid.errors import BadRequest
+from snapbid.exchange.request import decode
+from snapbid.load.check import Expected, expected
+from snapbid.reference.rates import Rates
+
+MAX_LINE: Final = 1 << 20
+MAX_REQUESTS: Final = 200_000
+ID_LENGTH: Final = 18
+
+
+class ReplayError(ValueError):
+    """A recording that cannot be replayed; the message names the line and the rule."""
+
+
+class Auction(NamedTuple):
+    """A request without its id; `counts` unless it is test traffic (contract 4)."""
+
+    before: bytes
+    after: bytes
+    ssp: str
+    expected: Expected
+    counts: bool
+
+
+class Source:
+    """Auctions in turns, each with an id that no other run uses."""
+
+    def __init__(self, auctions: Sequence[Auction]) -> None:
+        self._auctions = auctions
+        self._run = secrets.token_hex(4)
+        self._number = 0
+
+    def next(self) -> tuple[Auction, str]:
+        number = self._number
+        self._number = number + 1
+        return self._auctions[number % len(self._auctions)], f"{self._run}-{number:09x}"
+
+
+def prepare(
+    requests: Iterable[tuple[str | None, dict[str, Any]]],
+    ssps: dict[str, float],
+    host: str,
+    rates: Rates,
+    seed: int,
+) -> list[Auction]:
+    """Auctions of requests; those without an SSP get one by the weights.
+
+    Raises ReplayError for a request that no bidder could read.
+    """
+    random = Random(seed)
+    names, heights = list(ssps), list(accumulate(ssps.values()))
+    made = []
+    for number, (ssp, request) in enumerate(requests, 1):
+        name = ssp or random.choices(names, cum_weights=heights)[0]
+        made.append(_auction(request, name, host, rates, number))
+    return made
+
+
+def _auction(request: dict[str, Any], ssp: str, host: str, rates: Rates, number: int) -> Auction:
+    rest = {name: value for name, value in request.items() if name != "id"}
+    after = b'",' + json.dumps(rest, separators=(",", ":")).encode()[1:]
+    try:
+        read = decode(b'{"id":"' + b"x" * ID_LENGTH + after)
+    except BadRequest as problem:
+        raise ReplayError(f"request {number}: {problem.detail}") from None
+    length = len(after) + len(b'{"id":"') + ID_LENGTH
+    head = (
+        f"POST /api/v1/openrtb2/{ssp}/bid HTTP/1.1\r\nHost: {host}\r\n"
+        "Content-Type: application/json\r\nX-Openrtb-Version: 2.6\r\n"
+        f'Content-Length: {length}\r\n\r\n{{"id":"'
+    )
+    return Auction(head.encode(), after, ssp, expected(read, rates), read.test != 1)
+
+
+def read_recording(path: Path) -> list[tuple[str | None, dict[str, Any]]]:
+    """The requests of a JSON Lines file: as `--record` writes them, or bare bid requests.
+
+    Raises ReplayError.
+    """
+    found: list[tuple[str | None, dict[str, Any]]] = []
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(iter(lambda: lines.readline(MAX_LINE + 1), b""), 1):
+                if line.strip():
+                    found.append(_read_line(line, number))
+                if len(found) > MAX_REQUESTS:
+                    raise ReplayError(f"more than {MAX_REQUESTS} requests: cut the file")
+    except OSError as error:
+        raise ReplayError(f"{path} cannot be read: {error.strerror}") from error
+    if not found:
+        raise ReplayError(f"{path} holds no request")
+    return found
+
+
+def _read_line(line: bytes, number: int) -> tuple[str | None, dict[str, Any]]:
+    if len(line) > MAX_LINE:
+        raise ReplayError(f"line {number}: is over {MAX_LINE} bytes")
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise ReplayError(f"line {number}: is not JSON: {error}") from None
+    ssp = None
+    if isinstance(document, dict) and "request" in document:
+        ssp, document = document.get("ssp"), document["request"]
+    if not isinstance(document, dict) or not document.get("imp"):
+        raise ReplayError(f"line {number}: is no bid request: imp is required")
+    return ssp, document

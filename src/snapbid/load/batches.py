@@ -1,0 +1,87 @@
+"""Event batches beside the bids (document 3), at a rate of their own.
+
+A batch is sent again and again with new ids, so that none of its events is a repeat.
+"""
+
+import secrets
+import time
+from typing import Final
+
+import msgspec
+
+from snapbid.load import events
+from snapbid.load.client import Call, Client
+from snapbid.load.histogram import Histogram
+
+DIFFERENT: Final = 16
+_IDS: Final = b'_id": "'
+_NUMBER: Final = b"%08x-"
+
+
+class _Accepted(msgspec.Struct):
+    count: int
+
+
+class Batches:
+    """Sends a batch of `size` events whenever it is due."""
+
+    def __init__(
+        self, client: Client, host: str, key: str, size: int, rate: float, seed: int
+    ) -> None:
+        self._client = client
+        self._gap = 1 / rate
+        self._number = secrets.randbits(31)  # not those of another run
+        self.due = float("inf")
+        self.sent = 0
+        self.accepted = 0
+        self.failed = 0
+        self.open = 0
+        self.example = ""
+        self.histogram = Histogram()
+        now_ms = time.time_ns() // 1_000_000
+        self._wires = [_wire(host, key, size, seed + each, now_ms) for each in range(DIFFERENT)]
+
+    def send(self, now: float) -> None:
+        """Send those that are due."""
+        while self.due <= now:
+            head, body = self._wires[self._number % DIFFERENT]
+            wire = head + body.replace(_IDS, _IDS + _NUMBER % self._number)
+            self._number += 1
+            self.sent += 1
+            self.open += 1
+            self._client.submit(Call(wire, self.due, self, None))
+            self.due += self._gap
+
+    def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
+        self.open -= 1
+        self.histogram.record(now - call.due)
+        if status == 202:
+            self.accepted += msgspec.json.decode(body, type=_Accepted).count
+        else:
+            self._fail(f"status {status}: {body[:200].decode(errors='replace')}")
+
+    def dropped(self, call: Call, now: float) -> None:
+        self._end(call, now, "no connection was free in time")
+
+    def lost(self, call: Call, now: float) -> None:
+        self._end(call, now, "no answer")
+
+    def _end(self, call: Call, now: float, why: str) -> None:
+        self.open -= 1
+        self.histogram.record(now - call.due)
+        self._fail(why)
+
+    def _fail(self, why: str) -> None:
+        self.failed += 1
+        self.example = self.example or why
+
+
+def _wire(host: str, key: str, size: int, seed: int, now_ms: int) -> tuple[bytes, bytes]:
+    """Head and body; the length is that of the body with its numbers."""
+    body = events.encode(events.make(size, seed, now_ms))
+    length = len(body) + body.count(_IDS) * len(_NUMBER % 0)
+    head = (
+        f"POST /v3/s2s/batch HTTP/1.1\r\nHost: {host}\r\nX-API-KEY: {key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    )
+    return head.encode(), body

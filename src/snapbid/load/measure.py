@@ -1,0 +1,99 @@
+"""From a phase's tally to its result."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from snapbid.load.histogram import PERCENTILES, Histogram
+from snapbid.load.objectives import Objective
+from snapbid.load.plan import Phase
+from snapbid.load.result import ClientFigures, Failure, Judged, Moment, PhaseResult
+from snapbid.load.tally import BID, DROPPED, LOST, NO_BID, Tally
+
+# The client was the limit where it used this much of its core, or was itself this late.
+BUSY_PERCENT: Final = 90.0
+LATE_MS: Final = 5.0
+CURVE: Final = (
+    0.0, 10.0, 25.0, 50.0, 60.0, 70.0, 75.0, 80.0, 85.0, 90.0, 92.5, 95.0, 97.5, 98.0, 99.0,
+    99.5, 99.75, 99.9, 99.95, 99.975, 99.99, 99.995, 99.999, 100.0,
+)  # fmt: skip
+
+
+class Clocks(NamedTuple):
+    """What a phase took, and the processor time of the client in it; seconds."""
+
+    seconds: float
+    processor_s: float
+
+
+def latencies(histogram: Histogram) -> dict[str, float]:
+    """By percentile, and the highest; ms."""
+    found = dict(
+        zip(
+            (f"p{percent:g}" for percent in PERCENTILES),
+            histogram.percentiles(PERCENTILES),
+            strict=True,
+        )
+    )
+    return found | {"max": histogram.max_us / 1000}
+
+
+def result(
+    phase: Phase, tally: Tally, clocks: Clocks, objectives: Sequence[Objective]
+) -> tuple[PhaseResult, list[Judged]]:
+    """The phase's result, and its objectives where it is a measured one."""
+    histogram = tally.histogram
+    right = tally.kinds[BID] + tally.kinds[NO_BID]
+    answered = tally.done - tally.kinds[DROPPED] - tally.kinds[LOST]
+    made = PhaseResult(
+        name=phase.name,
+        measured=phase.measured,
+        seconds=round(phase.seconds, 3),
+        rate=phase.rate,
+        offered=tally.offered,
+        answered=answered,
+        dropped=tally.kinds[DROPPED],
+        completed_per_s=round(answered / max(clocks.seconds, 1e-9), 1),
+        bid_percent=round(100 * tally.kinds[BID] / max(1, right), 3),
+        error_percent=round(100 * tally.bad / max(1, tally.offered), 4),
+        kinds=dict(tally.kinds.most_common()),
+        latency_ms=latencies(histogram),
+        curve=list(zip(CURVE, histogram.percentiles(CURVE), strict=True)),
+        failures=[
+            Failure(rule, count, tally.examples[rule])
+            for rule, count in tally.failures.most_common()
+        ],
+        series=_series(tally),
+        client=_client(tally, clocks),
+        held=True,
+        missed="",
+    )
+    if not phase.measured:
+        return made, []
+    judged = [objective.judge(made) for objective in objectives]
+    missed = "; ".join(f"{one.objective} (found {one.found:g})" for one in judged if not one.met)
+    return _with(made, missed), judged
+
+
+def _with(made: PhaseResult, missed: str) -> PhaseResult:
+    return replace(made, held=not missed, missed=missed)
+
+
+def _series(tally: Tally) -> list[Moment]:
+    found = []
+    for at_s, second in enumerate(tally.seconds):
+        p50, p99 = second.histogram.percentiles((50.0, 99.0))
+        found.append(Moment(at_s, second.offered, second.bad, p50, p99))
+    return found
+
+
+def _client(tally: Tally, clocks: Clocks) -> ClientFigures:
+    percent = 100 * clocks.processor_s / max(clocks.seconds, 1e-9)
+    lag_ms = tally.lag.percentile(99.0)
+    why = ""
+    if percent >= BUSY_PERCENT:
+        why = "the client itself was the limit: the server may hold more"
+    elif lag_ms >= LATE_MS:
+        why = "the client itself was late, kept from its processor: latencies hold this, too"
+    return ClientFigures(round(percent, 1), round(lag_ms, 3), bool(why), why)

@@ -1,0 +1,64 @@
+"""Wakes at given moments to some 50 µs, without spinning.
+
+uvloop and epoll count timers in whole milliseconds; at 5,000 requests a second that would send five
+at a time and add up to a millisecond to every latency. A Linux timerfd counts nanoseconds, and
+`perf_counter` is its clock (CLOCK_MONOTONIC).
+"""
+
+import asyncio
+import ctypes
+import os
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+_CLOCK_MONOTONIC: Final = 1
+_NONBLOCK: Final = os.O_NONBLOCK
+_CLOEXEC: Final = os.O_CLOEXEC
+_ABSTIME: Final = 1
+_LEAST_S: Final = 20e-6  # between two wakes, so that answers are read in between
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Spec(ctypes.Structure):
+    """struct itimerspec"""
+
+    _fields_ = [(name, ctypes.c_long) for name in ("every_s", "every_ns", "at_s", "at_ns")]
+
+
+class Pacer:
+    """Calls `tick(now)`, which gives the next moment (of perf_counter) to be called at, or None."""
+
+    def __init__(self, tick: Callable[[float], float | None]) -> None:
+        self._tick = tick
+        self._loop = asyncio.get_running_loop()
+        self._fd = _libc.timerfd_create(_CLOCK_MONOTONIC, _NONBLOCK | _CLOEXEC)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+        self._spec = _Spec()
+        self._pointer = ctypes.byref(self._spec)
+        self._loop.add_reader(self._fd, self._wake)
+
+    def start(self) -> None:
+        self._at(perf_counter())
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+
+    def _at(self, moment: float) -> None:
+        seconds = int(moment)
+        self._spec.at_s = seconds
+        self._spec.at_ns = int((moment - seconds) * 1e9)
+        _libc.timerfd_settime(self._fd, _ABSTIME, self._pointer, None)
+
+    def _wake(self) -> None:
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:
+            return
+        now = perf_counter()
+        due = self._tick(now)
+        if due is not None:
+            self._at(max(due, now + _LEAST_S))

@@ -1,0 +1,305 @@
+"""The result as one HTML page that needs nothing else: what happened, at a glance and in full.
+
+Its numbers are those of the JSON file, written with `number`, never computed anew.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from importlib.resources import files
+from itertools import accumulate
+
+from snapbid.load import plots
+from snapbid.load.plots import Band, Line
+from snapbid.load.result import PhaseResult, Result
+
+MAX_LINES = 8  # in one plot
+SHOWN = ("p50", "p90", "p99", "p99.9", "p99.99", "max")
+
+
+def page(result: Result) -> str:
+    """The whole page."""
+    style = files("snapbid.load").joinpath("page.css").read_text(encoding="utf-8")
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>Load test of {escape(result.target)}, {escape(result.started)}</title>",
+            f"<style>{style}</style></head><body><main>",
+            *_head(result),
+            *_tiles(result),
+            '<section class="plots">',
+            *_plots(result),
+            "</section>",
+            *_phases(result),
+            *_kinds(result),
+            *_failures(result),
+            '<div class="columns">',
+            *_objectives(result),
+            *_reconciliation(result),
+            *_others(result),
+            *_settings(result),
+            "</div></main></body></html>",
+            "",
+        ]
+    )
+
+
+def number(value: float) -> str:
+    """A number as a person reads it, all digits that the JSON has: 12,345.678."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.10g}"
+
+
+def _head(result: Result) -> Iterator[str]:
+    verdict = result.verdict
+    word, style = ("Passed", "good") if verdict.ok else ("Failed", "bad")
+    yield (
+        f'<header><h1>Load test of {escape(result.target)}</h1><p class="when">'
+        f"{escape(result.started)} · snapbid {escape(result.version)} · seed {result.seed}</p>"
+        f'<p class="verdict {style}"><b>{word}</b> {escape(verdict.reason)}</p>'
+    )
+    for phase in result.phases:
+        if phase.measured and phase.client.limited:
+            yield (
+                f'<p class="verdict warn"><b>{escape(phase.name)}</b> {escape(phase.client.why)} '
+                f"({number(phase.client.cpu_percent)}% of a core, sent late by "
+                f"{number(phase.client.lag_p99_ms)} ms at p99)</p>"
+            )
+    yield "</header>"
+
+
+def _measured(result: Result) -> list[PhaseResult]:
+    return [phase for phase in result.phases if phase.measured]
+
+
+def _tiles(result: Result) -> Iterator[str]:
+    """The figures that are looked for first: of the last measured phase, or of the capacity."""
+    phases = _measured(result)
+    if not phases:
+        return
+    phase = phases[-1]
+    if result.capacity is not None:
+        phase = next((one for one in phases if one.rate == result.capacity), phase)
+    tiles: list[tuple[str, str, str]] = [
+        ("offered", number(phase.offered), f"{number(phase.rate)}/s"),
+        ("completed", number(phase.answered), f"{number(phase.completed_per_s)}/s"),
+        ("dropped", number(phase.dropped), f"errors {number(phase.error_percent)}%"),
+        ("bid rate", f"{number(phase.bid_percent)}%", "of right answers"),
+        *((name, number(phase.latency_ms[name]), "ms") for name in ("p50", "p99", "p99.9")),
+        ("report", result.reconciliation.status, "reconciliation"),
+    ]
+    if result.capacity is not None:
+        tiles.insert(0, ("capacity", number(result.capacity), "requests/s"))
+    yield f'<section class="tiles" aria-label="{escape(phase.name)}">'
+    for name, value, unit in tiles:
+        yield f"<div><span>{name}</span><b>{escape(value)}</b><small>{escape(unit)}</small></div>"
+    yield "</section>"
+
+
+# -- plots ---------------------------------------------------------------------------------------
+
+
+def _plots(result: Result) -> Iterator[str]:
+    yield _percentile_plot(_measured(result)[-MAX_LINES:])
+    starts = list(accumulate((phase.seconds for phase in result.phases), initial=0.0))
+    bands = [
+        Band(start, start + phase.seconds, phase.name, phase.measured)
+        for start, phase in zip(starts, result.phases, strict=False)
+    ]
+    moments = [
+        (start + moment.at_s, moment)
+        for start, phase in zip(starts, result.phases, strict=False)
+        for moment in phase.series
+        if moment.at_s + 1 <= phase.seconds + 1e-9  # a second cut short is no rate
+    ]
+    time = plots.linear(max(starts[-1], 1.0), "seconds")
+    latest = [moment.p99_ms for _, moment in moments if moment.offered]
+    yield plots.plot(
+        "Latency over time",
+        time,
+        plots.logarithmic(
+            min((one.p50_ms for _, one in moments if one.offered), default=1.0),
+            max(latest, default=10.0),
+            "ms, by the second",
+        ),
+        [
+            Line("p99", "s2", [(at, one.p99_ms) for at, one in moments if one.offered]),
+            Line("p50", "s1", [(at, one.p50_ms) for at, one in moments if one.offered]),
+        ],
+        bands,
+    )
+    yield plots.plot(
+        "Throughput over time",
+        time,
+        plots.linear(max((one.offered for _, one in moments), default=1), "requests a second"),
+        [
+            Line("offered", "s1", [(at, one.offered) for at, one in moments]),
+            Line("in time and right", "s3", [(at, one.offered - one.bad) for at, one in moments]),
+            Line("bad", "bad", [(at, one.bad) for at, one in moments]),
+        ],
+        bands,
+    )
+    yield _kinds_plot(result)
+
+
+def _percentile_plot(phases: Sequence[PhaseResult]) -> str:
+    lines = [
+        Line(f"{phase.name}, {phase.rate:,.0f}/s", f"s{place}", phase.curve)
+        for place, phase in enumerate(phases, 1)
+    ]
+    values = [ms for phase in phases for _, ms in phase.curve if ms > 0]
+    y = plots.logarithmic(min(values, default=1.0), max(values, default=10.0), "ms")
+    x = plots.tail("percentile of all offered requests")
+    return plots.plot("Latency by percentile", x, y, lines)
+
+
+def _kinds_plot(result: Result) -> str:
+    """A bar a phase, divided by kind."""
+    phases = result.phases[-MAX_LINES:]
+    kinds = list(dict.fromkeys(kind for phase in phases for kind in phase.kinds))
+    styles = {kind: _style(kind, place) for place, kind in enumerate(kinds)}
+    rows = []
+    for phase in phases:
+        parts = "".join(
+            f'<span class="{styles[kind]}" style="flex:{count}" '
+            f'title="{escape(kind)} {number(count)}"></span>'
+            for kind, count in phase.kinds.items()
+        )
+        rows.append(f'<dt>{escape(phase.name)}</dt><dd class="bar">{parts}</dd>')
+    legend = "".join(f'<li><i class="{styles[kind]}"></i>{escape(kind)}</li>' for kind in kinds)
+    return (
+        "<figure><figcaption>Answers by kind <small>share of all offered</small></figcaption>"
+        f'<dl class="bars">{"".join(rows)}</dl><ul class="legend">{legend}</ul></figure>'
+    )
+
+
+def _style(kind: str, place: int) -> str:
+    return {"bid": "s3", "no bid": "quiet"}.get(kind, f"bad b{place % 5}")
+
+
+# -- tables --------------------------------------------------------------------------------------
+
+
+def _table(name: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Cells are HTML already; the first of a row names it."""
+    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
+    body = "".join(
+        f"<tr><th>{first}</th>{''.join(f'<td>{cell}</td>' for cell in rest)}</tr>"
+        for first, *rest in rows
+    )
+    return (
+        f'<section id="{name}"><h2>{escape(title)}</h2><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></section>"
+    )
+
+
+def _phases(result: Result) -> Iterator[str]:
+    heads = ["phase", "rate/s", "seconds", "offered", "completed", "dropped", "errors %",
+             "bid rate %", *(f"{name} ms" for name in SHOWN), "client %", "objectives"]  # fmt: skip
+    yield _table(
+        "phases",
+        "Phases",
+        heads,
+        (
+            (
+                escape(phase.name),
+                *map(
+                    number,
+                    (phase.rate, phase.seconds, phase.offered, phase.answered, phase.dropped,
+                     phase.error_percent, phase.bid_percent,
+                     *(phase.latency_ms[name] for name in SHOWN), phase.client.cpu_percent),
+                ),
+                _held(phase),
+            )
+            for phase in result.phases
+        ),
+    )  # fmt: skip
+    yield (
+        '<p class="note">Latency counts from the scheduled moment, over all offered requests: '
+        "those that were dropped or lost count with the time after which they were given up.</p>"
+    )
+
+
+def _held(phase: PhaseResult) -> str:
+    if not phase.measured:
+        return '<span class="muted">not measured</span>'
+    return "held" if phase.held else f'<em class="bad">{escape(phase.missed)}</em>'
+
+
+def _kinds(result: Result) -> Iterator[str]:
+    kinds = list(dict.fromkeys(kind for phase in result.phases for kind in phase.kinds))
+    yield _table(
+        "kinds",
+        "Answers by kind",
+        ["phase", *kinds],
+        (
+            (escape(phase.name), *(number(phase.kinds.get(kind, 0)) for kind in kinds))
+            for phase in result.phases
+        ),
+    )
+
+
+def _failures(result: Result) -> Iterator[str]:
+    rows = [
+        (escape(f"{phase.name}: {one.rule}"), number(one.count), f"<code>{escape(one.example)}"
+                                                                 "</code>")
+        for phase in result.phases
+        for one in phase.failures
+    ]  # fmt: skip
+    if rows:
+        yield _table("failures", "Wrong answers", ["rule", "times", "the first"], rows)
+
+
+def _objectives(result: Result) -> Iterator[str]:
+    yield _table(
+        "objectives",
+        "Objectives",
+        ["objective", "phase", "found", ""],
+        (
+            (
+                escape(one.objective),
+                escape(one.phase),
+                number(one.found),
+                "met" if one.met else '<em class="bad">missed</em>',
+            )
+            for one in result.objectives
+        ),
+    )
+
+
+def _reconciliation(result: Result) -> Iterator[str]:
+    found = result.reconciliation
+    yield _table(
+        "reconciliation",
+        f"Report: {found.status}",
+        ["SSP", "", "sent", "unanswered", "reported", ""],
+        (
+            (
+                escape(row.ssp),
+                row.what,
+                number(row.sent),
+                number(row.unanswered),
+                number(row.reported),
+                "agrees" if row.agrees else '<em class="bad">differs</em>',
+            )
+            for row in found.rows
+        ),
+    )
+    yield f'<p class="note">{escape(found.detail)}</p>'
+
+
+def _others(result: Result) -> Iterator[str]:
+    notices = result.notices
+    rows = [
+        (kind, number(count), number(notices.failed.get(kind, 0)))
+        for kind, count in notices.fired.items()
+    ]
+    events = result.events
+    if events is not None:
+        rows.append(("event batches", number(events.batches), number(events.failed)))
+    if rows:
+        yield _table("notices", "Notices and events", ["", "sent", "failed"], rows)
+
+
+def _settings(result: Result) -> Iterator[str]:
+    rows = ((escape(name), escape(value)) for name, value in result.settings.items())
+    yield _table("settings", "Settings", ["", ""], rows)

@@ -1,0 +1,149 @@
+"""Plots as inline SVG, from numbers alone: no script, no font, nothing to load."""
+
+from collections.abc import Callable, Sequence
+from html import escape
+from math import ceil, floor, log10
+from typing import Final, NamedTuple
+
+WIDTH: Final = 600
+HEIGHT: Final = 250
+LEFT: Final = 52
+RIGHT: Final = 20
+TOP: Final = 14
+BOTTOM: Final = 38
+
+
+class Line(NamedTuple):
+    """One line of a plot; `style` is a CSS class (`s1` … `s8`, `bad`, `quiet`)."""
+
+    label: str
+    style: str
+    points: Sequence[tuple[float, float]]
+
+
+class Tick(NamedTuple):
+    """A place on an axis, and what stands there."""
+
+    at: float
+    text: str
+
+
+class Axis(NamedTuple):
+    """Values to a share of the axis, 0 to 1."""
+
+    share: Callable[[float], float]
+    ticks: Sequence[Tick]
+    title: str
+
+
+class Band(NamedTuple):
+    """A stretch of the x axis with a name."""
+
+    least: float
+    most: float
+    label: str
+    measured: bool
+
+
+def linear(most: float, title: str) -> Axis:
+    """From 0 to a round number at or above `most`."""
+    step = _step(most / 4)
+    top = step * max(1, ceil(most / step - 1e-9))
+    ticks = [Tick(n * step, _short(n * step)) for n in range(round(top / step) + 1)]
+    return Axis(lambda value: value / top, ticks, title)
+
+
+def logarithmic(least: float, most: float, title: str) -> Axis:
+    """Whole decades around the two, with 1, 2 and 5 marked where there are few decades."""
+    low = floor(log10(max(least, 1e-3)))
+    high = max(low + 1, ceil(log10(max(most, 1e-3)) - 1e-9))
+    marks = (1, 2, 5) if high - low <= 3 else (1,)
+    values = [mark * 10.0**decade for decade in range(low, high) for mark in marks]
+    ticks = [Tick(value, _short(value)) for value in [*values, 10.0**high]]
+    return Axis(lambda value: (log10(max(value, 10.0**low)) - low) / (high - low), ticks, title)
+
+
+def tail(title: str) -> Axis:
+    """Percentiles by how few lie beyond: 90, 99, 99.9 … are evenly spaced, 100 ends it."""
+    decades = 5.0
+
+    def share(percent: float) -> float:
+        beyond = max(10**-decades, 1 - percent / 100)
+        return -log10(beyond) / decades
+
+    shown = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 100.0)
+    return Axis(share, [Tick(one, f"{one:g}%") for one in shown], title)
+
+
+def plot(title: str, x: Axis, y: Axis, lines: Sequence[Line], bands: Sequence[Band] = ()) -> str:
+    """A figure: plot and legend."""
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
+        *(_band(band, x) for band in bands),
+        *(_across(tick, y) for tick in y.ticks),
+        *(_along(tick, x) for tick in x.ticks),
+        *(_line(line, x, y) for line in lines),
+        f'<text class="axis" x="{_x(x.share(x.ticks[0].at))}" y="{HEIGHT - 4}">'
+        f"{escape(x.title)}</text>",
+        "</svg>",
+    ]
+    legend = "".join(f'<li><i class="{line.style}"></i>{escape(line.label)}</li>' for line in lines)
+    heading = f"<figcaption>{escape(title)} <small>{escape(y.title)}</small></figcaption>"
+    return f'<figure>{heading}{"".join(parts)}<ul class="legend">{legend}</ul></figure>'
+
+
+def _x(share: float) -> float:
+    return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
+
+
+def _y(share: float) -> float:
+    return round(HEIGHT - BOTTOM - min(1.0, max(0.0, share)) * (HEIGHT - TOP - BOTTOM), 1)
+
+
+def _across(tick: Tick, y: Axis) -> str:
+    at = _y(y.share(tick.at))
+    return (
+        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>'
+        f'<text class="tick" x="{LEFT - 6}" y="{at + 4}" text-anchor="end">{tick.text}</text>'
+    )
+
+
+def _along(tick: Tick, x: Axis) -> str:
+    at = _x(x.share(tick.at))
+    return (
+        f'<line class="grid" x1="{at}" x2="{at}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
+        f'<text class="tick" x="{at}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">'
+        f"{tick.text}</text>"
+    )
+
+
+def _band(band: Band, x: Axis) -> str:
+    least, most = _x(x.share(band.least)), _x(x.share(band.most))
+    style = "measured" if band.measured else "unmeasured"
+    name = escape(band.label) if most - least > 6 * len(band.label) else ""
+    return (
+        f'<rect class="{style}" x="{least}" y="{TOP}" width="{max(0.0, most - least):.1f}" '
+        f'height="{HEIGHT - TOP - BOTTOM}"/>'
+        f'<line class="edge" x1="{least}" x2="{least}" y1="{TOP - 10}" y2="{HEIGHT - BOTTOM}"/>'
+        f'<text class="band" x="{least + 3}" y="{TOP - 3}">{name}</text>'
+    )
+
+
+def _line(line: Line, x: Axis, y: Axis) -> str:
+    points = " ".join(f"{_x(x.share(a))},{_y(y.share(b))}" for a, b in line.points)
+    if len(line.points) == 1:
+        a, b = points.split(",")
+        return f'<circle class="{line.style}" cx="{a}" cy="{b}" r="3"/>'
+    return f'<polyline class="{line.style}" points="{points}"/>'
+
+
+def _step(rough: float) -> float:
+    """The next 1, 2 or 5 times a power of ten."""
+    if rough <= 0:
+        return 1.0
+    power: float = 10.0 ** floor(log10(rough))
+    return next(mark * power for mark in (1, 2, 5, 10) if mark * power >= rough * (1 - 1e-9))
+
+
+def _short(value: float) -> str:
+    return f"{value / 1000:g}k" if value >= 10_000 else f"{value:g}"
