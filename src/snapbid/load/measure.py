@@ -1,6 +1,8 @@
 """From a phase's tally to its result."""
 
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -21,10 +23,28 @@ CURVE: Final = (
 
 
 class Clocks(NamedTuple):
-    """What a phase took, and the processor time of the client in it; seconds."""
+    """What a phase took, how long the client ran in it and how long it waited for a processor."""
 
     seconds: float
     processor_s: float
+    waited_s: float
+
+    @classmethod
+    def read(cls) -> "Clocks":
+        """The clocks as they stand now."""
+        return cls(time.perf_counter(), time.process_time(), _waited_s())
+
+    def since(self, before: "Clocks") -> "Clocks":
+        """What has passed between the two."""
+        return Clocks(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+def _waited_s() -> float:
+    """For how long this process was ready to run and others ran; 0 where Linux does not tell."""
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def latencies(histogram: Histogram) -> dict[str, float]:
@@ -96,4 +116,5 @@ def _client(tally: Tally, clocks: Clocks) -> ClientFigures:
         why = "the client itself was the limit: the server may hold more"
     elif lag_ms >= LATE_MS:
         why = "the client itself was late, kept from its processor: latencies hold this, too"
-    return ClientFigures(round(percent, 1), round(lag_ms, 3), bool(why), why)
+    waited = 100 * clocks.waited_s / max(clocks.seconds, 1e-9)
+    return ClientFigures(round(percent, 1), round(waited, 1), round(lag_ms, 3), bool(why), why)

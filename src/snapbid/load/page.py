@@ -61,7 +61,8 @@ def _head(result: Result) -> Iterator[str]:
         if phase.measured and phase.client.limited:
             yield (
                 f'<p class="verdict warn"><b>{escape(phase.name)}</b> {escape(phase.client.why)} '
-                f"({number(phase.client.cpu_percent)}% of a core, sent late by "
+                f"({number(phase.client.cpu_percent)}% of a core, kept from it "
+                f"{number(phase.client.waited_percent)}% of the time, sent late by "
                 f"{number(phase.client.lag_p99_ms)} ms at p99)</p>"
             )
     yield "</header>"

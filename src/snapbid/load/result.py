@@ -4,9 +4,13 @@ from msgspec import Struct
 
 
 class ClientFigures(Struct, frozen=True):
-    """The client's own state in a phase: processor time of one core, how late it sent."""
+    """The client's own state in a phase: processor time of one core, how late it sent.
+
+    `waited_percent` of the time it was ready to run, and others had the processors.
+    """
 
     cpu_percent: float
+    waited_percent: float
     lag_p99_ms: float
     limited: bool  # the client itself was the limit
     why: str  # in words

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import signal
-import time
 from datetime import UTC, datetime
 from importlib.metadata import version
 from random import Random
@@ -148,7 +147,7 @@ class Run:
 
     async def _phase(self, phase: Phase) -> PhaseResult:
         start = perf_counter() + SWEEP_S + 0.01  # by then the pacer has looked again
-        processor = time.process_time()
+        before = measure.Clocks.read()
         tally = Tally(start, self._options.timeout_s)
         self._bids = Bids(self._client, self._source, tally, self._accounts, self._notices)
         self._schedule = Schedule(phase, start, self._random, self._options.even)
@@ -160,7 +159,7 @@ class Run:
         self._schedule.due = float("inf")
         if self._batches is not None:
             self._batches.due = float("inf")
-        clocks = measure.Clocks(perf_counter() - start, time.process_time() - processor)
+        clocks = measure.Clocks.read().since(before)
         await self._settle(tally)
         made, judged = measure.result(phase, tally, clocks, self._options.objectives)
         self._judged += judged
