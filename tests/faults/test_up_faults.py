@@ -37,10 +37,18 @@ def home(initialise: Callable[[Path], None]) -> Iterator[tuple[Path, str]]:
         yield home.path, server.dsn
 
 
-def child(instance: Stack, part: str) -> int:
+def child(instance: Stack, part: str) -> int | None:
     assert instance.process
     found = children_of(instance.process.pid)
-    return next((pid for pid, command in found.items() if part in command), 0)
+    return next((pid for pid, command in found.items() if part in command), None)
+
+
+def kill(instance: Stack, part: str) -> int:
+    """Kill a child; its pid."""
+    pid = child(instance, part)
+    assert pid is not None, f"{part} is none of {children_of(instance.process.pid)}"  # type: ignore[union-attr]
+    os.kill(pid, signal.SIGKILL)
+    return pid
 
 
 def flows(instance: Stack, own: Books, since: int) -> bool:
@@ -59,20 +67,22 @@ def test_nothing_is_lost_whoever_is_killed(home: tuple[Path, str]) -> None:
         trading.start()
         try:
             for part in CHILDREN:
-                before, since = child(instance, part), own.statuses["bid", 200]
-                os.kill(before, signal.SIGKILL)
+                since, before = own.statuses["bid", 200], kill(instance, part)
                 eventually(
-                    lambda part=part, before=before: child(instance, part) not in (0, before),  # type: ignore[misc]
+                    lambda part=part, before=before: child(instance, part) not in (None, before),  # type: ignore[misc]
                     f"{part} is started again",
                 )
                 eventually(lambda since=since: flows(instance, own, since), "bids flow")  # type: ignore[misc]
-            for worker in workers_of(child(instance, "snapbid serve")):
+            server = child(instance, "snapbid serve")
+            assert server is not None
+            for worker in workers_of(server):
                 os.kill(worker, signal.SIGKILL)
             instance.stop(signal.SIGKILL)
             since = own.statuses["bid", 200]
             instance.start()
             eventually(lambda: flows(instance, own, since), "bids flow")
         finally:
+            print(instance.output)
             trading.finish()
         assert not own.wrong, own.wrong[:5]
         contradictions = asyncio.run(agreed(own, dsn, 60.0))

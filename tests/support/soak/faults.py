@@ -78,6 +78,11 @@ def pids_of(stage: Stage, name: str) -> list[int]:
     return [process.pid, *more]
 
 
+def some(rng: random.Random, pids: list[int]) -> list[int]:
+    """One of them; none where there is none."""
+    return rng.sample(pids, k=min(1, len(pids)))
+
+
 @contextlib.contextmanager
 def stopped(pids: list[int]) -> Iterator[None]:
     """Nobody of these does anything, but they are there."""
@@ -94,7 +99,7 @@ def stopped(pids: list[int]) -> Iterator[None]:
 
 @fault("server", sudden=True)
 def worker_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
-    kill(rng.choice(stage.machine.workers or [0]))
+    kill(*some(rng, stage.machine.workers))
     yield ""
 
 
@@ -130,13 +135,13 @@ def postgres_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 @fault("postgres", sudden=True)
 def postgres_backend_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
-    kill(*rng.sample(found := pids_of(stage, "postgres")[1:], k=min(1, len(found))))
+    kill(*some(rng, pids_of(stage, "postgres")[1:]))
     yield ""
 
 
 @fault("server")
 def worker_stopped(stage: Stage, rng: random.Random) -> Iterator[str]:
-    with stopped(rng.sample(found := stage.machine.workers, k=min(1, len(found)))):
+    with stopped(some(rng, stage.machine.workers)):
         yield ""
 
 
