@@ -117,6 +117,8 @@ def finish(work: Awaitable[T]) -> T:
 
     import asyncpg
 
+    from snapbid.warehouse.away import AWAY
+
     async def run() -> T:
         return await work
 
@@ -124,7 +126,7 @@ def finish(work: Awaitable[T]) -> T:
         return asyncio.run(run())
     except (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError) as error:
         raise Refused("the warehouse has no up-to-date schema: run snapbid migrate") from error
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+    except AWAY as error:
         reason = str(error) or type(error).__name__
         raise Refused(f"the warehouse (SNAPBID_DATABASE_URL) failed: {reason}") from error
 

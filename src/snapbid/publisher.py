@@ -19,6 +19,7 @@ from snapbid.match.compile import Builder, put
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns, products, registry
 from snapbid.warehouse import rates as operator_rates
+from snapbid.warehouse.away import AWAY
 
 CHANNEL: Final = "snapbid_catalog"
 RETRY_S: Final = 0.5
@@ -65,7 +66,7 @@ class Publisher:
         while True:
             try:
                 await self._follow()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except AWAY as error:
                 logger.warning("the warehouse is away, the catalog stays as it is: %s", error)
             except Exception:
                 logger.exception("the catalog could not be published")

@@ -15,6 +15,7 @@ import msgspec
 from snapbid.report.cache import Cache
 from snapbid.report.window import Window
 from snapbid.warehouse import reports
+from snapbid.warehouse.away import AWAY
 
 ANSWER_TIMEOUT_S: Final = 5.0
 NOTHING: Final = reports.Day(bids=0, wins=0, win_cpm_micros=0, imps=0)
@@ -62,7 +63,7 @@ class Reports:
             return Report(cached.body, cached.age_s)
         try:
             days = await reports.fetch_days(self._pool, ssp, window.first, window.last)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except AWAY as error:
             reason = str(error) or type(error).__name__
             logger.warning("the warehouse did not answer a report: %s", reason)
             raise WarehouseAway from error
