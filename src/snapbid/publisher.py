@@ -8,7 +8,7 @@ import contextlib
 import logging
 import threading
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import Final
 
 import asyncpg
@@ -39,6 +39,9 @@ class Publisher:
         self._ssps: dict[str, tuple[str, int]] | None = None
         self._events = b""
         self._rates = rates.load()
+        self.campaigns = 0  # in the catalog
+        self.published_at: float | None = None  # epoch s
+        self.checked_at: float | None = None  # when the warehouse was last asked
         self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
@@ -92,6 +95,7 @@ class Publisher:
         ssps = await registry.fetch_numbered(connection)
         changes = await campaigns.fetch_since(connection, self._revision)
         events = await self._read_events(connection)
+        self.checked_at = time()
         same = (ssps, events, changes.revision) == (self._ssps, self._events, self._revision)
         if same and self._path.exists():
             return
@@ -103,6 +107,7 @@ class Publisher:
         index = self._builder.build()
         catalog.write(self._path, catalog.encode(ssps, self._rates, index, events))
         self._ssps, self._events, self._revision = ssps, events, changes.revision
+        self.published_at, self.campaigns = time(), len(self._builder)
         logger.info(
             "published %d campaigns, %d SSPs in %.3f s",
             len(self._builder),

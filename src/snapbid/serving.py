@@ -18,7 +18,7 @@ from granian.server import Server
 from granian.server.common import AbstractServer
 
 from snapbid import wiring
-from snapbid.ops import OpsServer
+from snapbid.ops import OpsServer, Places, Watch
 from snapbid.publisher import Publisher
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
@@ -40,21 +40,25 @@ def serve(settings: Settings) -> int:
     """Serves until SIGTERM or SIGINT; the exit status. Redis and the warehouse must be set."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     multiprocessing.set_start_method("spawn", force=True)  # no threads are taken along
+    assert settings.database_url is not None
+    publisher = Publisher(settings.database_url, wiring.catalog_path(settings))
+    places = Places(wiring.metrics_path(settings), wiring.spool_path(settings))
+    watch = Watch(settings, places, publisher)
     try:
         _check(settings)
         wiring.runtime(settings).mkdir(mode=0o700, parents=True, exist_ok=True)
-        ops = _open_ops(settings)
+        ops = _open_ops(settings, watch)
     except ServeError as error:
         print(error, file=sys.stderr)
         return 2
-    assert settings.database_url is not None
-    publisher = Publisher(settings.database_url, wiring.catalog_path(settings))
     publisher.start()
+    watch.start()
     ops.start()
     try:
         _run_workers(settings)
     finally:
         publisher.stop()
+        watch.stop()
         ops.shutdown()
     return 0
 
@@ -78,9 +82,9 @@ def _check(settings: Settings) -> None:
         ) from error
 
 
-def _open_ops(settings: Settings) -> OpsServer:
+def _open_ops(settings: Settings, watch: Watch) -> OpsServer:
     try:
-        return OpsServer(settings.ops_host, settings.ops_port, wiring.metrics_path(settings))
+        return OpsServer(settings.ops_host, settings.ops_port, watch)
     except OSError as error:
         raise ServeError(
             f"SNAPBID_OPS_PORT {settings.ops_port} on {settings.ops_host} cannot be used: "

@@ -1,4 +1,4 @@
-"""What campaigns have spent and hold, as the running system sees it, for the command line.
+"""What campaigns have spent and hold, as the running system sees it, for the operator.
 
 A budgeted campaign is one whose document has a budget; what plain SQL wrote in another form has
 none here.
@@ -9,10 +9,11 @@ from fractions import Fraction
 from time import time
 
 import msgspec
+from redis.asyncio import Redis
 
 from snapbid.exchange.market import limits_of
 from snapbid.ledger import connection
-from snapbid.ledger.budgets import Budgets, State
+from snapbid.ledger.budgets import BATCH, Budgets, State
 from snapbid.ledger.limits import Limits
 from snapbid.match import document
 from snapbid.match.campaign import Campaign
@@ -42,13 +43,23 @@ class Spending(msgspec.Struct, frozen=True):
 async def fetch(settings: Settings, stored: Sequence[Stored]) -> dict[str, Spending]:
     """The budgeted ones among the campaigns, by id. Raises RedisError where Redis is away."""
     assert settings.redis_url is not None
-    known = {each.number: found for each in stored if (found := _budgeted(each)) is not None}
     redis = connection.connect(settings.redis_url)
     try:
-        budgets = Budgets(redis, settings.ledger_shards, settings.hold_s, time)
-        states = await budgets.states(list(known))
+        return await look(redis, settings, stored, BATCH)
     finally:
         await redis.aclose()
+
+
+async def look(
+    redis: Redis, settings: Settings, stored: Sequence[Stored], at_once: int
+) -> dict[str, Spending]:
+    """As `fetch`; no script call asks for more than `at_once`, so that none is long."""
+    known = {each.number: found for each in stored if (found := _budgeted(each)) is not None}
+    budgets = Budgets(redis, settings.ledger_shards, settings.hold_s, time)
+    numbers = list(known)
+    states: dict[int, State] = {}
+    for start in range(0, len(numbers), at_once):
+        states |= await budgets.states(numbers[start : start + at_once])
     now = int(time())
     return {
         campaign.id: _spending(campaign, limits, states[number], now)

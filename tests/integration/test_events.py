@@ -381,5 +381,5 @@ def test_live_by_any_spelling(served: Served, mode: str) -> None:
 def test_metrics_count_requests(served: Served) -> None:
     served.send(event("login"))
     page = served.stack.get("/metrics", ops=True)[1].decode()
-    assert 'snapbid_event_requests_total{endpoint="single",status="202"}' in page
+    assert 'snapbid_event_requests_total{code="accepted",endpoint="single"}' in page
     assert SECRET not in page

@@ -56,7 +56,7 @@ class Drain:
         return carried
 
     async def _drain(self, connection: asyncpg.Connection, shard: Shard) -> int:
-        started = monotonic()
+        started, taken_at = monotonic(), self._clock()
         carried = unknown = 0
         left = True
         while left:  # what another drain has not finished, first
@@ -71,6 +71,7 @@ class Drain:
             self._carried.inc(carried)
             self._lag.observe(monotonic() - self._taken_at[shard.number])
         self._taken_at[shard.number] = started
+        await shard.finish(taken_at)
         self._report_unknown(shard.number, unknown)
         return carried
 

@@ -6,6 +6,7 @@
     {sbN}:d:taken       those that the drain is absorbing
     {sbN}:d:owner       token of the drain at work
     {sbN}:seen          when an SSP's wins, impressions and losses last grew: `w:7`, epoch s
+    {sbN}:d:at          when it last took all that had changed (epoch s), for those who watch
     {sbN}:g             day -> generation of its counters, raised when they are removed
 
 The counters are read after their names were moved aside, so what changes later is named anew.
@@ -58,6 +59,7 @@ class Shard:
         self._taken = f"{self._base}d:taken"
         self._owner = f"{self._base}d:owner"
         self._seen = f"{self._base}seen"
+        self._at = f"{self._base}d:at"
         self._generations = f"{self._base}g"
         self._token = secrets.token_hex(8)
         script = resources.files(__package__) / "release.lua"
@@ -93,6 +95,10 @@ class Shard:
         """Give the next batch of what was moved aside."""
         names: Any = await self._redis.srandmember(self._taken, BATCH)
         return list(names)
+
+    async def finish(self, taken_at: float) -> None:
+        """All that had changed by then (epoch s) is in the warehouse."""
+        await self._redis.set(self._at, f"{taken_at:.3f}")
 
     async def read(self, names: Iterable[bytes]) -> Reading:
         """Read the named counters with their epoch; what is no counter, or is gone, is left out."""

@@ -22,6 +22,7 @@ from snapbid.events.problems import (
     Away,
     RateExceeded,
     Unauthorized,
+    code_of_answer,
     problem_answer,
     refusal_answer,
 )
@@ -68,7 +69,7 @@ class EventEndpoints:
         self._keys: Keys | None = None
         self._enricher = self._enricher_with(DailyRates(history))
         self._accepted = metrics.counter("snapbid_events_accepted_total")
-        self._requests: dict[tuple[str, int], Counter] = {}
+        self._requests: dict[tuple[str, str], Counter] = {}
         self._turn = asyncio.Lock()  # one batch at a time is read in slices
         self._works: dict[str, Callable[[bytes, Key, Asked], Awaitable[Answer]]] = {
             SINGLE: self._single,
@@ -98,17 +99,17 @@ class EventEndpoints:
         except Exception as error:  # whose text, and cause, may quote the request
             logger.error("an event request failed: %s", where(error))
             given = problem_answer(Problem("the request could not be served"))
-        self._count(scope["path"], given.start["status"])
+        self._count(scope["path"], code_of_answer(given))
         return given
 
-    def _count(self, path: str, status: int) -> None:
-        counter = self._requests.get((path, status))
+    def _count(self, path: str, code: str) -> None:
+        counter = self._requests.get((path, code))
         if counter is None:
             endpoint = {SINGLE: "single", BATCH: "batch"}.get(path, "other")
             name = "snapbid_event_requests_total"
-            counter = self._metrics.counter(name, endpoint=endpoint, status=status)
+            counter = self._metrics.counter(name, endpoint=endpoint, code=code)
             if endpoint != "other":
-                self._requests[path, status] = counter
+                self._requests[path, code] = counter
         counter.inc()
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:

@@ -2,6 +2,8 @@
 
 from typing import ClassVar, Final
 
+import msgspec
+
 from snapbid.errors import Problem
 from snapbid.events import answers
 from snapbid.events.outcomes import VALIDATION_ERROR, Finding, Refusal
@@ -19,6 +21,14 @@ _CODES: Final = {
     503: "UNAVAILABLE",
 }
 _INTERNAL: Final = "INTERNAL_ERROR"
+RATE_EXCEEDED: Final = "RATE_EXCEEDED"  # in counts alone: the body of a 429 has no code
+
+
+class _Coded(msgspec.Struct):
+    code: str = RATE_EXCEEDED
+
+
+_decode: Final = msgspec.json.Decoder(_Coded).decode
 
 
 class Unauthorized(Problem):
@@ -71,3 +81,11 @@ def problem_answer(problem: Problem) -> Answer:
 def refusal_answer(refusal: Refusal, *headers: tuple[bytes, bytes]) -> Answer:
     """What is wrong with the events of a request."""
     return json_answer(refusal.status, answers.refused(refusal), *headers)
+
+
+def code_of_answer(given: Answer) -> str:
+    """How an answer is counted: `accepted` (202), `valid` (200, test mode), or its error's code."""
+    status = given.start["status"]
+    if status < 400:
+        return "accepted" if status == 202 else "valid"
+    return _decode(given.body).code

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-Kind: TypeAlias = Literal["counter", "histogram"]
+Kind: TypeAlias = Literal["counter", "histogram", "gauge"]
 
 OVERFLOW = "snapbid_metrics_overflow_total"
 
@@ -19,39 +19,108 @@ class Definition(msgspec.Struct, frozen=True):
     resolution: int = 1_000_000
 
 
+# What no process counts: the private port's server reads it, every few seconds, from Redis, the
+# warehouse and files. What it cannot read is left out of the page. With several machines on the
+# same stores each tells of all, so take the maximum over instances.
+WATCHED: dict[str, Definition] = {
+    "snapbid_store_up": Definition(
+        "gauge", "Whether a store answered when last looked at: 1 or 0.", ("store",)
+    ),
+    "snapbid_ssp_bids_total": Definition(
+        "counter", "Answers with bids as the ledger counts them, over all machines.", ("ssp",)
+    ),
+    "snapbid_ssp_wins_total": Definition(
+        "counter", "Wins as the ledger counts them, over all machines.", ("ssp",)
+    ),
+    "snapbid_ssp_impressions_total": Definition(
+        "counter", "Billing notices as the ledger counts them, over all machines.", ("ssp",)
+    ),
+    "snapbid_ssp_spend_usd_total": Definition(
+        "counter", "Cost of the wins in USD, over all machines.", ("ssp",)
+    ),
+    "snapbid_campaign_spent_usd": Definition(
+        "gauge",
+        "Spend of the 200 budgeted campaigns that spend most, in USD, by window: day, total.",
+        ("campaign", "window"),
+    ),
+    "snapbid_campaign_held_usd": Definition(
+        "gauge", "Cost in USD of their bids that are neither won nor lost yet.", ("campaign",)
+    ),
+    "snapbid_campaign_budget_usd": Definition(
+        "gauge", "Their budgets in USD, by window: day, total.", ("campaign", "window")
+    ),
+    "snapbid_budget_state": Definition(
+        "gauge",
+        "How many of them are open, paced (waiting for the day to go on) or spent.",
+        ("state",),
+    ),
+    "snapbid_drain_waiting": Definition(
+        "gauge", "Changed counters that wait for the drain, over all shards."
+    ),
+    "snapbid_drain_behind_seconds": Definition(
+        "gauge", "Age of the oldest count that may wait for the drain; 0 where none waits."
+    ),
+    "snapbid_event_queue_length": Definition(
+        "gauge", "Entries of the stream of accepted events, each of one or more requests."
+    ),
+    "snapbid_event_queue_age_seconds": Definition(
+        "gauge", "Age of the oldest entry of that stream; 0 where it is empty."
+    ),
+    "snapbid_spool_bytes": Definition(
+        "gauge", "Notices kept on this machine's disk while Redis is away."
+    ),
+    "snapbid_catalog_campaigns": Definition("gauge", "Campaigns in the published catalog."),
+    "snapbid_catalog_age_seconds": Definition("gauge", "Time since the catalog was published."),
+    "snapbid_catalog_checked_seconds": Definition(
+        "gauge", "Time since the catalog was last compared with the warehouse."
+    ),
+}
+
 DEFINITIONS: dict[str, Definition] = {
     "snapbid_http_requests_total": Definition(
-        "counter", "HTTP requests answered, by route and status.", ("route", "status")
+        "counter",
+        "Requests answered on the public port, by route and status; those of an SSP that is not "
+        "registered, and unknown paths, are `other`.",
+        ("route", "status"),
     ),
     "snapbid_bid_requests_total": Definition(
         "counter",
-        "Bid requests answered, by SSP and outcome: bid, or why there was none.",
+        "Bid requests answered, by SSP and outcome: bid, why there was none, or the error's code.",
         ("outcome", "ssp"),
+    ),
+    "snapbid_bid_seconds": Definition(
+        "histogram",
+        "Time from the first sight of a bid request in a worker to its answer, 200 or 204.",
+    ),
+    "snapbid_bid_step_seconds": Definition(
+        "histogram",
+        "Time of the steps of bid requests, of one in 16: decode; match (features and decision); "
+        "commit (until Redis has acknowledged the bid, its writing included).",
+        ("step",),
+    ),
+    "snapbid_commit_batch_size": Definition(
+        "histogram",
+        "Answers with bids, and notices, that shared one round trip to Redis.",
+        ("of",),
+        resolution=1,
+    ),
+    "snapbid_commit_seconds": Definition(
+        "histogram", "Time of a round trip to Redis with bids, notices or both."
     ),
     "snapbid_notices_total": Definition(
         "counter",
-        "Win, billing and loss notices, by what became of them.",
+        "Win, billing and loss notices, by what became of them: counted, late (counted on the day "
+        "of the notice), duplicate, unknown (no such bid), spooled (Redis away).",
         ("kind", "outcome"),
     ),
-    "snapbid_bids_total": Definition(
-        "counter", "Bids in the answers, by media type of the creative.", ("media",)
-    ),
-    "snapbid_user_data_withheld_total": Definition(
-        "counter", "Bid requests decided without user data, as their privacy signals ask."
-    ),
-    "snapbid_bid_seconds": Definition(
-        "histogram", "Time from a bid request's arrival to its answer, in seconds."
-    ),
     "snapbid_catalog_swaps_total": Definition(
-        "counter", "Campaign snapshots taken up by workers, by result.", ("result",)
-    ),
-    "snapbid_catalog_build_seconds": Definition(
-        "histogram", "Time to build a campaign snapshot, in seconds."
+        "counter", "Catalogs taken up by workers, or refused by them.", ("result",)
     ),
     "snapbid_event_requests_total": Definition(
         "counter",
-        "Requests of the server events endpoints, by endpoint and status.",
-        ("endpoint", "status"),
+        "Requests of the server events endpoints, by endpoint and code: accepted, valid (test "
+        "mode), or the error's.",
+        ("code", "endpoint"),
     ),
     "snapbid_events_accepted_total": Definition("counter", "Events accepted with a 202."),
     "snapbid_events_stored_total": Definition(
@@ -70,6 +139,7 @@ DEFINITIONS: dict[str, Definition] = {
         "histogram", "Age of the oldest count in such a round when it was in the warehouse."
     ),
     OVERFLOW: Definition("counter", "Increments of metrics beyond the limit of entries."),
+    **WATCHED,
 }
 
 

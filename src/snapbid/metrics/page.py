@@ -1,10 +1,11 @@
 """The Prometheus page over all slots of a directory."""
 
 import os
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from snapbid.metrics.definitions import DEFINITIONS, Definition
 from snapbid.metrics.keys import parse_key
@@ -16,39 +17,55 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def exposition(directory: str | os.PathLike[str]) -> bytes:
-    """Render all slots as Prometheus text (`CONTENT_TYPE`), with every metric of `DEFINITIONS`."""
+Samples: TypeAlias = Sequence[tuple[Mapping[str, str], float]]
+"""Labels and value of each series of a metric."""
+
+
+def exposition(
+    directory: str | os.PathLike[str], watched: Mapping[str, Samples] | None = None
+) -> bytes:
+    """Render all slots as Prometheus text (`CONTENT_TYPE`), with every metric of `DEFINITIONS`.
+
+    `watched` has the series of those that no slot counts.
+    """
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.registry import Collector
 
     class Snapshot(Collector):
         def collect(self) -> Iterable["Metric"]:
-            return _families(read(directory))
+            return _families(read(directory), watched or {})
 
     registry = CollectorRegistry()
     registry.register(Snapshot())
     return generate_latest(registry)
 
 
-def _families(values: Mapping[str, int]) -> Iterator["Metric"]:
-    samples: defaultdict[str, list[tuple[dict[str, str], int]]] = defaultdict(list)
+def _families(values: Mapping[str, int], watched: Mapping[str, Samples]) -> Iterator["Metric"]:
+    samples: defaultdict[str, list[tuple[Mapping[str, str], float]]] = defaultdict(list)
     for key, value in sorted(values.items()):
         name, labels = parse_key(key)
-        samples[name].append((labels, value))
+        definition = DEFINITIONS.get(re.sub(r"_(bucket|sum)$", "", name))
+        # A slot may still have what an earlier version counted, with other labels.
+        if definition is not None and labels.keys() - {"le"} == set(definition.labels):
+            samples[name].append((labels, value))
+    for name, given in watched.items():
+        samples[name].extend(given)
     for name, definition in DEFINITIONS.items():
-        if definition.kind == "counter":
-            yield _counter_family(name, definition, samples[name])
+        if definition.kind != "histogram":
+            yield _plain_family(name, definition, samples[name])
         else:
             buckets, sums = samples[f"{name}_bucket"], samples[f"{name}_sum"]
             yield _histogram_family(name, definition, buckets, sums)
 
 
-def _counter_family(
-    name: str, definition: Definition, samples: Iterable[tuple[dict[str, str], int]]
-) -> "Metric":
-    from prometheus_client.core import CounterMetricFamily
+def _plain_family(name: str, definition: Definition, samples: Samples) -> "Metric":
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    family = CounterMetricFamily(name, definition.help, labels=definition.labels)
+    family: CounterMetricFamily | GaugeMetricFamily
+    if definition.kind == "counter":
+        family = CounterMetricFamily(name, definition.help, labels=definition.labels)
+    else:
+        family = GaugeMetricFamily(name, definition.help, labels=definition.labels)
     for labels, value in samples:
         family.add_metric([labels.get(label, "") for label in definition.labels], value)
     return family
@@ -57,16 +74,16 @@ def _counter_family(
 def _histogram_family(
     name: str,
     definition: Definition,
-    buckets: Iterable[tuple[dict[str, str], int]],
-    sums: Iterable[tuple[dict[str, str], int]],
+    buckets: Samples,
+    sums: Samples,
 ) -> "Metric":
     from prometheus_client.core import HistogramMetricFamily
 
-    def series(labels: dict[str, str]) -> tuple[str, ...]:
+    def series(labels: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(labels.get(label, "") for label in definition.labels)
 
     family = HistogramMetricFamily(name, definition.help, labels=definition.labels)
-    counts: defaultdict[tuple[str, ...], dict[str, int]] = defaultdict(dict)
+    counts: defaultdict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
     for labels, value in buckets:
         counts[series(labels)][labels.get("le", "+Inf")] = value
     for labels, total in sums:

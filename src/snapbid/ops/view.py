@@ -1,0 +1,192 @@
+"""What the operator's page shows, as one JSON document (`/ops/data`).
+
+Shares are 0 to 1, times seconds, money USD; null is unknown. Rates and shares are of the last
+minute unless the name says otherwise; what the ledger counts is of all machines, what workers
+count is of this one.
+"""
+
+from collections import defaultdict
+from time import time
+from typing import Final
+
+from msgspec import Struct
+
+from snapbid.ops.counts import BIDS, NOTICES, WHOLE, Window, growth
+from snapbid.ops.gauges import NANO, state_of
+from snapbid.ops.watch import Money, Ssp, Watch
+
+QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
+STEPS: Final = ("decode", "match", "commit")
+NOW_S: Final = 10.0  # what "now" is an average of
+MOST: Final = 50  # rows of a table
+
+
+class Now(Struct):
+    """Per second, over the last ten; `bid_share` of requests."""
+
+    requests: float
+    bids: float
+    notices: float
+    events: float
+    bid_share: float | None
+
+
+class Latency(Struct):
+    """Of one step: quantiles as in `quantiles`, null beyond the last bucket (100 ms and more)."""
+
+    step: str
+    seconds: list[float | None] | None
+
+
+class SspRow(Struct):
+    """Outcomes: requests by outcome. The rest is the day's."""
+
+    ssp: str
+    requests: int
+    outcomes: dict[str, int]
+    bids_today: int | None = None
+    wins_today: int | None = None
+    imps_today: int | None = None
+    spend_today: float | None = None
+
+
+class BudgetRow(Struct):
+    campaign: str
+    state: str
+    pacing: str
+    spent_today: float
+    daily: float | None
+    spent: float
+    total: float | None
+    held: float
+
+
+class Page(Struct):
+    """The document. `series` has for each point its age (s) and rates a second."""
+
+    at: float
+    window_s: float | None
+    redis: bool | None
+    warehouse: bool | None
+    now: Now | None
+    quantiles: tuple[float, ...]
+    latency: list[Latency]
+    series: list[tuple[float, float, float]]
+    ssps: list[SspRow]
+    ssps_known: int | None
+    notices: dict[str, dict[str, int]]
+    event_codes: dict[str, int]
+    drain_waiting: int | None
+    drain_behind_s: float | None
+    event_queue: int | None
+    event_queue_age_s: float | None
+    spool_bytes: int
+    budgets: list[BudgetRow] | None
+    budgeted: int | None
+    spent_today: float | None
+    held: float | None
+    campaigns: int
+    catalog_age_s: float | None
+    catalog_checked_s: float | None
+
+
+def page(watch: Watch) -> Page:
+    """The document as of now."""
+    at, seen = time(), watch.seen
+    window = watch.history.window()
+    points = [*growth(watch.history.points())]
+    rows = _ssps(window, seen.ssps)
+    publisher, waiting = watch.publisher, seen.waiting
+    return Page(
+        at=at,
+        window_s=None if window is None else window.seconds,
+        redis=seen.redis,
+        warehouse=seen.warehouse,
+        now=_now(watch),
+        quantiles=QUANTILES,
+        latency=_latency(window),
+        series=[
+            (round(at - of.at, 1), round(of.requests / s, 2), round(of.bids / s, 2))
+            for s, of in points
+        ],
+        ssps=rows[:MOST],
+        ssps_known=None if seen.ssps is None else len(seen.ssps),
+        notices=_table(window, NOTICES, "kind", "outcome"),
+        event_codes=_table(window, "snapbid_event_requests_total", "all", "code").get("", {}),
+        drain_waiting=waiting and waiting.counters,
+        drain_behind_s=waiting and waiting.behind_s,
+        event_queue=waiting and waiting.entries,
+        event_queue_age_s=waiting and waiting.oldest_s,
+        spool_bytes=watch.spool_bytes(),
+        budgets=None if seen.money is None else [_budget(one) for one in seen.money[:MOST]],
+        budgeted=seen.budgeted,
+        spent_today=None if seen.ssps is None else sum(row.spend_today or 0 for row in rows),
+        held=None if seen.money is None else sum(one.of.held for one in seen.money),
+        campaigns=publisher.campaigns,
+        catalog_age_s=_age(at, publisher.published_at),
+        catalog_checked_s=_age(at, publisher.checked_at),
+    )
+
+
+def _age(at: float, moment: float | None) -> float | None:
+    return None if moment is None else max(at - moment, 0.0)
+
+
+def _now(watch: Watch) -> Now | None:
+    seconds = requests = bids = notices = events = 0.0
+    for passed, of in reversed([*growth(watch.history.points()[-12:])]):
+        seconds += passed
+        requests, bids = requests + of.requests, bids + of.bids
+        notices, events = notices + of.notices, events + of.events
+        if seconds >= NOW_S:
+            break
+    if not seconds:
+        return None
+    share = bids / requests if requests else None
+    return Now(requests / seconds, bids / seconds, notices / seconds, events / seconds, share)
+
+
+def _latency(window: Window | None) -> list[Latency]:
+    if window is None:
+        return []
+    whole = Latency("whole", window.quantiles(WHOLE, QUANTILES))
+    steps = [
+        Latency(step, window.quantiles("snapbid_bid_step_seconds", QUANTILES, step=step))
+        for step in STEPS
+    ]
+    batches = Latency("round trip to Redis", window.quantiles("snapbid_commit_seconds", QUANTILES))
+    return [whole, *steps, batches]
+
+
+def _ssps(window: Window | None, known: dict[str, Ssp] | None) -> list[SspRow]:
+    """Those with most requests first."""
+    rows = {}
+    for name, outcomes in _table(window, BIDS, "ssp", "outcome").items():
+        rows[name] = SspRow(name, sum(outcomes.values()), outcomes)
+    for name, each in (known or {}).items():
+        row = rows.setdefault(name, SspRow(name, 0, {}))
+        row.bids_today, row.wins_today = each.today.bids, each.today.wins
+        row.imps_today, row.spend_today = each.today.imps, each.today.cpm_micros / NANO
+    return sorted(rows.values(), key=lambda row: (-row.requests, -(row.bids_today or 0), row.ssp))
+
+
+def _table(window: Window | None, name: str, rows: str, columns: str) -> dict[str, dict[str, int]]:
+    """Growth of a counter by two labels; a label that it lacks is "" throughout."""
+    found: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for labels, grown in window.of(name) if window else ():
+        found[labels.get(rows, "")][labels.get(columns, "")] += grown
+    return {row: dict(each) for row, each in found.items()}
+
+
+def _budget(money: Money) -> BudgetRow:
+    of = money.of
+    return BudgetRow(
+        of.id,
+        state_of(money),
+        of.pacing,
+        of.spent_today,
+        of.daily,
+        of.spent,
+        of.total,
+        of.held,
+    )

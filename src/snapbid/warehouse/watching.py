@@ -1,0 +1,48 @@
+"""What the operator's page asks the warehouse for, now and then."""
+
+from datetime import date
+from typing import Final, NamedTuple
+
+import asyncpg
+
+from snapbid.warehouse.campaigns import Stored
+
+_BUDGETED: Final = """
+select c.id, c.document::text as document, c.status, c.revision, n.number,
+       floor(extract(epoch from c.created_at) * 1000)::bigint as created_at_ms,
+       count(*) over () as known
+from campaign c
+join campaign_number n using (id)
+left join (
+    select campaign, sum(spend_micros) as spend from campaign_daily where day = $1 group by campaign
+) d on d.campaign = c.id
+where c.status = 'active' and jsonb_typeof(c.document -> 'budget') = 'object'
+order by d.spend desc nulls last, c.id
+limit $2
+"""
+
+
+class Budgeted(NamedTuple):
+    """Active campaigns with a budget: how many there are, and those that spend most."""
+
+    known: int
+    most: list[Stored]
+
+
+async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:
+    """The `most` campaigns with the highest spend of the day (UTC), as far as it is stored."""
+    rows = await connection.fetch(_BUDGETED, today, most)
+    return Budgeted(
+        rows[0]["known"] if rows else 0,
+        [
+            Stored(
+                id=row["id"],
+                document=row["document"],
+                status=row["status"],
+                revision=row["revision"],
+                number=row["number"],
+                created_at_ms=row["created_at_ms"],
+            )
+            for row in rows
+        ],
+    )

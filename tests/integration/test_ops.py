@@ -1,0 +1,234 @@
+"""The private port: the page's data and the metrics, from what a running system has counted."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support.ops import ask, bid, data, prepare
+from support.processes import eventually
+from support.stack import Stack, run
+
+from snapbid import metrics
+from snapbid.embedded import Postgres, Redis
+
+Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
+FILES = ("/ops", "/ops/ops.css", "/ops/ops.js")
+
+
+@pytest.fixture
+def served(database: str, start_stack: Callable[..., Stack]) -> Stack:
+    """With an SSP and a campaign that has a budget."""
+    stack = start_stack(SNAPBID_WORKERS="2")
+    prepare(database)
+    eventually(lambda: bid(stack, "first")[0] == 200, "a bid")
+    return stack
+
+
+@pytest.fixture(scope="module")
+def module_stack(
+    module_database: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
+    stack = Stack(
+        {
+            "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
+            "SNAPBID_DATABASE_URL": module_database,
+            "SNAPBID_REDIS_URL": redis_url,
+        }
+    )
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.close()
+
+
+def samples(stack: Stack) -> Samples:
+    """The metrics page, which must be sound."""
+    status, headers, body = ask(stack, "GET", "/metrics", ops=True)
+    assert (status, headers["content-type"]) == (200, metrics.CONTENT_TYPE)
+    found: Samples = {}
+    names = {name.removesuffix("_total") for name in metrics.DEFINITIONS}
+    for family in text_string_to_metric_families(body.decode()):
+        assert family.name in names
+        for sample in family.samples:
+            series = found.setdefault(sample.name, {})
+            labels = tuple(sorted(sample.labels.items()))
+            assert labels not in series, f"{sample.name}{labels} is there twice"
+            series[labels] = sample.value
+    return found
+
+
+def test_traffic_is_on_the_page_and_among_the_metrics(served: Stack) -> None:
+    eventually(lambda: data(served)["ssps_known"] == 1, "the SSP to be known")
+    eventually(lambda: data(served)["now"] is not None, "two samples")
+    before = data(served)["ssps"][0]["bids_today"]
+    for number in range(20):
+        assert bid(served, f"a{number}")[0] == 200
+    assert bid(served, "floor", imp=[{"id": "1", "banner": {"w": 1, "h": 1}}])[0] == 204
+    for path in ("/rtb/win?id=a0&impId=1", "/rtb/win?id=a0&impId=1", "/rtb/bill?id=a0&impId=1",
+                 "/rtb/loss?id=a1&impId=1&nbr=102", "/rtb/win?id=nobody&impId=1"):  # fmt: skip
+        assert ask(served, "GET", path)[0] == 200
+    eventually(lambda: data(served)["ssps"][0]["wins_today"] == 1, "the win")
+    seen = data(served)
+    (ssp,) = seen["ssps"]
+    assert (ssp["bids_today"], ssp["imps_today"], ssp["spend_today"]) == (before + 20, 1, 0.002)
+    assert ssp["outcomes"]["bid"] >= 20
+    assert ssp["outcomes"]["no_campaign"] >= 1
+    assert seen["notices"]["win"] == {"counted": 1, "duplicate": 1, "unknown": 1}
+    assert seen["notices"]["loss"] == {"counted": 1}
+    assert (seen["redis"], seen["warehouse"], seen["campaigns"]) == (True, True, 1)
+    (whole, *_) = seen["latency"]
+    assert whole["step"] == "whole"
+    assert len(whole["seconds"]) == len(seen["quantiles"])
+    (budget,) = seen["budgets"]
+    assert (budget["campaign"], budget["daily"], budget["total"]) == ("<b>shoes</b>", 1.0, 10.0)
+    assert budget["spent_today"] == 0.002
+    assert budget["state"] == "open"
+    found = samples(served)
+    acme = (("ssp", "acme"),)
+    assert found["snapbid_ssp_wins_total"][acme] == 1
+    assert found["snapbid_ssp_impressions_total"][acme] == 1
+    assert found["snapbid_ssp_spend_usd_total"][acme] == pytest.approx(0.002)
+    day = (("campaign", "<b>shoes</b>"), ("window", "day"))
+    assert found["snapbid_campaign_spent_usd"][day] == 0.002
+    assert found["snapbid_campaign_budget_usd"][day] == 1.0
+    assert found["snapbid_campaign_held_usd"][day[:1]] > 0
+    assert found["snapbid_budget_state"][(("state", "open"),)] == 1
+    assert found["snapbid_catalog_campaigns"][()] == 1
+
+
+def test_what_waits_for_the_drain(served: Stack, database: str, redis_url: str) -> None:
+    eventually(lambda: (data(served)["drain_waiting"] or 0) > 0, "counters that wait")
+    assert data(served)["drain_behind_s"] is None  # no drain has ever been here
+    assert "snapbid_drain_behind_seconds" not in samples(served)
+    drain = Stack(served.environ, "drain")
+    try:
+        drain.launch()
+        eventually(lambda: data(served)["drain_waiting"] == 0, "the drain to have been here")
+        assert data(served)["drain_behind_s"] == 0
+        rounds = samples(served)["snapbid_drain_rounds_total"][()]
+        assert rounds > 0  # a process of its own counts on the same page
+    finally:
+        drain.close()
+    assert bid(served, "later")[0] == 200
+    eventually(lambda: (data(served)["drain_behind_s"] or 0) > 0, "what it left behind")
+
+
+def test_without_redis_the_rest_is_shown(
+    database: str, own_redis: Redis, start_stack: Callable[..., Stack]
+) -> None:
+    stack = start_stack(SNAPBID_REDIS_URL=own_redis.url)
+    prepare(database)
+    eventually(lambda: data(stack)["redis"] is True, "Redis to be seen")
+    own_redis.stop()
+    eventually(lambda: data(stack)["redis"] is False, "its absence to be seen")
+    seen = data(stack)
+    assert (seen["drain_waiting"], seen["event_queue"]) == (None, None)
+    assert seen["warehouse"] is True
+    assert seen["campaigns"] == 1
+    assert samples(stack)["snapbid_store_up"][(("store", "redis"),)] == 0
+    assert "snapbid_drain_waiting" not in samples(stack)
+    assert ask(stack, "GET", "/rtb/win?id=a&impId=1")[0] == 200
+    eventually(lambda: data(stack)["spool_bytes"] > 0, "the spooled notice")
+    own_redis.start()
+    eventually(lambda: data(stack)["redis"] is True, "Redis to be back")
+    eventually(lambda: data(stack)["spool_bytes"] == 0, "the spool to be empty")
+
+
+def test_without_the_warehouse_the_rest_is_shown(
+    own_postgres: Postgres, start_stack: Callable[..., Stack]
+) -> None:
+    run({"SNAPBID_DATABASE_URL": own_postgres.dsn}, "migrate", check=True)
+    prepare(own_postgres.dsn)
+    stack = start_stack(SNAPBID_DATABASE_URL=own_postgres.dsn)
+    eventually(lambda: data(stack)["warehouse"] is True, "the warehouse to be seen")
+    own_postgres.stop()
+    stack.stop()
+    stack.launch()  # with the catalog of before
+    eventually(lambda: ask_quietly(stack), "the private port")
+    eventually(lambda: data(stack)["warehouse"] is False, "its absence to be seen")
+    seen = data(stack)
+    assert (seen["redis"], seen["ssps_known"], seen["budgets"]) == (True, None, None)
+    assert seen["catalog_checked_s"] is None
+    assert "snapbid_catalog_checked_seconds" not in samples(stack)
+    own_postgres.start()
+    eventually(lambda: data(stack)["ssps_known"] == 1, "the warehouse to be back")
+
+
+def ask_quietly(stack: Stack) -> bool:
+    return stack.get("/ops/data", ops=True)[0] == 200
+
+
+def test_a_spent_budget_is_shown_as_spent(served: Stack, database: str) -> None:
+    won = 0
+    for number in range(700):  # some reach a worker that does not know the campaign yet
+        if bid(served, f"b{number}")[0] == 200:
+            ask(served, "GET", f"/rtb/win?id=b{number}&impId=1")
+            won += 1
+    assert 490 < won <= 500
+    eventually(lambda: money(served)["state"] == "spent", "the budget to be spent")
+    assert money(served)["spent_today"] <= 1
+    assert samples(served)["snapbid_budget_state"][(("state", "spent"),)] == 1
+
+
+def money(stack: Stack) -> Any:
+    return (data(stack)["budgets"] or [{"state": None}])[0]
+
+
+def test_pages_and_refusals(start_stack: Callable[..., Stack]) -> None:
+    stack = start_stack()
+    for path in (*FILES, "/ops/data", "/metrics"):
+        status, headers, body = ask(stack, "GET", path, ops=True)
+        assert (status, len(body)) == (200, int(headers["content-length"]))
+        assert headers["content-security-policy"].startswith("default-src 'none';")
+        assert headers["x-content-type-options"] == "nosniff"
+        assert ask(stack, "HEAD", path, ops=True)[::2] == (200, b"")
+        assert stack.get(path)[0] == 404  # never on the public port
+    assert ask(stack, "GET", "/", ops=True)[1]["location"] == "/ops"
+    for path in ("/ops/", "/ops/../server.py", "/ops/server.py", "/nothing", "/ops%2fdata"):
+        status, _, body = ask(stack, "GET", path, ops=True)
+        assert (status, json.loads(body)["error"]) == (404, "not_found")
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        status, headers, body = ask(stack, method, "/ops/data", ops=True)
+        assert (status, headers["allow"]) == (405, "GET, HEAD")
+        assert json.loads(body)["error"] == "method_not_allowed"
+    status, _, body = ask(stack, "BREW", "/ops", ops=True)
+    assert (status, json.loads(body)["error"]) == (501, "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8001", 200),
+        ("LOCALHOST", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]:8001", 200),
+        ("attacker.example", 421),
+        ("127.0.0.1.attacker.example:8001", 421),
+        ("localhost.attacker.example", 421),
+        ("192.0.2.1", 421),
+        ("[::1", 421),
+        ("", 421),
+    ],
+)
+def test_names_of_elsewhere_are_not_answered(module_stack: Stack, host: str, status: int) -> None:
+    for path in ("/metrics", "/ops/data", "/ops"):
+        found, _, body = ask(module_stack, "GET", path, ops=True, host=host)
+        assert found == status
+        assert status == 200 or json.loads(body)["error"] == "misdirected_request"
+
+
+def test_series_are_bounded(served: Stack, database: str) -> None:
+    """Whatever clients send, it makes no series of its own."""
+    before = {(name, labels) for name, series in samples(served).items() for labels in series}
+    for number in range(30):
+        ask(served, "POST", f"/api/v1/openrtb2/stranger-{number}/bid", b"{}")
+        ask(served, "GET", f"/nothing/{number}")
+        ask(served, "GET", f"/rtb/loss?id=x{number}&impId=1&nbr={number}")
+        ask(served, "POST", f"/v3/s2s/{number}")
+        ask(served, f"M{number}", "/healthz")
+    after = {(name, labels) for name, series in samples(served).items() for labels in series}
+    assert len(after - before) < 30
+    assert not [one for one in after - before if "stranger" in str(one) or "29" in str(one)]

@@ -1,0 +1,113 @@
+"""A real browser, Debian's chromium, over the W3C WebDriver protocol; skips where it is absent."""
+
+import base64
+import contextlib
+import http.client
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.stack import free_ports
+
+START_S = 30.0
+ANSWER_S = 60.0
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+)
+
+
+class Browser:
+    """One window. Opened by `browser`."""
+
+    def __init__(self, port: int, capabilities: dict[str, Any]) -> None:
+        self._port = port
+        self._session = ""
+        found = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
+        self._session = f"/session/{found['sessionId']}"
+
+    def open(self, url: str) -> None:
+        self._ask("POST", "/url", {"url": url})
+
+    def run(self, script: str) -> Any:
+        """What the script returns in the page."""
+        return self._ask("POST", "/execute/sync", {"script": script, "args": []})
+
+    def screenshot(self, path: Path) -> None:
+        path.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
+
+    def problems(self) -> list[str]:
+        """What the console has said since the last look: errors, refusals by the page's policy."""
+        return [entry["message"] for entry in self._ask("POST", "/se/log", {"type": "browser"})]
+
+    def close(self) -> None:
+        self._ask("DELETE", "")
+
+    def _ask(self, method: str, path: str, document: object = None) -> Any:
+        client = http.client.HTTPConnection("127.0.0.1", self._port, timeout=ANSWER_S)
+        with contextlib.closing(client):
+            body = None if document is None else json.dumps(document)
+            client.request(method, self._session + path, body)
+            answer = json.loads(client.getresponse().read())["value"]
+        assert not (isinstance(answer, dict) and "error" in answer), answer
+        return answer
+
+
+@contextlib.contextmanager
+def browser(width: int, height: int, *, dark: bool = False) -> Iterator[Browser]:
+    """A window of that size; narrow ones as a phone has them."""
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("chromium and chromedriver are not installed (Debian: chromium-driver)")
+    (port,) = free_ports(1)
+    with tempfile.TemporaryDirectory(prefix="snapbid-browser-") as folder:
+        options: dict[str, Any] = {
+            "binary": program,
+            "args": [*FLAGS, f"--user-data-dir={folder}", f"--window-size={width},{height}"],
+        }
+        if dark:
+            options["args"].append("--force-dark-mode")
+        if width < 600:
+            metrics = {"width": width, "height": height, "pixelRatio": 1, "touch": True}
+            options["mobileEmulation"] = {"deviceMetrics": metrics}
+        process = subprocess.Popen(
+            [driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            _await_driver(port)
+            window = Browser(
+                port, {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+            )
+            try:
+                yield window
+            finally:
+                window.close()
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _await_driver(port: int) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        with contextlib.closing(client), contextlib.suppress(OSError, http.client.HTTPException):
+            client.request("GET", "/status")
+            client.getresponse().read()
+            return
+        assert time.monotonic() < deadline, "chromedriver does not start"
+        time.sleep(0.02)

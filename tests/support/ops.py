@@ -1,0 +1,50 @@
+"""A running system with one SSP and one budgeted campaign, and questions to both of its ports."""
+
+import http.client
+import json
+from typing import Any
+
+from support.stack import Stack, run
+
+CAMPAIGN: dict[str, Any] = {
+    "id": "<b>shoes</b>",
+    "advertiser": "brand.example",
+    "cpm": 2,
+    "budget": {"daily": 1, "total": 10},
+    "creatives": [{"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}],
+}
+
+
+def prepare(dsn: str) -> None:
+    environ = {"SNAPBID_DATABASE_URL": dsn}
+    run(environ, "ssp", "add", "acme", check=True)
+    document = json.dumps(CAMPAIGN)
+    run(environ, "campaign", "import", "-", input=document, check=True)
+
+
+def ask(
+    stack: Stack, method: str, path: str, body: bytes = b"", *, ops: bool = False, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    port = stack.ops_port if ops else stack.port
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        client.request(method, path, body, named)
+        answer = client.getresponse()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, found, answer.read()
+    finally:
+        client.close()
+
+
+def bid(stack: Stack, auction: str, **more: Any) -> tuple[int, dict[str, str], bytes]:
+    request = {"id": auction, "tmax": 60_000, "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
+    body = json.dumps({**request, **more}).encode()
+    path = "/api/v1/openrtb2/acme/bid"
+    return ask(stack, "POST", path, body, content_type="application/json")
+
+
+def data(stack: Stack) -> Any:
+    status, _, body = ask(stack, "GET", "/ops/data", ops=True)
+    assert status == 200
+    return json.loads(body)

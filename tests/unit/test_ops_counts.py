@@ -1,0 +1,89 @@
+"""Rates and quantiles from counters, and the counts that only grow."""
+
+import datetime
+from math import inf
+
+import pytest
+
+from snapbid.metrics.keys import key_of
+from snapbid.ops.counts import History, growth, quantile
+from snapbid.ops.ledger import NOTHING, Totals, Traffic
+
+DAY = datetime.date(2026, 1, 1)
+NEXT = datetime.date(2026, 1, 2)
+BID = key_of("snapbid_bid_requests_total", {"ssp": "acme", "outcome": "bid"})
+LATE = key_of("snapbid_bid_requests_total", {"ssp": "acme", "outcome": "late"})
+UP_TO_1 = key_of("snapbid_bid_seconds_bucket", {"le": "1.0"})
+UP_TO_2 = key_of("snapbid_bid_seconds_bucket", {"le": "2.0"})
+BEYOND = key_of("snapbid_bid_seconds_bucket", {"le": "+Inf"})
+
+
+@pytest.mark.parametrize(
+    ("buckets", "wanted", "expected"),
+    [
+        ([(1.0, 10), (2.0, 10), (inf, 0)], 0.5, 1.0),
+        ([(1.0, 10), (2.0, 10), (inf, 0)], 0.75, 1.5),
+        ([(1.0, 0), (2.0, 4), (inf, 0)], 0.5, 1.5),
+        ([(1.0, 0), (2.0, 4), (inf, 0)], 0.0, 1.0),
+        ([(1.0, 1), (2.0, 0), (inf, 1)], 0.99, None),
+        ([(1.0, 1), (2.0, 0), (inf, 1)], 0.5, 1.0),
+    ],
+)
+def test_quantiles(buckets: list[tuple[float, int]], wanted: float, expected: float | None) -> None:
+    assert quantile(buckets, wanted) == expected
+
+
+def test_a_window_of_what_was_counted() -> None:
+    history = History()
+    assert history.window() is None
+    history.add(100.0, {BID: 5, UP_TO_1: 5, UP_TO_2: 0, BEYOND: 0})
+    assert history.window() is None
+    history.add(102.0, {BID: 25, LATE: 5, UP_TO_1: 5, UP_TO_2: 20, BEYOND: 5})
+    window = history.window()
+    assert window is not None
+    assert window.seconds == 2.0
+    assert window.total("snapbid_bid_requests_total") == 25
+    assert sorted((labels["outcome"], grown) for labels, grown in window.of(
+        "snapbid_bid_requests_total"
+    )) == [("bid", 20), ("late", 5)]  # fmt: skip
+    assert window.quantiles("snapbid_bid_seconds", (0.4, 0.99)) == [1.5, None]
+    assert window.quantiles("snapbid_commit_seconds", (0.5,)) is None
+    ((seconds, grown),) = growth(history.points())
+    assert (seconds, grown.requests, grown.bids) == (2.0, 25, 20)
+
+
+def test_a_window_is_a_minute_long_and_memory_is_bounded() -> None:
+    history = History()
+    for second in range(0, 2000, 2):
+        history.add(float(second), {BID: second})
+    window = history.window()
+    assert window is not None
+    assert 60 <= window.seconds < 72
+    assert window.total("snapbid_bid_requests_total") == window.seconds
+    assert len(history.points()) == 150
+
+
+def test_counters_that_fall_have_not_grown() -> None:
+    history = History()
+    history.add(0.0, {BID: 50})
+    history.add(2.0, {BID: 3})
+    window = history.window()
+    assert window is not None
+    assert window.total("snapbid_bid_requests_total") == 0
+    ((_, grown),) = growth(history.points())
+    assert grown.bids == 0
+
+
+def test_totals_begin_at_nothing_and_go_on_over_midnight() -> None:
+    totals = Totals()
+    assert totals.add({DAY: {1: Traffic(100, 10, 10, 9)}}) == {1: NOTHING}
+    assert totals.add({DAY: {1: Traffic(105, 11, 12, 9)}}) == {1: Traffic(5, 1, 2, 0)}
+    late_and_new = {DAY: {1: Traffic(105, 12, 13, 10)}, NEXT: {1: Traffic(7, 0, 0, 0)}}
+    assert totals.add(late_and_new) == {1: Traffic(12, 2, 3, 1)}
+    assert totals.add({NEXT: {1: Traffic(8, 1, 1, 1)}}) == {1: Traffic(13, 3, 4, 2)}
+
+
+def test_totals_do_not_fall_where_redis_has_lost_its_data() -> None:
+    totals = Totals()
+    totals.add({DAY: {1: Traffic(100, 10, 10, 9), 2: NOTHING}})
+    assert totals.add({DAY: {1: Traffic(3, 1, 1, 0), 2: NOTHING}})[1] == Traffic(3, 1, 1, 0)
