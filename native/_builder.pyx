@@ -7,7 +7,7 @@ The builder is kept between builds: a changed campaign is put again, a deleted o
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.math cimport M_PI, cos, sin
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -70,7 +70,7 @@ cdef class _Entry:
     cdef uint32_t n_lists
     cdef sb_creative *creatives
     cdef sb_circle *circles
-    cdef bytes payload
+    cdef bytes payload  # None: in the file, from detail.payload on
 
     def __dealloc__(self):
         PyMem_Free(self.terms)
@@ -100,38 +100,41 @@ cdef uint16_t counted(object listed) except? 0xffff:
 
 
 cdef class Builder:
-    """Holds campaigns and writes them as an index."""
+    """Holds campaigns and writes them as an index.
+
+    payloads: a new file, in which payloads are kept instead of in memory.
+    """
 
     cdef dict entries  # id -> _Entry
     cdef set gone      # ids that this index hides in its base
-    cdef dict values   # bytes (space, key) -> value
-    cdef list keys     # value - 1 -> the same bytes
+    cdef list values   # space -> {text or integer: value}
+    cdef list keys     # value - 1 -> bytes: space, key
     cdef dict parents  # value -> value, of those that have one
+    cdef object payloads
+    cdef uint64_t in_file  # bytes of payloads
 
-    def __cinit__(self):
+    def __cinit__(self, object payloads=None):
         self.entries = {}
         self.gone = set()
-        self.values = {}
+        self.values = [{} for _ in range(SB_SPACES)]
         self.keys = []
         self.parents = {}
+        self.payloads = payloads
 
     def __len__(self):
         return len(self.entries)
 
     cdef uint32_t value(self, uint32_t space, object key) except 0:
         """Text or integer to the builder's value, new where it is the first of its kind."""
+        cdef dict known = <dict>self.values[space]
         cdef bytes stored
-        if isinstance(key, str):
-            stored = (<str>key).encode()
-        else:
-            stored = (<object>key).to_bytes(8, "little")
-        if len(stored) > SB_KEY_MAX:
-            raise ValueError(f"a targeting value is over {SB_KEY_MAX} bytes")
-        stored = bytes((space,)) + stored
-        found = self.values.get(stored)
+        found = known.get(key)
         if found is None:
-            self.keys.append(stored)
-            found = self.values[stored] = len(self.keys)
+            stored = key.encode() if isinstance(key, str) else key.to_bytes(8, "little")
+            if len(stored) > SB_KEY_MAX:
+                raise ValueError(f"a targeting value is over {SB_KEY_MAX} bytes")
+            self.keys.append(bytes((space,)) + stored)
+            found = known[key] = len(self.keys)
         return found
 
     cdef uint32_t domain(self, str name) except 0:
@@ -183,7 +186,6 @@ cdef class Builder:
         cdef uint32_t dimension
         entry.id = id
         entry.active = active
-        entry.payload = payload
         entry.record.price = price
         entry.record.flags = 0
         if capped:
@@ -224,6 +226,13 @@ cdef class Builder:
         entry.n_terms = len(terms)
         entry.lists = _numbers(lists)
         entry.n_lists = len(lists)
+        entry.detail.payload_size = len(payload)
+        if self.payloads is None:
+            entry.payload = payload
+        else:
+            self.payloads.write(payload)
+            entry.detail.payload = self.in_file
+            self.in_file += len(payload)
         self.gone.discard(id)
         self.entries[id] = entry
 
@@ -281,7 +290,10 @@ cdef class Builder:
         return 0
 
     def build(self):
-        """The index as one bytearray."""
+        """The index as one bytearray; where payloads are in a file, it belongs behind.
+
+        Raises ValueError where it would be larger than its offsets can tell.
+        """
         cdef _Writer writer = _Writer(self)
         return writer.write()
 
@@ -332,8 +344,8 @@ cdef class _Writer:
         cdef _Entry entry
         cdef sb_header head
         cdef sb_dimension dimensions[32]
-        cdef uint32_t i, term, n_creatives = 0, n_circles = 0, n_capped = 0, n_extras = 0
-        cdef uint64_t n_lists = 0, payload = 0
+        cdef uint32_t i, term, n_capped = 0, n_extras = 0
+        cdef uint64_t n_lists = 0, n_creatives = 0, n_circles = 0, payload = 0
         entries = self.builder.entries
         self.order = [entries[id] for _, id in sorted(
             (-(<_Entry>e).record.price, id) for id, e in entries.items())]
@@ -365,7 +377,8 @@ cdef class _Writer:
             n_circles += entry.extra.n_circles
             n_extras += (entry.record.flags & SB_EXTRA) != 0
             n_capped += (entry.record.flags & SB_CAPPED) != 0
-            payload += len(entry.payload)
+            if entry.payload is not None:
+                payload += len(entry.payload)
             ids.append(bytes((SB_CAMPAIGN_ID,)) + entry.id.encode())
         ids += [bytes((SB_CAMPAIGN_ID,)) + id.encode() for id in sorted(self.builder.gone)]
 
@@ -417,9 +430,13 @@ cdef class _Writer:
         at = sb_align(at + n_lists * sizeof(uint32_t))
         cdef uint64_t postings = at
         at = self.place_postings(at, keys, NULL)
+        # Creatives and lists are numbered, keys and postings have offsets, in 32 bits.
+        if (at // 4 >= UINT32_MAX or n_lists >= UINT32_MAX or n_creatives >= UINT32_MAX
+                or n_circles >= UINT32_MAX or head.ids - head.keys >= UINT32_MAX):
+            raise ValueError("the campaigns are too many for an index")
         head.payload = at
-        at = sb_align(at + payload)
-        head.size = at
+        at += payload
+        head.size = at + self.builder.in_file
 
         self.output = bytearray(at)
         cdef char[::1] view = self.output
@@ -562,11 +579,13 @@ cdef class _Writer:
             for i in range(entry.n_lists):
                 number[lists + i] = self.rename(entry.lists[i])
             lists += entry.n_lists
-            detail[rank].payload = payload_at
-            detail[rank].payload_size = len(entry.payload)
-            text = entry.payload
-            memcpy(self.base + payload_at, text, len(entry.payload))
-            payload_at += len(entry.payload)
+            if entry.payload is None:
+                detail[rank].payload += head.payload
+            else:
+                detail[rank].payload = payload_at
+                text = entry.payload
+                memcpy(self.base + payload_at, text, len(entry.payload))
+                payload_at += len(entry.payload)
             if entry.active:
                 active[rank >> 6] |= <uint64_t>1 << (rank & 63)
             for i in range(SB_DIMENSIONS):

@@ -1,13 +1,17 @@
 from collections.abc import Iterable, Sequence
-from typing import Any, final
+from typing import Any, BinaryIO, Self, final
 
 DIMENSIONS: dict[str, int]
 MEDIA: dict[str, int]
 
 @final
 class Builder:
-    """Holds campaigns and writes them as an index."""
+    """Holds campaigns and writes them as an index.
 
+    `payloads`: a new file, in which payloads are kept instead of in memory.
+    """
+
+    def __new__(cls, payloads: BinaryIO | None = None) -> Self: ...
     def __len__(self) -> int: ...
     def discard(self, id: str) -> None: ...
     def hide(self, id: str) -> None: ...
@@ -28,4 +32,5 @@ class Builder:
         capped: bool,
         payload: bytes,
     ) -> None: ...
-    def build(self) -> bytearray: ...
+    def build(self) -> bytearray:
+        """The index; where payloads are in a file, it belongs behind. Raises ValueError."""
