@@ -67,11 +67,13 @@ class Worker:
         self._settings = settings
         self._bidder = Bidder(settings.base_url)
         self._admission = Admission()
+        self._bidding: list[BidEndpoint] = []
         self._endpoints: dict[str, BidHandler] = {}
         self._pages: dict[str, Page] = {}
         self._ssps: Mapping[str, str] | None = None
         self._market: Market | None = None
         self._seen: tuple[int, int] | None = None  # the catalog's file
+        self._retired: list[Market] = []
 
     @property
     def bid_endpoints(self) -> Mapping[str, BidHandler]:
@@ -169,17 +171,23 @@ class Worker:
             seen = (status.st_ino, status.st_mtime_ns)
             if seen == self._seen:
                 return
-            catalog = await asyncio.to_thread(Catalog.open, path)
-        except FileNotFoundError:
+            catalog = await asyncio.to_thread(self._open_catalog, path)
+        except FileNotFoundError:  # or its base, since there is a new one by now
             return
         except CatalogError:
             logger.exception("%s is not taken up", path)
             return
-        self._take_up(catalog)
+        await self._take_up(catalog)
         self._seen = seen
 
-    def _take_up(self, catalog: Catalog) -> None:
-        settings = self._settings
+    def _open_catalog(self, path: Path) -> Catalog:
+        """Maps the catalog. Runs in a thread, where what is unmapped now delays nobody, either."""
+        self._retired.clear()
+        return Catalog.open(path, self._market.catalog if self._market else None)
+
+    async def _take_up(self, catalog: Catalog) -> None:
+        """Goes over to another catalog in one step, when all is prepared."""
+        settings, before = self._settings, self._market
         references = References(
             self._geo,
             catalog.rates,
@@ -189,26 +197,34 @@ class Worker:
             needs_user=catalog.has_caps and settings.ledger_shards == 1,
             gvl_id=settings.gvl_id,
         )
-        self._market = market = Market(catalog, references, settings.ledger_shards)
-        self._ssps = catalog.ssps
-        self._events.take_up(catalog.events)
-        self._endpoints = {bid_path(ssp): self._endpoint(ssp, market) for ssp in catalog.ssps}
+        market = Market(catalog, references, settings.ledger_shards, before)
+        if before is not None:
+            await market.carry_over(before)
+            self._retired.append(before)
+        if before is None or catalog.events != before.catalog.events:
+            self._events.take_up(catalog.events)
+        if before is None or catalog.ssp_numbers != before.catalog.ssp_numbers:
+            self._bidding.clear()
+            self._endpoints = {bid_path(ssp): self._endpoint(ssp, market) for ssp in catalog.ssps}
+        self._market, self._ssps = market, catalog.ssps
+        for endpoint in self._bidding:
+            endpoint.market = market
 
     def _endpoint(self, ssp: str, market: Market) -> BidHandler:
         sightings = self._evidence.of(market.catalog.ssp_numbers[ssp])
-        return sightings.watch(
-            BidEndpoint(
-                ssp,
-                self._bidder,
-                market,
-                self._ledger,
-                self._metrics,
-                self._admission,
-                max_bytes=self._settings.bid_max_bytes,
-                tmax_ms=self._settings.tmax_ms,
-                see=sightings.request,
-            )
+        endpoint = BidEndpoint(
+            ssp,
+            self._bidder,
+            market,
+            self._ledger,
+            self._metrics,
+            self._admission,
+            max_bytes=self._settings.bid_max_bytes,
+            tmax_ms=self._settings.tmax_ms,
+            see=sightings.request,
         )
+        self._bidding.append(endpoint)
+        return sightings.watch(endpoint)
 
 
 def create() -> App:

@@ -95,3 +95,9 @@ def layered_market(
     found = catalog_of([], world.registry, RATES)
     found.index = Index(builder_of(base).build(), overlay.build())
     return _market(found, Geo(), world.gvl_id)
+
+
+def market_of_catalog(found: catalog.Catalog, gvl_id: int | None) -> Market:
+    """A market of what a publisher has written, with the exchange rates of the pools."""
+    found.rates = RATES
+    return _market(found, Geo(), gvl_id)

@@ -36,7 +36,10 @@ class Remembers(Reserves, Protocol):
 
 
 class BidEndpoint:
-    """Answers one SSP's bid requests; counted by outcome. `see` is shown each request."""
+    """Answers one SSP's bid requests from a market, which may change; counted by outcome.
+
+    `see` is shown each request.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class BidEndpoint:
         self._see = see
         self._number = market.catalog.ssp_numbers[ssp]
         self._bidder = bidder
-        self._market = market
+        self.market = market
         self._ledger = ledger
         self._admission = admission
         self._lane = admission.lane(market.catalog.ssps[ssp])
@@ -101,12 +104,14 @@ class BidEndpoint:
         allowed_s = (tmax if tmax is not None and tmax > 0 else self._tmax_ms) / 1000
         if perf_counter() - started > allowed_s:
             return Reason.LATE
-        result = self._bidder.propose(request, self._ssp, self._market, time_ns() // 1_000_000)
+        market = self.market  # of this request to its end: ranks are a market's own
+        result = self._bidder.propose(request, self._ssp, market, time_ns() // 1_000_000)
         if isinstance(result, NoBid):
             return result.reason
         allowed_s -= min(MARGIN_S, allowed_s / 2)
         if result.limited:
-            return await self._bid_within_limits(result, request.test == 1, allowed_s, started)
+            test = request.test == 1
+            return await self._bid_within_limits(result, market, test, allowed_s, started)
         answered = self._bidder.write(result.auction_id, result.bids)
         if request.test != 1:
             remembered = self._ledger.remember(
@@ -125,7 +130,7 @@ class BidEndpoint:
         return answered
 
     async def _bid_within_limits(
-        self, proposal: Proposal, test: bool, allowed_s: float, started: float
+        self, proposal: Proposal, market: Market, test: bool, allowed_s: float, started: float
     ) -> bytes | Reason:
         """As `_bid`; written once it is known what was kept."""
         auction, user = proposal.auction_id.encode(), proposal.decision.user
@@ -146,7 +151,7 @@ class BidEndpoint:
             self._ledger,
             self._number,
             proposal,
-            self._market,
+            market,
             letters,
             lambda: allowed_s - (perf_counter() - started),
             test,

@@ -1,8 +1,11 @@
-"""The catalog: everything that decides a bid, as one immutable file.
+"""The catalog: everything that decides a bid, as files that never change.
 
-A file holds a head (JSON: the registry of SSPs, the exchange rates, when it was made) and the
-campaign index. The publisher writes a new one beside the old and renames it into place, so a
-reader sees one or the other, whole; workers map it, so that any number of them share one copy.
+The catalog's file holds a head (JSON: the registry of SSPs, the exchange rates, when it was made)
+and an index of campaigns. Where campaigns are many, most are in the index of a base, a file of its
+own beside it that the head names, and the catalog's own index is the overlay of what has changed
+since. The publisher writes a new file beside the old and renames it into place, so a reader sees
+one or the other, whole, and a head is never read with another base than its own; workers map the
+files, so that any number of them share one copy.
 """
 
 import mmap
@@ -10,7 +13,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -22,16 +25,31 @@ from snapbid.match._matcher import Query as Query
 from snapbid.reference.rates import Rates
 
 Buffer: TypeAlias = bytes | bytearray
+Mapped: TypeAlias = mmap.mmap
 
 _PREAMBLE: Final = struct.Struct("<8sQ")  # magic, length of the head
-_MAGIC: Final = b"SNAPCAT3"
+_MAGIC: Final = b"SNAPCAT4"
 _ALIGNMENT: Final = 64
+
+
+class Base(msgspec.Struct, frozen=True):
+    """An index of its own, in the file `name`, of so many bytes and with that CRC-32: the campaigns
+    that a warehouse had at a revision (see warehouse.campaigns). No two bases have one name.
+    """
+
+    name: str
+    size: int
+    checksum: int
+    campaigns: int
+    revision: int
+    warehouse: str
 
 
 class Head(msgspec.Struct, frozen=True):
     """`ssps`: descriptor to canonical id and the descriptor's number; `rates`: as Rates.to_json;
     `made_at`: epoch seconds; `checksum`: CRC-32 of the index, since the matcher trusts its offsets;
-    `events`: what server events need, JSON in a form of theirs.
+    `events`: what server events need, JSON in a form of theirs; `revision`: of the warehouse, all
+    of whose changes until then are in the catalog.
     """
 
     ssps: dict[str, tuple[str, int]]
@@ -39,6 +57,8 @@ class Head(msgspec.Struct, frozen=True):
     made_at: float
     checksum: int
     events: msgspec.Raw = msgspec.Raw(b"null")
+    base: Base | None = None
+    revision: int = 0
 
 
 class CatalogError(ValueError):
@@ -49,10 +69,12 @@ class Catalog:
     """A catalog in memory.
 
     `ssps`: descriptor to canonical id; `ssp_numbers`: descriptor to the number that stands for it
-    in the ledger's records; `events`: JSON, see `Head`.
+    in the ledger's records; `events`: JSON, see `Head`; `base` and what is `mapped` of it, or None.
     """
 
-    def __init__(self, data: mmap.mmap | Buffer) -> None:
+    def __init__(
+        self, data: Mapped | Buffer, open_base: Callable[[Base], Mapped] | None = None
+    ) -> None:
         try:
             magic, length = _PREAMBLE.unpack_from(data)
             if magic != _MAGIC:
@@ -62,12 +84,20 @@ class Catalog:
             index = memoryview(data)[_aligned(_PREAMBLE.size + length) :]
             if zlib.crc32(index) != head.checksum:
                 raise CatalogError("the index is damaged")
-            self.index = Index(index)
+            self.base, self.mapped = head.base, None
+            if head.base is None:
+                self.index = Index(index)
+            elif open_base is None:
+                raise CatalogError("its base is another file")
+            else:
+                self.mapped = open_base(head.base)
+                self.index = Index(self.mapped, index)
         except (struct.error, ValueError, KeyError) as error:
             raise CatalogError(f"not a catalog of this version: {error}") from error
         self.ssps = {descriptor: canonical for descriptor, (canonical, _) in head.ssps.items()}
         self.ssp_numbers = {descriptor: number for descriptor, (_, number) in head.ssps.items()}
         self.made_at = head.made_at
+        self.revision = head.revision
         self.events = bytes(head.events)
 
     def __len__(self) -> int:
@@ -83,22 +113,34 @@ class Catalog:
         return self.index.has_caps
 
     @classmethod
-    def open(cls, path: Path) -> "Catalog":
-        """Maps the file. Raises FileNotFoundError or CatalogError."""
-        with path.open("rb") as file:
-            try:
-                return cls(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            except ValueError as error:  # an empty file cannot be mapped
-                raise CatalogError(f"not a catalog of this version: {error}") from error
+    def open(cls, path: Path, before: "Catalog | None" = None) -> "Catalog":
+        """Maps the file, and its base unless `before` has it. Raises FileNotFoundError or
+        CatalogError.
+        """
+
+        def open_base(base: Base) -> Mapped:
+            if before is not None and before.mapped is not None and before.base == base:
+                return before.mapped
+            mapped = _map(path.with_name(base.name))
+            if len(mapped) != base.size:
+                raise CatalogError(f"{base.name} is damaged")
+            return mapped
+
+        return cls(_map(path), open_base)
 
 
 def encode(
-    ssps: Mapping[str, tuple[str, int]], rates: Rates, index: Buffer, events: bytes = b"null"
+    ssps: Mapping[str, tuple[str, int]],
+    rates: Rates,
+    index: Buffer,
+    events: bytes = b"null",
+    base: Base | None = None,
+    revision: int = 0,
 ) -> list[Buffer]:
-    """The file's content, in pieces; `ssps` and `events` as in `Head`."""
+    """The file's content, in pieces; the rest as in `Head`."""
     table = msgspec.Raw(rates.to_json().encode())
     checksum = zlib.crc32(index)
-    head = Head(dict(ssps), table, time.time(), checksum, msgspec.Raw(events))
+    head = Head(dict(ssps), table, time.time(), checksum, msgspec.Raw(events), base, revision)
     start = msgspec.json.encode(head)
     start = _PREAMBLE.pack(_MAGIC, len(start)) + start
     return [start.ljust(_aligned(len(start)), b"\0"), index]
@@ -110,6 +152,23 @@ def write(path: Path, pieces: list[Buffer]) -> None:
     with beside.open("wb") as file:
         file.writelines(pieces)
     beside.replace(path)
+
+
+def checksum_of(path: Path) -> int:
+    """The CRC-32 of a file; 0.5 s or so a GB. Raises OSError."""
+    checksum = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            checksum = zlib.crc32(chunk, checksum)
+    return checksum
+
+
+def _map(path: Path) -> Mapped:
+    with path.open("rb") as file:
+        try:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:  # an empty file cannot be mapped
+            raise CatalogError(f"not a catalog of this version: {error}") from error
 
 
 def _aligned(offset: int) -> int:

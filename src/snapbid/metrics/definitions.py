@@ -69,7 +69,9 @@ WATCHED: dict[str, Definition] = {
     "snapbid_spool_bytes": Definition(
         "gauge", "Notices kept on this machine's disk while Redis is away."
     ),
-    "snapbid_catalog_campaigns": Definition("gauge", "Campaigns in the published catalog."),
+    "snapbid_catalog_campaigns": Definition(
+        "gauge", "Campaigns, active and paused, as the warehouse last told."
+    ),
     "snapbid_catalog_age_seconds": Definition("gauge", "Time since the catalog was published."),
     "snapbid_catalog_checked_seconds": Definition(
         "gauge", "Time since the catalog was last compared with the warehouse."

@@ -79,10 +79,11 @@ def _money(campaigns: list[Money]) -> dict[str, Samples]:
 
 
 def _catalog(watch: Watch) -> dict[str, Samples]:
-    publisher, now = watch.publisher, time()
+    publisher, now, campaigns = watch.publisher, time(), watch.seen.campaigns
     found: dict[str, Samples] = {}
+    if campaigns is not None:
+        found["snapbid_catalog_campaigns"] = [({}, campaigns)]
     if publisher.published_at is not None:
-        found["snapbid_catalog_campaigns"] = [({}, publisher.campaigns)]
         found["snapbid_catalog_age_seconds"] = [({}, max(now - publisher.published_at, 0.0))]
     if publisher.checked_at is not None:
         found["snapbid_catalog_checked_seconds"] = [({}, max(now - publisher.checked_at, 0.0))]

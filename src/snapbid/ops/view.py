@@ -85,7 +85,7 @@ class Page(Struct):
     budgeted: int | None
     spent_today: float | None
     held: float | None
-    campaigns: int
+    campaigns: int | None
     catalog_age_s: float | None
     catalog_checked_s: float | None
 
@@ -122,7 +122,7 @@ def page(watch: Watch) -> Page:
         budgeted=seen.budgeted,
         spent_today=None if seen.ssps is None else sum(row.spend_today or 0 for row in rows),
         held=None if seen.money is None else sum(one.of.held for one in seen.money),
-        campaigns=publisher.campaigns,
+        campaigns=seen.campaigns,
         catalog_age_s=_age(at, publisher.published_at),
         catalog_checked_s=_age(at, publisher.checked_at),
     )

@@ -51,9 +51,6 @@ class Publishes(Protocol):
     """Who publishes the catalog. Times are epoch s, None where it has not happened yet."""
 
     @property
-    def campaigns(self) -> int: ...
-
-    @property
     def published_at(self) -> float | None: ...
 
     @property
@@ -88,6 +85,7 @@ class Seen(msgspec.Struct, frozen=True):
     warehouse: bool | None = None
     waiting: Waiting | None = None
     ssps: dict[str, Ssp] | None = None
+    campaigns: int | None = None  # when the warehouse last told
     budgeted: int | None = None
     money: list[Money] | None = None
 
@@ -174,6 +172,7 @@ class Watch:
                 try:
                     numbered = await registry.fetch_numbered(connection)
                     budgeted = await watching.fetch_budgeted(connection, today, CAMPAIGNS)
+                    campaigns = await watching.count_campaigns(connection)
                 finally:
                     connection.terminate()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # TimeoutError is one
@@ -182,7 +181,7 @@ class Watch:
         ssps = {number: name for name, (_, number) in list(numbered.items())[:SSPS]}
         self._known = Known(ssps, budgeted)
         self._known_at, self._known_of = started, published
-        self._see(warehouse=True, budgeted=budgeted.known)
+        self._see(warehouse=True, campaigns=campaigns, budgeted=budgeted.known)
         return True
 
     async def _look_at_money(self) -> bool:

@@ -5,6 +5,7 @@ campaign gives it a new revision, a number that only grows, and a deleted campai
 and a revision behind, so that a reader can ask for what has changed since the last one it saw.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Literal
 
@@ -48,6 +49,20 @@ class Changes(msgspec.Struct, frozen=True):
     changed: tuple[Stored, ...]
     deleted: tuple[str, ...]
 
+
+class Standing(msgspec.Struct, frozen=True):
+    """How a warehouse stands: who it is, its newest revision, and how many campaigns it has.
+
+    A warehouse of the same name has gone through all revisions in turn: it is another one where it
+    was made anew or went back to a backup.
+    """
+
+    warehouse: str
+    revision: int
+    campaigns: int
+
+
+BATCH = 500  # campaigns; about what a socket takes while the last ones are used
 
 _STORED = (
     "select id, document::text as document, status, revision, number,"
@@ -107,6 +122,47 @@ async def fetch_all(connection: asyncpg.Connection) -> AsyncIterator[Stored]:
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         async for row in connection.cursor(f"{_STORED} order by id", prefetch=1000):
             yield Stored(*row)
+
+
+async def fetch_batches(connection: asyncpg.Connection) -> AsyncIterator[list[Stored]]:
+    """Give every campaign in no order, in lists; needs a transaction.
+
+    The warehouse prepares the next ones meanwhile.
+    """
+    cursor = await connection.cursor(_STORED)
+    rows = await cursor.fetch(BATCH)
+    while rows:
+        following = asyncio.ensure_future(cursor.fetch(BATCH))
+        await asyncio.sleep(0)  # it is sent
+        yield [Stored(*row) for row in rows]
+        rows = await following
+
+
+async def fetch_standing(connection: asyncpg.Connection) -> Standing:
+    return Standing(
+        *await connection.fetchrow(
+            "select (select format('%s/%s/%s', system_identifier, timeline_id, oid)"
+            "  from pg_control_system(), pg_control_checkpoint(), pg_database"
+            "  where datname = current_database()),"
+            " greatest((select max(revision) from campaign),"
+            "  (select max(revision) from campaign_gone), 0),"
+            " (select count(*) from campaign)"
+        )
+    )
+
+
+async def count_since(connection: asyncpg.Connection, revision: int, most: int) -> int:
+    """Count what changed after a revision, up to `most`."""
+    return int(
+        await connection.fetchval(
+            "select (select count(*) from"
+            "  (select from campaign where revision > $1 limit $2) changed)"
+            " + (select count(*) from"
+            "  (select from campaign_gone where revision > $1 limit $2) gone)",
+            revision,
+            most,
+        )
+    )
 
 
 async def fetch_since(connection: asyncpg.Connection, revision: int) -> Changes:

@@ -29,6 +29,11 @@ class Budgeted(NamedTuple):
     most: list[Stored]
 
 
+async def count_campaigns(connection: asyncpg.Connection) -> int:
+    """How many campaigns there are, of whatever status."""
+    return int(await connection.fetchval("select count(*) from campaign"))
+
+
 async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:
     """The `most` campaigns with the highest spend of the day (UTC), as far as it is stored."""
     rows = await connection.fetch(_BUDGETED, today, most)

@@ -203,7 +203,7 @@ function behind(data) {
     ["oldest of these", seconds(data.event_queue_age_s)],
     ["held by bids, of the budgets above", usd(data.held)],
     ["notices on disk (Redis away)", [bytes(data.spool_bytes), data.spool_bytes ? "fair" : ""]],
-    ["campaigns in the catalog", number(data.campaigns)],
+    ["campaigns", number(data.campaigns)],
     ["catalog published", data.catalog_age_s === null ? DASH : `${seconds(data.catalog_age_s)} ago`],
     ["compared with the warehouse", [
       data.catalog_checked_s === null ? DASH : `${seconds(data.catalog_checked_s)} ago`,

@@ -1,0 +1,5 @@
+"""See `base`."""
+
+from snapbid.publisher.base import main
+
+main()

@@ -1,0 +1,58 @@
+"""Has a base made by a process of its own (`base`)."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from snapbid.match.catalog import Base
+from snapbid.publisher.base import PREFIX, Order
+
+RETRY_S: Final = 5.0
+
+logger = logging.getLogger("snapbid")
+
+
+async def make_base(dsn: str, folder: Path, *, urgent: bool) -> Base:
+    """The new base in the folder; tried again until it can be made. `urgent`: bids wait for it."""
+    order = Order(dsn, str(folder.absolute()), urgent)
+    while True:
+        try:
+            base = await _attempt(order)
+            if base is not None:
+                return base
+        except (OSError, ValueError):
+            logger.exception("no base could be made")
+        await asyncio.sleep(RETRY_S)
+
+
+async def _attempt(order: Order) -> Base | None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "snapbid.publisher"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for its parent
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(msgspec.json.encode(order) + b"\n")  # and stays open: it ends with us
+        told = await process.stdout.read()
+        if await process.wait() == 0:
+            return msgspec.json.decode(told, type=Base)
+        logger.error("no base could be made (exit status %s)", process.returncode)
+        return None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def remove_others(folder: Path, kept: Base | None) -> None:
+    """Removes the bases that no catalog names any more; who maps one keeps it."""
+    for path in folder.glob(PREFIX + "*"):
+        if kept is None or path.name != kept.name:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,65 @@
+"""What has changed since a base was made, held as an index that can be written at any time."""
+
+import logging
+
+from snapbid.match.catalog import Base
+from snapbid.match.compile import Builder, put
+from snapbid.match.stored import read
+from snapbid.warehouse.campaigns import Changes, Stored
+
+LEAST: int = 4096  # changed campaigns that every base may have above it
+SHARE: int = 64  # else, one in so many
+
+logger = logging.getLogger("snapbid")
+
+
+class Overlay:
+    """The campaigns of a warehouse that changed after its base; without one, all of them.
+
+    `revision` is where it stands, `complete` until where it holds all changes.
+    """
+
+    def __init__(self, base: Base | None) -> None:
+        self.base = base
+        self.revision = self.complete = base.revision if base else 0
+        self._builder = Builder()
+        self._touched: set[str] = set()
+
+    def __len__(self) -> int:
+        """How many campaigns it adds, replaces or hides."""
+        return len(self._touched)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a new base would be better, since each change costs the building of all of it."""
+        return len(self) > max(LEAST, self.base.campaigns // SHARE if self.base else 0)
+
+    def apply(self, changes: Changes) -> None:
+        """Takes up what changed after `revision`."""
+        for id in changes.deleted:
+            self._builder.hide(id)
+        for stored in changes.changed:
+            if not insert(self._builder, stored):
+                self._builder.hide(stored.id)
+        self._touched.update(changes.deleted, (stored.id for stored in changes.changed))
+        if self.complete == self.revision:
+            self.complete = changes.revision
+        self.revision = changes.revision
+
+    def skip(self, revision: int) -> None:
+        """Leaves changes out until that revision; a new base will have them."""
+        self.revision = revision
+
+    def build(self) -> bytearray:
+        """The index."""
+        return self._builder.build()
+
+
+def insert(builder: Builder, stored: Stored) -> bool:
+    """Puts a campaign into an index; False, with a line in the log, where it is none."""
+    try:
+        put(builder, read(stored.document), stored.number, stored.created_at_ms)
+    except ValueError as error:  # written past the import, by hand
+        logger.error("campaign %a does not bid: %s", stored.id[:60], str(error)[:500])
+        return False
+    return True

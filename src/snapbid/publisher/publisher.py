@@ -1,0 +1,193 @@
+"""Keeps the catalog's files equal to the warehouse: listens, reads what changed, writes, swaps.
+
+Many campaigns are a base, made now and then by a process of its own, and an overlay of what has
+changed since, which is small and written anew after each change. It runs in a thread of the process
+that starts the workers, and so never delays a request.
+
+Killed at any moment it leaves whole files behind: a base is named by a catalog only when it is
+complete, and removed only when no catalog names it. The next publisher goes on from that base.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from pathlib import Path
+from time import perf_counter, time
+from typing import Any, Final
+
+import asyncpg
+
+from snapbid.events import keys
+from snapbid.match import catalog
+from snapbid.match.catalog import Base, Catalog, CatalogError
+from snapbid.publisher.making import make_base, remove_others
+from snapbid.publisher.overlay import Overlay
+from snapbid.reference import rates
+from snapbid.warehouse import campaigns, products, registry
+from snapbid.warehouse import rates as operator_rates
+from snapbid.warehouse.away import AWAY
+
+CHANNEL: Final = "snapbid_catalog"
+RETRY_S: Final = 0.5
+CHECK_EVERY_S: Final = 30.0  # that the connection still lives
+PAUSE_S: Final = 0.02  # in which changes gather
+MOST: Final = 50_000  # changes taken up at once, a second's work; more wait for a new base
+
+logger = logging.getLogger("snapbid")
+
+
+class Publisher:
+    """Publishes the catalog to `path` until stopped."""
+
+    def __init__(self, dsn: str, path: Path) -> None:
+        self._dsn = dsn
+        self._path = path
+        self._overlay: Overlay | None = None
+        self._warehouse = ""
+        self._making: asyncio.Task[Base] | None = None
+        self._published: tuple[Any, ...] = ()
+        self._rates = rates.load()
+        self.published_at: float | None = None  # epoch s
+        self.checked_at: float | None = None  # when the warehouse was last asked
+        self._changed = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread; what is being built is not published."""
+        self._loop.call_soon_threadsafe(self._cancel)
+        self._thread.join()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _run(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            self._task = self._loop.create_task(self._publish_for_ever())
+            self._loop.run_until_complete(self._task)
+        self._loop.close()
+
+    async def _publish_for_ever(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._follow()
+                except AWAY as error:
+                    logger.warning("the warehouse is away, the catalog stays as it is: %s", error)
+                except Exception:
+                    logger.exception("the catalog could not be published")
+                await asyncio.sleep(RETRY_S)
+        finally:
+            if self._making is not None:
+                self._making.cancel()
+                await asyncio.wait([self._making])
+
+    async def _follow(self) -> None:
+        """Publishes after each change, until the connection is lost."""
+        connection = await asyncpg.connect(self._dsn, timeout=10)
+        try:
+            await connection.add_listener(CHANNEL, lambda *_: self._changed.set())
+            connection.add_termination_listener(lambda *_: self._changed.set())
+            await self._begin(connection)
+            while not connection.is_closed():
+                self._changed.clear()
+                await self._publish(connection)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), CHECK_EVERY_S)
+                await asyncio.sleep(PAUSE_S)
+        finally:
+            connection.terminate()
+
+    async def _begin(self, connection: asyncpg.Connection) -> None:
+        """Goes on from what is held or has been published of this warehouse, else from nothing."""
+        standing = await campaigns.fetch_standing(connection)
+        held = self._overlay
+        if held is None:
+            base = await asyncio.to_thread(self._published_base, standing)
+            self._overlay = Overlay(base)
+        elif standing.warehouse != self._warehouse or standing.revision < held.revision:
+            self._overlay = Overlay(None)
+        self._warehouse = standing.warehouse
+
+    def _published_base(self, standing: campaigns.Standing) -> Base | None:
+        try:
+            base = Catalog.open(self._path).base
+            if base is None or base.warehouse != standing.warehouse:
+                return None
+            if base.revision > standing.revision:
+                return None
+            whole = catalog.checksum_of(self._path.with_name(base.name)) == base.checksum
+            return base if whole else None
+        except (OSError, CatalogError):
+            return None
+
+    async def _publish(self, connection: asyncpg.Connection) -> None:
+        """Reads what changed and, if anything did, puts a new file in place."""
+        overlay = await self._take_up_base(connection)
+        if await campaigns.count_since(connection, overlay.revision, MOST + 1) > MOST:
+            self._make_base()
+            if overlay.revision == 0:
+                return
+            overlay.skip((await campaigns.fetch_standing(connection)).revision)
+        ssps = await registry.fetch_numbered(connection)
+        changes = await campaigns.fetch_since(connection, overlay.revision)
+        events = await self._read_events(connection)
+        self.checked_at = time()
+        state = (ssps, events, changes.revision, overlay.base)
+        if state == self._published and self._path.exists():
+            return
+        started = perf_counter()
+        overlay.apply(changes)
+        index = overlay.build()
+        pieces = catalog.encode(ssps, self._rates, index, events, overlay.base, overlay.complete)
+        catalog.write(self._path, pieces)
+        self._published, self.published_at = state, time()
+        if self._making is None:
+            remove_others(self._path.parent, overlay.base)
+        self._tell(overlay, len(ssps), perf_counter() - started)
+        if overlay.is_large:
+            self._make_base()
+
+    def _tell(self, overlay: Overlay, ssps: int, seconds: float) -> None:
+        above = f" over a base of {overlay.base.campaigns:,}" if overlay.base else ""
+        logger.info(f"published {len(overlay):,} campaigns{above}, {ssps} SSPs in {seconds:.3f} s")
+
+    async def _read_events(self, connection: asyncpg.Connection) -> bytes:
+        """What server events need of the warehouse, as the catalog carries it."""
+        issued = await products.fetch_keys(connection)
+        return keys.encode(issued, await operator_rates.fetch_all(connection))
+
+    # -- the base ---------------------------------------------------------------------------------
+
+    def _make_base(self) -> None:
+        """Has a base made, if none is in the making."""
+        if self._making is None:
+            urgent = not self._path.exists()
+            making = make_base(self._dsn, self._path.parent, urgent=urgent)
+            self._making = self._loop.create_task(making)
+            self._making.add_done_callback(lambda _: self._changed.set())
+
+    async def _take_up_base(self, connection: asyncpg.Connection) -> Overlay:
+        """What to publish from: a new base, where one is there and not too old already."""
+        assert self._overlay is not None
+        base = self._overlay.base
+        if base is not None and not self._path.with_name(base.name).exists():
+            self._overlay = Overlay(None)
+        if self._making is not None and self._making.done():
+            made = self._making.result()
+            since = await campaigns.count_since(connection, made.revision, MOST + 1)
+            self._making = None
+            # What came since is in the overlay already, but for too many changes to take up.
+            first = self._overlay.revision == 0
+            if made.warehouse == self._warehouse and (since <= MOST or first):
+                self._overlay = Overlay(made)
+            else:
+                self._make_base()
+        return self._overlay

@@ -1,0 +1,340 @@
+"""A catalog of a base and an overlay, kept by a running publisher over a real warehouse."""
+
+import asyncio
+import json
+import logging
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import oracle, strategies
+from support.agreement import assert_agrees
+from support.market import AROUND, market_of_catalog
+from support.processes import eventually
+from support.stack import clean_environ, connected, execute
+
+from snapbid.match.catalog import Catalog, CatalogError
+from snapbid.publisher import Publisher, overlay, publisher
+from snapbid.warehouse import campaigns, registry
+from snapbid.warehouse.campaigns import Standing
+
+RUN = """
+import sys, signal
+from pathlib import Path
+from snapbid.publisher import Publisher, overlay
+overlay.LEAST = 5
+Publisher(sys.argv[1], Path(sys.argv[2])).start()
+signal.pause()
+"""
+
+
+def document(id: str, **members: Any) -> str:
+    creative = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}
+    common = {"id": id, "advertiser": "brand.example", "cpm": 2, "creatives": [creative]}
+    return json.dumps({**common, **members})
+
+
+async def put(dsn: str, *documents: str) -> None:
+    async with connected(dsn) as connection:
+        found = [(json.loads(text)["id"], text) for text in documents]
+        await campaigns.replace_many(connection, found)
+
+
+def names(count: int, start: int = 0) -> list[str]:
+    return [f"c{number}" for number in range(start, start + count)]
+
+
+async def standing(dsn: str) -> Standing:
+    async with connected(dsn) as connection:
+        return await campaigns.fetch_standing(connection)
+
+
+def opened(path: Path) -> Catalog | None:
+    try:
+        return Catalog.open(path)
+    except FileNotFoundError:
+        return None
+
+
+def caught_up(dsn: str, path: Path) -> Catalog:
+    """The catalog, once all changes until now are in it."""
+    wanted = asyncio.run(standing(dsn)).revision
+    found: list[Catalog] = []
+
+    def look() -> bool:
+        catalog = opened(path)
+        if catalog is not None and catalog.revision >= wanted:
+            found.append(catalog)
+        return bool(found)
+
+    eventually(look, f"revision {wanted}")
+    return found[0]
+
+
+def prices(catalog: Catalog, ids: list[str]) -> dict[str, int]:
+    """The prices of those that are there, in USD."""
+    ranks = {id: catalog.index.rank(id) for id in ids}
+    return {
+        id: catalog.index.price(rank) // 10**6 for id, rank in ranks.items() if rank is not None
+    }
+
+
+def bases(path: Path) -> list[str]:
+    return sorted(each.name for each in path.parent.glob("base-*"))
+
+
+@contextmanager
+def publishing(dsn: str, path: Path) -> Iterator[None]:
+    running = Publisher(dsn, path)
+    running.start()
+    try:
+        yield
+    finally:
+        running.stop()
+
+
+def await_base(path: Path, other: str | None = None) -> Catalog:
+    """The catalog, once it has a base (another one), alone in its folder."""
+
+    def look() -> bool:
+        catalog = opened(path)
+        base = catalog.base if catalog else None
+        return base is not None and base.name != other and bases(path) == [base.name]
+
+    eventually(look, "a new base")
+    return Catalog.open(path)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where to publish; more than five changes make a new base."""
+    monkeypatch.setattr(overlay, "LEAST", 5)
+    return tmp_path / "catalog"
+
+
+def test_many_campaigns_become_a_base(database: str, path: Path) -> None:
+    ids = names(8)
+    asyncio.run(put(database, *map(document, ids)))
+    with publishing(database, path):
+        catalog = await_base(path)
+        assert catalog.base is not None
+        assert catalog.base.campaigns == 8
+        assert prices(catalog, ids) == dict.fromkeys(ids, 2)
+        asyncio.run(put(database, document("c0", cpm=7), document("new")))
+        asyncio.run(execute(database, "delete from campaign where id = 'c1'"))
+        asyncio.run(execute(database, "update campaign set status = 'paused' where id = 'c2'"))
+        after = caught_up(database, path)
+        assert after.base == catalog.base
+        expected = {"new": 2, **dict.fromkeys(ids, 2), "c0": 7}
+        del expected["c1"]
+        assert prices(after, [*ids, "new"]) == expected
+        asyncio.run(put(database, *map(document, names(8, 100))))
+        last = await_base(path, catalog.base.name)
+        assert last.base is not None
+        assert last.base.campaigns == 16
+        assert len(last) == 16
+        assert prices(last, [*ids, "new"]) == expected
+
+
+def test_more_changes_than_are_taken_up_at_once(
+    database: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "MOST", 10)
+    ids = names(20)
+    asyncio.run(put(database, *map(document, ids)))
+    with publishing(database, path):
+        first = await_base(path)
+        assert prices(first, ids) == dict.fromkeys(ids, 2)
+        asyncio.run(put(database, *(document(id, cpm=3) for id in ids)))
+        asyncio.run(put(database, document("c0", cpm=4)))
+        after = caught_up(database, path)
+        assert prices(after, ids) == {**dict.fromkeys(ids, 3), "c0": 4}
+
+
+def test_the_next_publisher_goes_on_from_the_base(database: str, path: Path) -> None:
+    ids = names(8)
+    asyncio.run(put(database, *map(document, ids)))
+    with publishing(database, path):
+        before = await_base(path)
+    asyncio.run(put(database, document("c0", cpm=7)))
+    with publishing(database, path):
+        after = caught_up(database, path)
+        assert after.base == before.base
+        assert prices(after, ids) == {**dict.fromkeys(ids, 2), "c0": 7}
+
+
+def cut(base: Path) -> None:
+    base.write_bytes(base.read_bytes()[:-1])
+
+
+def damage(base: Path) -> None:
+    data = bytearray(base.read_bytes())
+    data[-1] ^= 1
+    base.write_bytes(data)
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, cut, damage])
+def test_a_base_that_is_not_whole_is_made_again(
+    database: str, path: Path, spoil: Callable[[Path], None]
+) -> None:
+    ids = names(8)
+    asyncio.run(put(database, *map(document, ids)))
+    with publishing(database, path):
+        before = await_base(path)
+    assert before.base is not None
+    name = before.base.name
+    spoil(path.with_name(name))
+    with publishing(database, path):
+        eventually(lambda: name not in bases(path), "that it is gone")
+        after = await_base(path, name)
+        assert prices(after, ids) == dict.fromkeys(ids, 2)
+
+
+def test_a_base_that_is_lost_is_made_again(database: str, path: Path) -> None:
+    ids = names(8)
+    asyncio.run(put(database, *map(document, ids)))
+    with publishing(database, path):
+        before = await_base(path)
+        assert before.base is not None
+        path.with_name(before.base.name).unlink()
+        asyncio.run(put(database, document("c0", cpm=7)))
+        after = await_base(path, before.base.name)
+        assert prices(after, ids) == {**dict.fromkeys(ids, 2), "c0": 7}
+
+
+def test_a_base_of_another_warehouse_is_not_used(
+    database: str, module_database: str, path: Path
+) -> None:
+    asyncio.run(put(module_database, *map(document, names(8))))
+    with publishing(module_database, path):
+        before = await_base(path)
+    asyncio.run(put(database, *map(document, names(30, 50))))
+    with publishing(database, path):
+        catalog = await_base(path, before.base.name if before.base else None)
+        assert prices(catalog, names(80)) == dict.fromkeys(names(30, 50), 2)
+
+
+def test_what_plain_sql_wrote_does_not_bid(
+    database: str, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither in the overlay nor in a base, and the log names it."""
+    nested = '{"id": "nested", "x": ' + "[" * 5000 + "]" * 5000 + "}"
+    strange = {
+        "a": document("a", cpm=-1),
+        "b": document("b", targeting={"geo_radius": [{"lat": 1, "lon": 1, "km": 1}] * 1001}),
+        "c": document("c", creatives=[]),
+        "nested": nested,
+        "x" * 600: document("x" * 600),
+    }
+    sql = "insert into campaign (id, document) values ($1, $2::jsonb)"
+    for id, text in strange.items():
+        asyncio.run(execute(database, sql, id, text))
+    asyncio.run(put(database, document("good")))
+    with caplog.at_level(logging.ERROR), publishing(database, path):
+        catalog = caught_up(database, path)
+        assert prices(catalog, ["good", *strange]) == {"good": 2}
+        for id in strange:
+            assert f"campaign '{id[:60]}' does not bid" in caplog.text
+        asyncio.run(put(database, *map(document, names(8))))
+        assert prices(await_base(path), ["good", *strange]) == {"good": 2}
+
+
+def test_killed_publishers_leave_whole_catalogs(database: str, path: Path) -> None:
+    rng = random.Random(5)
+    asyncio.run(put(database, *map(document, names(12))))
+    command = [sys.executable, "-c", RUN, database, str(path)]
+    for turn in range(6):
+        process = subprocess.Popen(command, env=clean_environ({}))
+        try:
+            if turn == 0:
+                await_base(path)
+            for number in range(4):
+                changed = [document(f"c{rng.randrange(20)}", cpm=turn * 10 + number + 1)]
+                asyncio.run(put(database, *changed, *map(document, names(rng.randrange(8), 100))))
+                catalog = opened(path)
+                assert catalog is None or catalog.index.rank("c11") is not None
+            if rng.random() < 0.7:
+                caught_up(database, path)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        catalog = Catalog.open(path)  # whatever was under way
+        assert catalog.index.rank("c11") is not None
+    with publishing(database, path):
+        catalog = caught_up(database, path)
+        stored = asyncio.run(documents_of(database))
+        cpms = {each["id"]: each["cpm"] for each in stored}
+        assert prices(catalog, [*cpms, *names(300)]) == cpms
+
+
+def test_a_foreign_file_is_replaced(database: str, path: Path) -> None:
+    path.write_bytes(b"x" * 1000)
+    with pytest.raises(CatalogError):
+        Catalog.open(path)
+    asyncio.run(put(database, document("a")))
+    with publishing(database, path):
+        eventually(lambda: path.read_bytes()[:4] == b"SNAP", "a catalog")
+        assert prices(caught_up(database, path), ["a"]) == {"a": 2}
+
+
+async def documents_of(dsn: str) -> list[Any]:
+    async with connected(dsn) as connection:
+        return [json.loads(each.document) async for each in campaigns.fetch_all(connection)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_agreement_while_campaigns_change(database: str, path: Path, seed: int) -> None:
+    """Import, pause, resume, price and delete at random; the catalog decides as the oracle does."""
+    rng = random.Random(f"live {seed}")
+    world = strategies.random_world(seed, 30, AROUND)
+    spare = [
+        {**each, "id": f"s{number}"}
+        for number, each in enumerate(strategies.random_world(seed + 99, 40, AROUND).campaigns)
+    ]
+    asyncio.run(fill(database, world))
+    with publishing(database, path):
+        for _ in range(12):
+            asyncio.run(change(database, world, spare, rng))
+            made = market_of_catalog(caught_up(database, path), world.gvl_id)
+            for _ in range(15):
+                ssp, request = strategies.random_request(rng, world)
+                assert_agrees(world, made, ssp, request)
+
+
+async def fill(dsn: str, world: oracle.World) -> None:
+    async with connected(dsn) as connection:
+        for descriptor, canonical in world.registry.items():
+            if descriptor == canonical:
+                await registry.add(connection, descriptor)
+        for descriptor, canonical in world.registry.items():
+            await registry.add(connection, descriptor, canonical)
+    await put(dsn, *map(json.dumps, world.campaigns))
+
+
+async def change(dsn: str, world: oracle.World, spare: list[Any], rng: random.Random) -> None:
+    """Some changes, in the warehouse and in the oracle's world."""
+    for _ in range(rng.randint(1, 4)):
+        kind = rng.choice(["import", "status", "price", "delete"])
+        if kind == "import" and spare:
+            world.campaigns.append(spare.pop())
+            await put(dsn, json.dumps(world.campaigns[-1]))
+            continue
+        place = rng.randrange(len(world.campaigns))
+        campaign = world.campaigns[place]
+        if kind == "delete":
+            del world.campaigns[place]
+            await execute(dsn, "delete from campaign where id = $1", campaign["id"])
+        elif kind == "price":
+            world.campaigns[place] = campaign = {**campaign, "cpm": rng.choice([1, 3.5, 20])}
+            await put(dsn, json.dumps(campaign))
+        else:
+            status: Any = rng.choice(["active", "paused"])
+            world.campaigns[place] = {**campaign, "status": status}
+            async with connected(dsn) as connection:
+                await campaigns.set_status(connection, campaign["id"], status)

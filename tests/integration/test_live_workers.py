@@ -1,0 +1,116 @@
+"""Two workers over a base: changes reach both, and a worker that is killed is ready at once."""
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+from support.processes import eventually, workers_of
+from support.spending import bid_request
+from support.stack import Stack, connected, execute
+
+from snapbid.publisher.overlay import LEAST
+from snapbid.warehouse import campaigns, registry
+
+MANY = LEAST + 100
+FILL = """
+insert into campaign (id, document)
+select 'c' || n, jsonb_build_object(
+    'id', 'c' || n, 'advertiser', 'brand.example', 'cpm', 1, 'creatives', jsonb_build_array(
+        jsonb_build_object('id', 'k', 'media', 'banner', 'w', 300, 'h', 250, 'adm', 'x')))
+from generate_series(1, $1::int) n
+"""
+
+
+def document(id: str, cpm: float, **members: Any) -> str:
+    creative = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}
+    return json.dumps(
+        {"id": id, "advertiser": "brand.example", "cpm": cpm, "creatives": [creative], **members}
+    )
+
+
+async def put(dsn: str, *documents: str) -> None:
+    async with connected(dsn) as connection:
+        found = [(json.loads(text)["id"], text) for text in documents]
+        await campaigns.replace_many(connection, found)
+
+
+async def fill(dsn: str) -> None:
+    async with connected(dsn) as connection:
+        await registry.add(connection, "acme", None)
+        await connection.execute(FILL, MANY)
+
+
+async def set_status(dsn: str, id: str, status: Any) -> None:
+    async with connected(dsn) as connection:
+        await campaigns.set_status(connection, id, status)
+
+
+@pytest.fixture
+def stack(database: str, start_stack: Callable[..., Stack]) -> Stack:
+    asyncio.run(fill(database))
+    stack = start_stack(SNAPBID_WORKERS="2", SNAPBID_TMAX_MS="5000")
+    eventually(lambda: f"over a base of {MANY:,}" in stack.output, "a base")
+    return stack
+
+
+def winner(stack: Stack) -> str:
+    """The campaign that answers, asked on a connection of its own, which any worker may take."""
+    body = json.dumps(bid_request(os.urandom(4).hex()) | {"test": 1})
+    with closing(http.client.HTTPConnection("127.0.0.1", stack.port, timeout=10)) as client:
+        path = "/api/v1/openrtb2/acme/bid"
+        client.request("POST", path, body, {"Content-Type": "application/json"})
+        answer = client.getresponse()
+        found = answer.read()
+    return str(json.loads(found)["seatbid"][0]["bid"][0]["cid"])
+
+
+def all_answer(stack: Stack, campaign: str) -> None:
+    """Waits until only this one answers, whichever worker is asked."""
+    eventually(lambda: {winner(stack) for _ in range(20)} == {campaign}, f"{campaign} alone")
+
+
+def test_changes_reach_every_worker(database: str, stack: Stack) -> None:
+    asyncio.run(put(database, document("c7", 3)))
+    all_answer(stack, "c7")
+    asyncio.run(put(database, document("new", 4)))
+    all_answer(stack, "new")
+    asyncio.run(set_status(database, "new", "paused"))
+    all_answer(stack, "c7")
+    asyncio.run(set_status(database, "new", "active"))
+    all_answer(stack, "new")
+    asyncio.run(execute(database, "delete from campaign where id = 'new'"))
+    all_answer(stack, "c7")
+    asyncio.run(put(database, document("c7", 0.5), document("c8", 2, budget={"daily": 1})))
+    all_answer(stack, "c8")
+    asyncio.run(put(database, document("c8", 2, budget={"daily": 0.000001}), document("c9", 1.5)))
+    all_answer(stack, "c9")
+
+
+def test_a_killed_worker_maps_what_is_there(database: str, stack: Stack) -> None:
+    asyncio.run(put(database, document("c7", 3)))
+    all_answer(stack, "c7")
+    assert stack.process is not None
+    server = stack.process.pid
+    before = workers_of(server)
+    asyncio.run(execute(database, "drop trigger campaign_4_announce on campaign"))
+    victim = min(before)
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: len(workers_of(server) - {victim}) == 2, "another worker")
+    eventually(lambda: stack.get("/readyz")[0] == 200, "that it is ready")
+    all_answer(stack, "c7")
+
+
+def test_a_new_base_takes_the_place_of_the_old(database: str, stack: Stack) -> None:
+    asyncio.run(put(database, document("c7", 3)))
+    all_answer(stack, "c7")
+    asyncio.run(put(database, *(document(f"d{number}", 0.5) for number in range(LEAST + 1))))
+    eventually(lambda: f"over a base of {MANY + LEAST + 1:,}" in stack.output, "another base")
+    all_answer(stack, "c7")
+    asyncio.run(put(database, document("c7", 0.1), document("d5", 4)))
+    all_answer(stack, "d5")

@@ -1,0 +1,44 @@
+"""What the product decides beside what `support.oracle` finds right."""
+
+from typing import Any
+
+import msgspec
+
+from snapbid.exchange.bid import Market, NoBid, decide
+from snapbid.exchange.request import decode
+from snapbid.match.compile import read_document
+from support import oracle
+
+
+def decided(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[str, oracle.Offer]:
+    """The product's answer per impression id, from the request's bytes on."""
+    now_ms = round(world.now.timestamp() * 1000)
+    choices = decide(decode(msgspec.json.encode(request)), ssp, made, now_ms)
+    if isinstance(choices, NoBid):
+        return {}
+    found = {}
+    for imp, rank, creative, deal in choices:
+        document = read_document(made.catalog.index.payload(rank))
+        deal_id = None
+        if deal >= 0:
+            assert imp.pmp is not None
+            assert imp.pmp.deals is not None
+            deal_id = str(imp.pmp.deals[deal].id)
+        found[str(imp.id)] = oracle.Offer(
+            document.cid,
+            document.creatives[creative].crid,
+            deal_id,
+            made.catalog.index.price(rank),
+        )
+    return found
+
+
+def assert_agrees(world: oracle.World, made: Market, ssp: str, request: Any) -> None:
+    wanted = oracle.offers(world, ssp, request)
+    found = decided(world, made, ssp, request)
+    for imp, acceptable in wanted.items():
+        if acceptable:
+            assert found.get(imp) in acceptable, (imp, found.get(imp), acceptable)
+        else:
+            assert imp not in found, (imp, found[imp], "no bid")
+    assert found.keys() <= wanted.keys()

@@ -1,0 +1,115 @@
+"""One market takes the place of another: what a worker knows already, it goes on to know."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.market import RATES, Geo, builder_of
+
+from snapbid.exchange.bid import Market
+from snapbid.exchange.features import References
+from snapbid.match.catalog import Base, Catalog, encode, write
+
+SSPS = {"acme": ("acme", 1)}
+REFERENCES = References(
+    Geo(), RATES, needs_geo=False, needs_os=False, needs_browser=False, needs_user=False
+)
+
+
+def document(id: str, **members: Any) -> dict[str, Any]:
+    creative = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": f"{id} {members}"}
+    common = {"id": id, "advertiser": "brand.example", "cpm": 2, "creatives": [creative]}
+    return {**common, **members}
+
+
+BASED = [document("a", budget={"total": 1}), document("b", budget={"daily": 1}), document("c")]
+
+
+def market(
+    folder: Path, *changed: Any, gone: str = "", before: Market | None = None, base: str = "base-1"
+) -> Market:
+    """A market of an overlay over a base of BASED."""
+    index = builder_of(BASED).build()
+    (folder / base).write_bytes(index)
+    overlay = builder_of(changed)
+    for id in gone:
+        overlay.hide(id)
+    about = Base(base, len(index), 0, len(BASED), 1, "w")
+    path = folder / "catalog"
+    write(path, encode(SSPS, RATES, overlay.build(), base=about))
+    catalog = Catalog.open(path, before.catalog if before else None)
+    made = Market(catalog, REFERENCES, before=before)
+    if before is not None:
+        asyncio.run(made.carry_over(before))
+    return made
+
+
+def refused(made: Market) -> set[str]:
+    return {each.document.cid for each in made.refused.values()}
+
+
+def rank(made: Market, id: str) -> int:
+    found = made.catalog.index.rank(id)
+    assert found is not None
+    return found
+
+
+def test_templates_of_the_same_base_are_kept(tmp_path: Path) -> None:
+    first = market(tmp_path, document("b", cpm=5))
+    a, b = first.template(rank(first, "a"), 0), first.template(rank(first, "b"), 0)
+    assert b.price_micros == 5_000_000
+    second = market(tmp_path, document("n"), document("b", cpm=6), before=first)
+    assert second.catalog.mapped is first.catalog.mapped
+    assert second.template(rank(second, "a"), 0) is a
+    assert second.template(rank(second, "b"), 0).price_micros == 6_000_000
+    assert second.template(rank(second, "n"), 0).pieces != b.pieces
+    third = market(tmp_path, before=second, base="base-2")
+    assert third.catalog.mapped is not first.catalog.mapped
+    assert third.template(rank(third, "a"), 0) is not a
+    assert third.template(rank(third, "b"), 0).price_micros == 2_000_000
+
+
+@pytest.mark.parametrize("base", ["base-1", "base-2"])
+def test_campaigns_out_of_money_are_skipped_on(tmp_path: Path, base: str) -> None:
+    first = market(tmp_path)
+    for id in ("a", "b", "c"):
+        first.skip(rank(first, id), 0)
+    assert refused(first) == {"a", "b"}, "c has no budget"
+    second = market(tmp_path, document("n"), before=first, base=base)
+    assert refused(second) == {"a", "b"}
+    assert second.skips(rank(second, "a"), 0)
+    assert {limits.campaign for _, (_, limits) in second.waiting()} == {1, 2}
+    second.resume(rank(second, "a"))
+    assert refused(second) == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "left"),
+    [
+        (document("a", budget={"total": 2}), {"b"}),
+        (document("a", budget={"total": 1}, cpm=1), {"b"}),
+        (document("a"), {"b"}),
+        (document("a", budget={"total": 1}, name="new"), {"a", "b"}),
+    ],
+)
+def test_other_terms_are_tried(tmp_path: Path, changed: Any, left: set[str]) -> None:
+    first = market(tmp_path)
+    first.skip(rank(first, "a"), 0)
+    first.skip(rank(first, "b"), 0)
+    assert refused(market(tmp_path, changed, before=first)) == left
+
+
+def test_deleted_campaigns_are_forgotten(tmp_path: Path) -> None:
+    first = market(tmp_path)
+    first.skip(rank(first, "a"), 0)
+    assert refused(market(tmp_path, gone="a", before=first)) == set()
+
+
+def test_what_is_waited_for_can_be_much(tmp_path: Path) -> None:
+    """More than is carried over at once."""
+    many = [document(f"m{number}", budget={"total": 1}) for number in range(120)]
+    first = market(tmp_path, *many)
+    for each in many:
+        first.skip(rank(first, each["id"]), 0)
+    assert len(market(tmp_path, *many, before=first).refused) == 120
