@@ -37,10 +37,6 @@ def market(count: int, more: Mapping[str, Any] | None = None) -> Market:
     references = References(
         GeoDatabase(DEFAULT_PATH),
         catalog.rates,
-        needs_geo=catalog.targets("country", "region"),
-        needs_os=catalog.targets("os"),
-        needs_browser=catalog.targets("browser"),
-        needs_user=catalog.has_caps,
     )
     return Market(catalog, references)
 

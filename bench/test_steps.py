@@ -7,19 +7,10 @@ import pytest
 from bench.conftest import REQUESTS, Each, market_of
 from bench.market import NOW_MS, SSP, answer
 from snapbid.exchange.bid import Bidder, Market, decide
-from snapbid.exchange.features import ImpressionFeatures, read_impression, read_request
 from snapbid.exchange.request import BidRequest, decode
 from snapbid.exchange.response import Bid, Writer
 
 CANONICAL = "acme"
-
-
-def features(body: bytes, market: Market) -> tuple[Any, ImpressionFeatures]:
-    request = decode(body)
-    assert request.imp
-    imp = read_impression(request.imp[0], market.references.rates)
-    assert imp is not None
-    return read_request(request, SSP, CANONICAL, NOW_MS, market.references), imp
 
 
 def test_decode(each: Each, bids: list[bytes]) -> None:
@@ -28,18 +19,6 @@ def test_decode(each: Each, bids: list[bytes]) -> None:
 
 def test_decode_today(each: Each, today: list[bytes]) -> None:
     each(decode, today)
-
-
-def test_features_request(each: Each, ten_thousand: Market, bids: list[bytes]) -> None:
-    references = ten_thousand.references
-    rest = (SSP, CANONICAL, NOW_MS, references)
-    each(read_request, [(decode(body), *rest) for body in bids])
-
-
-def test_features_impression(each: Each, ten_thousand: Market, bids: list[bytes]) -> None:
-    rates = ten_thousand.references.rates
-    requests = [decode(body) for body in bids]
-    each(read_impression, [(imp, rates) for request in requests for imp in request.imp or ()])
 
 
 @pytest.mark.parametrize("campaigns", [1_000, 10_000, 100_000])
@@ -53,14 +32,16 @@ def test_match_no_bid(each: Each, campaigns: int, no_bids: list[bytes]) -> None:
 
 
 def _match(each: Each, market: Market, bodies: list[bytes]) -> None:
-    index = market.catalog.index
+    """From the decoded request to the best campaign for its impression."""
+    index, references = market.catalog.index, market.references
 
     def match(request: Any, imp: Any) -> Any:
-        query = index.query(request)
+        query = index.query(references, request, SSP, CANONICAL, NOW_MS)
         query.impression(imp)
         return query.next()
 
-    each(match, [features(body, market) for body in bodies])
+    requests = [decode(body) for body in bodies]
+    each(match, [(request, imp) for request in requests for imp in request.imp or ()])
 
 
 def test_encode(each: Each, ten_thousand: Market, bids: list[bytes]) -> None:

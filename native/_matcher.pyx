@@ -1,54 +1,72 @@
 # cython: auto_pickle=False, autotestdict=False
 """The campaign matcher: of an index (layout.h), the best campaign for an impression.
 
-A search walks the campaigns in rank order, a block of 512 at a time. The rows and postings of what
-the request carries are combined into the block's candidates, and only those are verified one by
-one against what is no row: time, floors and deals, the request's limits, distances, creatives.
-The search ends with the first price that has an eligible campaign, and can be resumed for the
-next best one.
+A query goes through four steps. It *reads* the decoded structs of the request into terms, the keys
+that a campaign may name; *resolves* the terms to the values of the index; *arranges* the values'
+rows and postings; and *walks* the campaigns in rank order, a block of 512 at a time. In a block the
+rows are combined into the candidates, and these are verified one by one against what is no row.
+The walk ends with the first price that has an eligible campaign, and can be resumed for the next
+best one. An overlay is a second index with a query of its own for the same terms.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.float cimport PyFloat_CheckExact
+from cpython.dict cimport PyDict_GetItem
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check
-from libc.math cimport M_PI, cos, sin
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_CheckExact
+from libc.math cimport M_PI, cos, rint, sin
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport qsort
 from libc.string cimport memchr, memcpy, memset
 
 from layout cimport *
-
-cdef extern from "Python.h":
-    bint PyUnicode_IS_ASCII(object text)
+from search cimport *
 
 cdef extern from *:
     """
-    #define sb_lowest(word) __builtin_ctzll(word)
+    #include <structmember.h>
+    static inline Py_ssize_t sb_member(PyObject *found) {
+        return Py_IS_TYPE(found, &PyMemberDescr_Type)
+            && ((PyMemberDescrObject *)found)->d_member->type == T_OBJECT_EX
+            ? ((PyMemberDescrObject *)found)->d_member->offset : -1;
+    }
+    static inline PyObject *sb_field(PyObject *owner, Py_ssize_t offset) {
+        PyObject *found = *(PyObject **)((char *)owner + offset);
+        return found ? found : Py_None;
+    }
     """
-    int sb_lowest(uint64_t word) nogil
+    Py_ssize_t sb_member(object found)
+    PyObject *sb_field(PyObject *owner, Py_ssize_t offset)
 
-# Places in the features' tuples; exchange/features.py names them in the same order.
-cdef enum:
-    F_AUCTION, F_NOW_MS, F_SSP, F_CANONICAL, F_COUNTRY, F_REGION, F_CITY, F_POSTAL
-    F_DEVICE_TYPE, F_CONNECTION, F_OS, F_BROWSER, F_CARRIER, F_LANGUAGE, F_INVENTORY, F_DOMAIN
-    F_BUNDLE, F_PUBLISHERS, F_CATEGORIES, F_SEGMENTS, F_LAT, F_LON
-    F_BCAT, F_BADV, F_BAPP, F_BSEAT, F_WSEAT, F_USER, F_SIZE
-
-cdef enum:
-    I_FLOOR, I_SECURE, I_PRIVATE, I_POSITIONS, I_SIZES, I_BANNER_BATTR, I_VIDEO, I_AUDIO
-    I_NATIVE, I_DEALS, I_SIZE
-
-cdef enum:
-    STREAM_MIMES, STREAM_PROTOCOLS, STREAM_MIN, STREAM_MAX, STREAM_BATTR
+cdef extern from "Python.h":
+    bint PyUnicode_IS_COMPACT_ASCII(object text)
+    const char *PyUnicode_DATA(object text)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    bint PyList_CheckExact(object items)
+    Py_ssize_t PyList_GET_SIZE(object items)
+    PyObject *PyList_GET_ITEM(object items, Py_ssize_t place)
+    bint Py_IS_TYPE(object value, PyTypeObject *type)
 
 cdef enum:
-    DEAL_ID, DEAL_FLOOR, DEAL_SEATS, DEAL_ADVERTISERS
+    MAX_ROWS = 2 * SB_DIMENSIONS + 2
+    MAX_CURSORS = 64  # of a group; beyond, its postings are added up to a row
+
+cdef uint32_t NO_TERM = 0xffffffff
 
 cdef enum:
-    MAX_ROWS = 64
+    HOUR_MS = 3600000
+    WEEK_HOURS = 168
+    EPOCH_HOUR = 72  # 1 January 1970 was a Thursday
+    MAX_SIDE = 0xffffff  # pixels
+
+cdef double MICROS = 1e6
+cdef double EXACT_USD = 1e9  # below, a product with MICROS is exact enough; see reference.rates
+cdef int64_t UNREACHABLE = 1LL << 62  # micro-USD, beyond any price
+
+FORMAT = SB_FORMAT  # the dimension of formats, which no campaign names
 
 # Why a campaign is refused; the first that holds.
 cpdef enum Refusal:
@@ -67,20 +85,6 @@ cpdef enum Refusal:
     REFUSED_INACTIVE = 12
     REFUSED_TARGETING = 13
 
-FORMAT = SB_FORMAT  # the dimension of formats, which no campaign names
-
-cdef enum:
-    HOUR_MS = 3600000
-    WEEK_HOURS = 168
-    EPOCH_HOUR = 72  # 1 January 1970 was a Thursday
-
-
-cdef struct Group:
-    # A dimension that needs more than a row: (open | any include) & ~any exclude.
-    const uint64_t *open  # NULL: nobody has an include
-    uint32_t dimension
-    uint32_t first, includes, excludes  # in the cursors: includes, then excludes
-
 
 cdef struct Found:
     uint64_t score
@@ -92,14 +96,195 @@ cdef struct Found:
 cdef struct Stream:  # what an impression's video or audio asks for
     bint present, has_mimes, has_protocols
     int64_t shortest, longest  # seconds, -1: not asked
-    uint32_t protocols  # bits
+    uint32_t protocols  # bits, those below SB_MASKED
 
 
-cdef inline object _item(object features, Py_ssize_t place):
-    return <object>PyTuple_GET_ITEM(features, place)
+cdef struct Deal:  # its terms are those of the impression
+    int64_t floor  # micro-USD, negative: it cannot be expressed in USD
+    uint32_t id  # its term, NO_TERM where it has none
+    uint32_t seats, n_seats, advertisers, n_advertisers  # terms
+    bint has_seats, has_advertisers
 
 
-cdef inline bint _integer(object number, int64_t *result) noexcept:
+cdef struct Offer:  # a deal that some campaign wants
+    uint32_t value, place
+
+
+# What the request carries, the same for all layers.
+cdef struct Asker:
+    uint64_t auction
+    int64_t now_ms
+    bint has_wseat, located, recognised
+    double lat, lon  # degrees
+
+
+# What the impression asks for, the same for all layers.
+cdef struct Asked:
+    int64_t floor
+    bint secure, private, native
+    Stream video, audio
+    uint32_t attributes[SB_NATIVE + 1]  # by medium: bits of what is blocked
+    uint64_t *sizes  # w << 24 | h
+    uint32_t n_sizes
+    Deal *deals
+    uint32_t n_deals
+
+
+cdef int by_value(const void *a, const void *b) noexcept nogil:
+    cdef uint32_t x = (<const Offer *>a).value, y = (<const Offer *>b).value
+    return <int>(x > y) - <int>(x < y)
+
+
+# Memory that queries of one index use in turns.
+cdef struct Room:
+    sb_term *terms
+    uint32_t *values  # of the terms
+    uint32_t *limits
+    sb_cursor *fresh  # the cursors as they stand at the first block
+    sb_cursor *cursors
+    Found *found
+    uint64_t *sizes
+    Deal *deals
+    Offer *offers
+    uint32_t terms_room, values_room, limits_room, fresh_room, cursors_room, found_room
+    uint32_t sizes_room, deals_room, offers_room
+    # What narrows the blocks, the request's part first, then the impression's: rows (that of the
+    # active campaigns first), groups whose cursors are all rows, other groups.
+    const uint64_t *rows[MAX_ROWS]
+    uint8_t row_dimensions[MAX_ROWS]
+    sb_group flats[SB_DIMENSIONS]
+    sb_group groups[SB_DIMENSIONS]
+
+
+cdef void *fit(void *block, uint32_t *room, uint32_t needed, size_t size) except NULL:
+    """Makes room for so many items."""
+    cdef uint32_t wanted = room[0] if room[0] else 32
+    cdef void *moved = block
+    while wanted < needed:
+        wanted *= 2
+    if wanted != room[0]:
+        moved = PyMem_Realloc(block, wanted * size)
+        if moved is NULL:
+            raise MemoryError
+        room[0] = wanted
+    return moved
+
+
+cdef void release(Room *room) noexcept:
+    if room is not NULL:
+        PyMem_Free(room.terms)
+        PyMem_Free(room.values)
+        PyMem_Free(room.limits)
+        PyMem_Free(room.fresh)
+        PyMem_Free(room.cursors)
+        PyMem_Free(room.found)
+        PyMem_Free(room.sizes)
+        PyMem_Free(room.deals)
+        PyMem_Free(room.offers)
+        PyMem_Free(room)
+
+
+# -- structs ---------------------------------------------------------------------------------
+
+cdef enum:  # of STRUCTS
+    REQUEST, IMP, BANNER, SIZE, VIDEO, AUDIO, PMP, DEAL, SITE, APP, DOOH, PUBLISHER, DEVICE, GEO
+    USER, DATA, SEGMENT, N_STRUCTS
+
+# The fields that are read, in the order of the numbers below.
+STRUCTS = (
+    "id site app dooh device user regs bcat badv bapp bseat wseat",
+    "banner video audio native pmp bidfloor bidfloorcur secure",
+    "w h format battr pos",
+    "w h",
+    "mimes minduration maxduration protocols protocol battr pos",
+    "mimes minduration maxduration protocols battr",
+    "private_auction deals",
+    "id bidfloor bidfloorcur wseat wadomain",
+    "domain page cat sectioncat pagecat publisher",
+    "bundle cat sectioncat pagecat publisher",
+    "publisher",
+    "id",
+    "ua ip ipv6 geo devicetype connectiontype os carrier language langb",
+    "country region city zip lat lon",
+    "data geo",
+    "segment",
+    "id",
+)
+
+cdef enum:
+    REQUEST_ID, REQUEST_SITE, REQUEST_APP, REQUEST_DOOH, REQUEST_DEVICE, REQUEST_USER
+    REQUEST_REGS, REQUEST_BCAT, REQUEST_BADV, REQUEST_BAPP, REQUEST_BSEAT, REQUEST_WSEAT
+    IMP_BANNER, IMP_VIDEO, IMP_AUDIO, IMP_NATIVE, IMP_PMP, IMP_FLOOR, IMP_CURRENCY, IMP_SECURE
+    BANNER_W, BANNER_H, BANNER_FORMAT, BANNER_BATTR, BANNER_POS
+    SIZE_W, SIZE_H
+    VIDEO_MIMES, VIDEO_MIN, VIDEO_MAX, VIDEO_PROTOCOLS, VIDEO_PROTOCOL, VIDEO_BATTR, VIDEO_POS
+    AUDIO_MIMES, AUDIO_MIN, AUDIO_MAX, AUDIO_PROTOCOLS, AUDIO_BATTR
+    PMP_PRIVATE, PMP_DEALS
+    DEAL_ID, DEAL_FLOOR, DEAL_CURRENCY, DEAL_SEATS, DEAL_ADVERTISERS
+    SITE_DOMAIN, SITE_PAGE, SITE_CAT, SITE_SECTIONCAT, SITE_PAGECAT, SITE_PUBLISHER
+    APP_BUNDLE, APP_CAT, APP_SECTIONCAT, APP_PAGECAT, APP_PUBLISHER
+    DOOH_PUBLISHER
+    PUBLISHER_ID
+    DEVICE_UA, DEVICE_IP, DEVICE_IPV6, DEVICE_GEO, DEVICE_TYPE, DEVICE_CONNECTION, DEVICE_OS
+    DEVICE_CARRIER, DEVICE_LANGUAGE, DEVICE_LANGB
+    GEO_COUNTRY, GEO_REGION, GEO_CITY, GEO_ZIP, GEO_LAT, GEO_LON
+    USER_DATA, USER_GEO
+    DATA_SEGMENT
+    SEGMENT_ID
+    N_FIELDS
+
+
+cdef class Reader:
+    """How requests are read; exchange.features.References says what takes more than comparing.
+
+    structs: the classes of the decoded request, in the order of `STRUCTS`. Their fields are read
+    where they lie in memory, so each object's class is checked. The memos (exchange.features.Memo)
+    have countries by code, systems by spelling, (system, browser) by user agent.
+    """
+
+    cdef tuple structs
+    cdef object countries
+    cdef object systems
+    cdef object agents
+    cdef Py_ssize_t offsets[N_FIELDS]
+    cdef PyTypeObject *types[N_STRUCTS]
+
+    def __init__(self, tuple structs, object countries, object systems, object agents):
+        cdef Py_ssize_t field = 0, number = 0
+        if len(structs) != N_STRUCTS:
+            raise ValueError("not the structs of a request")
+        self.countries = countries
+        self.systems = systems
+        self.agents = agents
+        for struct, names in zip(structs, STRUCTS):
+            self.types[number] = <PyTypeObject *>struct
+            number += 1
+            for name in names.split():
+                self.offsets[field] = sb_member(struct.__dict__[name])
+                if self.offsets[field] < 0:
+                    raise TypeError(f"{struct.__name__}.{name} is no member of a struct")
+                field += 1
+        self.structs = structs
+
+    cdef inline object get(self, object owner, int field):
+        return <object>sb_field(<PyObject *>owner, self.offsets[field])
+
+    cdef inline object child(self, object owner, int field, int struct):
+        """A struct's field that is a struct, or None; also of None."""
+        return None if owner is None else self.checked(self.get(owner, field), struct)
+
+    cdef inline object checked(self, object value, int struct):
+        if value is not None and not Py_IS_TYPE(value, self.types[struct]):
+            raise TypeError(f"{type(value).__name__} instead of {self.structs[struct].__name__}")
+        return value
+
+
+cdef inline bint filled(object items) noexcept:
+    """Whether it is a list with anything in it."""
+    return PyList_CheckExact(items) and PyList_GET_SIZE(items) != 0
+
+
+cdef inline bint integer(object number, int64_t *result) noexcept:
     """A non-negative integer of 63 bits; anything else counts as absent."""
     cdef int overflow = 0
     if not PyLong_Check(number):
@@ -107,6 +292,43 @@ cdef inline bint _integer(object number, int64_t *result) noexcept:
     result[0] = PyLong_AsLongLongAndOverflow(number, &overflow)
     return overflow == 0 and result[0] >= 0
 
+
+cdef inline bint is_one(object flag) noexcept:
+    cdef int64_t number
+    return integer(flag, &number) and number == 1
+
+
+cdef inline bint is_absent(object text) noexcept:
+    return text is None or PyUnicode_Check(text) and PyUnicode_GET_LENGTH(text) == 0
+
+
+cdef inline bint is_plain_host(str text) noexcept:
+    """Whether it is a host name in ASCII and nothing else: labels of letters, digits, - and _."""
+    cdef Py_ssize_t size = PyUnicode_GET_LENGTH(text), i
+    cdef const char *raw
+    cdef char one, before = c'.'
+    if not PyUnicode_IS_COMPACT_ASCII(text) or size > SB_KEY_MAX:
+        return False
+    raw = <const char *>PyUnicode_DATA(text)
+    for i in range(size):
+        one = raw[i]
+        if one == c'.':
+            if before == c'.':
+                return False
+        elif not (c'a' <= one <= c'z' or c'A' <= one <= c'Z' or c'0' <= one <= c'9'
+                  or one == c'-' or one == c'_'):
+            return False
+        before = one
+    return before != c'.'
+
+
+cdef inline object recall(object memo, object text):
+    """What the memo (exchange.features.Memo) has for a text, or learns."""
+    cdef PyObject *found = PyDict_GetItem(memo, text)
+    return <object>found if found is not NULL else memo[text]
+
+
+# -- the index -------------------------------------------------------------------------------
 
 cdef class Index:
     """An index in memory (a read-only buffer), and this process's view of it.
@@ -126,14 +348,13 @@ cdef class Index:
     cdef const sb_creative *creatives
     cdef const uint32_t *lists
     cdef uint64_t *active
-    cdef uint32_t *marks  # value -> the epoch in which it was marked
-    cdef uint32_t epoch
-    cdef uint64_t owner  # serial of the query whose marks they are
-    cdef uint64_t queries
+    cdef uint32_t used  # bits: dimensions in which any campaign has an entry, overlay included
     cdef Index over  # the overlay, or None
     cdef uint64_t *shown  # a row: campaigns that the overlay does not hide; NULL: all
+    cdef Room *spare  # or NULL
 
     def __cinit__(self, object source, object overlay=None):
+        cdef uint32_t i
         PyObject_GetBuffer(source, &self.buffer, PyBUF_SIMPLE)
         self.base = <const char *>self.buffer.buf
         self.head = <const sb_header *>self.base
@@ -149,13 +370,15 @@ cdef class Index:
         self.lists = <const uint32_t *>(self.base + self.head.lists)
         cdef size_t row = self.head.blocks * SB_WORDS * sizeof(uint64_t)
         self.active = <uint64_t *>PyMem_Malloc(max(row, 1))
-        self.marks = <uint32_t *>PyMem_Malloc(self.head.values * sizeof(uint32_t))
-        if self.active is NULL or self.marks is NULL:
+        if self.active is NULL:
             raise MemoryError
         memcpy(self.active, self.base + self.head.active, row)
-        memset(self.marks, 0, self.head.values * sizeof(uint32_t))
+        for i in range(SB_DIMENSIONS):
+            if self.dimensions[i].includes or self.dimensions[i].excludes:
+                self.used |= 1u << i
         if overlay is not None:
             self.over = Index(overlay)
+            self.used |= self.over.used
             self.shown = <uint64_t *>PyMem_Malloc(max(row, 1))
             if self.shown is NULL:
                 raise MemoryError
@@ -179,9 +402,9 @@ cdef class Index:
                     self.active[found.rank >> 6] &= ~(<uint64_t>1 << (found.rank & 63))
 
     def __dealloc__(self):
+        release(self.spare)
         PyMem_Free(self.shown)
         PyMem_Free(self.active)
-        PyMem_Free(self.marks)
         PyBuffer_Release(&self.buffer)
 
     def __len__(self):
@@ -192,8 +415,7 @@ cdef class Index:
         """Whether any campaign has an entry in this dimension (a number of `DIMENSIONS`)."""
         if dimension >= SB_DIMENSIONS:
             raise ValueError("no such dimension")
-        return ((self.dimensions[dimension].includes or self.dimensions[dimension].excludes) != 0
-                or self.over is not None and self.over.targets(dimension))
+        return (self.used >> dimension & 1) != 0
 
     @property
     def has_caps(self):
@@ -240,88 +462,38 @@ cdef class Index:
         elif layer.shown is NULL or layer.shown[rank >> 6] & bit:
             layer.active[rank >> 6] |= bit
 
-    def query(self, object features):
-        """Starts a request's search; `features` as exchange.features.RequestFeatures."""
-        cdef Query query = Query.__new__(Query)
-        if not isinstance(features, tuple) or PyTuple_GET_SIZE(features) != F_SIZE:
-            raise ValueError("not a request's features")
-        query.index = self
-        self.queries += 1
-        query.serial = self.queries
-        query.start(features)
+    def query(self, Reader reader not None, object request, str ssp not None,
+              str canonical not None, int64_t now_ms):
+        """Starts a request's search: a decoded request to an SSP, at a time (UTC epoch ms)."""
+        cdef Query query = Query.__new__(Query, self)
+        if reader.structs is None:
+            raise ValueError("the reader knows no structs")
+        query.reader = reader
+        query.request = reader.checked(request, REQUEST)
+        query.ssp = ssp
+        query.canonical = canonical
+        query.asker.now_ms = now_ms
         if self.over is not None:
-            query.over = self.over.query(features)
+            query.over = Query.__new__(Query, self.over)
+        query.read_request()
+        query.take_request(query)
+        if query.over is not None:
+            query.over.take_request(query)
         return query
-
-    cdef inline uint32_t new_epoch(self) noexcept:
-        self.epoch += 1
-        if self.epoch == 0:  # after four thousand million lists
-            memset(self.marks, 0, self.head.values * sizeof(uint32_t))
-            self.epoch = 1
-        return self.epoch
-
-    cdef inline uint32_t find_integer(self, uint32_t space, uint64_t key) noexcept:
-        return sb_find(self.head, space, &key, 8)
-
-    cdef uint32_t find_text(self, uint32_t space, object text, bint fold) except? 0xffffffff:
-        """The value of a text (an integer is read as one), or SB_NONE."""
-        cdef Py_ssize_t size, i
-        cdef const char *raw
-        cdef char folded[SB_KEY_MAX]
-        if not PyUnicode_Check(text):
-            if not PyLong_Check(text):
-                return SB_NONE
-            text = str(text)
-        if fold and not PyUnicode_IS_ASCII(text):
-            text = text.casefold()
-            fold = False
-        try:
-            raw = PyUnicode_AsUTF8AndSize(text, &size)
-        except UnicodeEncodeError:  # a lone surrogate is in no campaign
-            return SB_NONE
-        if space == SB_AD_DOMAIN and size and raw[size - 1] == c'.':  # the root of the DNS
-            size -= 1
-        if size == 0 or size > SB_KEY_MAX:
-            return SB_NONE
-        if fold:
-            for i in range(size):
-                folded[i] = raw[i] + 32 if c'A' <= raw[i] <= c'Z' else raw[i]
-            raw = folded
-        return sb_find(self.head, space, raw, size)
-
-    cdef int mark_texts(self, uint32_t space, object texts, bint fold, uint32_t epoch) except -1:
-        for text in texts:
-            self.marks[self.find_text(space, text, fold)] = epoch
-        self.marks[SB_NONE] = 0
-        return 0
-
-    cdef int mark_integers(self, uint32_t space, object numbers, uint32_t epoch) except -1:
-        cdef int64_t number
-        for one in numbers:
-            if _integer(one, &number):
-                self.marks[self.find_integer(space, number)] = epoch
-        self.marks[SB_NONE] = 0
-        return 0
 
     cdef inline const sb_extra *extra(self, uint32_t rank) noexcept:
         """Of a campaign whose flags have any of SB_EXTRA."""
         return (<const sb_extra *>(self.base + self.head.extras)) + self.details[rank].extra
 
-    cdef inline bint line_marked(self, uint32_t value, uint32_t epoch) noexcept:
-        """Whether the value or one of its parents is marked."""
-        while value != SB_NONE:
-            if self.marks[value] == epoch:
-                return True
-            value = self.values[value].parent
-        return False
 
-    cdef inline bint any_marked(self, const uint32_t *values, uint32_t count,
-                                uint32_t epoch) noexcept:
-        cdef uint32_t i
-        for i in range(count):
-            if self.marks[values[i]] == epoch:
-                return True
-        return False
+# -- a query ---------------------------------------------------------------------------------
+
+cdef enum:  # parts of a request's terms: the dimensions, then
+    BLOCKED = SB_DIMENSIONS  # categories, advertisers, apps and seats that may not bid
+    SEATS                    # seats that alone may bid
+    ASKED                    # the impression's blocked attributes, mimes and protocols
+    CONDITIONS               # seats and advertisers that its deals admit
+    N_PARTS
 
 
 cdef class Query:
@@ -329,367 +501,849 @@ cdef class Query:
 
     cdef Index index
     cdef Query over  # the search of the overlay, or None
-    cdef uint64_t serial
-    cdef object features
-    cdef object wanted  # the impression's features
-    cdef uint64_t auction
-    cdef int64_t now_ms
-    # What narrows the blocks; the request's part first, then the impression's.
-    cdef const uint64_t *rows[MAX_ROWS]
-    cdef unsigned char row_dimensions[MAX_ROWS]
-    cdef uint32_t n_rows, request_rows
-    cdef Group groups[SB_DIMENSIONS]
-    cdef uint32_t n_groups, request_groups
-    cdef sb_cursor *cursors
-    cdef uint32_t n_cursors, request_cursors, room
-    cdef sb_cursor *fresh  # the cursors as they stand at the first block
+    cdef Reader reader
+    cdef object request
+    cdef object imp
+    cdef str ssp
+    cdef str canonical
+    # Texts that terms point into, apart from the request's own.
+    cdef object country_code, system, browser
+    cdef list kept
+    cdef readonly object user  # recognised, for frequency caps; or None
+    cdef Asker asker
+    cdef Asked asked
+    # The terms, the request's or then the impression's; those of a part stand together.
+    cdef uint32_t n_terms
+    cdef uint32_t begins[N_PARTS]
+    cdef uint32_t ends[N_PARTS]
+    cdef char scratch[64]  # a region's key
+    # What narrows the blocks, in the room.
+    cdef Room *room
+    cdef uint32_t n_rows, n_flats, n_groups, n_cursors
+    cdef uint32_t request_rows, request_flats, request_groups, request_cursors
+    cdef bint nobody, request_nobody  # no campaign can answer
+    cdef list made  # rows of this query alone
     # The limits.
-    cdef uint32_t request_epoch, wseat_epoch, imp_epoch  # of the marks; 0: not marked yet
-    cdef uint32_t attributes[SB_NATIVE + 1]  # by medium: bits of what is blocked
-    cdef bint has_wseat, located, recognised
-    cdef double lat, lon, cos_lat
-    # The impression.
-    cdef bint secure, private, native
-    cdef int64_t floor, lowest
-    cdef list sizes
-    cdef Stream video, audio
-    cdef list deals
+    cdef sb_set blocked, seats, wanted
+    cdef uint32_t n_limits, n_blocked, n_seats, n_offers
+    cdef int64_t lowest  # no campaign below this price can answer
     # The walk.
     cdef uint64_t bits[SB_WORDS]
     cdef uint32_t block, word
     cdef bint finished
-    cdef Found *found
-    cdef uint32_t n_found, found_room
+    cdef uint32_t n_found
     cdef int64_t found_price
     cdef uint32_t chosen_creative
     cdef int chosen_deal
 
-    def __dealloc__(self):
-        PyMem_Free(self.cursors)
-        PyMem_Free(self.fresh)
-        PyMem_Free(self.found)
-
-    # -- what the request carries ------------------------------------------------------------
-
-    cdef int start(self, object features) except -1:
-        cdef int64_t number
-        cdef uint32_t value
-        cdef Py_ssize_t size
-        cdef const char *raw
-        cdef Index index = self.index
-        self.features = features
-        text = _item(features, F_AUCTION)
-        raw = PyUnicode_AsUTF8AndSize(text, &size)
-        self.auction = sb_hash(0, raw, size)
-        self.now_ms = _item(features, F_NOW_MS)
+    def __cinit__(self, Index index):
+        self.index = index
+        self.room = index.spare
+        index.spare = NULL
         self.finished = True
-        self.texts(SB_SSP, self.ssp_values(), False)
-        self.text(SB_COUNTRY, _item(features, F_COUNTRY), False)
-        self.text(SB_REGION, _item(features, F_REGION), True)
-        self.text(SB_CITY, _item(features, F_CITY), True)
-        self.text(SB_POSTAL, _item(features, F_POSTAL), True)
-        self.integer(SB_DEVICE_TYPE, _item(features, F_DEVICE_TYPE))
-        self.integer(SB_CONNECTION, _item(features, F_CONNECTION))
-        self.text(SB_OS, _item(features, F_OS), False)
-        self.text(SB_BROWSER, _item(features, F_BROWSER), False)
-        self.text(SB_CARRIER, _item(features, F_CARRIER), True)
-        self.text(SB_LANGUAGE, _item(features, F_LANGUAGE), False)
-        self.texts(SB_INVENTORY, _item(features, F_INVENTORY), False)
-        self.domain(_item(features, F_DOMAIN))
-        self.text(SB_BUNDLE, _item(features, F_BUNDLE), False)
-        self.texts(SB_PUBLISHER, _item(features, F_PUBLISHERS), False)
-        self.categories(_item(features, F_CATEGORIES))
-        self.texts(SB_SEGMENT, _item(features, F_SEGMENTS), False)
-        number = (self.now_ms // HOUR_MS + EPOCH_HOUR) % WEEK_HOURS
-        value = index.find_integer(SB_HOUR, number) if self.used(SB_HOUR) else SB_NONE
-        self.one(SB_HOUR, value)
-        lat = _item(features, F_LAT)
-        lon = _item(features, F_LON)
-        if PyFloat_CheckExact(lat) and PyFloat_CheckExact(lon):
-            self.located = True
-            self.lat = <double>lat * M_PI / 180
-            self.lon = <double>lon * M_PI / 180
-            self.cos_lat = cos(self.lat)
-        self.has_wseat = bool(_item(features, F_WSEAT))
-        self.recognised = _item(features, F_USER) is not None
-        self.request_rows = self.n_rows
-        self.request_groups = self.n_groups
-        self.request_cursors = self.n_cursors
-        return 0
+        if self.room is NULL:
+            self.room = <Room *>PyMem_Malloc(sizeof(Room))
+            if self.room is NULL:
+                raise MemoryError
+            memset(self.room, 0, sizeof(Room))
 
-    cdef object ssp_values(self):
-        ssp = _item(self.features, F_SSP)
-        canonical = _item(self.features, F_CANONICAL)
-        return (ssp,) if ssp == canonical else (ssp, canonical)
-
-    cdef inline bint used(self, uint32_t dimension) noexcept:
-        return (self.index.dimensions[dimension].includes
-                or self.index.dimensions[dimension].excludes)
-
-    cdef inline const uint64_t *row_at(self, uint64_t offset) noexcept:
-        return <const uint64_t *>(self.index.base + offset)
-
-    cdef inline void row(self, uint32_t dimension, uint64_t offset) noexcept:
-        self.rows[self.n_rows] = self.row_at(offset)
-        self.row_dimensions[self.n_rows] = dimension
-        self.n_rows += 1
-
-    cdef int one(self, uint32_t dimension, uint32_t value) except -1:
-        """The request has this value, or none that a campaign knows (SB_NONE)."""
-        cdef const sb_value *known = self.index.values + value
-        cdef const sb_dimension *open = self.index.dimensions + dimension
-        if value == SB_NONE:
-            if open.includes:
-                self.row(dimension, open.open)
-        elif known.row:
-            self.row(dimension, <uint64_t>known.row * 64)
-        elif known.included.count or known.excluded.count:
-            self.begin(dimension)
-            self.add(value)
-            self.end()
-        elif open.includes:
-            self.row(dimension, open.open)
-        return 0
-
-    cdef int text(self, uint32_t dimension, object text, bint fold) except -1:
-        if self.used(dimension):
-            self.one(dimension, SB_NONE if text is None
-                     else self.index.find_text(dimension, text, fold))
-        return 0
-
-    cdef int integer(self, uint32_t dimension, object number) except -1:
-        cdef int64_t value
-        if self.used(dimension):
-            self.one(dimension, self.index.find_integer(dimension, value)
-                     if _integer(number, &value) else SB_NONE)
-        return 0
-
-    cdef int texts(self, uint32_t dimension, object texts, bint fold) except -1:
-        cdef uint32_t value, first = SB_NONE
-        cdef bint begun = False
-        if not self.used(dimension):
-            return 0
-        if texts is not None:
-            for text in texts:
-                value = self.index.find_text(dimension, text, fold)
-                if value != SB_NONE and value != first:
-                    if first == SB_NONE:
-                        first = value
-                        continue
-                    if not begun:
-                        begun = True
-                        self.begin(dimension)
-                        self.add(first)
-                    self.add(value)
-        if begun:
-            self.end()
+    def __dealloc__(self):
+        if self.index is not None and self.index.spare is NULL:
+            self.index.spare = self.room
         else:
-            self.one(dimension, first)
+            release(self.room)
+
+    # -- reading: the request ----------------------------------------------------------------
+
+    cdef int read_request(self) except -1:
+        cdef Reader reader = self.reader
+        cdef uint32_t used = self.index.used
+        cdef uint32_t dimension
+        cdef bint open
+        request = self.request
+        device = reader.child(request, REQUEST_DEVICE, DEVICE)
+        user = reader.child(request, REQUEST_USER, USER)
+        site = reader.child(request, REQUEST_SITE, SITE)
+        app = reader.child(request, REQUEST_APP, APP)
+        dooh = reader.child(request, REQUEST_DOOH, DOOH)
+        self.n_terms = 0
+        self.kept = None
+        self.read_auction(reader.get(request, REQUEST_ID))
+        if used >> SB_SSP & 1:
+            self.begin(SB_SSP)
+            self.text(SB_SSP, self.ssp, False)
+            if self.canonical != self.ssp:
+                self.text(SB_SSP, self.canonical, False)
+            self.end(SB_SSP)
+        geo = self.read_place(device, user)
+        self.read_user_data(geo, user)
+        if device is not None:
+            self.read_device(device)
+        self.begin(SB_INVENTORY)
+        if used >> SB_INVENTORY & 1:
+            if site is not None:
+                self.text(SB_INVENTORY, "site", False)
+            if app is not None:
+                self.text(SB_INVENTORY, "app", False)
+            if dooh is not None:
+                self.text(SB_INVENTORY, "dooh", False)
+        self.end(SB_INVENTORY)
+        self.read_publication(site, app, dooh)
+        self.begin(SB_HOUR)
+        if used >> SB_HOUR & 1:
+            self.push(sb_term_of_number(
+                SB_HOUR, (self.asker.now_ms // HOUR_MS + EPOCH_HOUR) % WEEK_HOURS))
+        self.end(SB_HOUR)
+        self.begin(BLOCKED)
+        self.texts(SB_AD_CATEGORY, reader.get(request, REQUEST_BCAT), False)
+        self.texts(SB_AD_DOMAIN, reader.get(request, REQUEST_BADV), True)
+        self.texts(SB_AD_BUNDLE, reader.get(request, REQUEST_BAPP), False)
+        self.texts(SB_SEAT, reader.get(request, REQUEST_BSEAT), False)
+        self.end(BLOCKED)
+        self.begin(SEATS)
+        self.asker.has_wseat = self.texts(SB_SEAT, reader.get(request, REQUEST_WSEAT), False)
+        self.end(SEATS)
         return 0
 
-    cdef int integers(self, uint32_t dimension, object numbers) except -1:
-        cdef int64_t number
-        if not self.used(dimension):
+    cdef int read_auction(self, object id) except -1:
+        cdef Py_ssize_t size
+        cdef const char *raw = PyUnicode_AsUTF8AndSize(id, &size)
+        self.asker.auction = sb_hash(0, raw, size)
+        return 0
+
+    cdef object read_place(self, object device, object user):
+        """Country, region and city; the geo object that they are read from, or None."""
+        cdef Reader reader = self.reader
+        cdef uint32_t used = self.index.used
+        geo = reader.child(device, DEVICE_GEO, GEO)
+        country = self.country(geo)
+        if country is None:
+            named = reader.child(user, USER_GEO, GEO)
+            country = self.country(named)
+            if country is not None:
+                geo = named
+            elif device is not None and used & (1u << SB_COUNTRY | 1u << SB_REGION):
+                country = (<object>reader).country_of_address(
+                    reader.get(device, DEVICE_IP), reader.get(device, DEVICE_IPV6))
+        self.begin(SB_COUNTRY)
+        if country is not None:
+            self.country_code = country
+            self.text(SB_COUNTRY, country, False)
+        self.end(SB_COUNTRY)
+        self.begin(SB_REGION)
+        if geo is not None and country is not None and used >> SB_REGION & 1:
+            self.read_region(country, reader.get(geo, GEO_REGION))
+        self.end(SB_REGION)
+        self.begin(SB_CITY)
+        if geo is not None and used >> SB_CITY & 1:
+            self.text(SB_CITY, reader.get(geo, GEO_CITY), True)
+        self.end(SB_CITY)
+        return geo
+
+    cdef object country(self, object geo):
+        """The country (alpha-3) that a geo object names, or None."""
+        if geo is None:
+            return None
+        code = self.reader.get(geo, GEO_COUNTRY)
+        if not code:
+            return None
+        return recall(self.reader.countries, code if PyUnicode_CheckExact(code) else str(code))
+
+    cdef int read_region(self, str country, object code) except -1:
+        """`usa-ca`; match.vocabulary.region says what is special about it."""
+        cdef Py_ssize_t size, length
+        cdef const char *raw
+        if not code:
             return 0
-        self.begin(dimension)
-        if numbers is not None:
-            for one in numbers:
-                if _integer(one, &number):
-                    self.add(self.index.find_integer(dimension, number))
-        self.end()
+        if PyUnicode_CheckExact(code) and PyUnicode_IS_COMPACT_ASCII(code):
+            raw = <const char *>PyUnicode_DATA(code)
+            size = PyUnicode_GET_LENGTH(code)
+            length = PyUnicode_GET_LENGTH(country)
+            if (size + length + 1 <= <Py_ssize_t>sizeof(self.scratch)
+                    and memchr(raw, c'-', size) is NULL):
+                memcpy(self.scratch, PyUnicode_DATA(country), length)
+                self.scratch[length] = c'-'
+                memcpy(self.scratch + length + 1, raw, size)
+                self.push(sb_term_of_text(
+                    SB_REGION, self.scratch, length + 1 + size, True))
+                return 0
+        found = (<object>self.reader).region(country, str(code))
+        if found is not None:
+            self.keep(found)
+            self.text(SB_REGION, found, False)
         return 0
 
-    cdef int domain(self, object domain) except -1:
-        """The domain and its parents."""
+    cdef int read_user_data(self, object geo, object user) except -1:
+        """What is used only where the request's signals allow it (contract 3)."""
+        cdef Reader reader = self.reader
+        cdef uint32_t used = self.index.used
+        cdef double at_lat, at_lon
+        postal = data = lat = lon = None
+        self.begin(SB_POSTAL)
+        self.end(SB_POSTAL)
+        self.begin(SB_SEGMENT)
+        self.end(SB_SEGMENT)
+        if geo is not None:
+            lat = reader.get(geo, GEO_LAT)
+            lon = reader.get(geo, GEO_LON)
+            if used >> SB_POSTAL & 1:
+                postal = reader.get(geo, GEO_ZIP)
+        if user is not None and used >> SB_SEGMENT & 1:
+            data = reader.get(user, USER_DATA)
+        if lat is None and postal is None and data is None and not self.index.has_caps:
+            return 0
+        if (reader.get(self.request, REQUEST_REGS) is not None
+                and not (<object>reader).may_use_user_data(self.request)):
+            return 0
+        if self.index.has_caps:
+            self.user = (<object>reader).person(self.request)
+            self.asker.recognised = self.user is not None
+        if PyFloat_CheckExact(lat) and PyFloat_CheckExact(lon):
+            at_lat = PyFloat_AS_DOUBLE(lat)
+            at_lon = PyFloat_AS_DOUBLE(lon)
+            if -90 <= at_lat <= 90 and -180 <= at_lon <= 180:
+                self.asker.located = True
+                self.asker.lat = at_lat
+                self.asker.lon = at_lon
+        if postal is not None:
+            self.begin(SB_POSTAL)
+            self.text(SB_POSTAL, postal, True)
+            self.end(SB_POSTAL)
+        self.begin(SB_SEGMENT)
+        if filled(data):
+            for one in <list>data:
+                segments = reader.get(reader.checked(one, DATA), DATA_SEGMENT)
+                if filled(segments):
+                    for segment in <list>segments:
+                        self.text(SB_SEGMENT, reader.get(
+                            reader.checked(segment, SEGMENT), SEGMENT_ID), False)
+        self.end(SB_SEGMENT)
+        return 0
+
+    cdef int read_device(self, object device) except -1:
+        cdef Reader reader = self.reader
+        cdef uint32_t used = self.index.used
+        os = browser = None
+        if used >> SB_DEVICE_TYPE & 1:
+            self.begin(SB_DEVICE_TYPE)
+            self.number(SB_DEVICE_TYPE, reader.get(device, DEVICE_TYPE))
+            self.end(SB_DEVICE_TYPE)
+        if used >> SB_CONNECTION & 1:
+            self.begin(SB_CONNECTION)
+            self.number(SB_CONNECTION, reader.get(device, DEVICE_CONNECTION))
+            self.end(SB_CONNECTION)
+        if used & (1u << SB_OS | 1u << SB_BROWSER):
+            if used >> SB_OS & 1:
+                os = reader.get(device, DEVICE_OS)
+                os = recall(reader.systems, str(os)) if os else None
+            agent = reader.get(device, DEVICE_UA)
+            if agent and (os is None or used >> SB_BROWSER & 1):
+                parsed, browser = recall(reader.agents, str(agent))
+                os = os or parsed
+            self.begin(SB_OS)
+            if os is not None and used >> SB_OS & 1:
+                self.system = os
+                self.text(SB_OS, os, False)
+            self.end(SB_OS)
+            self.begin(SB_BROWSER)
+            if browser is not None:
+                self.browser = browser
+                self.text(SB_BROWSER, browser, False)
+            self.end(SB_BROWSER)
+        if used >> SB_CARRIER & 1:
+            self.begin(SB_CARRIER)
+            self.text(SB_CARRIER, reader.get(device, DEVICE_CARRIER), True)
+            self.end(SB_CARRIER)
+        if used >> SB_LANGUAGE & 1:
+            self.begin(SB_LANGUAGE)
+            language = reader.get(device, DEVICE_LANGUAGE)
+            self.read_language(language if language else reader.get(device, DEVICE_LANGB))
+            self.end(SB_LANGUAGE)
+        return 0
+
+    cdef int read_language(self, object language) except -1:
+        """The primary subtag, as match.vocabulary.primary_subtag has it."""
+        cdef Py_ssize_t size, length = 0
+        cdef const char *raw
+        if not PyUnicode_Check(language):
+            return 0
+        raw = self.encoded(language, &size)
+        while length < size and (c'a' <= raw[length] <= c'z' or c'A' <= raw[length] <= c'Z'):
+            length += 1
+        if 2 <= length <= 8 and (length == size or raw[length] == c'-' or raw[length] == c'_'):
+            self.push(sb_term_of_text(SB_LANGUAGE, raw, length, True))
+        return 0
+
+    cdef int read_publication(self, object site, object app, object dooh) except -1:
+        """Domain, bundle, publishers and categories."""
+        cdef Reader reader = self.reader
+        cdef uint32_t used = self.index.used
+        self.begin(SB_DOMAIN)
+        if site is not None and used >> SB_DOMAIN & 1:
+            if not self.read_domain(reader.get(site, SITE_DOMAIN)):
+                self.read_domain(reader.get(site, SITE_PAGE))
+        self.end(SB_DOMAIN)
+        self.begin(SB_BUNDLE)
+        if app is not None and used >> SB_BUNDLE & 1:
+            self.text(SB_BUNDLE, reader.get(app, APP_BUNDLE), False)
+        self.end(SB_BUNDLE)
+        self.begin(SB_PUBLISHER)
+        if used >> SB_PUBLISHER & 1:
+            self.read_publisher(site, SITE_PUBLISHER)
+            self.read_publisher(app, APP_PUBLISHER)
+            self.read_publisher(dooh, DOOH_PUBLISHER)
+        self.end(SB_PUBLISHER)
+        self.begin(SB_CATEGORY)
+        if used >> SB_CATEGORY & 1:
+            if site is not None:
+                self.read_categories(reader.get(site, SITE_CAT))
+                self.read_categories(reader.get(site, SITE_SECTIONCAT))
+                self.read_categories(reader.get(site, SITE_PAGECAT))
+            if app is not None:
+                self.read_categories(reader.get(app, APP_CAT))
+                self.read_categories(reader.get(app, APP_SECTIONCAT))
+                self.read_categories(reader.get(app, APP_PAGECAT))
+        self.end(SB_CATEGORY)
+        return 0
+
+    cdef bint read_domain(self, object url) except -1:
+        """The domain and its parents; whether there is one. What is no bare host name in ASCII is
+        left to match.vocabulary.host.
+        """
         cdef Py_ssize_t size, i
         cdef const char *raw
-        cdef char folded[SB_KEY_MAX]
-        if not self.used(SB_DOMAIN):
-            return 0
-        if domain is None:
-            return self.one(SB_DOMAIN, SB_NONE)
-        if not PyUnicode_IS_ASCII(domain):
-            domain = domain.casefold()
-        try:
-            raw = PyUnicode_AsUTF8AndSize(domain, &size)
-        except UnicodeEncodeError:
-            size = 0
-        if size == 0 or size > SB_KEY_MAX:
-            return self.one(SB_DOMAIN, SB_NONE)
+        if not url:
+            return False
+        if not (PyUnicode_CheckExact(url) and is_plain_host(url)):
+            url = (<object>self.reader).host(str(url))
+            if url is None:
+                return False
+            self.keep(url)
+        raw = self.encoded(url, &size)
         for i in range(size):
-            folded[i] = raw[i] + 32 if c'A' <= raw[i] <= c'Z' else raw[i]
-        self.begin(SB_DOMAIN)
-        self.add(sb_find(self.index.head, SB_DOMAIN, folded, size))
-        for i in range(size - 1):
-            if folded[i] == c'.':
-                self.add(sb_find(self.index.head, SB_DOMAIN, folded + i + 1, size - i - 1))
-        self.end()
+            if i == 0 or raw[i - 1] == c'.':
+                self.push(sb_term_of_text(SB_DOMAIN, raw + i, size - i, True))
+        return True
+
+    cdef int read_publisher(self, object owner, int field) except -1:
+        publisher = self.reader.child(owner, field, PUBLISHER)
+        if publisher is not None:
+            self.text(SB_PUBLISHER, self.reader.get(publisher, PUBLISHER_ID), False)
         return 0
 
-    cdef int categories(self, object categories) except -1:
+    cdef int read_categories(self, object categories) except -1:
         """Each category and its IAB parent."""
         cdef Py_ssize_t size
         cdef const char *raw
         cdef const char *dash
-        if not self.used(SB_CATEGORY):
+        if not filled(categories):
             return 0
-        if not categories:
-            return self.one(SB_CATEGORY, SB_NONE)
-        self.begin(SB_CATEGORY)
-        for category in categories:
-            self.add(self.index.find_text(SB_CATEGORY, category, False))
+        for category in <list>categories:
+            self.text(SB_CATEGORY, category, False)
             if PyUnicode_Check(category):
-                try:
-                    raw = PyUnicode_AsUTF8AndSize(category, &size)
-                except UnicodeEncodeError:
-                    continue
+                raw = self.encoded(category, &size)
                 dash = <const char *>memchr(raw, c'-', size)
                 if dash is not NULL:
-                    self.add(sb_find(self.index.head, SB_CATEGORY, raw, dash - raw))
-        self.end()
+                    self.push(sb_term_of_text(SB_CATEGORY, raw, dash - raw, False))
         return 0
 
-    # -- groups ------------------------------------------------------------------------------
+    # -- reading: the impression -------------------------------------------------------------
 
-    cdef void begin(self, uint32_t dimension) noexcept:
-        cdef Group *group = &self.groups[self.n_groups]
-        cdef const sb_dimension *open = self.index.dimensions + dimension
-        group.open = self.row_at(open.open) if open.includes else NULL
-        group.dimension = dimension
-        group.first = self.n_cursors
-        group.includes = group.excludes = 0
+    cdef bint read_impression(self, object imp) except -1:
+        """False where its floor cannot be expressed in USD."""
+        cdef Reader reader = self.reader
+        cdef Asked *asked = &self.asked
+        memset(asked, 0, sizeof(asked[0]))
+        asked.floor = self.floor(reader.get(imp, IMP_FLOOR), reader.get(imp, IMP_CURRENCY))
+        if asked.floor < 0:
+            return False
+        banner = reader.child(imp, IMP_BANNER, BANNER)
+        video = reader.child(imp, IMP_VIDEO, VIDEO)
+        audio = reader.child(imp, IMP_AUDIO, AUDIO)
+        pmp = reader.child(imp, IMP_PMP, PMP)
+        asked.secure = is_one(reader.get(imp, IMP_SECURE))
+        asked.native = reader.get(imp, IMP_NATIVE) is not None
+        self.n_terms = 0
+        self.begin(SB_FORMAT)
+        if banner is not None:
+            self.read_sizes(banner)
+        asked.video.present = video is not None
+        asked.audio.present = audio is not None
+        if asked.video.present:
+            self.push(sb_term_of_number(SB_FORMAT, <uint64_t>SB_VIDEO << 56))
+        if asked.audio.present:
+            self.push(sb_term_of_number(SB_FORMAT, <uint64_t>SB_AUDIO << 56))
+        if asked.native:
+            self.push(sb_term_of_number(SB_FORMAT, <uint64_t>SB_NATIVE << 56))
+        self.end(SB_FORMAT)
+        self.begin(SB_POSITION)
+        if banner is not None:
+            self.number(SB_POSITION, reader.get(banner, BANNER_POS))
+        if video is not None:
+            self.number(SB_POSITION, reader.get(video, VIDEO_POS))
+        self.end(SB_POSITION)
+        self.begin(ASKED)
+        if banner is not None:
+            asked.attributes[SB_BANNER] = self.masked(
+                SB_BANNER_ATTRIBUTE, reader.get(banner, BANNER_BATTR), NULL)
+        if video is not None:
+            self.read_video(video)
+        if audio is not None:
+            self.read_audio(audio)
+        self.end(ASKED)
+        self.begin(SB_DEAL)
+        self.end(SB_DEAL)
+        if pmp is not None:
+            asked.private = is_one(reader.get(pmp, PMP_PRIVATE))
+            if self.index.used >> SB_DEAL & 1:
+                self.read_deals(reader.get(pmp, PMP_DEALS))
+        return True
 
-    cdef int add(self, uint32_t value) except -1:
-        cdef Group *group = &self.groups[self.n_groups]
-        cdef const sb_value *known = self.index.values + value
-        if value == SB_NONE:
+    cdef int read_sizes(self, object banner) except -1:
+        cdef Reader reader = self.reader
+        formats = reader.get(banner, BANNER_FORMAT)
+        if filled(formats):
+            for one in <list>formats:
+                reader.checked(one, SIZE)
+                self.size(reader.get(one, SIZE_W), reader.get(one, SIZE_H))
+        self.size(reader.get(banner, BANNER_W), reader.get(banner, BANNER_H))
+        return 0
+
+    cdef int size(self, object w, object h) except -1:
+        cdef int64_t width, height
+        cdef uint64_t size
+        cdef Room *room = self.room
+        if (w is None or h is None or not integer(w, &width) or not integer(h, &height)
+                or not 0 < width <= MAX_SIDE or not 0 < height <= MAX_SIDE):
             return 0
-        if known.included.count and group.open is not NULL:
-            self.cursor(&known.included)
-            if group.excludes:  # includes stand before excludes
-                self.swap(group.first + group.includes, self.n_cursors - 1)
-            group.includes += 1
-        if known.excluded.count:
-            self.cursor(&known.excluded)
-            group.excludes += 1
+        size = <uint64_t>width << 24 | <uint64_t>height
+        if self.asked.n_sizes == room.sizes_room:
+            room.sizes = <uint64_t *>fit(
+                room.sizes, &room.sizes_room, self.asked.n_sizes + 1, sizeof(uint64_t))
+        room.sizes[self.asked.n_sizes] = size
+        self.asked.n_sizes += 1
+        self.asked.sizes = room.sizes
+        return self.push(sb_term_of_number(SB_FORMAT, <uint64_t>SB_BANNER << 56 | size))
+
+    cdef int read_video(self, object video) except -1:
+        cdef Reader reader = self.reader
+        cdef Stream *stream = &self.asked.video
+        cdef int64_t number
+        self.asked.attributes[SB_VIDEO] = self.masked(
+            SB_VIDEO_ATTRIBUTE, reader.get(video, VIDEO_BATTR), NULL)
+        stream.has_mimes = self.texts(SB_VIDEO_MIME, reader.get(video, VIDEO_MIMES), False)
+        stream.protocols = self.masked(
+            SB_VIDEO_PROTOCOL, reader.get(video, VIDEO_PROTOCOLS), &stream.has_protocols)
+        if not stream.has_protocols:  # the scalar of OpenRTB 2.1
+            protocol = reader.get(video, VIDEO_PROTOCOL)
+            if protocol is not None:
+                stream.protocols = self.masked(
+                    SB_VIDEO_PROTOCOL, [protocol], &stream.has_protocols)
+        stream.shortest = number if integer(reader.get(video, VIDEO_MIN), &number) else -1
+        stream.longest = number if integer(reader.get(video, VIDEO_MAX), &number) else -1
         return 0
 
-    cdef void end(self) noexcept:
-        cdef Group *group = &self.groups[self.n_groups]
-        if group.includes or group.excludes:
+    cdef int read_audio(self, object audio) except -1:
+        cdef Reader reader = self.reader
+        cdef Stream *stream = &self.asked.audio
+        cdef int64_t number
+        self.asked.attributes[SB_AUDIO] = self.masked(
+            SB_AUDIO_ATTRIBUTE, reader.get(audio, AUDIO_BATTR), NULL)
+        stream.has_mimes = self.texts(SB_AUDIO_MIME, reader.get(audio, AUDIO_MIMES), False)
+        stream.protocols = self.masked(
+            SB_AUDIO_PROTOCOL, reader.get(audio, AUDIO_PROTOCOLS), &stream.has_protocols)
+        stream.shortest = number if integer(reader.get(audio, AUDIO_MIN), &number) else -1
+        stream.longest = number if integer(reader.get(audio, AUDIO_MAX), &number) else -1
+        return 0
+
+    cdef int read_deals(self, object deals) except -1:
+        """The deals' ids, and then, one after the other, the seats and advertisers they admit."""
+        cdef Reader reader = self.reader
+        cdef Room *room = self.room
+        cdef Deal *one
+        cdef uint32_t place = 0
+        if not filled(deals):
+            return 0
+        self.asked.n_deals = PyList_GET_SIZE(deals)
+        room.deals = <Deal *>fit(
+            room.deals, &room.deals_room, self.asked.n_deals, sizeof(Deal))
+        self.asked.deals = room.deals
+        self.begin(SB_DEAL)
+        for deal in <list>deals:
+            reader.checked(deal, DEAL)
+            one = &room.deals[place]
+            one.floor = self.floor(
+                reader.get(deal, DEAL_FLOOR), reader.get(deal, DEAL_CURRENCY))
+            one.id = self.n_terms
+            self.text(SB_DEAL, reader.get(deal, DEAL_ID), False)
+            if self.n_terms == one.id:
+                one.id = NO_TERM
+            place += 1
+        self.end(SB_DEAL)
+        place = 0
+        for deal in <list>deals:
+            one = &room.deals[place]
+            one.seats = self.n_terms
+            one.has_seats = self.texts(SB_SEAT, reader.get(deal, DEAL_SEATS), False)
+            one.n_seats = self.n_terms - one.seats
+            one.advertisers = self.n_terms
+            one.has_advertisers = self.texts(
+                SB_AD_DOMAIN, reader.get(deal, DEAL_ADVERTISERS), True)
+            one.n_advertisers = self.n_terms - one.advertisers
+            place += 1
+        return 0
+
+    cdef int64_t floor(self, object amount, object currency) except? -2:
+        """A floor in micro-USD, rounded up; -1 where there is no rate. What is not a plain amount
+        of USD is left to exchange.features.floor_micros.
+        """
+        cdef double given, micros
+        if amount is None:
+            return 0
+        if PyFloat_CheckExact(amount):
+            given = PyFloat_AS_DOUBLE(amount)
+            if not given > 0:  # NaN, too
+                return 0
+            if given < EXACT_USD and (currency is None or currency == "USD"):
+                micros = rint(given * MICROS)
+                if micros / MICROS == given:
+                    return <int64_t>micros
+        return min((<object>self.reader).floor_micros(amount, currency), UNREACHABLE)
+
+    # -- reading: terms ----------------------------------------------------------------------
+
+    cdef inline void begin(self, uint32_t part) noexcept:
+        self.begins[part] = self.n_terms
+
+    cdef inline void end(self, uint32_t part) noexcept:
+        self.ends[part] = self.n_terms
+
+    cdef inline int push(self, sb_term term) except -1:
+        cdef Room *room = self.room
+        if self.n_terms == room.terms_room:
+            room.terms = <sb_term *>fit(
+                room.terms, &room.terms_room, self.n_terms + 1, sizeof(sb_term))
+        room.terms[self.n_terms] = term
+        self.n_terms += 1
+        sb_expect(self.index.head, term.hash)
+        return 0
+
+    cdef inline void keep(self, object text):
+        """Holds on to a text that is not the request's own while terms point into it."""
+        if self.kept is None:
+            self.kept = []
+        self.kept.append(text)
+
+    cdef const char *encoded(self, object text, Py_ssize_t *size) except? NULL:
+        """UTF-8, kept by the text; empty where there is none, as of half a surrogate pair."""
+        if PyUnicode_IS_COMPACT_ASCII(text):
+            size[0] = PyUnicode_GET_LENGTH(text)
+            return <const char *>PyUnicode_DATA(text)
+        try:
+            return PyUnicode_AsUTF8AndSize(text, size)
+        except UnicodeEncodeError:
+            size[0] = 0
+            return b""
+
+    cdef inline int text(self, uint32_t space, object text, bint fold) except -1:
+        """Adds a text, or an integer that is read as one, if a campaign could have it."""
+        cdef Py_ssize_t size
+        cdef const char *raw
+        if text is None:
+            return 0
+        if PyUnicode_CheckExact(text) and PyUnicode_IS_COMPACT_ASCII(text):
+            raw = <const char *>PyUnicode_DATA(text)
+            size = PyUnicode_GET_LENGTH(text)
+        else:
+            raw = self.unusual(text, &fold, &size)
+        if space == SB_AD_DOMAIN and size and raw[size - 1] == c'.':  # the root of the DNS
+            size -= 1
+        if size == 0 or size > SB_KEY_MAX:
+            return 0
+        return self.push(sb_term_of_text(space, raw, size, fold))
+
+    cdef const char *unusual(self, object text, bint *fold, Py_ssize_t *size) except? NULL:
+        """The same of an integer, and of what is not ASCII."""
+        text = text if PyUnicode_Check(text) else str(text)
+        if fold[0] and not text.isascii():
+            text = text.casefold()
+            fold[0] = False
+        self.keep(text)
+        return self.encoded(text, size)
+
+    cdef bint texts(self, uint32_t space, object texts, bint fold) except -1:
+        """Adds the texts of a list; whether there is any."""
+        cdef bint any = False
+        if filled(texts):
+            for text in <list>texts:
+                if not is_absent(text):
+                    any = True
+                    self.text(space, text, fold)
+        return any
+
+    cdef inline int number(self, uint32_t space, object number) except -1:
+        cdef int64_t value
+        if number is not None and integer(number, &value):
+            return self.push(sb_term_of_number(space, value))
+        return 0
+
+    cdef uint32_t masked(self, uint32_t space, object numbers, bint *any) except? 0:
+        """Bits of the numbers below SB_MASKED; the others are added. `any`: whether there is one.
+        """
+        cdef uint32_t bits = 0
+        cdef int64_t number
+        if filled(numbers):
+            for one in <list>numbers:
+                if one is not None:
+                    if any is not NULL:
+                        any[0] = True
+                    if integer(one, &number):
+                        if number < SB_MASKED:
+                            bits |= 1u << number
+                        else:
+                            self.push(sb_term_of_number(space, number))
+        return bits
+
+    # -- resolving and arranging: a layer takes the terms of the first one ---------------------
+
+    cdef int resolve(self, Query source) except -1:
+        cdef Room *room = self.room
+        if source.n_terms > room.values_room:
+            room.values = <uint32_t *>fit(
+                room.values, &room.values_room, source.n_terms, sizeof(uint32_t))
+        sb_resolve(self.index.head, source.room.terms, source.n_terms, room.values)
+        return 0
+
+    cdef int take_request(self, Query source) except -1:
+        cdef uint32_t dimension
+        self.asker = source.asker
+        self.resolve(source)
+        self.room.rows[0] = self.index.active
+        self.n_rows = 1
+        self.n_flats = self.n_groups = self.n_cursors = 0
+        self.nobody = False
+        for dimension in range(SB_DIMENSIONS):
+            if dimension not in (SB_DEAL, SB_POSITION, SB_FORMAT):
+                self.arrange(dimension, source)
+        self.n_limits = 0
+        self.n_blocked = self.limit(source, BLOCKED)
+        self.n_seats = self.limit(source, SEATS)
+        self.blocked = sb_set_of(self.room.limits, self.n_blocked)
+        self.seats = sb_set_of(self.room.limits + self.n_blocked, self.n_seats)
+        if self.asker.has_wseat and self.seats.count == 0:
+            self.nobody = True
+        self.request_rows = self.n_rows
+        self.request_flats = self.n_flats
+        self.request_groups = self.n_groups
+        self.request_cursors = self.n_cursors
+        self.request_nobody = self.nobody
+        return 0
+
+    cdef uint32_t limit(self, Query source, uint32_t part) except? 0xffffffff:
+        """Copies the values of a part behind the limits; how many."""
+        cdef Room *room = self.room
+        cdef uint32_t count = source.ends[part] - source.begins[part]
+        if self.n_limits + count > room.limits_room:
+            room.limits = <uint32_t *>fit(
+                room.limits, &room.limits_room, self.n_limits + count, sizeof(uint32_t))
+        memcpy(room.limits + self.n_limits, room.values + source.begins[part],
+               count * sizeof(uint32_t))
+        count = sb_sort(room.limits + self.n_limits, count)
+        self.n_limits += count
+        return count
+
+    cdef inline const uint64_t *row_at(self, uint64_t offset) noexcept:
+        return <const uint64_t *>(self.index.base + offset)
+
+    cdef inline void row(self, uint32_t dimension, const uint64_t *row) noexcept:
+        self.room.rows[self.n_rows] = row
+        self.room.row_dimensions[self.n_rows] = dimension
+        self.n_rows += 1
+        sb_prefetch(row)
+
+    cdef inline int arrange(self, uint32_t dimension, Query source) except -1:
+        """What the values of a dimension narrow the campaigns down to."""
+        cdef const sb_dimension *open = self.index.dimensions + dimension
+        cdef uint32_t *values = self.room.values + source.begins[dimension]
+        cdef uint32_t count = source.ends[dimension] - source.begins[dimension]
+        if open.includes == 0 and open.excludes == 0:
+            return 0
+        if count > 1:
+            count = sb_sort(values, count)
+        elif count and values[0] == SB_NONE:
+            count = 0
+        if count == 1 and self.index.values[values[0]].row:
+            self.row(dimension, self.row_at(<uint64_t>self.index.values[values[0]].row * 64))
+        elif count:
+            self.group(dimension, values, count)
+        elif open.includes:
+            self.row(dimension, self.row_at(open.open))
+            if open.includes == self.index.head.campaigns:
+                self.nobody = True
+        return 0
+
+    cdef int group(self, uint32_t dimension, const uint32_t *values, uint32_t count) except -1:
+        cdef const sb_dimension *open = self.index.dimensions + dimension
+        cdef const sb_value *known = self.index.values
+        cdef sb_group one
+        cdef bint flat = True
+        cdef uint32_t i
+        one.dimension = dimension
+        one.first = self.n_cursors
+        one.open = self.row_at(open.open) if open.includes else NULL
+        if open.includes:
+            for i in range(count):
+                if known[values[i]].included.count:
+                    flat &= self.cursor(&known[values[i]].included)
+        one.includes = self.n_cursors - one.first
+        if open.includes and one.includes == 0:  # the others alone are left
+            self.row(dimension, one.open)
+            if open.includes == self.index.head.campaigns:
+                self.nobody = True
+            one.open = NULL
+        elif one.includes > MAX_CURSORS:
+            one.includes = self.merge(one.first)
+        for i in range(count):
+            if known[values[i]].excluded.count:
+                flat &= self.cursor(&known[values[i]].excluded)
+        one.excludes = self.n_cursors - one.first - one.includes
+        if one.excludes > MAX_CURSORS:
+            one.excludes = self.merge(one.first + one.includes)
+        if one.includes + one.excludes == 0:
+            return 0
+        if flat:
+            self.room.flats[self.n_flats] = one
+            self.n_flats += 1
+        else:
+            self.room.groups[self.n_groups] = one
             self.n_groups += 1
-        elif group.open is not NULL:
-            self.row(group.dimension, <const char *>group.open - self.index.base)
+        if one.open is not NULL:
+            sb_prefetch(one.open)
+        return 0
 
-    cdef inline void swap(self, uint32_t a, uint32_t b) noexcept:
-        cdef sb_cursor held = self.fresh[a]
-        self.fresh[a] = self.fresh[b]
-        self.fresh[b] = held
-
-    cdef int cursor(self, const sb_posting *posting) except -1:
+    cdef bint cursor(self, const sb_posting *posting) except -1:
+        """Adds a posting; whether it is a row."""
+        cdef Room *room = self.room
         cdef sb_cursor *one
-        if self.n_cursors == self.room:
-            self.grow()
-        one = self.fresh + self.n_cursors
+        if self.n_cursors == room.fresh_room:
+            room.fresh = <sb_cursor *>fit(
+                room.fresh, &room.fresh_room, self.n_cursors + 1, sizeof(sb_cursor))
+        one = room.fresh + self.n_cursors
         self.n_cursors += 1
         if sb_is_row(posting.count, self.index.head.campaigns):
             one.row = self.row_at(<uint64_t>posting.at * 4)
             one.rank = one.end = NULL
-        else:
-            one.row = NULL
-            one.rank = <const uint32_t *>(self.index.base + <uint64_t>posting.at * 4)
-            one.end = one.rank + posting.count
-        return 0
+            sb_prefetch(one.row)
+            return True
+        one.row = NULL
+        one.rank = <const uint32_t *>(self.index.base + <uint64_t>posting.at * 4)
+        one.end = one.rank + posting.count
+        sb_prefetch(one.rank)
+        return False
 
-    cdef int grow(self) except -1:
-        cdef uint32_t room = self.room * 2 if self.room else 16
-        cdef void *cursors = PyMem_Realloc(self.cursors, room * sizeof(sb_cursor))
-        if cursors is NULL:
-            raise MemoryError
-        self.cursors = <sb_cursor *>cursors
-        cursors = PyMem_Realloc(self.fresh, room * sizeof(sb_cursor))
-        if cursors is NULL:
-            raise MemoryError
-        self.fresh = <sb_cursor *>cursors
-        self.room = room
-        return 0
+    cdef uint32_t merge(self, uint32_t first) except 0:
+        """Adds the cursors from the first on up to one row, which takes their place: a request that
+        names thousands of values costs their postings once, not thousands of looks a campaign.
+        """
+        cdef size_t words = <size_t>self.index.head.blocks * SB_WORDS
+        cdef uint64_t *row
+        cdef sb_cursor *one
+        cdef uint32_t i
+        cdef size_t word
+        made = bytearray(words * sizeof(uint64_t))
+        cdef char[::1] view = made
+        row = <uint64_t *>&view[0]
+        for i in range(first, self.n_cursors):
+            one = self.room.fresh + i
+            if one.row is not NULL:
+                for word in range(words):
+                    row[word] |= one.row[word]
+            while one.rank < one.end:
+                row[one.rank[0] >> 6] |= <uint64_t>1 << (one.rank[0] & 63)
+                one.rank += 1
+        if self.made is None:
+            self.made = []
+        self.made.append(made)
+        one = self.room.fresh + first
+        one.row = row
+        one.rank = one.end = NULL
+        self.n_cursors = first + 1
+        return 1
 
     # -- the impression ----------------------------------------------------------------------
 
-    def impression(self, object wanted):
-        """Turns to an impression; `wanted` as exchange.features.ImpressionFeatures."""
-        cdef int64_t floor
-        if not isinstance(wanted, tuple) or PyTuple_GET_SIZE(wanted) != I_SIZE:
-            raise ValueError("not an impression's features")
-        self.wanted = wanted
+    def impression(self, object imp):
+        """Turns to an impression of the request; False where its floor cannot be told in USD."""
+        self.imp = None
+        self.n_found = 0
+        self.finished = True
+        if self.over is not None:
+            self.over.n_found = 0
+            self.over.finished = True
+        if self.reader.checked(imp, IMP) is None:
+            raise TypeError("no impression")
+        if not self.read_impression(imp):
+            return False
+        self.imp = imp
+        self.take_impression(self)
+        if self.over is not None:
+            self.over.take_impression(self)
+        return True
+
+    cdef int take_impression(self, Query source) except -1:
+        cdef Room *room = self.room
+        cdef uint32_t first, count
+        self.asked = source.asked
+        self.resolve(source)
         self.n_rows = self.request_rows
+        self.n_flats = self.request_flats
         self.n_groups = self.request_groups
         self.n_cursors = self.request_cursors
-        self.floor = self.lowest = _item(wanted, I_FLOOR)
-        self.secure = _item(wanted, I_SECURE)
-        self.private = _item(wanted, I_PRIVATE)
-        self.native = _item(wanted, I_NATIVE)
-        self.sizes = _item(wanted, I_SIZES)
-        self.deals = _item(wanted, I_DEALS)
-        self.imp_epoch = 0
-        self.stream(&self.video, _item(wanted, I_VIDEO))
-        self.stream(&self.audio, _item(wanted, I_AUDIO))
-        self.formats()
-        self.integers(SB_POSITION, _item(wanted, I_POSITIONS))
-        self.offered()
+        self.nobody = self.request_nobody
+        self.take_offers()
+        self.arrange(SB_FORMAT, source)
+        self.arrange(SB_POSITION, source)
+        self.arrange(SB_DEAL, source)
+        first = source.begins[ASKED]
+        self.wanted = sb_set_of(room.values + first, source.ends[ASKED] - first)
+        if self.n_cursors > room.cursors_room:
+            room.cursors = <sb_cursor *>fit(
+                room.cursors, &room.cursors_room, self.n_cursors, sizeof(sb_cursor))
+        self.rewind()
+        return 0
+
+    cdef inline void rewind(self) noexcept:
+        """To the first block."""
         if self.n_cursors:
-            memcpy(self.cursors, self.fresh, self.n_cursors * sizeof(sb_cursor))
-        memset(self.bits, 0, sizeof(self.bits))
+            memcpy(self.room.cursors, self.room.fresh, self.n_cursors * sizeof(sb_cursor))
         self.block = 0
         self.word = SB_WORDS
         self.n_found = 0
-        self.finished = False
-        if self.over is not None:
-            self.over.impression(wanted)
+        self.finished = self.nobody
 
-    cdef int stream(self, Stream *stream, object wanted) except -1:
-        cdef int64_t seconds
-        stream.present = wanted is not None
-        if stream.present:
-            stream.has_mimes = bool(_item(wanted, STREAM_MIMES))
-            stream.has_protocols = bool(_item(wanted, STREAM_PROTOCOLS))
-            stream.shortest = seconds if _integer(_item(wanted, STREAM_MIN), &seconds) else -1
-            stream.longest = seconds if _integer(_item(wanted, STREAM_MAX), &seconds) else -1
-        return 0
-
-    cdef int formats(self) except -1:
-        cdef Index index = self.index
-        cdef uint64_t size
-        self.begin(SB_FORMAT)
-        if self.sizes is not None:
-            for one in self.sizes:
-                size = one
-                self.add(index.find_integer(SB_FORMAT, <uint64_t>SB_BANNER << 56 | size))
-        if self.video.present:
-            self.add(index.find_integer(SB_FORMAT, <uint64_t>SB_VIDEO << 56))
-        if self.audio.present:
-            self.add(index.find_integer(SB_FORMAT, <uint64_t>SB_AUDIO << 56))
-        if self.native:
-            self.add(index.find_integer(SB_FORMAT, <uint64_t>SB_NATIVE << 56))
-        self.end()
-        return 0
-
-    cdef int offered(self) except -1:
-        """The deals: a dimension, and a lower bound of the price for those who use one."""
-        cdef int64_t floor
-        if self.private:
-            self.lowest = (<int64_t>1 << 62)
-        if self.deals is not None:
-            for deal in self.deals:
-                floor = _item(deal, DEAL_FLOOR)
-                if 0 <= floor < self.lowest:
-                    self.lowest = floor
-        if self.used(SB_DEAL):
-            self.begin(SB_DEAL)
-            if self.deals is not None:
-                for deal in self.deals:
-                    self.add(self.index.find_text(SB_DEAL, _item(deal, DEAL_ID), False))
-            self.end()
+    cdef int take_offers(self) except -1:
+        """The deals that some campaign wants, by value; and the least price that can answer."""
+        cdef Room *room = self.room
+        cdef Asked *asked = &self.asked
+        cdef uint32_t i, value
+        self.n_offers = 0
+        self.lowest = UNREACHABLE if asked.private else asked.floor
+        for i in range(asked.n_deals):
+            if asked.deals[i].id == NO_TERM or asked.deals[i].floor < 0:
+                continue
+            value = room.values[asked.deals[i].id]
+            if value != SB_NONE:
+                if self.n_offers == room.offers_room:
+                    room.offers = <Offer *>fit(
+                        room.offers, &room.offers_room, self.n_offers + 1, sizeof(Offer))
+                room.offers[self.n_offers].value = value
+                room.offers[self.n_offers].place = i
+                self.n_offers += 1
+                self.lowest = min(self.lowest, asked.deals[i].floor)
+        if asked.private and self.n_offers == 0:
+            self.nobody = True
+        if self.n_offers > 1:
+            qsort(room.offers, self.n_offers, sizeof(Offer), by_value)
         return 0
 
     # -- the walk ----------------------------------------------------------------------------
@@ -718,121 +1372,90 @@ cdef class Query:
 
     cdef bint is_better_than(self, Query other) noexcept:
         """Whether the best that this search has found comes before the best of the other."""
+        cdef uint32_t mine, its
         if not self.n_found or not other.n_found:
             return self.n_found != 0
         if self.found_price != other.found_price:
             return self.found_price > other.found_price
-        return self.found[self.best()].score >= other.found[other.best()].score
+        mine = self.best()
+        its = other.best()
+        return self.room.found[mine].score >= other.room.found[its].score
 
     cdef uint32_t best(self) noexcept:
         """Which of `found` has the highest score."""
+        cdef Found *found = self.room.found
         cdef uint32_t i, best = 0
-        for i in range(1, self.n_found):
-            if self.found[i].score > self.found[best].score:
+        for i in range(self.n_found):
+            found[i].score = sb_score(self.asker.auction, self.index.details[found[i].rank].seed)
+            if found[i].score > found[best].score:
                 best = i
         return best
 
-    cdef Found take(self) noexcept:
+    cdef inline Found take(self) noexcept:
         """Takes the best out of `found`."""
-        cdef uint32_t best = self.best()
-        cdef Found found = self.found[best]
+        cdef uint32_t best = self.best() if self.n_found > 1 else 0
+        cdef Found found = self.room.found[best]
         self.n_found -= 1
-        self.found[best] = self.found[self.n_found]
+        self.room.found[best] = self.room.found[self.n_found]
         return found
 
     cdef int search(self) except -1:
         """Fills an empty `found` with the eligible campaigns of the highest price that is left."""
         cdef uint32_t rank
         cdef int64_t price
-        cdef Index index = self.index
+        cdef const sb_campaign *campaigns = self.index.campaigns
         if self.n_found:
             return 0
         while not self.finished:
             while self.word < SB_WORDS and not self.bits[self.word]:
                 self.word += 1
             if self.word == SB_WORDS:
-                if self.block == index.head.blocks:
+                if self.block == self.index.head.blocks:
                     break
-                price = index.campaigns[self.block * SB_BLOCK].price
+                price = campaigns[self.block * SB_BLOCK].price
                 if price < self.lowest or self.n_found and price < self.found_price:
                     if not self.n_found:
                         break
                     return 0
-                self.narrow()
+                sb_narrow(self.bits, self.block, self.room.rows, self.n_rows,
+                          self.room.flats, self.n_flats, self.room.cursors)
                 self.block += 1
                 self.word = 0
                 continue
             rank = ((self.block - 1) * SB_BLOCK + self.word * 64
                     + sb_lowest(self.bits[self.word]))
-            price = index.campaigns[rank].price
+            price = campaigns[rank].price
             if self.n_found and price < self.found_price:
                 return 0
             if price < self.lowest:
                 break
             self.bits[self.word] &= self.bits[self.word] - 1
-            if self.verify(rank) == NOT_REFUSED:
+            if self.is_admitted(rank) and self.verify(rank) == NOT_REFUSED:
                 self.found_price = price
-                self.keep(rank)
+                self.add(rank)
         self.finished = True
         return 0
 
-    cdef int keep(self, uint32_t rank) except -1:
-        cdef void *found
-        if self.n_found == self.found_room:
-            self.found_room = self.found_room * 2 if self.found_room else 8
-            found = PyMem_Realloc(self.found, self.found_room * sizeof(Found))
-            if found is NULL:
-                raise MemoryError
-            self.found = <Found *>found
-        self.found[self.n_found].rank = rank
-        self.found[self.n_found].score = sb_score(
-            self.auction, self.index.details[rank].seed)
-        self.found[self.n_found].creative = self.chosen_creative
-        self.found[self.n_found].deal = self.chosen_deal
+    cdef inline bint is_admitted(self, uint32_t rank) noexcept:
+        """Whether the groups that are no rows admit the candidate."""
+        cdef uint32_t i
+        for i in range(self.n_groups):
+            if not sb_admits(&self.room.groups[i], self.room.cursors, rank):
+                return False
+        return True
+
+    cdef inline int add(self, uint32_t rank) except -1:
+        cdef Room *room = self.room
+        cdef Found *found
+        if self.n_found == room.found_room:
+            room.found = <Found *>fit(
+                room.found, &room.found_room, self.n_found + 1, sizeof(Found))
+        found = room.found + self.n_found
+        found.rank = rank
+        found.creative = self.chosen_creative
+        found.deal = self.chosen_deal
         self.n_found += 1
         return 0
-
-    cdef void narrow(self) noexcept:
-        """The candidates of the block, into `bits`."""
-        cdef size_t at = <size_t>self.block * SB_WORDS
-        cdef const uint64_t *row = self.index.active + at
-        cdef uint64_t *bits = self.bits
-        cdef uint64_t any
-        cdef uint32_t i, j
-        for j in range(SB_WORDS):
-            bits[j] = row[j]
-        for i in range(self.n_rows):
-            row = self.rows[i] + at
-            for j in range(SB_WORDS):
-                bits[j] &= row[j]
-        for i in range(self.n_groups):
-            any = 0
-            for j in range(SB_WORDS):
-                any |= bits[j]
-            if not any:
-                return
-            self.restrict(&self.groups[i], self.cursors, self.block, bits)
-
-    cdef inline void restrict(self, const Group *group, sb_cursor *cursors, uint32_t block,
-                              uint64_t *bits) noexcept:
-        """Leaves of the block's candidates those that the group admits."""
-        cdef uint64_t gathered[SB_WORDS]
-        cdef size_t at = <size_t>block * SB_WORDS
-        cdef uint32_t j, k
-        if group.open is not NULL:
-            for j in range(SB_WORDS):
-                gathered[j] = group.open[at + j]
-            for k in range(group.first, group.first + group.includes):
-                sb_collect(&cursors[k], block, gathered)
-            for j in range(SB_WORDS):
-                bits[j] &= gathered[j]
-        if group.excludes:
-            memset(gathered, 0, sizeof(gathered))
-            for k in range(group.first + group.includes,
-                           group.first + group.includes + group.excludes):
-                sb_collect(&cursors[k], block, gathered)
-            for j in range(SB_WORDS):
-                bits[j] &= ~gathered[j]
 
     # -- one campaign, whether it is a candidate or not ----------------------------------------
 
@@ -843,11 +1466,15 @@ cdef class Query:
         impression shows; -1 where the rule is no targeting. The search is left as it is.
         """
         cdef int dimension
-        if self.wanted is None:
+        if self.imp is None:
             raise ValueError("no impression is set")
         if self.index.layer(&rank) is not self.index:
-            return self.over.explain(rank)
-        if not self.index.active[rank >> 6] >> (rank & 63) & 1:
+            return self.over.explain_own(rank)
+        return self.explain_own(rank)
+
+    cdef tuple explain_own(self, uint32_t rank):
+        cdef int dimension
+        if not sb_bit(self.index.active, rank):
             return Refusal.REFUSED_INACTIVE, -1
         dimension = self.refusing_dimension(rank)
         if dimension >= 0:
@@ -856,185 +1483,134 @@ cdef class Query:
 
     cdef int refusing_dimension(self, uint32_t rank) except -2:
         """The lowest dimension whose row or group refuses the campaign, or -1."""
-        cdef uint64_t bits[SB_WORDS]
+        cdef Room *room = self.room
         cdef uint32_t i, lowest = SB_DIMENSIONS
-        cdef uint32_t word = rank % SB_BLOCK >> 6
         cdef sb_cursor *cursors = <sb_cursor *>PyMem_Malloc(
             max(self.n_cursors, 1) * sizeof(sb_cursor))
         if cursors is NULL:
             raise MemoryError
-        memcpy(cursors, self.fresh, self.n_cursors * sizeof(sb_cursor))
-        for i in range(self.n_rows):
-            if not self.rows[i][rank >> 6] >> (rank & 63) & 1:
-                lowest = min(lowest, self.row_dimensions[i])
+        memcpy(cursors, room.fresh, self.n_cursors * sizeof(sb_cursor))
+        for i in range(1, self.n_rows):
+            if not sb_bit(room.rows[i], rank):
+                lowest = min(lowest, room.row_dimensions[i])
+        for i in range(self.n_flats):
+            if not sb_admits(&room.flats[i], cursors, rank):
+                lowest = min(lowest, room.flats[i].dimension)
         for i in range(self.n_groups):
-            memset(bits, 0xff, sizeof(bits))
-            self.restrict(&self.groups[i], cursors, rank // SB_BLOCK, bits)
-            if not bits[word] >> (rank & 63) & 1:
-                lowest = min(lowest, self.groups[i].dimension)
+            if not sb_admits(&room.groups[i], cursors, rank):
+                lowest = min(lowest, room.groups[i].dimension)
         PyMem_Free(cursors)
         return -1 if lowest == SB_DIMENSIONS else <int>lowest
 
-    # -- one candidate -----------------------------------------------------------------------
-
     cdef int verify(self, uint32_t rank) except -1:
-        """Everything that is no row; sets the chosen creative and deal."""
+        """Everything that is no row or group; sets the chosen creative and deal."""
         cdef const sb_campaign *campaign = self.index.campaigns + rank
         cdef const uint32_t *lists = self.index.lists + campaign.lists
-        cdef const sb_extra *extra = self.index.extra(rank)
-        cdef uint32_t *marks = self.index.marks
+        cdef const sb_value *values = self.index.values
+        cdef const sb_extra *extra = NULL
         cdef uint32_t i
-        if campaign.flags & SB_TIMED and not extra.starts_ms <= self.now_ms < extra.ends_ms:
-            return REFUSED_TIME
-        if campaign.flags & SB_CAPPED and not self.recognised:
+        if campaign.flags & SB_EXTRA:
+            extra = self.index.extra(rank)
+            if campaign.flags & SB_TIMED and not (
+                    extra.starts_ms <= self.asker.now_ms < extra.ends_ms):
+                return REFUSED_TIME
+        if campaign.flags & SB_CAPPED and not self.asker.recognised:
             return REFUSED_USER
         self.chosen_deal = -1
         if campaign.flags & SB_DEALS:
             if not self.choose_deal(campaign, lists + campaign.categories, extra.deals):
                 return REFUSED_DEAL
-        elif self.private:
+        elif self.asked.private:
             return REFUSED_PRIVATE_AUCTION
-        elif campaign.price < self.floor:
+        elif campaign.price < self.asked.floor:
             return REFUSED_FLOOR
-        if self.imp_epoch == 0 or self.index.owner != self.serial:
-            self.mark()
-        if (self.has_wseat and marks[campaign.seat] != self.wseat_epoch
-                or marks[campaign.seat] == self.request_epoch):
+        if self.asker.has_wseat and not sb_in(&self.seats, campaign.seat):
             return REFUSED_SEAT
-        if marks[campaign.bundle] == self.request_epoch:
-            return REFUSED_BLOCKED_APP
-        if self.index.line_marked(campaign.advertiser, self.request_epoch):
-            return REFUSED_BLOCKED_ADVERTISER
-        for i in range(campaign.categories):
-            if self.index.line_marked(lists[i], self.request_epoch):
-                return REFUSED_BLOCKED_CATEGORY
-        if campaign.flags & SB_CIRCLES and not self.near(extra):
+        if self.blocked.count:
+            if sb_in(&self.blocked, campaign.seat):
+                return REFUSED_SEAT
+            if sb_in(&self.blocked, campaign.bundle):
+                return REFUSED_BLOCKED_APP
+            if sb_line_in(&self.blocked, values, campaign.advertiser):
+                return REFUSED_BLOCKED_ADVERTISER
+            for i in range(campaign.categories):
+                if sb_line_in(&self.blocked, values, lists[i]):
+                    return REFUSED_BLOCKED_CATEGORY
+        if campaign.flags & SB_CIRCLES and not self.is_near(extra):
             return REFUSED_DISTANCE
         if not self.choose_creative(campaign):
             return REFUSED_CREATIVE
         return NOT_REFUSED
 
-    cdef int mark(self) except -1:
-        """Marks what the request and the impression list, in epochs of this query's own."""
-        cdef Index index = self.index
-        if self.request_epoch == 0 or index.owner != self.serial:
-            self.wseat_epoch = index.new_epoch()
-            self.mark_texts(F_WSEAT, SB_SEAT, False, self.wseat_epoch)
-            self.request_epoch = index.new_epoch()
-            self.mark_texts(F_BCAT, SB_AD_CATEGORY, False, self.request_epoch)
-            self.mark_texts(F_BADV, SB_AD_DOMAIN, True, self.request_epoch)
-            self.mark_texts(F_BAPP, SB_AD_BUNDLE, False, self.request_epoch)
-            self.mark_texts(F_BSEAT, SB_SEAT, False, self.request_epoch)
-            index.owner = self.serial
-        self.imp_epoch = index.new_epoch()
-        self.attributes[SB_BANNER] = self.numbers(
-            SB_BANNER_ATTRIBUTE, _item(self.wanted, I_BANNER_BATTR))
-        self.attributes[SB_VIDEO] = self.mark_stream(
-            &self.video, _item(self.wanted, I_VIDEO),
-            SB_VIDEO_ATTRIBUTE, SB_VIDEO_MIME, SB_VIDEO_PROTOCOL)
-        self.attributes[SB_AUDIO] = self.mark_stream(
-            &self.audio, _item(self.wanted, I_AUDIO),
-            SB_AUDIO_ATTRIBUTE, SB_AUDIO_MIME, SB_AUDIO_PROTOCOL)
-        return 0
-
-    cdef int mark_texts(self, Py_ssize_t place, uint32_t space, bint fold,
-                        uint32_t epoch) except -1:
-        texts = _item(self.features, place)
-        if texts:
-            self.index.mark_texts(space, texts, fold, epoch)
-        return 0
-
-    cdef uint32_t numbers(self, uint32_t space, object numbers) except? 0:
-        """Bits of the numbers below SB_MASKED; the others are marked."""
-        cdef uint32_t bits = 0
-        cdef int64_t number
-        if numbers is not None:
-            for one in numbers:
-                if _integer(one, &number):
-                    if number < SB_MASKED:
-                        bits |= <uint32_t>1 << number
-                    else:
-                        self.index.marks[self.index.find_integer(space, number)] = self.imp_epoch
-            self.index.marks[SB_NONE] = 0
-        return bits
-
-    cdef uint32_t mark_stream(self, Stream *asked, object stream, uint32_t attribute,
-                              uint32_t mime, uint32_t protocol) except? 0:
-        """Marks what the stream lists; bits of the blocked attributes."""
-        if stream is None:
-            return 0
-        asked.protocols = self.numbers(protocol, _item(stream, STREAM_PROTOCOLS))
-        texts = _item(stream, STREAM_MIMES)
-        if texts:
-            self.index.mark_texts(mime, texts, False, self.imp_epoch)
-        return self.numbers(attribute, _item(stream, STREAM_BATTR))
-
     cdef bint choose_deal(self, const sb_campaign *campaign, const uint32_t *own,
-                          uint32_t deals) except -1:
-        """The highest-floor deal that the campaign qualifies for."""
-        cdef int place = -1
-        cdef int64_t floor, best = -1
-        cdef uint32_t value, i
-        if self.deals is None:
-            return False
-        for deal in self.deals:
-            place += 1
-            floor = _item(deal, DEAL_FLOOR)
-            if floor < 0 or floor > campaign.price or floor <= best:
-                continue
-            value = self.index.find_text(SB_DEAL, _item(deal, DEAL_ID), False)
-            if value == SB_NONE:
-                continue
-            for i in range(deals):
-                if own[i] == value:
-                    break
-            else:
-                continue
-            if (self.admits(_item(deal, DEAL_SEATS), SB_SEAT, False,
-                            campaign.seat)
-                    and self.admits(_item(deal, DEAL_ADVERTISERS), SB_AD_DOMAIN, True,
-                                    campaign.advertiser)):
-                best = floor
-                self.chosen_deal = place
+                          uint32_t count) noexcept:
+        """The highest-floor deal that the campaign qualifies for, of equals the first offered."""
+        cdef const Offer *offers = self.room.offers
+        cdef const Deal *deal
+        cdef int64_t best = -1
+        cdef uint32_t i, low, high, middle
+        for i in range(count):
+            low = 0
+            high = self.n_offers
+            while low < high:
+                middle = (low + high) // 2
+                if offers[middle].value < own[i]:
+                    low = middle + 1
+                else:
+                    high = middle
+            while low < self.n_offers and offers[low].value == own[i]:
+                deal = &self.asked.deals[offers[low].place]
+                if (deal.floor <= campaign.price and self.admits(deal, campaign)
+                        and (deal.floor > best or deal.floor == best
+                             and <int>offers[low].place < self.chosen_deal)):
+                    best = deal.floor
+                    self.chosen_deal = offers[low].place
+                low += 1
         return self.chosen_deal >= 0
 
-    cdef bint admits(self, object texts, uint32_t space, bint fold, uint32_t own) except -1:
-        """Whether a non-empty list names the campaign's value or a parent of it."""
-        cdef uint32_t value, line
-        if not texts:
-            return True
-        for text in texts:
-            value = self.index.find_text(space, text, fold)
-            line = own
-            while value != SB_NONE and line != SB_NONE:
-                if line == value:
+    cdef bint admits(self, const Deal *deal, const sb_campaign *campaign) noexcept:
+        """Whether the deal is open to the campaign's seat and advertiser."""
+        cdef const uint32_t *values = self.room.values
+        cdef uint32_t i, line
+        cdef bint admitted = not deal.has_seats
+        for i in range(deal.seats, deal.seats + deal.n_seats):
+            admitted |= values[i] != SB_NONE and values[i] == campaign.seat
+        if not admitted or not deal.has_advertisers:
+            return admitted
+        for i in range(deal.advertisers, deal.advertisers + deal.n_advertisers):
+            line = campaign.advertiser if values[i] != SB_NONE else SB_NONE
+            while line != SB_NONE:
+                if line == values[i]:
                     return True
                 line = self.index.values[line].parent
         return False
 
-    cdef bint near(self, const sb_extra *extra) noexcept:
+    cdef bint is_near(self, const sb_extra *extra) noexcept:
         """Haversine: within any circle."""
         cdef const sb_circle *circle = (
             <const sb_circle *>(self.index.base + self.index.head.circles) + extra.circles)
-        cdef double a, b
+        cdef double lat = self.asker.lat * M_PI / 180, lon = self.asker.lon * M_PI / 180
+        cdef double a, b, cos_lat
         cdef uint32_t i
-        if not self.located:
+        if not self.asker.located:
             return False
+        cos_lat = cos(lat)
         for i in range(extra.n_circles):
-            a = sin((circle[i].lat - self.lat) / 2)
-            b = sin((circle[i].lon - self.lon) / 2)
-            if a * a + circle[i].cos_lat * self.cos_lat * b * b <= circle[i].limit:
+            a = sin((circle[i].lat - lat) / 2)
+            b = sin((circle[i].lon - lon) / 2)
+            if a * a + circle[i].cos_lat * cos_lat * b * b <= circle[i].limit:
                 return True
         return False
 
     cdef bint choose_creative(self, const sb_campaign *campaign) noexcept:
+        """Of the creatives that fit the one with the highest score."""
         cdef const sb_creative *creative = self.index.creatives + campaign.creatives
         cdef uint64_t score, best = 0
         cdef bint any = False
         cdef uint32_t i = 0
         while True:
             if self.fits(creative + i):
-                score = sb_score(self.auction, creative[i].seed)
+                score = sb_score(self.asker.auction, creative[i].seed)
                 if not any or score > best:
                     any = True
                     best = score
@@ -1043,43 +1619,119 @@ cdef class Query:
                 return any
             i += 1
 
-    cdef bint fits(self, const sb_creative *creative) noexcept:
-        if self.secure and not creative.flags & SB_SECURE:
+    cdef inline bint fits(self, const sb_creative *creative) noexcept:
+        if self.asked.secure and not creative.flags & SB_SECURE:
             return False
         if creative.media == SB_BANNER:
-            return self.fits_size(creative) and not self.blocked(creative)
+            return self.fits_size(creative) and not self.is_blocked(creative)
         if creative.media == SB_VIDEO:
-            return self.fits_stream(creative, &self.video)
+            return self.fits_stream(creative, &self.asked.video)
         if creative.media == SB_AUDIO:
-            return self.fits_stream(creative, &self.audio)
-        return self.native
+            return self.fits_stream(creative, &self.asked.audio)
+        return self.asked.native
 
-    cdef inline bint blocked(self, const sb_creative *creative) noexcept:
-        return (creative.attributes & self.attributes[creative.media] != 0
-                or self.index.any_marked(self.index.lists + creative.lists + creative.mimes,
-                                         creative.other_attributes, self.imp_epoch))
+    cdef inline bint is_blocked(self, const sb_creative *creative) noexcept:
+        return (creative.attributes & self.asked.attributes[creative.media] != 0
+                or sb_any_in(&self.wanted, self.index.lists + creative.lists + creative.mimes,
+                             creative.other_attributes))
 
-    cdef bint fits_size(self, const sb_creative *creative) noexcept:
+    cdef inline bint fits_size(self, const sb_creative *creative) noexcept:
         cdef uint64_t size = <uint64_t>creative.w << 24 | creative.h
-        if self.sizes is not None:
-            for one in self.sizes:
-                if <uint64_t>one == size:
-                    return True
+        cdef uint32_t i
+        for i in range(self.asked.n_sizes):
+            if self.asked.sizes[i] == size:
+                return True
         return False
 
-    cdef bint fits_stream(self, const sb_creative *creative, Stream *stream) noexcept:
+    cdef bint fits_stream(self, const sb_creative *creative, const Stream *stream) noexcept:
         cdef const uint32_t *lists = self.index.lists + creative.lists
-        if not stream.present or self.blocked(creative):
+        if not stream.present or self.is_blocked(creative):
             return False
         if (stream.has_mimes and creative.mimes
-                and not self.index.any_marked(lists, creative.mimes, self.imp_epoch)):
+                and not sb_any_in(&self.wanted, lists, creative.mimes)):
             return False
         lists += creative.mimes + creative.other_attributes
         if (stream.has_protocols and (creative.protocols or creative.other_protocols)
                 and not creative.protocols & stream.protocols
-                and not self.index.any_marked(lists, creative.other_protocols, self.imp_epoch)):
+                and not sb_any_in(&self.wanted, lists, creative.other_protocols)):
             return False
         if creative.duration < 0:
             return stream.shortest < 0 and stream.longest < 0
         return ((stream.shortest < 0 or creative.duration >= stream.shortest)
                 and (stream.longest < 0 or creative.duration <= stream.longest))
+
+    # -- for those who ask -------------------------------------------------------------------
+
+    def carried(self):
+        """What the request and the impression that is set carry: dimension -> values in the form in
+        which campaigns' are compared. Dimensions in which no campaign has an entry are not read.
+        """
+        cdef dict found = {}
+        self.read_request()
+        self.tell(found)
+        if self.imp is not None:
+            self.read_impression(self.imp)
+            self.tell(found)
+        return found
+
+    cdef int tell(self, dict found) except -1:
+        cdef sb_term *term
+        cdef uint32_t i
+        for i in range(self.n_terms):
+            term = self.room.terms + i
+            if term.space < SB_FORMAT:
+                if term.form == SB_NUMBER:
+                    value = term.number
+                else:
+                    value = term.text[:term.size].decode()
+                    value = value.lower() if term.form == SB_FOLDED else value
+                found.setdefault(<int>term.space, []).append(value)
+        return 0
+
+    @property
+    def point(self):
+        """(lat, lon) in degrees where the request has them and they may be used, or None."""
+        return (self.asker.lat, self.asker.lon) if self.asker.located else None
+
+    cdef int repeat(self, int step) except -1:
+        """One of STEPS once more, of a query whose impression is set."""
+        if step == 0:
+            self.read_request()
+            self.take_request(self)
+        elif step == 1:
+            self.read_impression(self.imp)
+            self.take_impression(self)
+        elif step == 2:
+            self.rewind()
+            self.search()
+            if self.n_found:
+                self.take()
+        return 0
+
+
+STEPS = ("request", "impression", "walk")
+
+
+def measure(list queries not None, str step not None, object flush=None):
+    """For benchmarks: the time that a step of the queries takes, ns, all together; or one by one,
+    where a buffer is given that is walked before each to empty the processor's caches.
+    """
+    cdef int which = STEPS.index(step)
+    cdef Query query
+    cdef int64_t start = sb_now_ns()
+    cdef list found = []
+    cdef const unsigned char[::1] view
+    cdef uint64_t sum = 0
+    cdef Py_ssize_t i
+    if flush is None:
+        for query in queries:
+            query.repeat(which)
+        return [sb_now_ns() - start]
+    view = flush
+    for query in queries:
+        for i in range(0, view.shape[0], 64):
+            sum += view[i]
+        start = sb_now_ns() + (sum & 0)
+        query.repeat(which)
+        found.append(sb_now_ns() - start)
+    return found

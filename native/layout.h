@@ -155,21 +155,41 @@ static inline uint64_t sb_mix(uint64_t a, uint64_t b) {
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* A multiply-fold hash of a key; `seed` tells the spaces apart. Not secret: only keys of our own
- * campaigns are stored, so a request cannot lengthen a probe. */
-static inline uint64_t sb_hash(uint64_t seed, const void *key, size_t size) {
-    const unsigned char *at = (const unsigned char *)key;
-    uint64_t word, hash = (seed + 1) * 0x9e3779b97f4a7c15ULL ^ size;
-    for (; size >= 8; at += 8, size -= 8) {
-        memcpy(&word, at, 8);
-        hash = sb_mix(hash ^ word, 0xa0761d6478bd642fULL);
+static inline uint64_t sb_load(const unsigned char *at, size_t size) {
+    uint64_t word = 0;
+    memcpy(&word, at, size); /* 4 or 8 */
+    return word;
+}
+
+/* Eight bytes of ASCII in lower case. */
+static inline uint64_t sb_fold(uint64_t word) {
+    uint64_t from_a = word + 0x3f3f3f3f3f3f3f3fULL, behind_z = word + 0x2525252525252525ULL;
+    return word | (from_a & ~behind_z & 0x8080808080808080ULL) >> 2;
+}
+
+/* A multiply-fold hash of a key, of ASCII in lower case where `fold` is set; `seed` tells the
+ * spaces apart. Not secret: only keys of our own campaigns are stored, so a request cannot
+ * lengthen a probe. */
+static inline uint64_t sb_hash_of(uint64_t seed, const void *key, size_t size, int fold) {
+    const unsigned char *at = (const unsigned char *)key, *end = at + size;
+    uint64_t word = 0, hash = (seed + 1) * 0x9e3779b97f4a7c15ULL ^ size;
+    if (size >= 8) {
+        for (; end - at > 8; at += 8) {
+            word = sb_load(at, 8);
+            hash = sb_mix(hash ^ (fold ? sb_fold(word) : word), 0xa0761d6478bd642fULL);
+        }
+        word = sb_load(end - 8, 8);
+    } else if (size >= 4) {
+        word = sb_load(at, 4) | sb_load(end - 4, 4) << 32;
+    } else if (size) {
+        word = (uint64_t)at[0] | (uint64_t)at[size / 2] << 8 | (uint64_t)at[size - 1] << 16;
     }
-    if (size) {
-        word = 0;
-        memcpy(&word, at, size);
-        hash = sb_mix(hash ^ word, 0xe7037ed1a0b428dbULL);
-    }
+    hash = sb_mix(hash ^ (fold ? sb_fold(word) : word), 0xe7037ed1a0b428dbULL);
     return sb_mix(hash ^ 0x8ebc6af09c88c6e3ULL, 0x589965cc75374cc3ULL);
+}
+
+static inline uint64_t sb_hash(uint64_t seed, const void *key, size_t size) {
+    return sb_hash_of(seed, key, size, 0);
 }
 
 /* Spreads ties: of those with equal claims the highest score answers. */
@@ -178,27 +198,6 @@ static inline uint64_t sb_score(uint64_t auction, uint64_t seed) {
 }
 
 static inline uint64_t sb_align(uint64_t offset) { return (offset + 63) & ~(uint64_t)63; }
-
-/* The value of a key, or SB_NONE. */
-static inline uint32_t sb_find(const sb_header *index, uint32_t space, const void *key, size_t size) {
-    const char *base = (const char *)index;
-    const sb_slot *slots = (const sb_slot *)(base + index->slots);
-    const sb_value *values = (const sb_value *)(base + index->values_at);
-    uint64_t hash, at;
-    if (size > SB_KEY_MAX) return SB_NONE;
-    hash = sb_hash(space, key, size);
-    for (at = hash & index->slot_mask;; at = (at + 1) & index->slot_mask) {
-        const sb_slot *slot = slots + at;
-        if (slot->value == SB_NONE) return SB_NONE;
-        if (slot->tag == (uint32_t)(hash >> 32)) {
-            const char *stored = base + index->keys + values[slot->value].key;
-            uint32_t head;
-            memcpy(&head, stored, 4);
-            if (head == (space << 24 | (uint32_t)size) && memcmp(stored + 4, key, size) == 0)
-                return slot->value;
-        }
-    }
-}
 
 /* Where the search for an id begins. */
 static inline uint32_t sb_id_place(const void *key, size_t size, uint32_t places) {
@@ -222,33 +221,5 @@ static inline const sb_id *sb_find_id(const sb_header *index, const void *key, s
 }
 
 static inline int sb_is_row(uint64_t count, uint64_t campaigns) { return count * 32 > campaigns; }
-
-/* A posting while the blocks are walked upwards. */
-typedef struct {
-    const uint64_t *row;        /* or NULL */
-    const uint32_t *rank, *end; /* or NULL */
-} sb_cursor;
-
-/* Adds the posting's campaigns of one block to `bits`. Blocks may be skipped, never revisited. */
-static inline void sb_collect(sb_cursor *cursor, uint32_t block, uint64_t bits[SB_WORDS]) {
-    if (cursor->row) {
-        const uint64_t *row = cursor->row + (size_t)block * SB_WORDS;
-        for (int i = 0; i < (int)SB_WORDS; i++) bits[i] |= row[i];
-        return;
-    }
-    uint32_t low = block * SB_BLOCK, high = low + SB_BLOCK;
-    const uint32_t *at = cursor->rank, *end = cursor->end;
-    if (at < end && *at < low) { /* gallop, then halve */
-        size_t step = 1;
-        while (step < (size_t)(end - at) && at[step] < low) { at += step; step += step; }
-        const uint32_t *top = step < (size_t)(end - at) ? at + step : end;
-        while (at < top) {
-            const uint32_t *middle = at + (top - at) / 2;
-            if (*middle < low) at = middle + 1; else top = middle;
-        }
-    }
-    for (; at < end && *at < high; at++) bits[(*at - low) >> 6] |= 1ULL << ((*at - low) & 63);
-    cursor->rank = at;
-}
 
 #endif

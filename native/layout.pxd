@@ -49,15 +49,9 @@ cdef extern from "layout.h" nogil:
         uint32_t version, campaigns, blocks, values, capped, n_ids
         uint64_t size, slots, slot_mask, keys, values_at, dimensions, active
         uint64_t campaigns_at, details, extras, creatives, circles, lists, ids, payload
-    ctypedef struct sb_cursor:
-        const uint64_t *row
-        const uint32_t *rank
-        const uint32_t *end
     uint64_t sb_hash(uint64_t seed, const void *key, size_t size)
     uint64_t sb_score(uint64_t auction, uint64_t seed)
-    uint32_t sb_find(const sb_header *index, uint32_t space, const void *key, size_t size)
     bint sb_is_row(uint64_t count, uint64_t campaigns)
     uint32_t sb_id_place(const void *key, size_t size, uint32_t places)
     const sb_id *sb_find_id(const sb_header *index, const void *key, size_t size)
-    void sb_collect(sb_cursor *cursor, uint32_t block, uint64_t *bits)
     uint64_t sb_align(uint64_t offset)

@@ -191,10 +191,7 @@ class Worker:
         references = References(
             self._geo,
             catalog.rates,
-            needs_geo=catalog.targets("country", "region"),
-            needs_os=catalog.targets("os"),
-            needs_browser=catalog.targets("browser"),
-            needs_user=catalog.has_caps and settings.ledger_shards == 1,
+            needs_user=settings.ledger_shards == 1,
             gvl_id=settings.gvl_id,
         )
         market = Market(catalog, references, settings.ledger_shards, before)

@@ -127,7 +127,7 @@ def test_without_redis_the_rest_is_shown(
     seen = data(stack)
     assert (seen["drain_waiting"], seen["event_queue"]) == (None, None)
     assert seen["warehouse"] is True
-    assert seen["campaigns"] == 1
+    eventually(lambda: data(stack)["campaigns"] == 1, "the campaign to be counted")
     assert samples(stack)["snapbid_store_up"][(("store", "redis"),)] == 0
     assert "snapbid_drain_waiting" not in samples(stack)
     assert ask(stack, "GET", "/rtb/win?id=a&impId=1")[0] == 200

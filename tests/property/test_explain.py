@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from support import oracle, strategies
-from support.market import AROUND, RATES, market_of_world
+from support.market import AROUND, market_of_world
 from support.oracle_reading import Document, read_impression
 
-from snapbid.exchange import features
 from snapbid.exchange.request import decode
 from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import FORMAT, Query, Refusal
@@ -66,15 +65,12 @@ def queries(
     index = made.catalog.index
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode(request))
-    found = features.read_request(decoded, ssp, world.registry[ssp], now_ms, made.references)
-    query = index.query(found)
+    query = index.query(made.references, decoded, ssp, world.registry[ssp], now_ms)
     ranks = {campaign["id"]: index.rank(campaign["id"]) for campaign in world.campaigns}
     ranked = [(rank, c) for c in world.campaigns if (rank := ranks[c["id"]]) is not None]
     assert len(ranked) == len(world.campaigns)
     for imp, document in zip(decoded.imp or (), request["imp"], strict=True):
-        wanted = features.read_impression(imp, RATES)
-        if wanted is not None:
-            query.impression(wanted)
+        if query.impression(imp):
             yield query, document, ranked
 
 
@@ -118,15 +114,12 @@ def test_the_search_is_left_as_it_is() -> None:
 
 def test_what_cannot_be_explained() -> None:
     world = strategies.random_world(1, 4, AROUND)
-    index = market_of_world(world).catalog.index
-    request = decode(b'{"id":"a","imp":[{"id":"1"}]}')
     made = market_of_world(world)
-    query = index.query(features.read_request(request, "acme", "acme", 0, made.references))
+    request = decode(b'{"id":"a","imp":[{"id":"1"}]}')
+    query = made.catalog.index.query(made.references, request, "acme", "acme", 0)
     with pytest.raises(ValueError, match="no impression"):
         query.explain(0)
     assert request.imp is not None
-    wanted = features.read_impression(request.imp[0], RATES)
-    assert wanted is not None
-    query.impression(wanted)
+    assert query.impression(request.imp[0])
     with pytest.raises(IndexError):
         query.explain(4)

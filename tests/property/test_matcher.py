@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from support import matching_cases, oracle, strategies
 from support.agreement import assert_agrees, decided
 from support.deciders import Deciders
-from support.market import AROUND, RATES, layered_market, market_of_world
+from support.market import AROUND, layered_market, market_of_world
 
 from snapbid.exchange.bid import Market
-from snapbid.exchange.features import accepts_usd, read_impression, read_request
+from snapbid.exchange.features import accepts_usd
 from snapbid.exchange.request import decode
 from snapbid.match._matcher import Index
 from snapbid.match.compile import read_document
@@ -144,16 +144,14 @@ def assert_every_eligible_is_given(
 ) -> None:
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode({**request, "imp": [imp]}))
-    features = read_request(decoded, ssp, world.registry[ssp], now_ms, made.references)
+    index = made.catalog.index
+    query = index.query(made.references, decoded, ssp, world.registry[ssp], now_ms)
     assert decoded.imp is not None
-    wanted = read_impression(decoded.imp[0], RATES)
     given_ids, prices = [], []
-    if wanted is not None and accepts_usd(decoded.cur):
-        query = made.catalog.index.query(features)
-        query.impression(wanted)
+    if query.impression(decoded.imp[0]) and accepts_usd(decoded.cur):
         while (best := query.next()) is not None:
-            given_ids.append(read_document(made.catalog.index.payload(best[0])).cid)
-            prices.append(made.catalog.index.price(best[0]))
+            given_ids.append(read_document(index.payload(best[0])).cid)
+            prices.append(index.price(best[0]))
     assert prices == sorted(prices, reverse=True)
     eligible = [
         campaign["id"]

@@ -63,10 +63,6 @@ def _market(found: catalog.Catalog, geo: CountryOfAddress, gvl_id: int | None) -
     references = References(
         geo,
         found.rates,
-        needs_geo=found.targets("country", "region"),
-        needs_os=found.targets("os"),
-        needs_browser=found.targets("browser"),
-        needs_user=found.has_caps,
         gvl_id=gvl_id,
     )
     return Market(found, references)

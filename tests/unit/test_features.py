@@ -1,4 +1,4 @@
-"""From a request to the values that the matcher takes: where each is read from (contract 3)."""
+"""From a request to the values that the matcher compares: where each is read from (contract 3)."""
 
 import json
 import math
@@ -7,19 +7,15 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.market import builder_of
 
-from snapbid.exchange.features import (
-    NO_RATE,
-    UNREACHABLE,
-    ImpressionFeatures,
-    References,
-    RequestFeatures,
-    accepts_usd,
-    floor_micros,
-    read_impression,
-    read_request,
-)
-from snapbid.exchange.request import decode
+from snapbid.exchange.features import NO_RATE, STRUCTS, UNREACHABLE, Memo, References, accepts_usd
+from snapbid.exchange.request import BidRequest, Device, Imp, Present, decode
+from snapbid.match import vocabulary
+from snapbid.match._builder import DIMENSIONS
+from snapbid.match._matcher import Index, Query, Reader
 from snapbid.reference.rates import Rates
 
 Document = dict[str, Any]
@@ -41,14 +37,36 @@ class Addresses:
         return {"192.0.2.1": "FRA", "2001:db8::1": "JPN"}.get(ip)
 
 
-def features(document: Document, **needs: Any) -> RequestFeatures:
-    request = decode(json.dumps({"id": "a", "imp": [{"id": "1"}], **document}).encode())
-    return read_request(request, "acme-eu", "acme", 77, References(Addresses(), RATES, **needs))
+VALUES: Document = {
+    "country": "NLD", "region": "NLD-x", "os": "tizen", "browser": "opera", "language": "xx",
+    "inventory": "dooh", "hour": 0, "device_type": 99, "connection": 99, "position": 99,
+}  # fmt: skip
 
 
-def impression(imp: Document) -> ImpressionFeatures | None:
-    request = decode(json.dumps({"id": "a", "imp": [{"id": "1", **imp}]}).encode())
-    return read_impression((request.imp or [])[0], RATES)
+def index(*dimensions: str, **members: Any) -> Index:
+    """The index of one campaign, which has an entry in each of these dimensions."""
+    targeting = {name: {"exclude": [VALUES.get(name, "none")]} for name in dimensions}
+    creative = {"id": "k", "media": "banner", "w": 1, "h": 1, "adm": "-"}
+    common = {"id": "c", "advertiser": "brand.example", "cpm": 1, "creatives": [creative]}
+    return Index(builder_of([{**common, "targeting": targeting, **members}]).build())
+
+
+EVERYTHING = index(*DIMENSIONS)
+
+
+def query(document: Document, index: Index = EVERYTHING) -> Query:
+    """The query of a request with one impression, which is set."""
+    made = decode(json.dumps({"id": "a", "imp": [{"id": "1"}], **document}).encode())
+    assert made.imp is not None
+    found = index.query(References(Addresses(), RATES), made, "acme-eu", "acme", 77)
+    assert found.impression(made.imp[0])
+    return found
+
+
+def carried(document: Document) -> Document:
+    """What the request carries, by the names of the dimensions; [] where it carries nothing."""
+    found = query(document).carried()
+    return {name: found.get(number, []) for name, number in DIMENSIONS.items()}
 
 
 GEO = {"country": "us", "region": "CA", "city": "Oakland", "zip": 94601, "lat": 37.8, "lon": -122.2}
@@ -57,64 +75,115 @@ GEO = {"country": "us", "region": "CA", "city": "Oakland", "zip": 94601, "lat": 
 @pytest.mark.parametrize(
     ("document", "expected"),
     [
-        ({}, {"auction": "a", "now_ms": 77, "ssp": "acme-eu", "canonical": "acme"}),
-        ({"device": {"geo": GEO}}, {"country": "USA", "region": "usa-ca", "city": "Oakland"}),
-        ({"device": {"geo": GEO}}, {"postal": 94601, "lat": 37.8, "lon": -122.2}),
-        ({"user": {"geo": GEO}}, {"country": "USA", "region": "usa-ca", "lat": 37.8}),
-        ({"device": {"geo": {"country": "TST"}}, "user": {"geo": GEO}}, {"city": "Oakland"}),
-        ({"device": {"geo": {"city": "x"}}, "user": {"geo": {"city": "y"}}}, {"city": "x"}),
-        ({"device": {"ip": "192.0.2.1"}}, {"country": "FRA", "region": None}),
-        ({"device": {"ip": "192.0.2.1", "geo": {"region": "idf"}}}, {"region": "fra-idf"}),
-        ({"device": {"ip": "192.0.2.2", "ipv6": "2001:db8::1"}}, {"country": "JPN"}),
-        ({"device": {"geo": {"region": "CA"}}}, {"country": None, "region": None}),
-        ({"device": {"geo": {"lat": 91, "lon": 1}}}, {"lat": None, "lon": None}),
-        ({"device": {"geo": {"lat": 1}}}, {"lat": None, "lon": None}),
-        ({"device": {"geo": {"lat": "nan", "lon": 1}}}, {"lat": None, "lon": None}),
-        ({"device": {"geo": {"lat": -90, "lon": 180}}}, {"lat": -90, "lon": 180}),
-        ({"device": {"devicetype": 4, "connectiontype": "2"}}, {"device_type": 4, "connection": 2}),
-        ({"device": {"os": "iPhone OS"}}, {"os": "ios", "browser": None}),
-        ({"device": {"ua": IPHONE}}, {"os": "ios", "browser": "safari"}),
-        ({"device": {"ua": IPHONE, "os": "Android"}}, {"os": "android", "browser": "safari"}),
-        ({"device": {"ua": "nonesuch"}}, {"os": "other", "browser": "other"}),
-        ({"device": {"ua": ""}}, {"os": None, "browser": None}),
-        ({"device": {"carrier": "Jio"}}, {"carrier": "Jio"}),
-        ({"device": {"language": "EN-us", "langb": "de"}}, {"language": "en"}),
-        ({"device": {"langb": "pt-BR"}}, {"language": "pt"}),
-        ({"site": {}}, {"inventory": ["site"], "domain": None}),
+        ({}, {"ssp": ["acme-eu", "acme"], "hour": [72], "inventory": [], "segment": []}),
+        ({"device": {"geo": GEO}}, {"country": ["USA"], "region": ["usa-ca"], "city": ["oakland"]}),
+        ({"device": {"geo": GEO}}, {"postal": ["94601"]}),
+        ({"user": {"geo": GEO}}, {"country": ["USA"], "region": ["usa-ca"], "postal": ["94601"]}),
+        ({"device": {"geo": {"country": "TST"}}, "user": {"geo": GEO}}, {"city": ["oakland"]}),
+        ({"device": {"geo": {"city": "x"}}, "user": {"geo": {"city": "y"}}}, {"city": ["x"]}),
+        ({"device": {"geo": {"city": "STRAßE"}}}, {"city": ["strasse"]}),
+        ({"device": {"ip": "192.0.2.1"}}, {"country": ["FRA"], "region": []}),
+        ({"device": {"ip": "192.0.2.1", "geo": {"region": "idf"}}}, {"region": ["fra-idf"]}),
+        ({"device": {"ip": "192.0.2.2", "ipv6": "2001:db8::1"}}, {"country": ["JPN"]}),
+        ({"device": {"geo": {"region": "CA"}}}, {"country": [], "region": []}),
+        ({"device": {"geo": {"country": "USA", "region": "US-CA"}}}, {"region": ["usa-ca"]}),
+        ({"device": {"geo": {"country": "USA", "region": 7}}}, {"region": ["usa-7"]}),
+        ({"device": {"geo": {**GEO, "region": "É" * 70}}}, {"region": ["usa-" + "é" * 70]}),
+        ({"device": {"geo": {**GEO, "region": "A" * 70}}}, {"region": ["usa-" + "a" * 70]}),
+        ({"device": {"devicetype": 4, "connectiontype": "2"}}, {"device_type": [4]}),
+        ({"device": {"devicetype": -1, "connectiontype": "2"}}, {"device_type": []}),
+        ({"device": {"devicetype": 2**70, "connectiontype": "2"}}, {"connection": [2]}),
+        ({"device": {"os": "iPhone OS"}}, {"os": ["ios"], "browser": []}),
+        ({"device": {"ua": IPHONE}}, {"os": ["ios"], "browser": ["safari"]}),
+        ({"device": {"ua": IPHONE, "os": "Android"}}, {"os": ["android"], "browser": ["safari"]}),
+        ({"device": {"ua": "nonesuch"}}, {"os": ["other"], "browser": ["other"]}),
+        ({"device": {"ua": ""}}, {"os": [], "browser": []}),
+        ({"device": {"carrier": "Jio"}}, {"carrier": ["jio"]}),
+        ({"device": {"carrier": 46001}}, {"carrier": ["46001"]}),
+        ({"device": {"carrier": "x" * 600}}, {"carrier": []}),
+        ({"device": {"language": "EN-us", "langb": "de"}}, {"language": ["en"]}),
+        ({"device": {"langb": "pt-BR"}}, {"language": ["pt"]}),
+        ({"device": {"language": 0, "langb": "pt"}}, {"language": ["pt"]}),
+        ({"site": {}}, {"inventory": ["site"], "domain": []}),
         ({"site": {}, "app": {}, "dooh": {}}, {"inventory": ["site", "app", "dooh"]}),
         ({"dooh": {}}, {"inventory": ["dooh"]}),
-        ({"app": {}, "dooh": {}}, {"inventory": ["app", "dooh"]}),
-        ({}, {"inventory": []}),
-        ({"site": {"domain": "A.example."}}, {"domain": "a.example"}),
-        ({"site": {"page": "b.example/x"}}, {"domain": "b.example"}),
-        ({"site": {"domain": "a.example", "page": "http://b.example"}}, {"domain": "a.example"}),
-        ({"app": {"bundle": 284882215}}, {"bundle": 284882215}),
+        ({"site": {"domain": "A.b.example"}}, {"domain": ["a.b.example", "b.example", "example"]}),
+        ({"site": {"domain": "A.example."}}, {"domain": ["a.example", "example"]}),
+        ({"site": {"page": "b.example/x"}}, {"domain": ["b.example", "example"]}),
+        ({"site": {"domain": "", "page": "http://b"}}, {"domain": ["b"]}),
+        ({"site": {"domain": "a", "page": "http://b.example"}}, {"domain": ["a"]}),
+        ({"site": {"domain": 7}}, {"domain": ["7"]}),
+        ({"app": {"bundle": 284882215}}, {"bundle": ["284882215"]}),
         (
             {k: {"publisher": {"id": k}} for k in ("dooh", "app", "site")},
-            {"publishers": ["site", "app", "dooh"]},
+            {"publisher": ["site", "app", "dooh"]},
         ),
         (
-            {"site": {"cat": ["1"], "sectioncat": ["2"], "pagecat": ["3"]}, "app": {"cat": ["4"]}},
-            {"categories": ["1", "2", "3", "4"]},
+            {"site": {"cat": ["1-2"], "sectioncat": [2], "pagecat": ["3"]}, "app": {"cat": ["4"]}},
+            {"category": ["1-2", "1", "2", "3", "4"]},
         ),
         (
-            {"user": {"data": [{}, {"segment": [{"id": "s"}, {"id": 5}]}]}},
-            {"segments": ["s", 5]},
+            {"user": {"data": [{}, {"segment": [{"id": "s"}, {"id": 5}, {}]}]}},
+            {"segment": ["s", "5"]},
         ),
-        ({"bcat": ["a"], "badv": ["b"]}, {"bcat": ["a"], "badv": ["b"]}),
-        ({"bapp": ["c"], "bseat": ["d"]}, {"bapp": ["c"], "bseat": ["d"]}),
-        ({"wseat": ["", None, "s"]}, {"wseat": ["s"]}),
-        ({"wseat": [""]}, {"wseat": []}),
+        (
+            {"imp": [{"id": "1", "banner": {"pos": 1}, "video": {"pos": 3}}]},
+            {"position": [1, 3]},
+        ),
+        (
+            {"imp": [{"id": "1", "pmp": {"deals": [{"id": 7, "wseat": ["x"]}, {"id": "d"}]}}]},
+            {"deal": ["7", "d"]},
+        ),
+    ],
+)  # fmt: skip
+def test_where_values_are_read_from(document: Document, expected: Document) -> None:
+    found = carried(document)
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("geo", "expected"),
+    [
+        ({"lat": 37.8, "lon": -122.2}, (37.8, -122.2)),
+        ({"lat": 1, "lon": 2}, (1, 2)),
+        ({"lat": -90, "lon": 180}, (-90, 180)),
+        ({"lat": 91, "lon": 1}, None),
+        ({"lat": 1, "lon": -181}, None),
+        ({"lat": 1}, None),
+        ({"lat": "nan", "lon": 1}, None),
+        ({}, None),
     ],
 )
-def test_where_values_are_read_from(document: Document, expected: Document) -> None:
-    found = features(document)._asdict()
-    assert {name: listed(found[name]) for name in expected} == expected
+def test_where_the_request_is(geo: Document, expected: tuple[float, float] | None) -> None:
+    assert query({"device": {"geo": geo}}).point == expected
 
 
-def listed(value: Any) -> Any:
-    """Any sequence as a list."""
-    return list(value) if isinstance(value, tuple) else value
+URLS = st.one_of(
+    st.from_regex(r"[A-Za-z0-9._-]{0,20}", fullmatch=True),
+    st.from_regex(r"(https?://)?[a-zA-Z0-9.é_-]{0,12}(:[0-9]{1,4})?(/[a-z]*)?", fullmatch=True),
+    st.text(max_size=12),
+)
+
+
+@given(URLS)
+def test_hosts_are_those_of_the_vocabulary(url: str) -> None:
+    labels = (vocabulary.host(url) or "").split(".") if url else [""]
+    expected = [".".join(labels[place:]) for place in range(len(labels))] if labels[0] else []
+    assert carried({"site": {"domain": url}})["domain"] == expected
+
+
+@given(st.one_of(st.from_regex(r"[A-Za-z]{0,10}([-_].{0,4})?", fullmatch=True), st.text()))
+def test_languages_are_those_of_the_vocabulary(text: str) -> None:
+    expected = vocabulary.primary_subtag(text)
+    found = carried({"device": {"language": text}})["language"]
+    assert found == ([] if expected is None else [expected])
+
+
+@given(st.one_of(st.from_regex(r"[A-Za-z0-9-]{0,8}", fullmatch=True), st.text()))
+def test_regions_are_those_of_the_vocabulary(text: str) -> None:
+    expected = vocabulary.region("USA", text) if text else None
+    found = carried({"device": {"geo": {"country": "US", "region": text}}})["region"]
+    assert found == ([] if expected is None else [expected])
 
 
 @pytest.mark.parametrize(
@@ -131,17 +200,30 @@ def listed(value: Any) -> Any:
     ],
 )
 def test_user_data_is_withheld(signals: Document) -> None:
-    user = {"data": [{"segment": [{"id": "s"}]}], "geo": GEO}
-    found = features({"user": user, **signals})
-    assert (list(found.segments), found.postal, found.lat, found.lon) == ([], None, None, None)
-    assert (found.country, found.region, found.city) == ("USA", "usa-ca", "Oakland")
-    assert features({"user": user}).segments == ["s"]
+    document = {"user": {"data": [{"segment": [{"id": "s"}]}], "geo": GEO}}
+    found = carried({**document, **signals})
+    assert (found["segment"], found["postal"]) == ([], [])
+    assert (found["country"], found["region"], found["city"]) == (["USA"], ["usa-ca"], ["oakland"])
+    assert query({**document, **signals}).point is None
+    assert carried(document)["segment"] == ["s"]
+    assert carried(document)["postal"] == ["94601"]
+    assert query(document).point is not None
 
 
 def test_2_6_comes_before_2_5() -> None:
     user = {"data": [{"segment": [{"id": "s"}]}]}
-    assert features({"user": user, "regs": {"gdpr": 0, "ext": {"gdpr": 1}}}).segments
-    assert not features({"user": user, "regs": {"gdpr": 1, "ext": {"gdpr": 0}}}).segments
+    assert carried({"user": user, "regs": {"gdpr": 0, "ext": {"gdpr": 1}}})["segment"]
+    assert not carried({"user": user, "regs": {"gdpr": 1, "ext": {"gdpr": 0}}})["segment"]
+
+
+CAPS = [{"impressions": 1, "seconds": 60}]
+
+
+def test_users_are_recognised_where_a_campaign_has_caps() -> None:
+    person: Document = {"user": {"id": "u"}}
+    assert query(person, index(frequency_caps=CAPS)).user == "user u"
+    assert query(person, index()).user is None
+    assert query({**person, "regs": {"coppa": 1}}, index(frequency_caps=CAPS)).user is None
 
 
 def test_look_ups_are_left_out_where_no_campaign_needs_them() -> None:
@@ -151,36 +233,116 @@ def test_look_ups_are_left_out_where_no_campaign_needs_them() -> None:
             {"id": "a", "imp": [{"id": "1"}], "device": {"ip": "192.0.2.1", "ua": IPHONE}}
         ).encode()
     )
-    none = References(addresses, RATES, needs_geo=False, needs_os=False, needs_browser=False)
-    found = read_request(request, "acme", "acme", 0, none)
-    assert (found.country, found.os, found.browser, addresses.asked) == (None, None, None, [])
-    read_request(request, "acme", "acme", 0, References(addresses, RATES))
-    assert addresses.asked == ["192.0.2.1"]
+    references = References(addresses, RATES)
+    found = index("city").query(references, request, "acme", "acme", 0).carried()
+    assert (found, addresses.asked) == ({}, [])
+    found = index("country").query(references, request, "acme", "acme", 0).carried()
+    assert found == {DIMENSIONS["country"]: ["FRA"]}
+    assert set(addresses.asked) == {"192.0.2.1"}
 
 
-@pytest.mark.parametrize(
-    ("amount", "currency", "micros"),
-    [
-        (None, None, 0),
-        (0, "VND", 0),
-        (-1, "USD", 0),
-        (-math.inf, "VND", 0),
-        (math.nan, "VND", 0),
-        (1.5, None, 1_500_000),
-        (1.5, "", 1_500_000),
-        (1.5, "USD", 1_500_000),
-        (1, "EUR", 1_100_000),
-        (1, "eur", 1_100_000),
-        (1, "XTS", 333_334),
-        (0.0000001, "USD", 1),
-        (0.1, "VND", NO_RATE),
-        (math.inf, "USD", UNREACHABLE),
-        (math.inf, "VND", UNREACHABLE),
-        (1e300, "USD", UNREACHABLE),
-    ],
-)
+FLOORS = [
+    (None, None, 0),
+    (0, "VND", 0),
+    (-1, "USD", 0),
+    (-math.inf, "VND", 0),
+    (math.nan, "VND", 0),
+    (1.5, None, 1_500_000),
+    (1.5, "", 1_500_000),
+    (1.5, "USD", 1_500_000),
+    (1.0, "EUR", 1_100_000),
+    (1.0, "eur", 1_100_000),
+    (1.0, "XTS", 333_334),
+    (0.0000001, "USD", 1),
+    (0.1, "VND", NO_RATE),
+    (math.inf, "USD", UNREACHABLE),
+    (math.inf, "VND", UNREACHABLE),
+    (1e300, "USD", UNREACHABLE),
+]
+
+
+@pytest.mark.parametrize(("amount", "currency", "micros"), FLOORS)
 def test_floors(amount: float | None, currency: str | None, micros: int) -> None:
-    assert floor_micros(amount, currency, RATES) == micros
+    assert References(Addresses(), RATES).floor_micros(amount, currency) == micros
+    assert answers_at(micros, amount, currency)
+    assert micros <= 0 or not answers_at(micros - 1, amount, currency)
+
+
+@given(
+    st.one_of(
+        st.floats(0, 1e12),
+        st.integers(0, 10**12).map(lambda micros: micros / 10**6),
+        st.decimals(0, 1000, places=7).map(float),
+    ),
+    st.sampled_from([None, "", "USD", "usd", "EUR", "XTS"]),
+)
+def test_floors_are_rounded_as_rates_do(amount: float, currency: str | None) -> None:
+    micros = References(Addresses(), RATES).floor_micros(amount, currency)
+    assert answers_at(micros, amount, currency)
+    assert micros <= 0 or not answers_at(micros - 1, amount, currency)
+
+
+def answers_at(price_micros: int, amount: float | None, currency: str | None) -> bool:
+    """Whether a campaign of this price answers an impression with this floor. NO_RATE: whether the
+    impression is left out.
+    """
+    request = BidRequest(id="a", imp=[])
+    imp = Imp(id="1", bidfloor=amount, bidfloorcur=currency)
+    of = index_at(price_micros)
+    found = of.query(References(Addresses(), RATES), request, "acme", "acme", 0)
+    if not found.impression(imp):
+        return price_micros == NO_RATE
+    imp.native = Present()
+    found.impression(imp)
+    return found.next() is not None
+
+
+def index_at(price_micros: int) -> Index:
+    builder = builder_of([])
+    creative = ("k", 4, None, None, (), True, (), None, ())
+    builder.put(
+        "c", price_micros, True, None, None, None, None, "a", (), (), (), [creative], False, b""
+    )
+    return Index(builder.build())
+
+
+def test_memos_keep_short_texts_and_are_bounded() -> None:
+    asked: list[str] = []
+
+    def upper(text: str) -> str:
+        asked.append(text)
+        return text.upper()
+
+    memo = Memo(upper, 2)
+    assert [memo[text] for text in ("a", "b", "a", "c", "a")] == ["A", "B", "A", "C", "A"]
+    assert asked == ["a", "b", "c", "a"]
+    assert memo["x" * 300] == "X" * 300
+    assert len(memo) == 2
+
+
+def test_objects_of_other_classes_are_refused() -> None:
+    references = References(Addresses(), RATES)
+    request = BidRequest(id="a", imp=[])
+    request.device = Imp()  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="Imp instead of Device"):
+        EVERYTHING.query(references, request, "acme", "acme", 0)
+    with pytest.raises(TypeError, match="Device instead of BidRequest"):
+        EVERYTHING.query(references, Device(), "acme", "acme", 0)
+    found = EVERYTHING.query(references, BidRequest(id="a", imp=[]), "acme", "acme", 0)
+    with pytest.raises(TypeError, match="Device instead of Imp"):
+        found.impression(Device())
+    with pytest.raises(TypeError, match="no impression"):
+        found.impression(None)
+    with pytest.raises(ValueError, match="no structs"):
+        EVERYTHING.query(Reader.__new__(Reader), request, "acme", "acme", 0)
+    with pytest.raises(TypeError, match="is no member"):
+        Reader((Plain, *STRUCTS[1:]), {}, {}, {})
+    with pytest.raises(ValueError, match="not the structs"):
+        Reader((), {}, {}, {})
+
+
+class Plain:
+    id = None
 
 
 @pytest.mark.parametrize(
@@ -194,64 +356,12 @@ def test_currencies(cur: Any, accepted: bool) -> None:
     assert accepts_usd(cur) is accepted
 
 
-def test_impressions() -> None:
-    found = impression({})
-    assert found is not None
-    assert found._asdict() == {
-        "floor_micros": 0,
-        "secure": False,
-        "private": False,
-        "positions": (),
-        "sizes": None,
-        "banner_battr": None,
-        "video": None,
-        "audio": None,
-        "native": False,
-        "deals": None,
-    }
-
-
-@pytest.mark.parametrize(
-    ("imp", "expected"),
-    [
-        ({"bidfloor": 1, "bidfloorcur": "EUR"}, {"floor_micros": 1_100_000}),
-        ({"secure": True}, {"secure": True}),
-        ({"secure": 2}, {"secure": False}),
-        ({"pmp": {"private_auction": 1}}, {"private": True, "deals": None}),
-        ({"banner": {"pos": 1}, "video": {"pos": 3}}, {"positions": (1, 3)}),
-        ({"banner": {"w": 2, "h": 3}}, {"sizes": [2 << 24 | 3]}),
-        ({"banner": {"format": [{"w": 2, "h": 3}, {"w": 1}]}}, {"sizes": [2 << 24 | 3]}),
-        ({"banner": {"w": 0, "h": 3}}, {"sizes": []}),
-        ({"banner": {"w": -2, "h": 3}}, {"sizes": []}),
-        ({"banner": {"w": 2**24, "h": 3}}, {"sizes": []}),
-        ({"banner": {"battr": [3]}}, {"banner_battr": [3]}),
-        ({"native": {}}, {"native": True}),
-        (
-            {"video": {"mimes": ["", "a"], "protocol": 2, "minduration": 5, "battr": [1]}},
-            {"video": (["a"], [2], 5, None, [1])},
-        ),
-        ({"video": {"protocols": [None], "protocol": 2}}, {"video": (None, [2], None, None, None)}),
-        ({"video": {"protocols": [3], "protocol": 2}}, {"video": (None, [3], None, None, None)}),
-        (
-            {"audio": {"mimes": ["a"], "protocols": [9, None], "maxduration": 30}},
-            {"audio": (["a"], [9], None, 30, None)},
-        ),
-        (
-            {"pmp": {"deals": [{"id": 7, "bidfloor": 1, "bidfloorcur": "EUR", "wseat": [""]}]}},
-            {"deals": [(7, 1_100_000, [], None)]},
-        ),
-        (
-            {"pmp": {"deals": [{"id": "d", "bidfloor": 1, "bidfloorcur": "VND"}]}},
-            {"deals": [("d", NO_RATE, None, None)]},
-        ),
-    ],
-)
-def test_what_impressions_ask_for(imp: Document, expected: Document) -> None:
-    found = impression(imp)
-    assert found is not None
-    assert {name: getattr(found, name) for name in expected} == expected
-
-
 def test_an_impression_without_a_rate_is_left_out() -> None:
-    assert impression({"bidfloor": 1, "bidfloorcur": "VND"}) is None
-    assert impression({"bidfloor": 0, "bidfloorcur": "VND"}) is not None
+    made = decode(
+        b'{"id":"a","imp":[{"id":"1","bidfloor":1,"bidfloorcur":"VND"},'
+        b'{"id":"2","bidfloor":0,"bidfloorcur":"VND"}]}'
+    )
+    found = EVERYTHING.query(References(Addresses(), RATES), made, "acme", "acme", 0)
+    assert [found.impression(imp) for imp in made.imp or ()] == [False, True]
+    assert found.impression((made.imp or [])[0]) is False
+    assert found.next() is None

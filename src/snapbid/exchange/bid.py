@@ -1,6 +1,6 @@
 """The bid endpoint, straight down (document 2; contract 3 and 4):
 
-bytes -> request (structs) -> features (flat values) -> decision (ranks) -> response (bytes).
+bytes -> request (structs) -> decision (ranks) -> response (bytes).
 
 Everything here is a function of values: no clock, no I/O. What the ledger refuses, since a campaign
 is out of money or a user has seen it often enough, is replaced by the next best (`limits.py`).
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from snapbid.exchange.features import accepts_usd, read_impression, read_request
+from snapbid.exchange.features import accepts_usd
 from snapbid.exchange.market import Market
 from snapbid.exchange.request import BidRequest, Imp
 from snapbid.exchange.response import Bid, Writer
@@ -74,23 +74,20 @@ def search(request: BidRequest, ssp: str, market: Market, now_ms: int) -> Decisi
     """The best campaign for each impression that has one; `now_ms` is UTC epoch time."""
     if request.cur and not accepts_usd(request.cur):
         return NoBid(Reason.CURRENCY)
-    references = market.references
-    canonical = market.catalog.ssps.get(ssp, ssp)
-    features = read_request(request, ssp, canonical, now_ms, references)
-    query = market.catalog.index.query(features)
+    catalog = market.catalog
+    canonical = catalog.ssps.get(ssp, ssp)
+    query = catalog.index.query(market.references, request, ssp, canonical, now_ms)
     choices = []
     assert request.imp is not None
     for imp in request.imp:
-        wanted = read_impression(imp, references.rates)
-        if wanted is not None:
-            query.impression(wanted)
+        if query.impression(imp):
             last = imp
             best = query.next()
             if best is not None:
                 choices.append(Choice(imp, *best))
     if not choices:
         return NoBid(Reason.NO_CAMPAIGN)
-    return Decision(choices, query, last, features.user)
+    return Decision(choices, query, last, query.user)
 
 
 def decide(request: BidRequest, ssp: str, market: Market, now_ms: int) -> list[Choice] | NoBid:

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol
 
 from snapbid.exchange.bid import Choice, Market, Proposal, Reason, bid_of
-from snapbid.exchange.features import read_impression
 from snapbid.exchange.response import Bid
 from snapbid.ledger.limits import Limits
 
@@ -128,9 +127,7 @@ class _Refused:
         tried.add(choice.rank)
         query = self._decision.query
         if self._at is not imp:
-            wanted = read_impression(imp, self._market.references.rates)
-            assert wanted is not None
-            query.impression(wanted)
+            query.impression(imp)
             self._at = imp
         while (best := query.next()) is not None:
             if best[0] not in tried and not self._market.skips(best[0], self._shard):

@@ -1,5 +1,7 @@
 from enum import IntEnum
-from typing import Any, Self, final
+from typing import Any, Final, Self, final
+
+from typing_extensions import disjoint_base
 
 class Refusal(IntEnum):
     NOT_REFUSED = 0
@@ -18,6 +20,24 @@ class Refusal(IntEnum):
     REFUSED_TARGETING = 13
 
 FORMAT: int
+
+STRUCTS: tuple[str, ...]
+
+@disjoint_base
+class Reader:
+    """How requests are read; `exchange.features.References` says what takes more than comparing.
+
+    `structs`: the classes of the decoded request, with the fields that `STRUCTS` names. The memos
+    have countries by code, systems by spelling, (system, browser) by user agent.
+    """
+
+    def __init__(
+        self,
+        structs: tuple[type, ...],
+        countries: dict[str, str | None],
+        systems: dict[str, str],
+        agents: dict[str, tuple[str, str]],
+    ) -> None: ...
 
 @final
 class Index:
@@ -39,16 +59,35 @@ class Index:
     def price(self, rank: int) -> int: ...
     def set_active(self, rank: int, active: bool) -> None:
         """Lets the campaign bid or not, in this process; a hidden one never does."""
-    def query(self, features: tuple[Any, ...]) -> Query: ...
+    def query(
+        self, reader: Reader, request: Any, ssp: str, canonical: str, now_ms: int
+    ) -> Query:
+        """Starts a request's search: a decoded request to an SSP, at a time (UTC epoch ms)."""
 
 @final
 class Query:
     """The search for one request: `impression`, then `next` until it gives None."""
 
-    def impression(self, wanted: tuple[Any, ...]) -> None: ...
+    user: Final[str | None]  # recognised, for frequency caps
+    @property
+    def point(self) -> tuple[float, float] | None:
+        """(lat, lon) in degrees where the request has them and they may be used."""
+    def impression(self, imp: Any) -> bool:
+        """Turns to an impression of the request; False where its floor cannot be told in USD."""
     def next(self) -> tuple[int, int, int] | None:
         """(rank, creative, deal or -1) of the best campaign not given yet."""
     def explain(self, rank: int) -> tuple[Refusal, int]:
         """The first rule that refuses the campaign for the impression, and the dimension (a number
         of `DIMENSIONS`, FORMAT, or -1 where the rule is no targeting). The search is left as it is.
         """
+    def carried(self) -> dict[int, list[str | int]]:
+        """What the request and the impression that is set carry: dimension -> values in the form in
+        which campaigns' are compared. Dimensions in which no campaign has an entry are not read.
+        """
+
+STEPS: tuple[str, ...]
+
+def measure(queries: list[Query], step: str, flush: Any = None) -> list[int]:
+    """For benchmarks: the time that a step of the queries takes, ns, all together; or one by one,
+    where a buffer is given that is walked before each to empty the processor's caches.
+    """

@@ -22,6 +22,7 @@ import msgspec
 from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import Index
 from snapbid.match._matcher import Query as Query
+from snapbid.match._matcher import Reader as Reader
 from snapbid.reference.rates import Rates
 
 Buffer: TypeAlias = bytes | bytearray

@@ -1,0 +1,245 @@
+/* What a search of an index (layout.h) is made of: terms, sets of values, cursors, groups. */
+#ifndef SNAPBID_SEARCH_H
+#define SNAPBID_SEARCH_H
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "layout.h"
+
+static inline int sb_lowest(uint64_t word) { return __builtin_ctzll(word); }
+static inline void sb_prefetch(const void *at) { __builtin_prefetch(at); }
+static inline int sb_bit(const uint64_t *row, uint32_t rank) { return row[rank >> 6] >> (rank & 63) & 1; }
+
+/* -- terms: what a request carries, before and after it is looked up ------------------------- */
+
+enum sb_form { SB_TEXT, SB_FOLDED, SB_NUMBER };
+
+/* A key that may be in an index. SB_FOLDED: ASCII that counts in lower case. */
+typedef struct {
+    uint64_t hash;
+    union { const char *text; uint64_t number; };
+    uint16_t size;
+    uint8_t space, form;
+} sb_term;
+
+static inline sb_term sb_term_of_text(uint32_t space, const char *text, size_t size, int fold) {
+    sb_term term = {.hash = fold ? sb_hash_of(space, text, size, 1) : sb_hash(space, text, size)};
+    term.text = text;
+    term.size = size;
+    term.space = space;
+    term.form = fold ? SB_FOLDED : SB_TEXT;
+    return term;
+}
+
+static inline sb_term sb_term_of_number(uint32_t space, uint64_t number) {
+    sb_term term = {.hash = sb_hash(space, &number, 8)};
+    term.number = number;
+    term.size = 8;
+    term.space = space;
+    term.form = SB_NUMBER;
+    return term;
+}
+
+static inline const sb_slot *sb_slots(const sb_header *index) {
+    return (const sb_slot *)((const char *)index + index->slots);
+}
+
+static inline const sb_value *sb_values(const sb_header *index) {
+    return (const sb_value *)((const char *)index + index->values_at);
+}
+
+static inline const char *sb_key(const sb_header *index, uint32_t value) {
+    return (const char *)index + index->keys + sb_values(index)[value].key;
+}
+
+static inline int sb_same(const sb_term *term, const char *stored) {
+    uint32_t head, size = term->size;
+    const char *text = term->form == SB_NUMBER ? (const char *)&term->number : term->text;
+    memcpy(&head, stored, 4);
+    stored += 4;
+    if (head != ((uint32_t)term->space << 24 | size)) return 0;
+    if (term->form != SB_FOLDED) return memcmp(stored, text, size) == 0;
+    for (uint32_t i = 0; i < size; i++) {
+        char one = text[i] >= 'A' && text[i] <= 'Z' ? text[i] + 32 : text[i];
+        if (one != stored[i]) return 0;
+    }
+    return 1;
+}
+
+/* Fetches the place of a key into the cache. */
+static inline void sb_expect(const sb_header *index, uint64_t hash) {
+    sb_prefetch(sb_slots(index) + (hash & index->slot_mask));
+}
+
+/* The next value from a place in the table on whose tag is the term's, or SB_NONE. */
+static inline uint32_t sb_probe(const sb_header *index, uint64_t *at, uint64_t hash) {
+    const sb_slot *slots = sb_slots(index);
+    while (slots[*at].value != SB_NONE && slots[*at].tag != (uint32_t)(hash >> 32))
+        *at = (*at + 1) & index->slot_mask;
+    return slots[*at].value;
+}
+
+/* The values of the terms, SB_NONE where no campaign has the key. Three passes, so that the cache
+ * misses of many terms overlap. */
+static inline void sb_resolve(const sb_header *index, const sb_term *terms, uint32_t count,
+                              uint32_t *found) {
+    const sb_value *values = sb_values(index);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t at = terms[i].hash & index->slot_mask;
+        found[i] = sb_probe(index, &at, terms[i].hash);
+        sb_prefetch(values + found[i]);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (found[i] != SB_NONE) sb_prefetch(sb_key(index, found[i]));
+    for (uint32_t i = 0; i < count; i++) {
+        if (found[i] == SB_NONE || sb_same(terms + i, sb_key(index, found[i]))) continue;
+        uint64_t at = terms[i].hash & index->slot_mask; /* two keys with one tag */
+        while ((found[i] = sb_probe(index, &at, terms[i].hash)) != SB_NONE
+               && !sb_same(terms + i, sb_key(index, found[i])))
+            at = (at + 1) & index->slot_mask;
+    }
+}
+
+/* -- sets of values -------------------------------------------------------------------------- */
+
+typedef struct {
+    const uint32_t *values; /* rising */
+    uint32_t count;
+    uint64_t signature; /* a bit for each value, modulo 64 */
+} sb_set;
+
+static int sb_compare(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts values in place and drops SB_NONE and repeats; how many are left. */
+static inline uint32_t sb_sort(uint32_t *values, uint32_t count) {
+    uint32_t kept = 0, i, j;
+    for (i = 0; i < count; i++)
+        if (values[i] != SB_NONE) values[kept++] = values[i];
+    count = kept;
+    if (count > 16) {
+        qsort(values, count, sizeof(*values), sb_compare);
+    } else {
+        for (i = 1; i < count; i++) {
+            uint32_t one = values[i];
+            for (j = i; j > 0 && values[j - 1] > one; j--) values[j] = values[j - 1];
+            values[j] = one;
+        }
+    }
+    for (kept = 0, i = 0; i < count; i++)
+        if (i == 0 || values[i] != values[i - 1]) values[kept++] = values[i];
+    return kept;
+}
+
+static inline sb_set sb_set_of(uint32_t *values, uint32_t count) {
+    sb_set set = {values, sb_sort(values, count), 0};
+    for (uint32_t i = 0; i < set.count; i++) set.signature |= 1ULL << (values[i] & 63);
+    return set;
+}
+
+static inline int sb_in(const sb_set *set, uint32_t value) {
+    if (!(set->signature >> (value & 63) & 1)) return 0;
+    uint32_t low = 0, high = set->count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (set->values[middle] < value) low = middle + 1; else high = middle;
+    }
+    return low < set->count && set->values[low] == value;
+}
+
+static inline int sb_any_in(const sb_set *set, const uint32_t *values, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        if (sb_in(set, values[i])) return 1;
+    return 0;
+}
+
+/* Whether the value or one of its parents is in the set. */
+static inline int sb_line_in(const sb_set *set, const sb_value *values, uint32_t value) {
+    if (!set->count) return 0;
+    for (; value != SB_NONE; value = values[value].parent)
+        if (sb_in(set, value)) return 1;
+    return 0;
+}
+
+/* -- cursors and groups ---------------------------------------------------------------------- */
+
+/* A posting while ranks rise. */
+typedef struct {
+    const uint64_t *row;        /* or NULL */
+    const uint32_t *rank, *end; /* or NULL */
+} sb_cursor;
+
+/* Whether the posting has the rank. Ranks may be skipped, never gone back. */
+static inline int sb_has(sb_cursor *cursor, uint32_t rank) {
+    if (cursor->row) return sb_bit(cursor->row, rank);
+    const uint32_t *at = cursor->rank, *end = cursor->end;
+    if (at < end && *at < rank) { /* gallop, then halve */
+        size_t step = 1;
+        while (step < (size_t)(end - at) && at[step] < rank) { at += step; step += step; }
+        const uint32_t *top = step < (size_t)(end - at) ? at + step : end;
+        while (at < top) {
+            const uint32_t *middle = at + (top - at) / 2;
+            if (*middle < rank) at = middle + 1; else top = middle;
+        }
+        cursor->rank = at;
+    }
+    return at < end && *at == rank;
+}
+
+/* A dimension that takes more than a row: (open or any include) and not any exclude. */
+typedef struct {
+    const uint64_t *open; /* campaigns without an include; NULL: all */
+    uint32_t first, includes, excludes; /* in the cursors: includes, then excludes */
+    uint32_t dimension;
+} sb_group;
+
+static inline int sb_admits(const sb_group *group, sb_cursor *cursors, uint32_t rank) {
+    sb_cursor *at = cursors + group->first, *excludes = at + group->includes;
+    sb_cursor *end = excludes + group->excludes;
+    if (group->open && !sb_bit(group->open, rank)) {
+        while (at < excludes && !sb_has(at, rank)) at++;
+        if (at == excludes) return 0;
+    }
+    for (at = excludes; at < end; at++)
+        if (sb_has(at, rank)) return 0;
+    return 1;
+}
+
+/* 512 bits; the rows of a buffer need not stand on cache lines. */
+typedef uint64_t sb_bits __attribute__((vector_size(64), aligned(8), may_alias));
+
+#define SB_AT(row, block) (((const sb_bits *)(row))[block])
+
+/* Takes out of a block what sb_admits refuses, of a group whose cursors are all rows. */
+static inline void sb_restrict(sb_bits *bits, uint32_t block, const sb_group *group,
+                               const sb_cursor *cursors) {
+    const sb_cursor *at = cursors + group->first, *excludes = at + group->includes;
+    const sb_cursor *end = excludes + group->excludes;
+    if (group->open) {
+        sb_bits any = SB_AT(group->open, block);
+        for (; at < excludes; at++) any |= SB_AT(at->row, block);
+        *bits &= any;
+    }
+    for (at = excludes; at < end; at++) *bits &= ~SB_AT(at->row, block);
+}
+
+/* The candidates of a block: what is in all rows and admitted by all groups of rows. */
+static inline void sb_narrow(uint64_t candidates[SB_WORDS], uint32_t block,
+                             const uint64_t *const *rows, uint32_t n_rows,
+                             const sb_group *groups, uint32_t n_groups, const sb_cursor *cursors) {
+    sb_bits bits = SB_AT(rows[0], block);
+    for (uint32_t i = 1; i < n_rows; i++) bits &= SB_AT(rows[i], block);
+    for (uint32_t i = 0; i < n_groups; i++) sb_restrict(&bits, block, groups + i, cursors);
+    memcpy(candidates, &bits, sizeof(bits));
+}
+
+static inline int64_t sb_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+#endif
