@@ -20,7 +20,7 @@ LONGEST = 400
 
 # Imports run one way: a module imports from its own layer's room, or from lower numbers.
 LAYERS = [
-    {"settings", "errors", "metrics"},
+    {"settings", "errors", "metrics", "export"},
     {"reference", "http", "pace"},
     {"match", "ledger", "warehouse", "embedded", "demo"},
     {"exchange", "report", "events"},

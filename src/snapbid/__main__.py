@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from snapbid import console
+from snapbid.commands.export import export
 from snapbid.commands.golive import golive
 from snapbid.commands.load import load as load_command
 from snapbid.settings import SettingsError, load, require
@@ -319,6 +320,7 @@ def rates_import(file: str) -> None:
 
 main.add_command(golive)
 main.add_command(load_command)
+main.add_command(export)
 
 
 def _campaign_row(stored: Any) -> tuple[object, ...]:

@@ -1,0 +1,227 @@
+"""What `snapbid export` writes: current forms, and no metric or label that does not exist."""
+
+import json
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from snapbid.__main__ import main
+from snapbid.export import FILES, read
+from snapbid.metrics import DEFINITIONS
+from snapbid.settings import VARIABLES
+
+TARGET_LABELS = {"instance", "job"}  # those that Prometheus adds
+VARIABLE = re.compile(r"\$\{?(__rate_interval|datasource|ssp)\}?")
+VALUES = {"__rate_interval": "5m", "ssp": ".*"}
+
+
+def dashboard() -> Any:
+    return json.loads(read("snapbid-dashboard.json"))
+
+
+def rules() -> list[dict[str, Any]]:
+    return [
+        rule for group in yaml.safe_load(read("alerts.yml"))["groups"] for rule in group["rules"]
+    ]
+
+
+def panels() -> Iterator[dict[str, Any]]:
+    for panel in dashboard()["panels"]:
+        yield panel
+        yield from panel.get("panels", [])
+
+
+def expressions() -> list[str]:
+    of_panels = [target["expr"] for panel in panels() for target in panel.get("targets", [])]
+    filled = [VARIABLE.sub(lambda found: VALUES[found[1]], expr) for expr in of_panels]
+    return filled + [rule["expr"] for rule in rules()]
+
+
+def labels_of(name: str) -> set[str] | None:
+    """The labels of a sample, None for one that our page does not have."""
+    if name == "up":
+        return TARGET_LABELS
+    for suffix, more in (("_bucket", {"le"}), ("_sum", set()), ("_count", set()), ("", set())):
+        definition = DEFINITIONS.get(name.removesuffix(suffix))
+        if definition is None or not name.endswith(suffix):
+            continue
+        if (definition.kind == "histogram") == bool(suffix):
+            return {*definition.labels, *more, *TARGET_LABELS}
+    return None
+
+
+@pytest.mark.parametrize("text", expressions())
+def test_expressions_are_promql_over_metrics_that_exist(text: str) -> None:
+    selectors: list[promql_parser.VectorSelector] = []
+    groupings: list[set[str]] = []
+
+    def collect(node: promql_parser.Expr) -> None:
+        if isinstance(node, promql_parser.VectorSelector):
+            selectors.append(node)
+        elif isinstance(node, promql_parser.AggregateExpr) and node.modifier is not None:
+            groupings.append(set(node.modifier.labels))
+
+    promql_parser.walk(promql_parser.parse(text), pre_visit=collect)
+    assert selectors
+    known: set[str] = set()
+    for selector in selectors:
+        assert selector.name is not None
+        labels = labels_of(selector.name)
+        assert labels is not None, f"{selector.name} is no metric"
+        assert {matcher.name for matcher in selector.matchers.matchers} <= labels
+        known |= labels
+    for grouping in groupings:
+        assert grouping <= known
+
+
+def test_the_check_of_expressions_can_fail() -> None:
+    for wrong in ("rate(snapbid_nothing_total[5m])", 'snapbid_store_up{ssp="a"}',
+                  "sum by (le) (snapbid_bid_seconds)"):  # fmt: skip
+        with pytest.raises(AssertionError):
+            test_expressions_are_promql_over_metrics_that_exist(wrong)
+    with pytest.raises(ValueError, match="unclosed"):
+        test_expressions_are_promql_over_metrics_that_exist("sum(")
+
+
+OUTCOMES = re.compile(r'outcome=~?"([^"]+)"')
+
+
+def test_outcomes_named_in_expressions_exist() -> None:
+    from snapbid import errors
+    from snapbid.exchange.bid import Reason
+    from snapbid.exchange.notice import OUTCOMES as OF_NOTICES
+
+    codes = {problem.code for problem in vars(errors).values() if hasattr(problem, "code")}
+    known = {"bid", *(reason.value for reason in Reason), *codes, *OF_NOTICES.values()}
+    named = {one for text in expressions() for each in OUTCOMES.findall(text)
+             for one in each.split("|")}  # fmt: skip
+    assert named
+    assert named <= known
+
+
+def test_the_dashboard_has_the_form_of_grafana_11() -> None:
+    board = dashboard()
+    assert board["schemaVersion"] == 39
+    assert board["id"] is None
+    ids = [panel["id"] for panel in panels()]
+    assert len(ids) == len(set(ids))
+    taken: set[tuple[int, int]] = set()
+    for panel in panels():
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"])
+                 for y in range(at["y"], at["y"] + at["h"])}  # fmt: skip
+        assert not cells & taken, f"{panel['title']} lies on another"
+        taken |= cells
+        if panel["type"] != "row":
+            assert panel["type"] in {one["id"] for one in board["__requires"]}
+            assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+    used = set(VARIABLE.findall(json.dumps(board)))
+    assert used - set(VALUES) == {"datasource"}
+    assert {one["name"] for one in board["templating"]["list"]} == {"datasource", "ssp"}
+
+
+def test_alert_rules_have_the_form_of_prometheus() -> None:
+    document = yaml.safe_load(read("alerts.yml"))
+    assert set(document) == {"groups"}
+    names = [rule["alert"] for rule in rules()]
+    assert len(names) == len(set(names))
+    for rule in rules():
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert set(rule["labels"]) == {"severity"}
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert set(rule["annotations"]) == {"summary", "description"}
+        if "for" in rule:
+            promql_parser.parse_duration(rule["for"])
+        shown = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
+        assert shown <= TARGET_LABELS | set(re.findall(r"\w+", rule["expr"]))
+
+
+def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
+    text = " ".join(expressions())
+    assert {name for name in DEFINITIONS if name not in text} == {
+        "snapbid_catalog_age_seconds",
+        "snapbid_catalog_campaigns",
+        "snapbid_drain_counters_total",
+        "snapbid_drain_rounds_total",
+    }
+
+
+def export(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["export", *arguments])
+    return done.exit_code, done.output
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_without_output_it_prints(what: str) -> None:
+    status, printed = export(what)
+    assert status == 0
+    for name in FILES[what]:
+        assert read(name) in printed
+    assert "@" not in re.sub(r"@(system-service|privileged)", "", printed)
+
+
+def test_with_output_it_writes_and_replaces_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "snapbid.json"
+    assert export("grafana", "--output", str(target)) == (0, f"wrote {target}\n")
+    assert target.read_text() == read("snapbid-dashboard.json")
+    target.write_text("mine")
+    status, said = export("grafana", "--output", str(target))
+    assert (status, said.count("\n")) == (2, 1)
+    assert target.read_text() == "mine"
+    status, said = export("alerts", "--output", str(tmp_path / "none" / "alerts.yml"))
+    assert (status, said.count("\n"), "Traceback" in said) == (2, 1, False)
+
+
+def test_units_are_written_with_their_settings_kept_private(tmp_path: Path) -> None:
+    folder = tmp_path / "units"
+    assert export("systemd", "--output", str(folder))[0] == 0
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES["systemd"])
+    assert stat.S_IMODE((folder / "snapbid.env").stat().st_mode) == 0o600
+    for line in (folder / "snapbid.env").read_text().splitlines():
+        name = line.partition("=")[0]
+        assert line.startswith("#") or name in VARIABLES.values()
+    for name in ("serve", "drain"):
+        unit = (folder / f"snapbid-{name}.service").read_text()
+        assert f"ExecStart={Path(sys.executable).with_name('snapbid')} {name}\n" in unit
+        assert "EnvironmentFile=/etc/snapbid/snapbid.env\n" in unit
+        for option in ("NoNewPrivileges=yes", "ProtectSystem=strict", "MemoryDenyWriteExecute=yes",
+                       "CapabilityBoundingSet=", "LimitCORE=0"):  # fmt: skip
+            assert f"{option}\n" in unit
+
+
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd-analyze is not installed (Debian: systemd)")
+    export("systemd", "--output", str(tmp_path / "units"))
+    program = tmp_path / "snapbid"  # this environment may have no such command
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    units = sorted((tmp_path / "units").glob("*.service"))
+    for unit in units:
+        command = str(Path(sys.executable).with_name("snapbid"))
+        unit.write_text(unit.read_text().replace(command, str(program)))
+    done = subprocess.run([analyze, "verify", *units], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_container_names_what_exists() -> None:
+    text = read("Containerfile")
+    root = Path(__file__).parents[2]
+    for line in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
+        for name in line.split():
+            assert (root / name).exists(), name
+    assert set(re.findall(r"SNAPBID_[A-Z_]+", text)) <= set(VARIABLES.values())
+    assert not re.search(r"^USER (root|0)", text, re.MULTILINE)
