@@ -32,6 +32,7 @@ from snapbid.embedded import Home, Redis
 from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import BidEndpoint
+from snapbid.exchange.times import Times
 from snapbid.ledger.batch import Bids, make_batch
 from snapbid.ledger.ledger import Ledger, Limited, reserved
 from snapbid.ledger.limits import Limits
@@ -173,9 +174,9 @@ def _added(values: list[float], plain: list[float]) -> list[float]:
 
 
 def _endpoint(made: Market, bidder: Bidder, ledger: Any, metrics: Metrics) -> BidEndpoint:
-    admission = Admission()
+    worker = (Admission(), Times(metrics))
     return BidEndpoint(
-        SSP, bidder, made, ledger, metrics, admission, max_bytes=262_144, tmax_ms=10_000
+        SSP, bidder, made, ledger, metrics, *worker, max_bytes=262_144, tmax_ms=10_000
     )
 
 

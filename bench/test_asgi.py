@@ -17,6 +17,7 @@ from snapbid.app import App, BidHandler, bid_path
 from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import BidEndpoint
+from snapbid.exchange.times import Times
 from snapbid.metrics import Metrics
 
 START = {"type": "http.response.start", "status": 204, "headers": []}
@@ -32,6 +33,8 @@ class Resources:
         self.bid_endpoints = endpoints
 
     def stray(self, ssp: str) -> None: ...
+
+    def count(self, route: str, status: int) -> None: ...
 
     def page(self, path: str) -> None:
         return None
@@ -87,7 +90,15 @@ def app(ten_thousand: Market, scratch: Path) -> Iterator[App]:
     metrics = Metrics(scratch / "metrics")
     bidder = Bidder("http://127.0.0.1:8000")
     endpoint = BidEndpoint(
-        SSP, bidder, ten_thousand, Ledger(), metrics, Admission(), max_bytes=262_144, tmax_ms=100
+        SSP,
+        bidder,
+        ten_thousand,
+        Ledger(),
+        metrics,
+        Admission(),
+        Times(metrics),
+        max_bytes=262_144,
+        tmax_ms=100,
     )
     yield App(Resources({bid_path(SSP): endpoint}))
     metrics.close()

@@ -9,7 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from snapbid.errors import MethodNotAllowed, NotFound, Problem, UnknownSsp
+from snapbid.events.endpoint import NAMES as EVENT_NAMES
 from snapbid.events.endpoint import PREFIX as EVENTS
+from snapbid.exchange.notice import KINDS
+from snapbid.exchange.notice import NAMES as NOTICE_NAMES
 from snapbid.exchange.notice import PREFIX as NOTICES
 from snapbid.http import (
     Answer,
@@ -25,12 +28,19 @@ from snapbid.http import (
     refused,
 )
 from snapbid.pace import Pace
+from snapbid.report.endpoint import PREFIX as REPORTS
 
 BidHandler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
 Page: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
 
 BID_PREFIX: Final = "/api/v1/openrtb2/"
 BID_SUFFIX: Final = "/bid"
+ROUTES: Final = {
+    **{path: NOTICE_NAMES[kind] for path, kind in KINDS.items()},
+    **{path: f"events_{name}" for path, name in EVENT_NAMES.items()},
+    "/healthz": "health",
+    "/readyz": "health",
+}
 
 logger = logging.getLogger("snapbid")
 
@@ -60,6 +70,10 @@ class Resources(Protocol):
         """A bid request came to an SSP that is not registered."""
         ...
 
+    def count(self, route: str, status: int) -> None:
+        """A request was answered."""
+        ...
+
     def page(self, path: str) -> Page | None:
         """What is read there with GET or HEAD; below `EVENTS`, with any method."""
         ...
@@ -76,6 +90,15 @@ def _is_bid_path(path: str) -> bool:
         return False
     ssp = path[len(BID_PREFIX) : -len(BID_SUFFIX)]
     return bool(ssp) and "/" not in ssp
+
+
+def route_of(path: str) -> str:
+    """The name under which requests to a path are counted."""
+    if path.startswith(BID_PREFIX):
+        return "bid"
+    if path.startswith(REPORTS):
+        return "report"
+    return ROUTES.get(path, "other")
 
 
 class App:
@@ -99,6 +122,7 @@ class App:
         except Exception:
             logger.exception("a request failed")
             start, body = problem_answer(Problem("the request could not be served"))
+        self._resources.count(route_of(scope["path"]), start["status"])
         await send(start)
         await send({"type": "http.response.body", "body": body})
 

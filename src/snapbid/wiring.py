@@ -22,11 +22,13 @@ from snapbid.exchange.evidence import Evidence
 from snapbid.exchange.features import References
 from snapbid.exchange.limits import Recall
 from snapbid.exchange.notice import KINDS, NoticeEndpoint
+from snapbid.exchange.times import Times
 from snapbid.ledger import connection, evidence
+from snapbid.ledger.commits import commits
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.queue import Queue
 from snapbid.match.catalog import Catalog, CatalogError
-from snapbid.metrics import Metrics
+from snapbid.metrics import Counters, Metrics
 from snapbid.reference import agents, history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.report.endpoint import ReportEndpoint, ssp_of
@@ -86,6 +88,9 @@ class Worker:
     def stray(self, ssp: str) -> None:
         self._evidence.stray(ssp)
 
+    def count(self, route: str, status: int) -> None:
+        self._requests.inc(route, status)
+
     def page(self, path: str) -> Page | None:
         page = self._pages.get(path)
         if page is not None:
@@ -98,6 +103,9 @@ class Worker:
         settings = self._settings
         assert settings.redis_url is not None
         self._metrics = Metrics(metrics_path(settings))
+        self._requests = Counters(self._metrics, "snapbid_http_requests_total", "route", "status")
+        self._swaps = Counters(self._metrics, "snapbid_catalog_swaps_total", "result")
+        self._times = Times(self._metrics)
         self._redis = connection.connect(settings.redis_url)
         self._ledger = Ledger(
             settings.redis_url,
@@ -106,6 +114,7 @@ class Worker:
             ttl_s=settings.bid_ttl_s,
             spool_max_bytes=settings.spool_max_bytes,
             hold_s=settings.hold_s,
+            observe=commits(self._metrics),
         )
         self._evidence = Evidence(evidence.Store(self._redis))
         self._recall = Recall(self._ledger.budgets, lambda: self._market)
@@ -176,8 +185,10 @@ class Worker:
             return
         except CatalogError:
             logger.exception("%s is not taken up", path)
+            self._swaps.inc("refused")
             return
         await self._take_up(catalog)
+        self._swaps.inc("taken_up")
         self._seen = seen
 
     def _open_catalog(self, path: Path) -> Catalog:
@@ -216,6 +227,7 @@ class Worker:
             self._ledger,
             self._metrics,
             self._admission,
+            self._times,
             max_bytes=self._settings.bid_max_bytes,
             tmax_ms=self._settings.tmax_ms,
             see=sightings.request,

@@ -99,6 +99,46 @@ def test_traffic_is_on_the_page_and_among_the_metrics(served: Stack) -> None:
     assert found["snapbid_catalog_campaigns"][()] == 1
 
 
+def test_what_workers_count(served: Stack) -> None:
+    before = samples(served)
+    for number in range(64):  # of two workers one has had 16 requests at least
+        assert bid(served, f"a{number}")[0] == 200
+    assert bid(served, "", imp=[])[0] == 400
+    assert ask(served, "POST", "/api/v1/openrtb2/nobody/bid", b"{}")[0] == 404
+    assert ask(served, "GET", "/rtb/win?id=a0&impId=1")[0] == 200
+    assert ask(served, "GET", "/rtb/bill")[0] == 400
+    assert ask(served, "GET", "/api/v1/ssp/acme/report")[0] == 401
+    assert ask(served, "GET", "/nothing")[0] == 404
+    after = samples(served)
+
+    def grown(name: str, **labels: str) -> float:
+        key = tuple(sorted(labels.items()))
+        return after[name].get(key, 0) - before.get(name, {}).get(key, 0)
+
+    requests = "snapbid_http_requests_total"
+    assert grown(requests, route="bid", status="200") == 64
+    assert grown(requests, route="bid", status="400") == 1
+    assert grown(requests, route="bid", status="404") == 1
+    assert grown(requests, route="win", status="200") == 1
+    assert grown(requests, route="billing", status="400") == 1
+    assert grown(requests, route="report", status="401") == 1
+    assert grown(requests, route="other", status="404") == 1
+    outcomes = "snapbid_bid_requests_total"
+    assert grown(outcomes, ssp="acme", outcome="bid") == 64
+    assert grown(outcomes, ssp="acme", outcome="bad_request") == 1
+    assert grown("snapbid_bid_seconds_count") == 64
+    steps = "snapbid_bid_step_seconds_count"
+    (measured,) = {grown(steps, step=step) for step in ("match", "commit")}
+    assert 1 <= measured <= grown(steps, step="decode") <= 6
+    assert grown("snapbid_commit_batch_size_sum", of="bids") == 64
+    assert grown("snapbid_commit_batch_size_sum", of="notices") == 1
+    round_trips = grown("snapbid_commit_seconds_count")
+    assert grown("snapbid_commit_batch_size_count", of="bids") <= round_trips <= 65
+    assert after["snapbid_catalog_swaps_total"][(("result", "taken_up"),)] >= 2
+    latency = {one["step"]: one["seconds"] for one in data(served)["latency"]}
+    assert set(latency) == {"whole", "decode", "match", "commit", "round trip to Redis"}
+
+
 def test_what_waits_for_the_drain(served: Stack, database: str, redis_url: str) -> None:
     eventually(lambda: (data(served)["drain_waiting"] or 0) > 0, "counters that wait")
     assert data(served)["drain_behind_s"] is None  # no drain has ever been here

@@ -16,6 +16,7 @@ from snapbid.app import App, bid_path
 from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import BidEndpoint
+from snapbid.exchange.times import Times
 from snapbid.http import Message
 from snapbid.ledger.ledger import Ledger
 from snapbid.metrics import Metrics
@@ -57,6 +58,7 @@ class LocalResources:
         self.has_catalog = market is not None
         bidder = Bidder(base_url)
         admission = Admission()
+        times = Times(self._metrics)
         if market is not None:
             self._endpoints = {
                 bid_path(ssp): BidEndpoint(
@@ -66,6 +68,7 @@ class LocalResources:
                     self._ledger,
                     self._metrics,
                     admission,
+                    times,
                     max_bytes=max_bytes,
                     tmax_ms=tmax_ms,
                 )
@@ -77,6 +80,9 @@ class LocalResources:
         return self._endpoints
 
     def stray(self, ssp: str) -> None:
+        pass
+
+    def count(self, route: str, status: int) -> None:
         pass
 
     def page(self, path: str) -> None:

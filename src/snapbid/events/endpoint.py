@@ -30,7 +30,7 @@ from snapbid.events.slices import Slices
 from snapbid.events.trial import Enricher
 from snapbid.events.validate import batch_steps, read_batch, read_single
 from snapbid.http import Answer, Disconnected, Receive, Scope, json_answer, read_json_body, refused
-from snapbid.metrics import Counter, Metrics
+from snapbid.metrics import Counters, Metrics
 from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.history import DailyRates, History
@@ -38,6 +38,7 @@ from snapbid.reference.history import DailyRates, History
 SINGLE: Final = "/v3/s2s/event"
 BATCH: Final = "/v3/s2s/batch"
 PREFIX: Final = "/v3/"
+NAMES: Final = {SINGLE: "single", BATCH: "batch"}
 MAX_BYTES: Final = 4 << 20  # of a decompressed body
 LONG: Final = 1 << 20  # bytes; events may be so large that slices do not help, a thread does
 APPLIED: Final = (b"preference-applied", b"handling=lenient")
@@ -69,7 +70,7 @@ class EventEndpoints:
         self._keys: Keys | None = None
         self._enricher = self._enricher_with(DailyRates(history))
         self._accepted = metrics.counter("snapbid_events_accepted_total")
-        self._requests: dict[tuple[str, str], Counter] = {}
+        self._requests = Counters(metrics, "snapbid_event_requests_total", "endpoint", "code")
         self._turn = asyncio.Lock()  # one batch at a time is read in slices
         self._works: dict[str, Callable[[bytes, Key, Asked], Awaitable[Answer]]] = {
             SINGLE: self._single,
@@ -99,18 +100,8 @@ class EventEndpoints:
         except Exception as error:  # whose text, and cause, may quote the request
             logger.error("an event request failed: %s", where(error))
             given = problem_answer(Problem("the request could not be served"))
-        self._count(scope["path"], code_of_answer(given))
+        self._requests.inc(NAMES.get(scope["path"], "other"), code_of_answer(given))
         return given
-
-    def _count(self, path: str, code: str) -> None:
-        counter = self._requests.get((path, code))
-        if counter is None:
-            endpoint = {SINGLE: "single", BATCH: "batch"}.get(path, "other")
-            name = "snapbid_event_requests_total"
-            counter = self._metrics.counter(name, endpoint=endpoint, code=code)
-            if endpoint != "other":
-                self._requests[path, code] = counter
-        counter.inc()
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         work = self._works.get(scope["path"])

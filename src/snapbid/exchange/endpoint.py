@@ -4,10 +4,12 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter, time_ns
 from typing import Final, Protocol
 
+from snapbid.errors import Problem
 from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal, Reason
 from snapbid.exchange.limits import Reserves, replace_refused, wanted
 from snapbid.exchange.request import BidRequest, decode
+from snapbid.exchange.times import Times
 from snapbid.http import (
     JSON,
     Answer,
@@ -19,10 +21,9 @@ from snapbid.http import (
     leave_body,
     read_json_body,
 )
-from snapbid.metrics import Metrics
+from snapbid.metrics import Counters, Metrics
 
 GZIP_FROM: Final = 1024  # bytes of a response
-SECONDS: Final = (0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1)
 MARGIN_S: Final = 0.01  # of a request's time, kept for the way of the answer
 NO_CONTENT: Final = answer(204)
 
@@ -49,6 +50,7 @@ class BidEndpoint:
         ledger: Remembers,
         metrics: Metrics,
         admission: Admission,
+        times: Times,
         *,
         max_bytes: int,
         tmax_ms: int,
@@ -69,7 +71,8 @@ class BidEndpoint:
         self._no_bids = {
             reason: metrics.counter(name, ssp=ssp, outcome=reason.value) for reason in Reason
         }
-        self._seconds = metrics.histogram("snapbid_bid_seconds", SECONDS)
+        self._refusals = Counters(metrics, name, "ssp", "outcome")
+        self._times = times
 
     async def __call__(self, headers: Headers, receive: Receive) -> Answer:
         """Raises Problem for what is answered with an error."""
@@ -83,9 +86,12 @@ class BidEndpoint:
             body = await read_json_body(headers, receive, self._max_bytes)
             self._admission.has_body(ticket, perf_counter())
             result = await self._bid(body, started - self._admission.waited_s)
+        except Problem as problem:
+            self._refusals.inc(self._ssp, problem.code)
+            raise
         finally:
             self._admission.leave(ticket)
-        self._seconds.observe(perf_counter() - started)
+        self._times.whole(perf_counter() - started)
         if isinstance(result, Reason):
             self._no_bids[result].inc()
             return NO_CONTENT
@@ -98,7 +104,10 @@ class BidEndpoint:
         """The response's body, once Redis has what it promises (a test promises nothing); or why
         there is none.
         """
+        steps = self._times.begin()
         request = decode(body)
+        if steps:
+            steps.end("decode")
         self._see(request)
         tmax = request.tmax
         allowed_s = (tmax if tmax is not None and tmax > 0 else self._tmax_ms) / 1000
@@ -106,12 +115,17 @@ class BidEndpoint:
             return Reason.LATE
         market = self.market  # of this request to its end: ranks are a market's own
         result = self._bidder.propose(request, self._ssp, market, time_ns() // 1_000_000)
+        if steps:
+            steps.end("match")
         if isinstance(result, NoBid):
             return result.reason
         allowed_s -= min(MARGIN_S, allowed_s / 2)
         if result.limited:
             test = request.test == 1
-            return await self._bid_within_limits(result, market, test, allowed_s, started)
+            kept = await self._bid_within_limits(result, market, test, allowed_s, started)
+            if steps:
+                steps.end("commit")
+            return kept
         answered = self._bidder.write(result.auction_id, result.bids)
         if request.test != 1:
             remembered = self._ledger.remember(
@@ -127,6 +141,8 @@ class BidEndpoint:
                 return Reason.STORE_DOWN
             if not await remembered:
                 return Reason.LATE
+            if steps:
+                steps.end("commit")
         return answered
 
     async def _bid_within_limits(

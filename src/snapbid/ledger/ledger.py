@@ -9,6 +9,7 @@ from time import time
 from typing import Final
 
 from snapbid.ledger.budgets import Budgets
+from snapbid.ledger.commits import Observe, unobserved
 from snapbid.ledger.connection import connect, connector
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import NOTICE, Remembered, Reserved, place, shard_of, user_digest
@@ -46,9 +47,12 @@ class Ledger:
         spool_max_bytes: int,
         hold_s: int = HOLD_S,
         clock: Callable[[], float] = time,
+        observe: Observe = unobserved,
     ) -> None:
         new = connector(url)
-        self._shards = [Shard(number, new, ttl_s, hold_s, clock) for number in range(shards)]
+        self._shards = [
+            Shard(number, new, ttl_s, hold_s, clock, observe) for number in range(shards)
+        ]
         self._looking = connect(url)
         self.budgets = Budgets(self._looking, shards, hold_s, clock)
         self._spool = Spool(spool, spool_max_bytes)

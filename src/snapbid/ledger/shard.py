@@ -23,6 +23,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError, ResponseError
 
 from snapbid.ledger.batch import Batch, Bids, make_batch, split
+from snapbid.ledger.commits import Observe, unobserved
 from snapbid.ledger.records import Remembered, Reserved
 
 STALL_S: Final = 1.0  # without an answer, the connection is given up
@@ -70,6 +71,7 @@ class Shard:
         ttl_s: int,
         hold_s: int,
         clock: Callable[[], float],
+        observe: Observe = unobserved,
     ) -> None:
         self._key = b"{sb%d}:epoch" % number
         self._connect = connect
@@ -77,6 +79,7 @@ class Shard:
         self._hold_s = hold_s
         self._granule_s = max(ttl_s // GRANULES, 1)
         self._clock = clock
+        self._observe = observe
         self._writer = secrets.token_hex(8)
         self._numbers = 0
         self._bids: list[Bids] = []
@@ -275,6 +278,7 @@ class Shard:
             self._doubtful = None
         if commands:
             self.batches += 1
+            self._observe(len(bids), len(notices), self._loop.time() - self._sent_at)
         else:
             await connection.read_response()
         self._sent_at, self._heard_at = None, self._loop.time()

@@ -2,13 +2,14 @@
 
 from snapbid.metrics.definitions import DEFINITIONS, WATCHED, Definition
 from snapbid.metrics.page import CONTENT_TYPE, Samples, exposition
-from snapbid.metrics.slots import Counter, Histogram, Metrics, read
+from snapbid.metrics.slots import Counter, Counters, Histogram, Metrics, read
 
 __all__ = [
     "CONTENT_TYPE",
     "DEFINITIONS",
     "WATCHED",
     "Counter",
+    "Counters",
     "Definition",
     "Histogram",
     "Metrics",

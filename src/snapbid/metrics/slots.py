@@ -56,6 +56,26 @@ class Counter:
         self._cell[0] = value
 
 
+class Counters:
+    """The counters of one metric, made at their first use; for labels of few values."""
+
+    __slots__ = ("_found", "_labels", "_metrics", "_name")
+
+    def __init__(self, metrics: "Metrics", name: str, *labels: str) -> None:
+        self._metrics = metrics
+        self._name = name
+        self._labels = labels
+        self._found: dict[tuple[object, ...], Counter] = {}
+
+    def inc(self, *values: object) -> None:
+        """Add 1 to the counter of these values, in the order of the labels."""
+        counter = self._found.get(values)
+        if counter is None:
+            labels = dict(zip(self._labels, values, strict=True))
+            self._found[values] = counter = self._metrics.counter(self._name, **labels)
+        counter.inc()
+
+
 class Histogram:
     """Counts of values up to each bound, and their sum. Not for use by several threads at once."""
 
@@ -71,8 +91,12 @@ class Histogram:
 
     def observe(self, value: float) -> None:
         """Count one value, in the unit of the metric's name."""
-        self._buckets[bisect_left(self._bounds, value)].inc()
-        self._sum.inc(round(value * self._resolution))
+        # As `Counter.inc` does it: a call costs as much as what it does.
+        bucket, total = self._buckets[bisect_left(self._bounds, value)], self._sum
+        bucket._value = count = bucket._value + 1
+        bucket._cell[0] = count
+        total._value = count = total._value + int(value * self._resolution + 0.5)
+        total._cell[0] = count
 
 
 class Metrics:
