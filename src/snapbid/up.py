@@ -29,6 +29,7 @@ from snapbid.warehouse.migrate import MigrationError, migrate
 
 PROGRAMS = ("drain", "serve")  # `snapbid` commands, in the order of their start
 STILL_WAITING_S = 15.0
+ORPHANS_S = 30.0  # for what a killed instance has left behind to finish what is in flight, and end
 
 
 class UpError(RuntimeError):
@@ -40,8 +41,7 @@ def run(settings: Settings) -> int:
     with Signals() as signals:
         try:
             with Home(settings.home) as home:
-                check_port("SNAPBID_PORT", settings.host, settings.port)
-                check_port("SNAPBID_OPS_PORT", settings.ops_host, settings.ops_port)
+                _await_ports(settings, ORPHANS_S if home.left_behind else 0.0, signals)
                 _run_all(settings, home, signals)
         except (EmbeddedError, UpError) as error:
             print(f"snapbid up: {error}", file=sys.stderr, flush=True)
@@ -61,7 +61,8 @@ def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
     )
     environ = _child_environ(settings)
     programs = [Program(command, environ) for command in PROGRAMS]
-    members: list[Member] = [redis, postgres, *programs]
+    stores: list[Member] = [redis, postgres]
+    members = [*stores, *programs]
     started: list[Member] = []
     try:
         for member in members:
@@ -73,9 +74,11 @@ def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
             if member is postgres:
                 _prepare(postgres.dsn)
                 home.announce(to_environ(settings))
-        if _await_ready(settings, programs, signals):
-            say(_greeting(settings, asyncio.run(_some_ssp(postgres.dsn))))
-            _supervise(members, signals)
+                ssp = asyncio.run(_some_ssp(postgres.dsn))
+        keepers = [Keeper(store) for store in stores]
+        if _await_ready(settings, programs, keepers, signals):
+            say(_greeting(settings, ssp))
+            _supervise([*keepers, *map(Keeper, programs)], signals)
     finally:
         say("stopping")
         for member in reversed(started):
@@ -104,8 +107,10 @@ async def _some_ssp(dsn: str) -> str:
     return "acme" if "acme" in known else next(iter(known), "YOUR-SSP")
 
 
-def _await_ready(settings: Settings, programs: list[Program], signals: Signals) -> bool:
-    """Wait until /readyz is 200: True; False when a signal came first.
+def _await_ready(
+    settings: Settings, programs: list[Program], stores: list[Keeper], signals: Signals
+) -> bool:
+    """Wait until /readyz is 200, keeping the stores: True; False when a signal came first.
 
     Raises UpError when a program ends before; it has told why itself.
     """
@@ -118,6 +123,8 @@ def _await_ready(settings: Settings, programs: list[Program], signals: Signals) 
             end = program.poll()
             if end is not None:
                 raise UpError(f"{program.name} ended ({ended(end)}) before it was ready")
+        for store in stores:
+            store.tend(time.monotonic())
         if time.monotonic() > tell:
             tell = time.monotonic() + STILL_WAITING_S
             say(f"not ready yet: {body.decode(errors='replace').strip() or 'no answer'}")
@@ -137,10 +144,23 @@ def _readyz(settings: Settings) -> tuple[int, bytes]:
         client.close()
 
 
-def _supervise(members: list[Member], signals: Signals) -> None:
-    keepers = [Keeper(member) for member in members]
+def _supervise(keepers: list[Keeper], signals: Signals) -> None:
     while not signals.stopping:
         signals.wait(min(keeper.tend(time.monotonic()) for keeper in keepers))
+
+
+def _await_ports(settings: Settings, patience_s: float, signals: Signals) -> None:
+    """Raise UpError where a port cannot be had within `patience_s`."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            check_port("SNAPBID_PORT", settings.host, settings.port)
+            check_port("SNAPBID_OPS_PORT", settings.ops_host, settings.ops_port)
+            return
+        except UpError:
+            if signals.stopping or time.monotonic() >= deadline:
+                raise
+        signals.wait(0.1)
 
 
 def check_port(variable: str, host: str, port: int) -> None:

@@ -145,6 +145,15 @@ def test_whatever_ends_is_started_again(running: Stack) -> None:
         assert child(running, part)
 
 
+def test_a_store_that_ends_before_all_is_ready_is_started_again(launch: Start) -> None:
+    instance = launch()
+    await_text(instance, "starting snapbid serve")
+    os.kill(child(instance, "redis-server"), signal.SIGKILL)
+    await_text(instance, "Redis is started again")
+    await_text(instance, READY)
+    assert instance.stop() == 0
+
+
 def test_a_killed_instance_takes_all_with_it_and_comes_back(
     up: Start, home: Path, initialise: Callable[[Path], None]
 ) -> None:

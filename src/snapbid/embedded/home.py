@@ -39,6 +39,7 @@ class Home:
         self.path = path.absolute()
         self.log = self.path / "log"
         self.run = self.path / "run"
+        self.left_behind = False  # whether the owner before was killed with its programs running
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
@@ -75,6 +76,7 @@ class Home:
         self._own()
         self.path.chmod(0o700)
         self._lock = self._locked()
+        self.left_behind = (self.path / "env").exists()
         (self.path / "env").unlink(missing_ok=True)
         self.log.mkdir(mode=0o700, exist_ok=True)
         self._remove_short_sockets()
