@@ -118,6 +118,11 @@ class FaultProxy:
         """Makes the next length that goes one way larger than what it announces."""
         self._damaging.add(way)
 
+    def spare(self) -> None:
+        """Nothing is damaged or cut short any more, where it has not come to that."""
+        self._damaging.clear()
+        self.answer_bytes = None
+
     async def refuse(self) -> None:
         """Listens no longer; connections that exist stay."""
         if self._server is not None:

@@ -331,6 +331,7 @@ def broken_link(stage: Stage, rng: random.Random) -> Iterator[tuple[str, FaultPr
     try:
         yield name, link
     finally:
+        stage.wire.do(link.spare)
         stage.wire.call(link.resume())
 
 

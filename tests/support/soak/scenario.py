@@ -17,7 +17,7 @@ from support import books, partner, sending
 from support.soak import stage as stages
 from support.soak.faults import FAULTS, PARTS, SUDDEN
 from support.soak.stage import Stage
-from support.soak.tally import Tally
+from support.soak.tally import Recovery, Tally
 from support.soak.traffic import BUDGET, CAMPAIGNS, CAP, Traffic, of_all, of_family, totals
 
 HANDS: Final = 5  # of a deck
@@ -128,7 +128,7 @@ class Run:
         for what in wire.call(books.agreed(own, dsn, SETTLED_S), 2 * SETTLED_S):
             self._differs(what)
         self._balance_events()
-        self.tally.settled_s = time.monotonic() - began
+        self.tally.settled = Recovery(time.monotonic() - began, str(self._seed))
         found = wire.call(books.tables(dsn))
         for kind, of in self.tally.stored.items():
             if kind != "events":

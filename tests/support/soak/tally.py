@@ -23,7 +23,7 @@ class Stored:
     stored: int = 0
 
 
-@dataclass
+@dataclass(order=True)
 class Recovery:
     """How long it took until everything worked again, after which faults of which scenario."""
 
@@ -42,7 +42,7 @@ class Tally:
     stored: dict[str, Stored] = field(default_factory=lambda: {kind: Stored() for kind in KINDS})
     differences: list[str] = field(default_factory=list)
     longest: Recovery = field(default_factory=Recovery)
-    settled_s: float = 0.0  # longest wait for the warehouse after the last answer
+    settled: Recovery = field(default_factory=Recovery)  # of the books, after the last answer
 
     @property
     def requests(self) -> int:
@@ -53,8 +53,7 @@ class Tally:
             self.answers[kind, status] += number
 
     def recovered(self, seconds: float, after: str) -> None:
-        if seconds > self.longest.seconds:
-            self.longest = Recovery(seconds, after)
+        self.longest = max(self.longest, Recovery(seconds, after))
 
     def add(self, other: "Tally") -> None:
         self.scenarios += other.scenarios
@@ -67,8 +66,8 @@ class Tally:
             of.sent += found.sent
             of.stored += found.stored
         self.differences += other.differences
-        self.recovered(other.longest.seconds, other.longest.after)
-        self.settled_s = max(self.settled_s, other.settled_s)
+        self.longest = max(self.longest, other.longest)
+        self.settled = max(self.settled, other.settled)
 
     def table(self) -> str:
         """The whole tally as text."""
@@ -88,7 +87,7 @@ class Tally:
             f"differences        {len(self.differences)}",
             *(f"  {line}" for line in self.differences),
             f"longest recovery   {self.longest.seconds:.1f} s, after {self.longest.after or '-'}",
-            f"longest settling   {self.settled_s:.1f} s",
+            f"longest settling   {self.settled.seconds:.1f} s, of {self.settled.after or '-'}",
         ]
         return "\n".join(lines)
 
