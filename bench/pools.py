@@ -8,7 +8,8 @@ traffic; domains, bundles, publishers, segments and cities follow Zipf's law.
 from itertools import chain
 from typing import Final
 
-from snapbid.load.pools import Pool, shares, zipf
+from snapbid.load.pools import Pool as Pool
+from snapbid.load.pools import shares, zipf
 
 COUNTRIES: Final = shares(
     """

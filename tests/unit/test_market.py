@@ -12,9 +12,7 @@ from snapbid.exchange.features import References
 from snapbid.match.catalog import Base, Catalog, encode, write
 
 SSPS = {"acme": ("acme", 1)}
-REFERENCES = References(
-    Geo(), RATES, needs_geo=False, needs_os=False, needs_browser=False, needs_user=False
-)
+REFERENCES = References(Geo(), RATES, needs_user=False)
 
 
 def document(id: str, **members: Any) -> dict[str, Any]:
