@@ -47,7 +47,7 @@ def _match(each: Each, market: Market, bodies: list[bytes]) -> None:
 def test_encode(each: Each, ten_thousand: Market, bids: list[bytes]) -> None:
     writer = Writer("http://127.0.0.1:8000")
     made = [_bids(decode(body), ten_thousand) for body in bids]
-    each(writer.write, [(id, "0123456789ab-1f", found) for id, found in made])
+    each(writer.write, [(id, b"0123456789ab-1f", found) for id, found in made])
 
 
 def _bids(request: BidRequest, market: Market) -> tuple[str, list[Bid]]:

@@ -35,7 +35,7 @@ def made(adm: str = "<p></p>", **members: Any) -> Template:
 
 
 def written(*bids: Bid, auction: str = "a") -> Any:
-    response = json.loads(WRITER.write(auction, "b-1", bids))
+    response = json.loads(WRITER.write(auction, b"b-1", bids))
     check_bid_response(response, auction, {bid.imp_id for bid in bids}, BASE)
     return response
 
@@ -127,7 +127,7 @@ def test_cachebusters_differ() -> None:
     [(1, 1e-6), (2_000_000, 2), (1_234_567, 1.234567), (10**15 + 1, 1000000000.000001)],
 )
 def test_prices_are_exact(micros: int, price: float) -> None:
-    body = WRITER.write("a", "b", [Bid("1", made(price_micros=micros), None)])
+    body = WRITER.write("a", b"b", [Bid("1", made(price_micros=micros), None)])
     literal = json.loads(body, parse_float=str)["seatbid"][0]["bid"][0]["price"]
     assert float(literal) == price
     assert round(float(literal) * 1_000_000) == micros

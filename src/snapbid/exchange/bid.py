@@ -111,7 +111,7 @@ class Bidder:
 
     def __init__(self, base_url: str) -> None:
         self._writer = Writer(base_url)
-        self._process = secrets.token_hex(6)
+        self._process = secrets.token_hex(6).encode()
         self._numbers = count(1)
 
     def propose(
@@ -135,7 +135,7 @@ class Bidder:
 
     def write(self, auction_id: str, bids: list[Bid]) -> bytes:
         """The response's body."""
-        bid_id = f"{self._process}-{next(self._numbers):x}"
+        bid_id = b"%b-%x" % (self._process, next(self._numbers))
         return self._writer.write(auction_id, bid_id, bids)
 
 

@@ -1,14 +1,15 @@
 """The bid response (OpenRTB 2.6, 4.2), written from templates.
 
-Of a bid only a few values change from auction to auction, so each creative is encoded once, into
-the pieces of JSON between them. Every value that is filled in is either JSON itself or
-percent-encoded, and so needs no escaping inside the markup.
+Of a bid only a few values change from auction to auction, so each creative is encoded once, as a
+format (of %) for them. Every value that is filled in is either JSON itself or percent-encoded, and
+so needs no escaping inside the markup.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -16,26 +17,28 @@ import msgspec
 from snapbid.ledger.limits import Limits
 from snapbid.match.compile import Advertisement, Document
 
-# The values of a template, by the place of their name here.
-SLOTS: Final = ("auction_id", "imp_id", "cachebuster")
+# The values that a template's format may take: the bid's id, the impression's as JSON, and those
+# that macros name, percent-encoded.
+VALUES: Final = ("bid_id", "imp_json", "auction_id", "imp_id", "cachebuster")
 
 _MACRO: Final = re.compile(rb"\{\{(\w+)\}\}")
-_UNRESERVED: Final = re.compile(r"[A-Za-z0-9_.~-]+", re.ASCII)
+_UNRESERVED: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~-"
 
 _json: Final = msgspec.json.encode
 
-Piece = bytes | int  # literal JSON, or one of the SLOTS
-
 
 class Template(NamedTuple):
-    """A creative's bid from its price on; `number` is the campaign's, for the ledger, as are
-    `limits`.
+    """A creative's bid; `number` is the campaign's, for the ledger, as are `limits`.
+
+    `text` takes those of the VALUES that `pick` picks; the notification URLs follow. `seat` ends
+    the list of its seat's bids.
     """
 
     number: int
     price_micros: int
-    seat: str | None
-    pieces: tuple[Piece, ...]
+    seat: bytes
+    text: bytes
+    pick: Callable[[tuple[bytes, ...]], Any]
     limits: Limits | None = None
 
 
@@ -52,19 +55,19 @@ def template(
 ) -> Template:
     """Encodes what does not change from auction to auction; the price is a CPM."""
     constants = {b"campaign_id": document.cid, b"creative_id": creative.crid}
-    pieces: list[Piece] = []
-    literal = b',"price":%b,"adm":' % repr(price_micros / 1_000_000).encode()
+    places = [0, 1]
+    text = b'{"id":"%%b","impid":%%b,"price":%b,"adm":' % repr(price_micros / 1_000_000).encode()
     # Odd parts are names of macros; the markup is escaped before it is cut, the names need none.
     for place, part in enumerate(_MACRO.split(_json(creative.adm))):
         if place % 2 == 0:
-            literal += part
+            text += _literal(part)
         elif part in constants:
-            literal += percent_encoded(constants[part]).encode()
-        elif part.decode() in SLOTS:
-            pieces += [literal, SLOTS.index(part.decode())]
-            literal = b""
+            text += _literal(percent_encoded(constants[part]).encode())
+        elif part.decode() in VALUES[2:]:
+            text += b"%b"
+            places.append(VALUES.index(part.decode()))
         else:
-            literal += b"{{" + part + b"}}"
+            text += b"{{" + part + b"}}"
     fields: dict[str, object] = {
         "adomain": [document.adomain],
         "cid": document.cid,
@@ -77,67 +80,66 @@ def template(
         "mtype": creative.mtype,
     }
     rest = _json({name: value for name, value in fields.items() if value not in (None, (), [])})
-    pieces.append(literal + b"," + rest[1:-1])
-    return Template(document.number, price_micros, document.seat, tuple(pieces), limits)
+    text += b"," + _literal(rest[1:-1])
+    seat = b"]}" if document.seat is None else b'],"seat":%b}' % _json(document.seat)
+    return Template(document.number, price_micros, seat, text, itemgetter(*places), limits)
+
+
+def _literal(text: bytes) -> bytes:
+    return text.replace(b"%", b"%%")
 
 
 class Writer:
     """Writes responses whose notification URLs start with `base_url`."""
 
     def __init__(self, base_url: str) -> None:
-        base = _json(base_url)[1:-1]
-        self._win = b',"nurl":"' + base + b"/rtb/win?id="
-        self._bill = b'","burl":"' + base + b"/rtb/bill?id="
-        self._loss = b'","lurl":"' + base + b"/rtb/loss?id="
+        base = _literal(_json(base_url)[1:-1])
+        urls = b"".join(
+            b',"%b":"%b/rtb/%b?id=%%b' % (name, base, path)
+            + (b'&nbr=${AUCTION_LOSS}"' if name == b"lurl" else b'"')
+            for name, path in ((b"nurl", b"win"), (b"burl", b"bill"), (b"lurl", b"loss"))
+        )
+        self._urls = urls + b"}"
 
-    def write(self, auction_id: str, bid_id: str, bids: Sequence[Bid]) -> bytes:
+    def write(self, auction_id: str, bid_id: bytes, bids: Sequence[Bid]) -> bytes:
         """The body. `bid_id` is ASCII letters, digits and dashes, new for each response."""
         auction_json, auction = _identifier(auction_id)
-        own = bid_id.encode()
-        out = [b'{"id":', auction_json, b',"seatbid":[']
-        for seat, group in _by_seat(bids):
-            out.append(b'{"bid":[' if len(out) == 3 else b',{"bid":[')
-            for number, bid in group:
-                self._write_bid(out, bid, auction, own + b"-%d" % number)
-                out.append(b",")
-            out[-1] = b"]}" if seat is None else b'],"seat":%b}' % _json(seat)
-        out += (b'],"bidid":"', own, b'","cur":"USD"}')
-        return b"".join(out)
+        if len(bids) == 1:
+            seats = self._bid(bids[0], auction, b"%b-0" % bid_id) + bids[0].template.seat
+        else:
+            seats = self._seats(bids, auction, bid_id)
+        values = (auction_json, seats, bid_id)
+        return b'{"id":%b,"seatbid":[{"bid":[%b],"bidid":"%b","cur":"USD"}' % values
 
-    def _write_bid(self, out: list[bytes], bid: Bid, auction: bytes, bid_id: bytes) -> None:
-        imp_id, bid_template, deal = bid
+    def _seats(self, bids: Sequence[Bid], auction: bytes, bid_id: bytes) -> bytes:
+        """The bids of each seat, in the order of the seats' first bids."""
+        seats: dict[bytes, list[bytes]] = {}
+        for number, bid in enumerate(bids):
+            written = self._bid(bid, auction, b"%b-%d" % (bid_id, number))
+            seats.setdefault(bid.template.seat, []).append(written)
+        return b',{"bid":['.join([b",".join(own) + seat for seat, own in seats.items()])
+
+    def _bid(self, bid: Bid, auction: bytes, bid_id: bytes) -> bytes:
+        imp_id, of, deal = bid
         imp_json, imp = _cached_identifier(imp_id) if len(imp_id) <= 32 else _identifier(imp_id)
-        out += (b'{"id":"', bid_id, b'","impid":', imp_json)
-        values = (auction, imp, bid_id)
-        for piece in bid_template.pieces:
-            out.append(piece if isinstance(piece, bytes) else values[piece])
+        text: bytes = of.text % of.pick((bid_id, imp_json, auction, imp, bid_id))
         if deal is not None:
-            out += (b',"dealid":', _json(deal))
+            text += b',"dealid":%b' % _json(deal)
         query = b"%b&impId=%b" % (auction, imp)
-        out += (self._win, query, self._bill, query, self._loss, query, b'&nbr=${AUCTION_LOSS}"}')
-
-
-def _by_seat(bids: Sequence[Bid]) -> list[tuple[str | None, list[tuple[int, Bid]]]]:
-    """The numbered bids of each seat, in the order of the seats' first bids."""
-    if len(bids) == 1:
-        return [(bids[0].template.seat, [(0, bids[0])])]
-    seats: dict[str | None, list[tuple[int, Bid]]] = {}
-    for number, bid in enumerate(bids):
-        seats.setdefault(bid.template.seat, []).append((number, bid))
-    return list(seats.items())
+        return text + self._urls % (query, query, query)
 
 
 def percent_encoded(text: str) -> str:
     """As a query value: everything but unreserved characters (RFC 3986, 2.3) encoded."""
-    return text if _UNRESERVED.fullmatch(text) else quote(text, safe="")
+    return quote(text, safe="")
 
 
 def _identifier(text: str) -> tuple[bytes, bytes]:
     """An id as JSON, and as a query value."""
-    if _UNRESERVED.fullmatch(text):
-        plain = text.encode()
-        return b'"%b"' % plain, plain
-    return _json(text), quote(text, safe="").encode()
+    plain = text.encode()
+    if plain.translate(None, _UNRESERVED):
+        return _json(text), quote(text, safe="").encode()
+    return b'"%b"' % plain, plain
 
 
 _cached_identifier = lru_cache(4096)(_identifier)  # impressions are called 1, 2, 3 everywhere
