@@ -114,7 +114,11 @@ class App:
             await self._lifespan(receive, send)
             return
         try:
-            start, body = await self._answer(scope, receive)
+            handler = self._resources.bid_endpoints.get(scope["path"])
+            if handler is not None and scope["method"] == "POST":
+                start, body = await handler(dict(scope["headers"]), receive)
+            else:
+                start, body = await self._answer(scope, receive)
         except Disconnected:
             start, body = answer(400)
         except Problem as problem:
@@ -128,9 +132,6 @@ class App:
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         path = scope["path"]
-        handler = self._resources.bid_endpoints.get(path)
-        if handler is not None and scope["method"] == "POST":
-            return await handler(dict(scope["headers"]), receive)
         if not path.startswith(NOTICES):
             await self._pace.turn()
         page = self._own.get(path) or self._resources.page(path)

@@ -23,6 +23,8 @@ DRAIN_S: Final = 1.0
 LEFT_BYTES: Final = 4096  # of a body, as much as the server reads with the head
 LEFT_AFTER_S: Final = 0.005  # then a body is there, even if it was sent after the head
 
+_make: Final = tuple.__new__  # a NamedTuple's own constructor costs twice as much
+
 
 class Disconnected(Exception):
     """The client went away before its body was there."""
@@ -50,6 +52,16 @@ def answer(
     )
 
 
+def json_body(body: bytes) -> Answer:
+    """The answer 200 with a document that is JSON already; `answer`, quicker."""
+    return _make(Answer, (_start(len(body)), body))
+
+
+@lru_cache(4096)
+def _start(length: int) -> Message:
+    return answer(200, bytes(length)).start
+
+
 def json_answer(status: int, document: object, *headers: tuple[bytes, bytes]) -> Answer:
     """An answer with a document as JSON."""
     return answer(status, msgspec.json.encode(document), headers=headers)
@@ -69,10 +81,7 @@ async def read_json_body(headers: Headers, receive: Receive, limit: int) -> byte
     """
     length = _length(headers.get(b"content-length"))
     try:
-        if not _is_json(headers.get(b"content-type", b"")):
-            raise UnsupportedMediaType("Content-Type: must be application/json")
-        encoding = headers.get(b"content-encoding")
-        gzipped = encoding is not None and _is_gzip(encoding)
+        gzipped = _is_gzip(headers.get(b"content-type"), headers.get(b"content-encoding"))
         if length is not None and length > limit:
             raise _too_large(limit)
     except Problem as problem:
@@ -187,14 +196,11 @@ def accepts_gzip(header: bytes) -> bool:
 
 
 @lru_cache(256)
-def _is_json(content_type: bytes) -> bool:
-    return content_type.partition(b";")[0].strip().lower() == JSON
-
-
-@lru_cache(256)
-def _is_gzip(encoding: bytes) -> bool:
-    """Whether the body is gzip; identity is not. Raises for anything else."""
-    name = encoding.strip().lower()
+def _is_gzip(content_type: bytes | None, encoding: bytes | None) -> bool:
+    """Whether a JSON body is gzip; identity is not. Raises for anything else."""
+    if content_type is None or content_type.partition(b";")[0].strip().lower() != JSON:
+        raise UnsupportedMediaType("Content-Type: must be application/json")
+    name = encoding.strip().lower() if encoding else b""
     if name in (b"gzip", b"x-gzip"):
         return True
     if name in (b"identity", b""):

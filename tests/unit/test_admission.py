@@ -8,13 +8,16 @@ from random import Random
 
 import pytest
 
-from snapbid.exchange.admission import FEWEST, FIRST, INTERVAL_S, PATIENCE_S, Admission, Ticket
+from snapbid.exchange.admission import FEWEST, FIRST, INTERVAL_S, Admission, Lane
 
 # What a request keeps the worker busy for, and how long Redis takes beside it.
 HEAD_S, BODY_S, END_S, STORE_S = 10e-6, 70e-6, 10e-6, 1e-3
 SHED_S = 15e-6
 CAPACITY = 1 / (HEAD_S + BODY_S + END_S)
 TMAX_S = 0.1
+
+
+Item = tuple[str, str, float, float]  # head, body or end; SSP; when it came, when it was let in
 
 
 class Outcome:
@@ -40,14 +43,14 @@ class Worker:
         self.clock = clock
         self.admission = Admission()
         self.outcomes: dict[str, Outcome] = {}
-        self._queue: deque[tuple[str, str, float, Ticket | None]] = deque()
-        self._later: list[tuple[float, int, tuple[str, str, float, Ticket | None]]] = []
+        self._queue: deque[Item] = deque()
+        self._later: list[tuple[float, int, Item]] = []
         self._numbers = count()
 
     def run(self, arrivals: Iterator[tuple[float, str]]) -> None:
         """Serves (time, SSP) arrivals to the last answer."""
         for at, ssp in arrivals:
-            heappush(self._later, (at, next(self._numbers), ("head", ssp, at, None)))
+            self._put(at, ("head", ssp, at, at))
         while self._queue or self._later:
             if not self._queue:
                 self.clock.now = max(self.clock.now, self._later[0][0])
@@ -55,27 +58,27 @@ class Worker:
                 self._queue.append(heappop(self._later)[2])
             self._serve(*self._queue.popleft())
 
-    def _serve(self, kind: str, ssp: str, came: float, ticket: Ticket | None) -> None:
+    def _put(self, at: float, item: Item) -> None:
+        heappush(self._later, (at, next(self._numbers), item))
+
+    def _serve(self, kind: str, ssp: str, came: float, entered: float) -> None:
         admission, clock = self.admission, self.clock
-        if kind == "head":
-            ticket = admission.enter(admission.lane(ssp), clock.now)
-            clock.now += HEAD_S if ticket else SHED_S
-            if ticket:
-                self._queue.append(("body", ssp, came, ticket))
-            else:
-                self._end(ssp, "shed", came)
-                self.outcomes[ssp].shed_at.append(came)
-            return
-        assert ticket
+        lane = admission.lane(ssp)
         if kind == "body":
-            admission.has_body(ticket, clock.now)
+            admission.has_body(lane, entered, clock.now)
             clock.now += BODY_S
-            later = clock.now + STORE_S
-            heappush(self._later, (later, next(self._numbers), ("end", ssp, came, ticket)))
-            return
-        clock.now += END_S
-        admission.leave(ticket)
-        self._end(ssp, "bid", came)
+            self._put(clock.now + STORE_S, ("end", ssp, came, entered))
+        elif kind == "end":
+            clock.now += END_S
+            admission.leave(lane)
+            self._end(ssp, "bid", came)
+        elif admission.enter(lane, clock.now):
+            self._queue.append(("body", ssp, came, clock.now))
+            clock.now += HEAD_S
+        else:
+            clock.now += SHED_S
+            self._end(ssp, "shed", came)
+            self.outcomes[ssp].shed_at.append(came)
 
     def _end(self, ssp: str, what: str, came: float) -> None:
         outcome = self.outcomes.setdefault(ssp, Outcome())
@@ -121,7 +124,7 @@ def test_nothing_is_shed_below_the_capacity(clock: Clock, load: float) -> None:
 @pytest.mark.parametrize("load", [1.5, 2, 3])
 def test_what_is_beyond_the_capacity_is_shed_in_time(clock: Clock, load: float) -> None:
     outcome = served(clock, sent("a", load, 0, 2))["a"]
-    assert outcome.p99_s < 0.6 * TMAX_S
+    assert outcome.p99_s < 0.75 * TMAX_S
     spent_s = 2 - outcome.counts["shed"] * SHED_S
     assert outcome.counts["bid"] > 0.95 * spent_s * CAPACITY, "the worker was idle"
 
@@ -130,7 +133,7 @@ def test_a_flood_of_one_ssp_does_not_shed_the_others(clock: Clock) -> None:
     flood, other = sent("a", 3, 0, 2), sent("b", 0.1, 0, 2)
     outcomes = served(clock, flood, other)
     assert outcomes["b"].counts["shed"] < 0.02 * outcomes["b"].counts.total()
-    assert outcomes["b"].p99_s < 0.6 * TMAX_S
+    assert outcomes["b"].p99_s < 0.75 * TMAX_S
     assert outcomes["a"].counts["shed"] > outcomes["a"].counts["bid"]
 
 
@@ -162,50 +165,48 @@ def test_after_a_pause_what_waited_is_mostly_shed(clock: Clock) -> None:
     assert max(worker.outcomes["a"].shed_at) < 1.8
 
 
-def test_half_sent_requests_keep_nobody_out(clock: Clock) -> None:
+def filled(clock: Clock) -> tuple[Admission, Lane]:
+    """A worker with as many half-sent requests as it takes on."""
     admission = Admission()
     lane = admission.lane("a")
     for _ in range(FIRST):
         assert admission.enter(lane, clock.now)
-    assert admission.enter(lane, clock.now) is None
-    clock.now += PATIENCE_S
-    ticket = admission.enter(lane, clock.now)
-    assert ticket
-    assert admission.under_way == 1
+    assert not admission.enter(lane, clock.now)
+    return admission, lane
 
 
-def test_a_body_that_comes_late_counts_again(clock: Clock) -> None:
+def test_half_sent_requests_keep_nobody_out(clock: Clock) -> None:
+    admission, lane = filled(clock)
+    for under_way in (FIRST, 0, 0):
+        clock.now += INTERVAL_S
+        assert admission.enter(lane, clock.now) is (under_way < FIRST)
+        assert admission.under_way >= under_way
+    assert admission.under_way < 10
+
+
+@pytest.mark.parametrize("intervals", [0, 1, 2, 3])
+def test_a_body_counts_however_late_it_comes(clock: Clock, intervals: int) -> None:
     admission = Admission()
-    slow = admission.enter(admission.lane("a"), clock.now)
-    assert slow
-    clock.now += PATIENCE_S
-    quick = admission.enter(admission.lane("a"), clock.now)
-    assert quick
-    admission.has_body(slow, clock.now)
-    assert admission.under_way == 2
-    admission.leave(slow)
-    admission.leave(quick)
-    assert admission.under_way == 0
-
-
-def test_a_client_that_leaves_half_sent_is_not_counted(clock: Clock) -> None:
-    admission = Admission()
-    ticket = admission.enter(admission.lane("a"), clock.now)
-    assert ticket
-    clock.now += PATIENCE_S
-    admission.enter(admission.lane("a"), clock.now)
-    admission.leave(ticket)
-    assert admission.under_way == 1
+    lane, other = admission.lane("a"), admission.lane("b")
+    entered = clock.now
+    assert admission.enter(lane, entered)
+    for _ in range(intervals):
+        clock.now += INTERVAL_S
+        assert admission.enter(other, clock.now)
+        admission.has_body(other, clock.now, clock.now)
+        admission.leave(other)
+    assert admission.under_way == lane.under_way == (intervals < 2)
+    admission.has_body(lane, entered, clock.now)
+    assert admission.under_way == lane.under_way == 1
+    admission.leave(lane)
+    assert admission.under_way == lane.under_way == 0
 
 
 def test_the_limit_is_never_below_the_fewest(clock: Clock) -> None:
-    admission = Admission()
-    lane = admission.lane("a")
-    tickets = [admission.enter(lane, clock.now) for _ in range(FIRST)]
-    for ticket in tickets:
-        assert ticket
-        admission.has_body(ticket, clock.now)
+    admission, lane = filled(clock)
+    for _ in range(FIRST):
+        admission.has_body(lane, clock.now, clock.now)
     for _ in range(3):  # intervals in which nothing is completed
         clock.now += INTERVAL_S
-        assert admission.enter(lane, clock.now) is None
+        assert not admission.enter(lane, clock.now)
     assert admission.limit == FEWEST

@@ -18,6 +18,7 @@ from snapbid.http import (
     accepts_gzip,
     answer,
     deflate,
+    json_body,
     leave_body,
     read_json_body,
 )
@@ -77,20 +78,22 @@ class BidEndpoint:
     async def __call__(self, headers: Headers, receive: Receive) -> Answer:
         """Raises Problem for what is answered with an error."""
         started = perf_counter()
-        ticket = self._admission.enter(self._lane, started)
-        if ticket is None:
+        admission, lane = self._admission, self._lane
+        if not admission.enter(lane, started):
             self._no_bids[Reason.OVERLOAD].inc()
-            await leave_body(headers, receive, self._admission.waited_s)
+            await leave_body(headers, receive, admission.waited_s)
             return NO_CONTENT
         try:
-            body = await read_json_body(headers, receive, self._max_bytes)
-            self._admission.has_body(ticket, perf_counter())
-            result = await self._bid(body, started - self._admission.waited_s)
+            try:
+                body = await read_json_body(headers, receive, self._max_bytes)
+            finally:
+                admission.has_body(lane, started, perf_counter())
+            result = await self._bid(body, started - admission.waited_s)
         except Problem as problem:
             self._refusals.inc(self._ssp, problem.code)
             raise
         finally:
-            self._admission.leave(ticket)
+            admission.leave(lane)
         self._times.whole(perf_counter() - started)
         if isinstance(result, Reason):
             self._no_bids[result].inc()
@@ -98,7 +101,7 @@ class BidEndpoint:
         self._bids.inc()
         if len(result) > GZIP_FROM and accepts_gzip(headers.get(b"accept-encoding", b"")):
             return answer(200, deflate(result), JSON, ((b"content-encoding", b"gzip"),))
-        return answer(200, result)
+        return json_body(result)
 
     async def _bid(self, body: bytes, started: float) -> bytes | Reason:
         """The response's body, once Redis has what it promises (a test promises nothing); or why
