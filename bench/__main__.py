@@ -1,8 +1,9 @@
-"""Runs all benchmarks and compares them with the last committed results.
+"""Runs the benchmarks, all or those that are named, and compares them with the committed results.
 
-    python -m bench [--keep]
+    python -m bench [KIND ...] [--keep] [--long] [--all]
 
-Results are written to build/bench; with --keep they become bench/results and bench/README.md.
+Results and the page are written to build/bench; with --keep they become bench/results and
+bench/README.md.
 """
 
 import argparse
@@ -10,52 +11,77 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+import time
 from typing import Final
 
 from bench import compare, render
 from bench.about import ROOT
-from bench.processes import cores
 from bench.runs import MICRO, RUNS
+from bench.sections import socket
 
+# Processor time: what other programs take meanwhile, and waiting for a store, is left out.
+MICRO_OPTIONS: Final = (
+    "-q",
+    "--benchmark-timer=time.process_time",
+    "--benchmark-columns=median,iqr,rounds",
+)
 OUTPUT: Final = ROOT / "build" / "bench"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("kind", nargs="*", metavar="KIND", help=", ".join(RUNS))
     parser.add_argument("--keep", action="store_true", help="make these the results to commit")
-    keep = parser.parse_args().keep
+    parser.add_argument("--long", action="store_true", help="more rounds, for steadier figures")
+    parser.add_argument("--all", action="store_true", help="show what has not moved, too")
+    chosen = parser.parse_args()
+    if unknown := set(chosen.kind) - set(RUNS):
+        parser.error(f"no such run: {', '.join(unknown)} (there are {', '.join(RUNS)})")
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir(parents=True)
     os.chdir(ROOT)
-    for kind in RUNS:
-        _run(*_command(kind, OUTPUT / f"{kind}.json"))
-    for kind, result in render.read(OUTPUT).items():
+    started = time.monotonic()
+    for kind in chosen.kind or RUNS:
+        _run(kind, long=chosen.long)
+    print(f"all runs: {time.monotonic() - started:.0f} s")
+    _report(all=chosen.all)
+    if chosen.keep:
+        for path in OUTPUT.iterdir():
+            if path.name != render.PAGE:
+                shutil.copy(path, render.RESULTS)
+        render.main()
+
+
+def _run(kind: str, *, long: bool) -> None:
+    """One run, its result in `OUTPUT`; ends this process where it fails."""
+    started = time.monotonic()
+    options = () if long else RUNS[kind].options
+    output = OUTPUT / f"{kind}.json"
+    if kind == MICRO:
+        command = ["pytest", "bench", *MICRO_OPTIONS, *options, f"--benchmark-json={output}"]
+    else:
+        command = [f"bench.{kind}_run", *options, "--output", str(output)]
+    status = subprocess.run([sys.executable, "-m", *command]).returncode
+    if status:
+        sys.exit(status)
+    print(f"{kind}: {time.monotonic() - started:.0f} s\n", flush=True)
+
+
+def _report(*, all: bool) -> None:
+    results = render.read(OUTPUT)
+    (OUTPUT / render.PAGE).write_text(render.render(results))
+    for kind, result in results.items():
         before = compare.committed(kind)
         if before is None:
             print(f"{kind}: no committed results to compare with")
         else:
-            print("\n".join(compare.compare(RUNS[kind].section, before, result)))
-    if keep:
-        for path in OUTPUT.iterdir():
-            shutil.copy(path, render.RESULTS)
-        render.main()
-
-
-def _command(kind: str, output: Path) -> list[str]:
-    if kind == MICRO:
-        columns = "--benchmark-columns=median,iqr,rounds"
-        core = str(cores()[0])
-        pytest = ["taskset", "-c", core, sys.executable, "-m", "pytest", "bench", "-q", columns]
-        return [*pytest, f"--benchmark-json={output}"]
-    module = [sys.executable, "-m", f"bench.{kind}_run"]
-    return [*module, *RUNS[kind].options, "--output", str(output)]
-
-
-def _run(*command: str) -> None:
-    status = subprocess.run(command).returncode
-    if status:
-        sys.exit(status)
+            print("\n".join(compare.compare(RUNS[kind], before, result, all=all)))
+    if "socket" in results:
+        print(f"\n{socket.ratios_table(results['socket']['ratios'])}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""What a result says of where it comes from."""
+"""What a result says of where it comes from, and where it goes."""
 
+import json
 import os
 import platform
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
-PACKAGES: Final = ("snapbid", "granian", "msgspec", "uvloop", "cython")
+PEERS: Final = ("fastapi", "pydantic", "uvicorn", "redis")
+PACKAGES: Final = ("snapbid", "granian", "msgspec", "uvloop", "cython", *PEERS)
 
 
 def about() -> dict[str, Any]:
@@ -24,6 +26,15 @@ def about() -> dict[str, Any]:
         "versions": {name: version(name) for name in PACKAGES},
         "commit": commit(),
     }
+
+
+def write(result: dict[str, Any], output: Path | None) -> None:
+    """A result as JSON to a file, or where there is none to stdout."""
+    text = json.dumps(result, indent=2)
+    if output is None:
+        print(text)
+    else:
+        output.write_text(text + "\n")
 
 
 def commit() -> str:

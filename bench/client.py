@@ -1,35 +1,57 @@
-"""A closed-loop HTTP/1.1 client: each connection sends its next request when it has its answer.
+"""HTTP/1.1 clients that keep a server busy from one core.
 
-Made to keep a server busy from one core, not to measure latency under a given load: the times it
-reports are those of a saturated server, where they follow from the number of connections. Both
-times and connections are bounded, and only loopback addresses are connected to.
+`drive` is a closed loop: each connection sends its next request when it has its answer, so the
+server is saturated, and what a request takes follows from the number of connections. `schedule` is
+an open loop: requests leave at their times whatever the answers do, and a latency counts from the
+scheduled moment, also where no connection was free. Times, rates and connections are bounded, and
+only loopback addresses are connected to.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
+import uvloop
+
+from bench.ticks import Ticks
 
 MAX_CONNECTIONS: Final = 512
 MAX_SECONDS: Final = 60.0
+MAX_RATE: Final = 100_000.0
 STALL_S: Final = 10.0  # without any answer
+TICK_S: Final = 0.0002
+HEAD_START_S: Final = 0.01  # before the first request of a schedule
 LOOPBACK: Final = "127.0.0.1"
+QUANTILES: Final = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 
 
 class Outcome(msgspec.Struct):
-    """What was answered: requests by status, seconds, latencies in seconds, sorted."""
+    """What was answered: requests by status, seconds, latencies in seconds, sorted.
+
+    `lags`: how long after its time a request left though a connection was free, sorted; only
+    `schedule` knows them.
+    """
 
     statuses: dict[int, int]
     seconds: float
     latencies: list[float]
     last: list[tuple[int, bytes]]  # status and body of each connection's last answer
+    lags: list[float] = []
 
     @property
     def requests(self) -> int:
         return sum(self.statuses.values())
+
+    def quantiles_ms(self) -> dict[str, float]:
+        """The latencies in ms."""
+        return {name: quantile(self.latencies, at) * 1e3 for name, at in QUANTILES.items()}
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value that so large a share of the others is below; 0 of nothing."""
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else 0.0
 
 
 class ClientError(RuntimeError):
@@ -53,39 +75,32 @@ def notice(path: str, auction_id: str, imp_id: str) -> bytes:
     )
 
 
-class _Run:
-    """What the connections of one run share."""
+class _Plan(Protocol):
+    """What decides when a connection sends."""
 
-    def __init__(self, requests: Sequence[bytes], seconds: float | None, limit: int | None):
-        self.requests = requests
-        self.next = 0
-        self.until = perf_counter() + seconds if seconds is not None else float("inf")
-        self.limit = limit
-        self.statuses: Counter[int] = Counter()
-        self.latencies: list[float] = []
-        self.error: Exception | None = None
+    def begin(self, now: float) -> None: ...
+
+    def is_free(self, connection: "_Connection", now: float) -> None:
+        """A connection has its answer, or is new."""
+        ...
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, run: _Run) -> None:
-        self._run = run
+    """One request at a time; what was answered, and how long after `since`, is kept."""
+
+    def __init__(self, plan: _Plan, outcome: Outcome) -> None:
+        self._plan = plan
+        self._outcome = outcome
         self._buffer = b""
         self.last = (0, b"")
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        self._send(perf_counter())
 
-    def _send(self, now: float) -> None:
-        run = self._run
-        place = run.next
-        if now >= run.until or (run.limit is not None and place >= run.limit):
-            self._finish()
-            return
-        run.next = place + 1
-        self._sent = now
-        self._transport.write(run.requests[place % len(run.requests)])
+    def send(self, request: bytes, since: float) -> None:
+        self._since = since
+        self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         if self._buffer:
@@ -102,21 +117,82 @@ class _Connection(asyncio.Protocol):
             return
         self._buffer = b""
         now = perf_counter()
-        run = self._run
-        run.latencies.append(now - self._sent)
-        run.statuses[status] += 1
+        outcome = self._outcome
+        outcome.latencies.append(now - self._since)
+        outcome.statuses[status] = outcome.statuses.get(status, 0) + 1
         self.last = (status, data[head + 4 :])
-        self._send(now)
+        self._plan.is_free(self, now)
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.done.done():
-            self._run.error = error or ClientError("the server closed a connection")
-            self.done.set_result(None)
+            self.done.set_exception(error or ClientError("the server closed a connection"))
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         if not self.done.done():
             self.done.set_result(None)
         self._transport.close()
+
+
+class _Closed:
+    """A connection that has its answer sends the next request, until a time or a number."""
+
+    def __init__(self, requests: Sequence[bytes], seconds: float, limit: float) -> None:
+        self._requests = requests
+        self._next = 0
+        self._seconds = seconds
+        self._limit = limit
+
+    def begin(self, now: float) -> None:
+        self._until = now + self._seconds
+
+    def is_free(self, connection: _Connection, now: float) -> None:
+        place = self._next
+        if now >= self._until or place >= self._limit:
+            connection.finish()
+            return
+        self._next = place + 1
+        connection.send(self._requests[place % len(self._requests)], now)
+
+
+class _Open:
+    """Request n is due at `start + n / rate`; it waits in line where no connection is free."""
+
+    def __init__(self, requests: Sequence[bytes], rate: float, count: int) -> None:
+        self._requests = requests
+        self._rate = rate
+        self._count = count
+        self._next = 0
+        self._start = float("inf")
+        self.lags: list[float] = []
+        self._idle: list[_Connection] = []
+
+    def begin(self, now: float) -> None:
+        self._start = now + HEAD_START_S
+
+    def is_free(self, connection: _Connection, now: float) -> None:
+        if self._next == self._count:
+            connection.finish()
+        elif (due := self._due()) <= now:
+            self._send(connection, due)
+        else:
+            self._idle.append(connection)
+
+    def tick(self) -> None:
+        """Sends what is due, as far as connections are free; ends those that are not needed."""
+        now = perf_counter()
+        while self._idle and self._next < self._count and (due := self._due()) <= now:
+            self.lags.append(now - due)
+            self._send(self._idle.pop(), due)
+        if self._next == self._count:
+            while self._idle:
+                self._idle.pop().finish()
+
+    def _due(self) -> float:
+        return self._start + self._next / self._rate
+
+    def _send(self, connection: _Connection, due: float) -> None:
+        connection.send(self._requests[self._next % len(self._requests)], due)
+        self._next += 1
 
 
 async def drive(
@@ -131,24 +207,55 @@ async def drive(
 
     Raises ClientError or OSError where the server does not answer.
     """
-    assert 0 < connections <= MAX_CONNECTIONS
     assert once or (seconds is not None and 0 < seconds <= MAX_SECONDS)
-    run = _Run(requests, None if once else seconds, len(requests) if once else None)
+    most = (float("inf"), len(requests)) if once or seconds is None else (seconds, float("inf"))
+    opened = min(connections, len(requests))
+    return await _carry_out(port, _Closed(requests, *most), opened, seconds or MAX_SECONDS)
+
+
+async def schedule(
+    port: int, requests: Sequence[bytes], *, connections: int, rate: float, seconds: float
+) -> Outcome:
+    """Sends `rate` requests a second for `seconds`, in turns.
+
+    Raises ClientError or OSError where the server does not answer.
+    """
+    assert 0 < seconds <= MAX_SECONDS
+    assert 0 < rate <= MAX_RATE
+    plan = _Open(requests, rate, max(1, round(rate * seconds)))
+    with Ticks(TICK_S, plan.tick):
+        outcome = await _carry_out(port, plan, connections, seconds)
+    outcome.lags = sorted(plan.lags)
+    return outcome
+
+
+async def _carry_out(port: int, plan: _Plan, connections: int, seconds: float) -> Outcome:
+    assert 0 < connections <= MAX_CONNECTIONS
     loop = asyncio.get_running_loop()
-    started = perf_counter()
+    outcome = Outcome({}, 0.0, [], [])
     opened = [
-        await loop.create_connection(lambda: _Connection(run), LOOPBACK, port)
-        for _ in range(min(connections, len(requests)))
+        (await loop.create_connection(lambda: _Connection(plan, outcome), LOOPBACK, port))[1]
+        for _ in range(connections)
     ]
-    protocols = [protocol for _, protocol in opened]
-    await asyncio.wait(
-        [protocol.done for protocol in protocols], timeout=(seconds or MAX_SECONDS) + STALL_S
-    )
-    took = perf_counter() - started
-    for transport, protocol in opened:
-        if not protocol.done.done():
-            run.error = run.error or ClientError("no answer any more")
-        transport.close()
-    if run.error is not None:
-        raise run.error
-    return Outcome(dict(run.statuses), took, sorted(run.latencies), [one.last for one in protocols])
+    started = perf_counter()
+    plan.begin(started)
+    for connection in opened:
+        plan.is_free(connection, started)
+    try:
+        waiting = asyncio.gather(*(connection.done for connection in opened))
+        await asyncio.wait_for(waiting, seconds + STALL_S)
+    except TimeoutError:
+        raise ClientError("no answer any more") from None
+    finally:
+        for connection in opened:
+            connection.finish()
+    outcome.seconds = perf_counter() - started
+    outcome.latencies.sort()
+    outcome.last = [connection.last for connection in opened]
+    return outcome
+
+
+def run(work: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """What `drive` or `schedule` comes to, on a loop of its own."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)

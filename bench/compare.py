@@ -1,16 +1,21 @@
 """Compares results with the last committed ones, and says what moved.
 
-A figure has moved when it differs by more than `NOISE` and the spreads, where both have one, do not
-touch.
+A figure has moved when it differs by more than `NOISE`, and by more than that and what the machine
+itself has moved by, and the spreads, where both have one, do not touch.
 """
 
 import json
+from collections.abc import Iterable
+from math import inf
 from typing import Any, Final
 
 from bench.about import git
-from bench.sections.parts import Figure, Section
+from bench.runs import Run
+from bench.sections.parts import Figure
 
-NOISE: Final = 0.1  # moves below this share are not called moves
+NOISE: Final = 0.1  # as a share
+
+Pair = tuple[Figure, Figure]  # before, after
 
 
 def committed(kind: str) -> dict[str, Any] | None:
@@ -19,28 +24,52 @@ def committed(kind: str) -> dict[str, Any] | None:
     return json.loads(text) if text else None
 
 
-def compare(section: Section, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """One line a figure."""
+def compare(run: Run, before: dict[str, Any], after: dict[str, Any], *, all: bool) -> list[str]:
+    """A heading, a line for each figure that has moved, or for all, and what else there is."""
     lines = [f"{after['kind']}: {before['about']['commit']} -> {after['about']['commit']}"]
+    try:
+        old = {one.name: one for one in run.section.figures(before)}
+    except (KeyError, TypeError):
+        return [*lines, "  the committed results have another form: not compared"]
+    new = {one.name: one for one in run.section.figures(after)}
     if before["about"]["cpu"] != after["about"]["cpu"]:
         lines.append("  another processor: times cannot be compared")
-    old = {one.name: one for one in section.figures(before)}
-    for new in section.figures(after):
-        was = old.pop(new.name, None)
-        if was is None:
-            lines.append(f"  {new.name:58} {'':>10}    {new.value:10.2f}  new")
-        else:
-            lines.append(_line(was, new))
-    return lines + [f"  {name:58} is gone" for name in old]
+    pairs = [(old[name], one) for name, one in new.items() if name in old]
+    noise = NOISE
+    if run.reference in old and run.reference in new:
+        drift = _share((old[run.reference], new[run.reference]))
+        noise += abs(drift)
+        lines.append(f"  the machine: {drift:+.0%} ({run.reference})")
+    moved = [pair for pair in pairs if _has_moved(pair, noise)]
+    lines += _lines(pairs if all else moved, moved)
+    rest = [
+        f"{len(pairs) - len(moved)} have not moved",
+        *([f"new: {', '.join(new.keys() - old.keys())}"] if new.keys() - old.keys() else []),
+        *([f"gone: {', '.join(old.keys() - new.keys())}"] if old.keys() - new.keys() else []),
+    ]
+    return [*lines, f"  {'; '.join(rest)} (noise: {noise:.0%})"]
 
 
-def _line(old: Figure, new: Figure) -> str:
-    share = new.value / old.value - 1 if old.value else 0.0
-    word = ""
-    if abs(share) > NOISE and not _touch(old, new):
-        word = "better" if (share < 0) == new.less_is_better else "WORSE"
-    line = f"  {new.name:58} {old.value:10.2f} -> {new.value:10.2f}  {share:+6.0%}  {word}"
-    return line.rstrip()
+def _lines(shown: Iterable[Pair], moved: list[Pair]) -> list[str]:
+    lines = []
+    for old, new in shown:
+        word = ""
+        if (old, new) in moved:
+            word = "better" if (new.value < old.value) == new.less_is_better else "WORSE"
+        values = f"{old.value:11,.2f} -> {new.value:11,.2f} {_share((old, new)):+7.0%}"
+        lines.append(f"  {new.name:50} {values}  {word}".rstrip())
+    return lines
+
+
+def _share(pair: Pair) -> float:
+    old, new = pair
+    if old.value == new.value:
+        return 0.0
+    return new.value / old.value - 1 if old.value else inf
+
+
+def _has_moved(pair: Pair, noise: float) -> bool:
+    return abs(_share(pair)) > noise and not _touch(*pair)
 
 
 def _touch(old: Figure, new: Figure) -> bool:

@@ -1,6 +1,6 @@
-"""ASGI applications that always answer the same, on the product's own server settings.
+"""ASGI applications that always answer the same: on the product's own server settings, or uvicorn.
 
-python -m bench.constant full|full_read|empty|empty_read
+python -m bench.constant full|full_read|empty|empty_read [uvicorn]
 """
 
 import multiprocessing
@@ -56,10 +56,17 @@ async def _lifespan(receive: Any, send: Any) -> None:
 
 
 def main() -> None:
+    target = f"bench.constant:{sys.argv[1]}"
+    settings = load(os.environ)
+    if "uvicorn" in sys.argv:
+        from bench.peers.uvicorn_server import run
+
+        run(target, settings.port)
+        return
     multiprocessing.set_start_method("spawn")
     # The product's own function, so that the options cannot drift apart; another application.
-    server = serving._server(load(os.environ))
-    server.target = f"bench.constant:{sys.argv[1]}"
+    server = serving._server(settings)
+    server.target = target
     server.factory = False
     server.serve()
 

@@ -1,6 +1,6 @@
 """The ledger and the drain by themselves, on embedded stores.
 
-    python -m bench.ledger_run [--bids 1000000]
+    python -m bench.ledger_run [--bids 1000000] [--rounds 5]
 
 Processor times are of this process, all threads, as the operating system counts them; the rest of
 the machine is Redis and PostgreSQL.
@@ -8,7 +8,6 @@ the machine is Redis and PostgreSQL.
 
 import argparse
 import asyncio
-import json
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
@@ -21,7 +20,8 @@ import asyncpg
 import redis
 import uvloop
 
-from bench.about import about
+from bench.about import about, write
+from bench.spread import spread
 from snapbid.drain.drain import Drain
 from snapbid.drain.shard import Shard
 from snapbid.embedded import Home, Postgres, Redis
@@ -38,11 +38,14 @@ BIDS: Final = 1_000_000
 MOST_BIDS: Final = 10_000_000
 COUNTERS: Final = 20_000
 ROUNDS: Final = 5
+MOST_ROUNDS: Final = 50
+BIDS_A_TURN: Final = 20_000
 
 Work = Callable[[Ledger, int], Coroutine[Any, Any, None]]
 
 
-async def _remember(ledger: Ledger, number: int) -> None:
+async def remember(ledger: Ledger, number: int) -> None:
+    """One bid of one impression."""
     auction = (AUCTION % number).encode()
     done = ledger.remember(auction, number % 8 + 1, [(b"1", number % 1000 + 1, 1_230_000)], 10.0)
     assert done is not None
@@ -53,7 +56,8 @@ async def _settle(ledger: Ledger, number: int) -> None:
     assert await ledger.settle(WIN, (AUCTION % number).encode(), b"1") == "c"
 
 
-async def _many(ledger: Ledger, work: Work, numbers: range, concurrency: int) -> dict[str, float]:
+async def many(ledger: Ledger, work: Work, numbers: range, concurrency: int) -> dict[str, float]:
+    """Does the work for all numbers, so many at once: each in µs of this process, and a second."""
     left = iter(numbers)
 
     async def one() -> None:
@@ -63,17 +67,25 @@ async def _many(ledger: Ledger, work: Work, numbers: range, concurrency: int) ->
     processor, started = time.process_time(), time.perf_counter()
     await asyncio.gather(*(one() for _ in range(concurrency)))
     processor, took = time.process_time() - processor, time.perf_counter() - started
-    return {
-        "processor_us": round(processor / len(numbers) * 1e6, 2),
-        "a_second": round(len(numbers) / took),
-    }
+    return _each(processor, took, len(numbers))
 
 
-async def _drain(redis_url: str, dsn: str, metrics: Metrics) -> dict[str, float]:
+def _each(processor_s: float, took_s: float, count: int) -> dict[str, float]:
+    return {"processor_us": processor_s / count * 1e6, "a_second": count / took_s}
+
+
+def _spreads(turns: list[dict[str, float]]) -> dict[str, dict[str, float]]:
+    return {name: spread([turn[name] for turn in turns], 2) for name in turns[0]}
+
+
+async def _drain(
+    redis_url: str, dsn: str, metrics: Metrics, rounds: int
+) -> dict[str, dict[str, float]]:
     """How many changed counters the drain carries; each was counted anew before each round."""
     await migrate(dsn)
     connection = await asyncpg.connect(dsn)
     client = connect(redis_url)
+    turns = []
     try:
         await connection.execute(
             "insert into campaign_number (id) select 'c' || n from generate_series(1, $1::int) n",
@@ -83,55 +95,60 @@ async def _drain(redis_url: str, dsn: str, metrics: Metrics) -> dict[str, float]
         drain = Drain([Shard(client, 0)], metrics)
         await drain.begin()
         day = datetime.now(UTC).date().isoformat()
-        processor = took = 0.0
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             pipe = client.pipeline(transaction=False)
             for number in range(1, COUNTERS + 1):
                 pipe.hincrby(f"{{sb0}}:c:{day}", f"B:{number}", 1)
                 pipe.sadd("{sb0}:d", f"{day} B:{number}")
             await pipe.execute()
-            processor, took = processor - time.process_time(), took - time.perf_counter()
+            processor, started = time.process_time(), time.perf_counter()
             assert await drain.round(connection) == COUNTERS
-            processor, took = processor + time.process_time(), took + time.perf_counter()
+            processor, took = time.process_time() - processor, time.perf_counter() - started
+            turns.append(_each(processor, took, COUNTERS))
     finally:
         await client.aclose()
         await connection.close()
-    carried = COUNTERS * ROUNDS
-    return {
-        "processor_us": round(processor / carried * 1e6, 2),
-        "a_second": round(carried / took),
-    }
+    return _spreads(turns)
 
 
-async def _run(url: str, spool: Path, bids: int) -> dict[str, Any]:
+async def _commit(ledger: Ledger, rounds: int) -> dict[str, Any]:
+    """Bids and wins of them, by how many wait at once; all numbers take turns in a round."""
+    turns: dict[str, list[dict[str, float]]] = {}
+    numbers = range(0)
+    for _ in range(rounds):
+        for concurrency in CONCURRENCIES:
+            numbers = range(numbers.stop, numbers.stop + BIDS_A_TURN)
+            for name, work in (("remember", remember), ("settle", _settle)):
+                own = turns.setdefault(f"{name}, {concurrency} at once", [])
+                own.append(await many(ledger, work, numbers, concurrency))
+    return {name: _spreads(own) for name, own in turns.items()}
+
+
+async def _bytes_a_bid(ledger: Ledger, client: redis.Redis, bids: int) -> float:
+    client.flushall()
+    empty = client.info("memory")["used_memory"]
+    await many(ledger, remember, range(bids), 512)
+    used = int(client.info("memory")["used_memory"]) - int(empty)
+    return round(used / bids, 1)
+
+
+async def _run(url: str, spool: Path, bids: int, rounds: int) -> dict[str, Any]:
     client = redis.Redis.from_url(url)
     ledger = Ledger(url, spool, shards=1, ttl_s=7200, spool_max_bytes=1 << 20)
     await ledger.open()
     while not ledger.connected:
         await asyncio.sleep(0.01)
-    figures: dict[str, Any] = {}
     try:
-        part = bids // (2 * len(CONCURRENCIES))
-        for place, concurrency in enumerate(CONCURRENCIES):
-            numbers = range(place * part, (place + 1) * part)
-            figures[f"remember, {concurrency} at once"] = await _many(
-                ledger, _remember, numbers, concurrency
-            )
-            figures[f"settle, {concurrency} at once"] = await _many(
-                ledger, _settle, numbers, concurrency
-            )
-        client.flushall()
-        empty = client.info("memory")["used_memory"]
-        await _many(ledger, _remember, range(bids), 512)
-        used = client.info("memory")["used_memory"] - empty
+        figures = await _commit(ledger, rounds)
+        figures["bytes_a_remembered_bid"] = await _bytes_a_bid(ledger, client, bids)
     finally:
         await ledger.close()
         client.flushall()
         client.close()
-    return figures | {"bytes_a_remembered_bid": round(used / bids, 1)}
+    return figures
 
 
-def run(bids: int) -> dict[str, Any]:
+def run(bids: int, rounds: int) -> dict[str, Any]:
     """The result as it is written."""
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="snapbid-bench-")))
@@ -144,12 +161,14 @@ def run(bids: int) -> dict[str, Any]:
         metrics = Metrics(scratch / "metrics")
         stack.callback(metrics.close)
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        figures = runner.run(_run(server.url, scratch / "spool", bids))
-        figures["drain, a changed counter"] = runner.run(_drain(server.url, warehouse.dsn, metrics))
+        figures = runner.run(_run(server.url, scratch / "spool", bids, rounds))
+        figures["drain, a changed counter"] = runner.run(
+            _drain(server.url, warehouse.dsn, metrics, rounds)
+        )
     return {
         "kind": "ledger",
         "about": about(),
-        "method": {"bids": bids, "at": datetime.now(UTC).isoformat(timespec="seconds")},
+        "method": {"bids": bids, "rounds": rounds, "counters": COUNTERS},
         "figures": figures,
     }
 
@@ -158,14 +177,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bids", type=int, default=BIDS)
     parser.add_argument("--output", type=Path, default=None)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     chosen = parser.parse_args()
     if not 1000 <= chosen.bids <= MOST_BIDS:
         parser.error(f"--bids is from 1000 to {MOST_BIDS}")
-    text = json.dumps(run(chosen.bids), indent=2) + "\n"
-    if chosen.output:
-        chosen.output.write_text(text)
-    else:
-        print(text)
+    if not 0 < chosen.rounds <= MOST_ROUNDS:
+        parser.error(f"--rounds is from 1 to {MOST_ROUNDS}")
+    write(run(chosen.bids, chosen.rounds), chosen.output)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import redis as redis_client
 import uvloop
 
 from bench import requests
-from bench.about import about
+from bench.about import about, write
 from bench.market import SSP, market
 from snapbid.embedded import Home, Redis
 from snapbid.exchange.admission import Admission
@@ -359,12 +359,9 @@ def main() -> None:
                     result["pacing"] = runner.run(pace(redis, path))
             finally:
                 redis.stop()
-    text = json.dumps(result, indent=1) + "\n"
+    write(result, options.output)
     if options.output:
-        options.output.write_text(text)
         options.output.with_name(PLOT).write_text(plot(result["pacing"]))
-    else:
-        print(text)
 
 
 if __name__ == "__main__":

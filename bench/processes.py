@@ -51,9 +51,14 @@ def cores() -> tuple[int, int]:
 
 
 class ServerProcess:
-    """A server that runs `python -m MODULE ARGUMENTS` with one worker."""
+    """A server that runs `python -m MODULE ARGUMENTS` with one worker, which Granian starts as a
+    process of its own; uvicorn serves from the process itself (`forks` is False).
+    """
 
-    def __init__(self, log: Path, environ: Mapping[str, str], *command: str) -> None:
+    def __init__(
+        self, log: Path, environ: Mapping[str, str], *command: str, forks: bool = True
+    ) -> None:
+        self._forks = forks
         self.environ = {
             name: value for name, value in os.environ.items() if not name.startswith("SNAPBID_")
         } | dict(environ)
@@ -85,6 +90,8 @@ class ServerProcess:
 
     def _workers(self) -> list[int]:
         """Granian starts its workers by multiprocessing's `spawn`."""
+        if not self._forks:
+            return [self._process.pid]
         return [
             pid
             for pid in _children(self._process.pid)

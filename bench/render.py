@@ -11,15 +11,21 @@ from bench.runs import RUNS
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results"
+PAGE: Final = "README.md"
 
 INTRODUCTION: Final = """\
 # Benchmarks
 
 This page is rendered from `results/*.json` by `python -m bench.render`; do not edit it.
 
-    make bench                   run everything, compare with the committed results
+    make bench                   run everything, say what moved since the committed results
     python -m bench --keep       the same, and make these the results to commit
+    python -m bench --long       more rounds: steadier figures, about half an hour
+    python -m bench socket       one run, or some
     python -m bench.socket_run --rounds 3 --seconds 1     a short look at the socket part
+
+All servers, clients and stores are on one machine, loopback only. It needs two cores; where other
+programs use them too, processor time is what to trust, and ratios.
 
 The campaigns (`campaigns.py`) use all 20 targeting dimensions, about one in a hundred is eligible
 for a request. The requests (`requests.py`) have one impression, are for sites and apps, and take
@@ -42,7 +48,7 @@ def read(directory: Path = RESULTS) -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    (HERE / "README.md").write_text(render(read()))
+    (HERE / PAGE).write_text(render(read()))
 
 
 if __name__ == "__main__":

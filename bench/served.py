@@ -33,7 +33,6 @@ def product(scratch: Path, core: int, store_core: int, count: int) -> Iterator[S
                 stack.callback(store.stop)
         asyncio.run(_fill(postgres.dsn, count))
         environ = {
-            "SNAPBID_HOME": str(scratch / "home"),
             "SNAPBID_DATABASE_URL": postgres.dsn,
             "SNAPBID_REDIS_URL": redis.url,
             "SNAPBID_JWT_SECRET": SECRET,
@@ -43,20 +42,41 @@ def product(scratch: Path, core: int, store_core: int, count: int) -> Iterator[S
 
 @contextmanager
 def constant(scratch: Path, core: int, kind: str) -> Iterator[ServerProcess]:
-    """One of the applications of `bench.constant`."""
-    environ = {"SNAPBID_HOME": str(scratch / "home")}
-    with _started(scratch, core, environ, "bench.constant", kind) as server:
+    """One of the applications of `bench.constant`, as the product is served."""
+    with _started(scratch, core, {}, "bench.constant", kind) as server:
+        yield server
+
+
+@contextmanager
+def uvicorn_constant(scratch: Path, core: int, kind: str) -> Iterator[ServerProcess]:
+    """The same on uvicorn."""
+    with _started(scratch, core, {}, "bench.constant", kind, "uvicorn", forks=False) as server:
+        yield server
+
+
+@contextmanager
+def fastapi_bidder(scratch: Path, core: int, product: ServerProcess) -> Iterator[ServerProcess]:
+    """`bench.peers.fastapi_bidder` on the product's stores, so with its campaigns."""
+    environ = {
+        name: product.environ[name] for name in ("SNAPBID_DATABASE_URL", "SNAPBID_REDIS_URL")
+    }
+    with _started(scratch, core, environ, "bench.peers.fastapi_bidder", forks=False) as server:
         yield server
 
 
 @contextmanager
 def _started(
-    scratch: Path, core: int, environ: dict[str, str], *command: str
+    scratch: Path, core: int, environ: dict[str, str], *command: str, forks: bool = True
 ) -> Iterator[ServerProcess]:
     port, ops_port = free_ports(2)
-    ports = {"SNAPBID_PORT": str(port), "SNAPBID_OPS_PORT": str(ops_port)}
+    own = {
+        "SNAPBID_HOME": str(scratch / "home"),
+        "SNAPBID_PORT": str(port),
+        "SNAPBID_OPS_PORT": str(ops_port),
+    }
     with pinned(core):
-        server = ServerProcess(scratch / f"{'-'.join(command)}.log", environ | ports, *command)
+        log = scratch / f"{'-'.join(command)}.log"
+        server = ServerProcess(log, environ | own, *command, forks=forks)
     try:
         server.await_ready()
         yield server

@@ -3,12 +3,11 @@
 Bids leave on a schedule whatever the answers do (open loop), and a latency counts from the
 scheduled moment. Beside them, so many senders send batches of 600 events one after the other.
 
-    python -m bench.together_run [--seconds 10] [--rate 400]
+    python -m bench.together_run [--rounds 5] [--seconds 10] [--rate 400]
 """
 
 import argparse
 import asyncio
-import json
 import os
 import tempfile
 import time
@@ -20,18 +19,19 @@ import asyncpg
 import uvloop
 
 from bench import events, requests
-from bench.about import about
-from bench.client import LOOPBACK
+from bench.about import about, write
+from bench.client import LOOPBACK, schedule
+from bench.contenders import CAMPAIGNS, answered
 from bench.processes import BenchError, cores, pinned
 from bench.served import product
-from bench.socket_run import answered
+from bench.spread import spread
 from snapbid.warehouse import products
 
 SENDERS: Final = (0, 1, 4)
-CAMPAIGNS: Final = 10_000
 CONNECTIONS: Final = 64
 MAX_SECONDS: Final = 60.0
 MAX_RATE: Final = 5_000
+MAX_ROUNDS: Final = 20
 
 
 async def _exchange(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], sent: bytes) -> int:
@@ -45,33 +45,8 @@ async def _exchange(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], s
     return int(head[9:12])
 
 
-async def _bids(port: int, wires: list[bytes], rate: float, seconds: float) -> list[float]:
-    """Latencies in seconds, sorted; each request leaves at its time on any idle connection."""
-    idle: asyncio.Queue[Any] = asyncio.Queue()
-    for _ in range(CONNECTIONS):
-        idle.put_nowait(await asyncio.open_connection(LOOPBACK, port))
-    latencies: list[float] = []
-    start = time.perf_counter() + 0.1
-
-    async def one(number: int) -> None:
-        due = start + number / rate
-        stream = await idle.get()
-        status = await _exchange(stream, wires[number % len(wires)])
-        latencies.append(time.perf_counter() - due)
-        idle.put_nowait(stream)
-        if status not in (200, 204):
-            raise BenchError(f"a bid request is answered with {status}")
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(int(rate * seconds)):
-            await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
-            group.create_task(one(number))
-    while not idle.empty():
-        idle.get_nowait()[1].close()
-    return sorted(latencies)
-
-
-def _batch(key: str, seed: int) -> bytes:
+def batch(key: str, seed: int) -> bytes:
+    """A request with 600 events as its bytes on the wire."""
     body = events.encode(events.make(seed=seed))
     return (
         b"POST /v3/s2s/batch HTTP/1.1\r\nHost: 127.0.0.1\r\nX-API-KEY: %b\r\n"
@@ -92,7 +67,8 @@ async def _send_batches(port: int, batches: list[bytes], until: float) -> int:
     return accepted
 
 
-async def _key(dsn: str) -> str:
+async def issue_key(dsn: str) -> str:
+    """A new API key for all events."""
     connection = await asyncpg.connect(dsn)
     try:
         return await products.issue(connection, "bench", ("igaming",), 1_000_000)
@@ -103,26 +79,23 @@ async def _key(dsn: str) -> str:
 async def _together(
     port: int, wires: list[bytes], batches: list[bytes], senders: int, rate: float, seconds: float
 ) -> dict[str, float]:
+    """One turn: events accepted a second, and the bids' latencies in ms."""
     until = time.perf_counter() + seconds
     sending = [asyncio.create_task(_send_batches(port, batches, until)) for _ in range(senders)]
-    latencies = await _bids(port, wires, rate, seconds)
+    outcome = await schedule(port, wires, connections=CONNECTIONS, rate=rate, seconds=seconds)
     accepted = sum([await one for one in sending])
-    count = len(latencies)
-    return {
-        "events_a_second": round(accepted / seconds),
-        **{
-            f"bid_{name}_ms": round(latencies[min(int(count * share), count - 1)] * 1e3, 2)
-            for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
-        },
-    }
+    if wrong := set(outcome.statuses) - {200, 204}:
+        raise BenchError(f"bid requests are answered with {wrong}")
+    latencies = {f"bid_{name}": value for name, value in outcome.quantiles_ms().items()}
+    return {"events_a_second": accepted / seconds, **latencies}
 
 
-async def _until_known(port: int, batch: bytes) -> None:
+async def until_known(port: int, request: bytes) -> None:
     """The key reaches the worker with the catalog."""
     deadline = time.monotonic() + 10
     while True:
         stream = await asyncio.open_connection(LOOPBACK, port)
-        status = await _exchange(stream, batch)
+        status = await _exchange(stream, request)
         stream[1].close()
         if status == 202:
             return
@@ -131,46 +104,53 @@ async def _until_known(port: int, batch: bytes) -> None:
         await asyncio.sleep(0.1)
 
 
-def run(seconds: float, rate: float, scratch: Path) -> dict[str, Any]:
-    """The result as it is written."""
+def measure(rounds: int, seconds: float, rate: float, scratch: Path) -> dict[str, Any]:
+    """The result as it is written; in each round all numbers of senders take turns."""
     server_core, client_core = cores()
-    figures = {}
+    turns: dict[int, list[dict[str, float]]] = {senders: [] for senders in SENDERS}
     with ExitStack() as stack:
         stack.enter_context(pinned(client_core))
         server = stack.enter_context(product(scratch, server_core, client_core, CAMPAIGNS))
         wires = answered(server, requests.make(500), 200)
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        key = runner.run(_key(server.environ["SNAPBID_DATABASE_URL"]))
-        batches = [_batch(key, seed) for seed in range(8)]
-        runner.run(_until_known(server.port, batches[0]))
-        for senders in SENDERS:
-            figures[f"{senders} senders"] = runner.run(
-                _together(server.port, wires, batches, senders, rate, seconds)
-            )
+        key = runner.run(issue_key(server.environ["SNAPBID_DATABASE_URL"]))
+        batches = [batch(key, seed) for seed in range(8)]
+        runner.run(until_known(server.port, batches[0]))
+        for _ in range(rounds):
+            for senders, own in turns.items():
+                work = _together(server.port, wires, batches, senders, rate, seconds)
+                own.append(runner.run(work))
     return {
         "kind": "together",
         "about": about(),
-        "method": {"seconds": seconds, "bids_a_second": rate, "campaigns": CAMPAIGNS},
-        "figures": figures,
+        "method": {
+            "rounds": rounds,
+            "seconds": seconds,
+            "bids_a_second": rate,
+            "campaigns": CAMPAIGNS,
+        },
+        "figures": {
+            f"{senders} senders": {name: spread([one[name] for one in own]) for name in own[0]}
+            for senders, own in turns.items()
+        },
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=10.0, help="a turn")
     parser.add_argument("--rate", type=float, default=400.0, help="bid requests a second")
     parser.add_argument("--output", type=Path, default=None)
     chosen = parser.parse_args()
     if not 0 < chosen.seconds <= MAX_SECONDS or not 0 < chosen.rate <= MAX_RATE:
         parser.error(f"at most {MAX_SECONDS} seconds and {MAX_RATE} bid requests a second")
+    if not 0 < chosen.rounds <= MAX_ROUNDS:
+        parser.error(f"--rounds is from 1 to {MAX_ROUNDS}")
     with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as scratch:
         os.chmod(scratch, 0o711)  # the database runs as another user where this one is root
-        result = run(chosen.seconds, chosen.rate, Path(scratch))
-    text = json.dumps(result, indent=2) + "\n"
-    if chosen.output:
-        chosen.output.write_text(text)
-    else:
-        print(text)
+        result = measure(chosen.rounds, chosen.seconds, chosen.rate, Path(scratch))
+    write(result, chosen.output)
 
 
 if __name__ == "__main__":

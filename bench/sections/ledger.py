@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from bench.sections.parts import Figure, about, table
+from bench.sections.parts import Figure, about, spread_figure, table
 
 TEXT: Final = """
 ## Ledger and drain
 
 One process with the ledger's group commit and Redis as `snapbid up` starts it (append-only file,
-`everysec`); so many bids or win notices wait at once. Processor
-time is this process's, all threads. The drain is given 20,000 changed counters a round, each of
-another campaign. A remembered bid takes **{bytes_a_remembered_bid} bytes** of Redis' memory, all
+`everysec`); so many bids or win notices wait at once. Processor time is this process's, all
+threads; medians of {rounds} rounds. The drain is given {counters:,} changed counters a round, each
+of another campaign. A remembered bid takes **{bytes_a_remembered_bid} bytes** of Redis' memory, all
 overhead included, at {bids:,} bids.
 """
 BYTES: Final = "bytes_a_remembered_bid"
@@ -19,9 +19,10 @@ BYTES: Final = "bytes_a_remembered_bid"
 
 def render(result: dict[str, Any]) -> str:
     own = dict(result["figures"])
-    text = TEXT.format(bytes_a_remembered_bid=own.pop(BYTES), bids=result["method"]["bids"])
+    text = TEXT.format(bytes_a_remembered_bid=own.pop(BYTES), **result["method"])
     rows = [
-        (name, f"{one['processor_us']:.1f}", f"{one['a_second']:,}") for name, one in own.items()
+        (name, f"{one['processor_us']['median']:.1f}", f"{one['a_second']['median']:,.0f}")
+        for name, one in own.items()
     ]
     return text + about(result) + table(("", "µs each", "a second"), rows)
 
@@ -31,4 +32,4 @@ def figures(result: dict[str, Any]) -> Iterator[Figure]:
         if name == BYTES:
             yield Figure(name, own)
         else:
-            yield Figure(f"{name}, µs", own["processor_us"])
+            yield spread_figure(f"{name}, µs", own["processor_us"])

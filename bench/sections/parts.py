@@ -17,6 +17,11 @@ class Figure(NamedTuple):
     less_is_better: bool = True
 
 
+def spread_figure(name: str, own: dict[str, float], *, less_is_better: bool = True) -> Figure:
+    """A figure of several measurements (`bench.spread`)."""
+    return Figure(name, own["median"], own["q1"], own["q3"], less_is_better)
+
+
 class Section(Protocol):
     """A module of this package."""
 

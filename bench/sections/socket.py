@@ -1,79 +1,159 @@
-"""The product beside others over sockets (`bench/socket_run.py`)."""
+"""The product beside peers over sockets (`bench/socket_run.py`)."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from bench.sections.parts import Figure, about, table
-from bench.socket_run import ADDED, disturbed
+from bench.sections.parts import Figure, about, spread_figure, table
+from bench.socket_run import ADDED, RATIOS
+
+BUSY: Final = 0.9  # a server that is busy for less of the time was not the limit
+LAG_MS: Final = 1.0  # a client that is later than that measures itself
 
 TEXT: Final = """
 ## Over sockets
 
-One worker under the server settings of `snapbid serve`, with {campaigns} campaigns and the stores
-that `snapbid up` starts, pinned to one core; the client on another one. {connections} keep-alive
-connections, closed loop: a connection sends its next request when it has its answer, so the server
-is saturated, and the latencies are those of a saturated server and follow from the number of
-connections; they say nothing about a server at half its capacity. {rounds} rounds in which all take
-turns of {seconds_a_turn} s after a warm-up, medians of the rounds. Answers with a wrong status end
-the run; "late" is the share of bids that were answered 204 since their time was over.
-Processor time is the worker process's, all threads, user and system, as the operating system counts
-it.
+One worker, pinned to one core; the client, Redis and PostgreSQL on another one. {connections}
+keep-alive connections. First each contender is saturated (closed loop: a connection sends its next
+request when it has its answer): {rounds} rounds in which all take turns of {seconds_a_turn} s after
+a warm-up, medians of the rounds. Processor time is the serving process's, all threads, user and
+system, as the operating system counts it, and the steadiest figure here; memory is its resident
+memory after all turns. Answers with a wrong status end the run; "late" is the share of bids that
+were answered 204 since their time was over.
 
-"Bid" is the whole way, remembered in Redis before it is answered; "bid-test" are the same requests
-with `test: 1`, which are answered but not remembered; "win" are win notices of the remembered bids,
-settled in Redis before they are answered.
+- `bid` is the product with {campaigns} campaigns under the server settings of `snapbid serve`, the
+  whole way: remembered in Redis before it is answered. `bid-test` are the same requests with
+  `test: 1`, which are answered but not remembered, `bid-today` those with today's sizes. `win` are
+  win notices of the remembered bids, settled in Redis before they are answered.
+- `constant` is an application that always sends 1 KB (or 204) under the same server settings, the
+  ceiling; `read` takes the request's body first. `uvicorn-constant` is the same on uvicorn.
+- `fastapi` is the same bidder as one writes it with FastAPI, pydantic v2, uvicorn[standard] and
+  redis-py (`peers/fastapi_bidder`), on the same Redis, with the same campaigns and requests; before
+  anything is measured {compared} bids and as many no-bids by four are compared, and must be equal.
+"""
 
-"Constant" is an application that always sends 1 KB (or 204) under the same server settings; "read"
-takes the request's body first.
+HALF_TEXT: Final = """
+At half of each one's own capacity: so many requests a second leave on a schedule that waits for
+nobody, and a latency counts from the scheduled moment; {half_rounds} rounds of
+{half_seconds_a_turn} s, medians. "Client late" is how long after its moment a request left though a
+connection was free, the 99th percentile, and part of the latencies.
+
+"""
+
+RATIO_TEXT: Final = """
+How many times the one is the other, taken round by round, medians and quartiles of the rounds: in
+requests a second, and in requests a second of processor time.
+
 """
 
 ADDED_TEXT: Final = """
-Processor time that the product adds, microseconds a request, taken round by round: the first
-columns are the median, the lowest and the highest round. Bold are the figures to steer by.
+Processor time that the product adds, microseconds a request, taken round by round: medians and
+quartiles. Bold are the figures to steer by.
 
 """
 
+QUANTILES: Final = ("p50_ms", "p99_ms", "p999_ms", "lag_ms")
+
 
 def render(result: dict[str, Any]) -> str:
-    own = result["figures"]
-    parts = [TEXT.format(**result["method"]), about(result), _contenders(own)]
-    if slow := disturbed(own):
-        names = ", ".join(slow)
-        parts.append(f"\nNot the server was the limit, its requests/s are too low: {names}.\n")
-    return "".join([*parts, ADDED_TEXT, added_table(result["added_us"])])
+    method = result["method"]
+    return "".join(
+        [
+            TEXT.format(**method),
+            about(result),
+            _contenders(result["figures"]),
+            _disturbances(result),
+            HALF_TEXT.format(**method),
+            _half(result["half"]),
+            RATIO_TEXT,
+            ratios_table(result["ratios"]),
+            ADDED_TEXT,
+            _added(result["added_us"]),
+        ]
+    )
 
 
 def figures(result: dict[str, Any]) -> Iterator[Figure]:
     for name, own in result["figures"].items():
-        yield Figure(f"{name}, requests/s", own["requests_per_s"], less_is_better=False)
-        yield Figure(f"{name}, processor µs", own["processor_us"])
+        yield spread_figure(f"{name}, requests/s", own["requests_per_s"], less_is_better=False)
+        yield spread_figure(f"{name}, processor µs", own["processor_us"])
+        yield Figure(f"{name}, MiB", own["memory_mib"])
+    for name, own in result["half"].items():
+        for quantile in ("p50_ms", "p99_ms"):
+            yield spread_figure(f"{name} at half, {quantile}", own[quantile])
     for name, own in result["added_us"].items():
-        yield Figure(f"added by {name}, µs", own["median"], own["lowest"], own["highest"])
+        yield spread_figure(f"added by {name}, µs", own)
+    for name, own in result["ratios"].items():
+        yield spread_figure(f"ratio of {name}", own["requests"], less_is_better=False)
 
 
 def _contenders(figures: dict[str, Any]) -> str:
-    rows = [
-        (
-            name,
-            f"{own['requests_per_s']:,.0f}",
-            f"{own['processor_us']:.1f}",
-            f"{own['system_us']:.1f}",
-            f"{own['p50_ms']:.2f}",
-            f"{own['p99_ms']:.2f}",
-            f"{own['memory_mib']:.0f}",
-            f"{own['server_busy']:.0%} / {own['client_busy']:.0%}",
-            f"{own.get('late', 0):.2%}",
+    rows = []
+    for name, own in figures.items():
+        middle = {key: one["median"] for key, one in own.items() if isinstance(one, dict)}
+        rows.append(
+            (
+                name,
+                f"{middle['requests_per_s']:,.0f}",
+                f"{middle['processor_us']:.1f}",
+                f"{middle['system_us']:.1f}",
+                f"{own['memory_mib']:.0f}",
+                f"{middle['server_busy']:.0%} / {middle['client_busy']:.0%}",
+                f"{middle['late']:.2%}",
+            )
         )
-        for name, own in figures.items()
-    ]
-    columns = ("requests/s", "µs a request", "of it system", "p50 ms", "p99 ms", "MiB")
+    columns = ("requests/s", "µs a request", "of it system", "MiB")
     return table(("", *columns, "server / client core busy", "late"), rows)
 
 
-def added_table(added: dict[str, Any]) -> str:
+def _disturbances(result: dict[str, Any]) -> str:
+    """What kept a server from using its core, or the client from being on time."""
+    slow = [
+        f"{name} ({'the client' if own['client_busy']['median'] >= BUSY else 'other programs'})"
+        for name, own in result["figures"].items()
+        if own["server_busy"]["median"] < BUSY
+    ]
+    late = [name for name, own in result["half"].items() if own["lag_ms"]["median"] > LAG_MS]
+    text = ""
+    if slow:
+        text += f"\nNot the server was the limit, its requests/s are too low: {', '.join(slow)}.\n"
+    if late:
+        text += (
+            f"\nThe client was late at half capacity, latencies are its own: {', '.join(late)}.\n"
+        )
+    return text
+
+
+def _half(half: dict[str, Any]) -> str:
+    rows = [
+        (
+            name,
+            f"{own['requests_per_s']:,}",
+            *(f"{own[quantile]['median']:.2f}" for quantile in QUANTILES),
+            f"{own['late']['median']:.2%}",
+        )
+        for name, own in half.items()
+    ]
+    columns = ("requests/s", "p50 ms", "p99 ms", "p99.9 ms", "client late ms", "late")
+    return table(("", *columns), rows)
+
+
+def ratios_table(ratios: dict[str, Any]) -> str:
+    rows = []
+    for title, own in ratios.items():
+        aim = RATIOS[title][2] if title in RATIOS else None
+        reached = "reached" if aim and own["requests"]["median"] >= aim else "not reached"
+        aimed = f"at least {aim:g}: {reached}" if aim else ""
+        rows.append((title, _spread(own["requests"], 2), _spread(own["processor"], 2), aimed))
+    return table(("", "requests/s", "by processor time", "aim"), rows)
+
+
+def _added(added: dict[str, Any]) -> str:
     rows = []
     for title, own in added.items():
         mark = "**" if title in ADDED and ADDED[title][2] else ""
-        values = [f"{own[name]:.1f}" for name in ("median", "lowest", "highest")]
-        rows.append((f"{mark}{title}{mark}", f"{mark}{values[0]}{mark}", *values[1:]))
-    return table(("", "median", "lowest", "highest"), rows)
+        rows.append((f"{mark}{title}{mark}", f"{mark}{_spread(own, 1)}{mark}"))
+    return table(("", "µs a request"), rows)
+
+
+def _spread(own: dict[str, float], digits: int) -> str:
+    return f"{own['median']:.{digits}f} ({own['q1']:.{digits}f} to {own['q3']:.{digits}f})"

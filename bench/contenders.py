@@ -1,0 +1,110 @@
+"""Who takes part in the socket runs, what each is sent, and that the bidders answer alike."""
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bench import requests, served
+from bench.client import drive, notice, request, run
+from bench.constant import PATH
+from bench.processes import BenchError, ServerProcess
+
+CAMPAIGNS: Final = 10_000
+REQUESTS: Final = 2_000
+COMPARED: Final = 500  # requests whose answers must be equal
+
+
+class Contender(msgspec.Struct):
+    """A server, the requests it gets and the status that each answer must have.
+
+    Where `rated`, its latencies are taken at half its capacity too.
+    """
+
+    name: str
+    server: ServerProcess
+    requests: Sequence[bytes]
+    status: int
+    rated: bool = False
+
+
+def start(stack: ExitStack, scratch: Path, core: int, store_core: int) -> list[Contender]:
+    """Starts all servers. Raises BenchError where two bidders answer differently."""
+    product = stack.enter_context(served.product(scratch, core, store_core, CAMPAIGNS))
+    peer = stack.enter_context(served.fastapi_bidder(scratch, core, product))
+    made = requests.make(REQUESTS)
+    bids, no_bids = answered(product, made, 200), answered(product, requests.no_bids(made), 204)
+    wins = [notice("/rtb/win", each["id"], each["imp"][0]["id"]) for each in made]
+    check_agreement(product, peer, [*bids[:COMPARED], *no_bids[: COMPARED // 4]])
+    return [
+        Contender("bid", product, bids, 200, rated=True),
+        Contender("bid-test", product, answered(product, requests.unremembered(made), 200), 200),
+        Contender("bid-today", product, answered(product, requests.grown(made), 200), 200),
+        Contender("no-bid", product, no_bids, 204, rated=True),
+        Contender("win", product, wins, 200, rated=True),
+        *_constants(stack, scratch, core, bids),
+        Contender("fastapi-bid", peer, bids, 200, rated=True),
+        Contender("fastapi-no-bid", peer, no_bids, 204, rated=True),
+        Contender("fastapi-win", peer, wins, 200, rated=True),
+    ]
+
+
+def _constants(
+    stack: ExitStack, scratch: Path, core: int, bids: Sequence[bytes]
+) -> list[Contender]:
+    def on(server: Any, name: str, kind: str, status: int, rated: bool = False) -> Contender:
+        process = stack.enter_context(server(scratch, core, kind))
+        return Contender(name, process, bids, status, rated)
+
+    return [
+        on(served.constant, "constant", "full", 200, rated=True),
+        on(served.constant, "constant-read", "full_read", 200),
+        on(served.constant, "constant-204", "empty", 204),
+        on(served.constant, "constant-204-read", "empty_read", 204),
+        on(served.uvicorn_constant, "uvicorn-constant", "full", 200, rated=True),
+        on(served.uvicorn_constant, "uvicorn-constant-read", "full_read", 200),
+    ]
+
+
+def ask(server: ServerProcess, wire: bytes) -> tuple[int, bytes]:
+    """Status and body of the answer to one request."""
+    return run(drive(server.port, [wire], connections=1, once=True)).last[0]
+
+
+def answered(server: ServerProcess, made: list[requests.Request], status: int) -> list[bytes]:
+    """Those requests that the running server answers so; most must be."""
+    wires = [request(PATH, body) for body in requests.encode(made)]
+    found = [wire for wire in wires if ask(server, wire)[0] == status]
+    if len(found) < 0.9 * len(made):
+        raise BenchError(f"only {len(found)} of {len(made)} requests are answered with {status}")
+    return found
+
+
+def check_agreement(product: ServerProcess, peer: ServerProcess, wires: list[bytes]) -> None:
+    """Raises BenchError unless both answer each request alike: the same price, and but for ties
+    (as good as none) the same campaign in the same words.
+    """
+    ties = 0
+    for wire in wires:
+        ours, theirs = _bid(ask(product, wire)), _bid(ask(peer, wire))
+        if ours["cid"] != theirs["cid"] and ours["price"] == theirs["price"]:
+            ties += 1
+        elif ours != theirs:
+            raise BenchError(f"the peer answers {theirs} instead of {ours}: {wire!r}")
+    if ties > len(wires) // 20:
+        raise BenchError(f"another campaign of the same price in {ties} of {len(wires)} answers")
+
+
+def _bid(answer: tuple[int, bytes]) -> dict[str, Any]:
+    """What must be equal; a creative is chosen by each one's own hash."""
+    status, body = answer
+    if status != 200:
+        return {"status": status, "cid": None, "price": None}
+    (seat,) = json.loads(body)["seatbid"]
+    (bid,) = seat["bid"]
+    own = {name: bid.get(name) for name in ("impid", "price", "cid", "adomain", "cat", "dealid")}
+    fields = sorted(set(bid) - {"attr", "iurl"})
+    return {"status": status, "seat": seat.get("seat"), "fields": fields, **own}

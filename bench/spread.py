@@ -1,0 +1,13 @@
+"""Several measurements of the same as one figure."""
+
+from collections.abc import Sequence
+from statistics import median, quantiles
+
+
+def spread(values: Sequence[float], digits: int = 3) -> dict[str, float]:
+    """Median and quartiles."""
+    if len(values) > 1:
+        q1, middle, q3 = quantiles(values, n=4, method="inclusive")
+    else:
+        q1 = middle = q3 = median(values)
+    return {"median": round(middle, digits), "q1": round(q1, digits), "q3": round(q3, digits)}

@@ -1,0 +1,106 @@
+"""The benchmarks' clients: what they count, and that a schedule waits for nobody."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from bench.client import ClientError, drive, notice, quantile, schedule
+
+WIRE = notice("/rtb/win", "auction", "1")
+EMPTY = b"HTTP/1.1 204 No Content\r\n\r\n"
+FULL = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
+STALL_S = 0.3
+
+Answer = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving(answer: Answer) -> AsyncIterator[int]:
+    """A server that answers the n-th request so; its port."""
+    number = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal number
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                number += 1
+                await answer(number - 1, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def by_turns(number: int, writer: asyncio.StreamWriter) -> None:
+    writer.write(FULL if number % 2 else EMPTY)
+
+
+async def test_each_request_once() -> None:
+    async with serving(by_turns) as port:
+        outcome = await drive(port, [WIRE] * 11, connections=4, once=True)
+    assert outcome.statuses == {204: 6, 200: 5}
+    assert outcome.requests == len(outcome.latencies) == 11
+
+
+async def test_an_answer_in_pieces() -> None:
+    async def drip(number: int, writer: asyncio.StreamWriter) -> None:
+        for place in range(len(FULL)):
+            writer.write(FULL[place : place + 1])
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async with serving(drip) as port:
+        outcome = await drive(port, [WIRE] * 3, connections=1, once=True)
+    assert outcome.statuses == {200: 3}
+    assert outcome.last == [(200, b"hello")]
+
+
+async def test_a_lost_connection_ends_the_run() -> None:
+    async def leave(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with serving(leave) as port:
+        with pytest.raises(ClientError):
+            await drive(port, [WIRE], connections=1, once=True)
+
+
+async def test_a_schedule_sends_all_and_knows_a_stall() -> None:
+    """Of 50 requests in half a second the first is answered late: all that were due meanwhile have
+    waited, each from its own moment, also those that could not be sent.
+    """
+
+    async def stall_once(number: int, writer: asyncio.StreamWriter) -> None:
+        if number == 0:
+            await asyncio.sleep(STALL_S)
+        writer.write(EMPTY)
+
+    async with serving(stall_once) as port:
+        outcome = await schedule(port, [WIRE], connections=1, rate=100, seconds=0.5)
+    assert outcome.statuses == {204: 50}
+    for place, latency in enumerate(reversed(outcome.latencies[-20:])):
+        assert latency >= STALL_S - place / 100 - 0.001
+    assert quantile(outcome.latencies, 0.99) >= STALL_S - 0.02
+    assert outcome.seconds >= 0.49
+
+
+async def test_a_schedule_uses_all_connections() -> None:
+    """While one is kept waiting, others serve what is due."""
+    released = asyncio.Event()
+
+    async def keep_the_first(number: int, writer: asyncio.StreamWriter) -> None:
+        if number == 0:
+            await released.wait()
+        if number == 19:
+            released.set()
+        writer.write(EMPTY)
+
+    async with serving(keep_the_first) as port:
+        outcome = await schedule(port, [WIRE], connections=2, rate=200, seconds=0.1)
+    assert outcome.statuses == {204: 20}
+    assert len(outcome.last) == 2
