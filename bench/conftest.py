@@ -1,10 +1,11 @@
-"""Fixtures of the micro benchmarks.
+"""Fixtures of the micro benchmarks, which run on the first core; stores have the second.
 
 Each benchmark calls a function once for every one of `REQUESTS` different inputs a round, so that
 caches see what they would see; figures are later divided by the number of calls.
 """
 
-from collections.abc import Callable, Iterable
+import gc
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import pytest
 from bench import requests
 from bench.about import about
 from bench.market import answer, market
+from bench.processes import cores, pinned
 from snapbid.exchange.bid import Bidder, Market, NoBid
+from snapbid.wiring import COLLECT
 
 REQUESTS = 400
 CAMPAIGNS = 10_000
@@ -22,6 +25,20 @@ CAMPAIGNS = 10_000
 Each = Callable[[Callable[..., Any], Iterable[Any]], None]
 
 market_of = cache(market)
+
+
+@pytest.fixture(scope="session")
+def store_core() -> int:
+    """The core that is not measured."""
+    return cores()[1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _as_a_worker(store_core: int) -> Iterator[None]:
+    """On one core, and with the collector of a worker."""
+    gc.set_threshold(*COLLECT)
+    with pinned(cores()[0]):
+        yield
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ def market(count: int, more: Mapping[str, Any] | None = None) -> Market:
         GeoDatabase(DEFAULT_PATH),
         catalog.rates,
     )
+    gc.freeze()  # as a worker does; campaigns would be looked through at each collection
     return Market(catalog, references)
 
 

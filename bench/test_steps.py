@@ -1,5 +1,6 @@
 """The steps of a bid one by one, at 10,000 campaigns unless the name says otherwise."""
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,11 @@ from snapbid.exchange.request import BidRequest, decode
 from snapbid.exchange.response import Bid, Writer
 
 CANONICAL = "acme"
+
+
+def test_reference_json(each: Each, bids: list[bytes]) -> None:
+    """The standard library's: by as much as this moves, the machine has."""
+    each(json.loads, bids)
 
 
 def test_decode(each: Each, bids: list[bytes]) -> None:

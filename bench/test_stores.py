@@ -1,0 +1,231 @@
+"""Whole ASGI calls of an open worker on real stores, and the ledger's group commit alone.
+
+`AT_ONCE` calls wait together, as over so many connections. What Redis and PostgreSQL take on the
+other core is left out, and so is waiting for them where the timer is the processor's.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import asyncpg
+import pytest
+import redis
+import uvloop
+
+from bench import events, requests, served
+from bench.contenders import CAMPAIGNS, answered
+from bench.ledger_run import many, remember
+from bench.market import SSP
+from bench.processes import ServerProcess
+from bench.together_run import batch, issue_key, until_known
+from snapbid import wiring
+from snapbid.app import App, bid_path
+from snapbid.ledger.ledger import Ledger
+from snapbid.report import tokens
+from snapbid.report.endpoint import report_path
+from snapbid.settings import load
+
+AT_ONCE: Final = 64
+ROUNDS: Final = 20
+CONNECTED_S: Final = 30.0
+BIDS: Final = 2_000  # remembered in a round
+TODAY: Final = datetime.now(UTC).date()
+DAYS: Final = 60  # of figures in the warehouse
+WINDOWS: Final = [TODAY - timedelta(n) for n in range(50)]  # their last days
+
+Call = tuple[dict[str, Any], bytes]  # an HTTP scope and its body
+Header = tuple[bytes, bytes]
+
+
+class Opened(NamedTuple):
+    """A worker's application on its loop, and what its stores were given."""
+
+    app: App
+    loop: asyncio.AbstractEventLoop
+    key: str  # of the events
+    redis_url: str
+    auctions: list[requests.Request]  # that are answered with a bid
+
+    def run(self, calls: list[Call], status: int) -> None:
+        """All calls, `AT_ONCE` at a time; each must be answered with that status."""
+        assert self.statuses(calls) == {status}
+
+    def statuses(self, calls: list[Call]) -> set[int]:
+        return self.loop.run_until_complete(self._call(calls))
+
+    async def _call(self, calls: list[Call]) -> set[int]:
+        left = iter(calls)
+        seen: set[int] = set()
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                seen.add(message["status"])
+
+        async def lane() -> None:
+            for scope, body in left:
+                message = {"type": "http.request", "body": body, "more_body": False}
+
+                async def receive(message: Any = message) -> Any:
+                    return message
+
+                await self.app(scope, receive, send)
+
+        await asyncio.gather(*(lane() for _ in range(AT_ONCE)))
+        return seen
+
+
+@pytest.fixture(scope="module")
+def opened(scratch: Path, store_core: int) -> Iterator[Opened]:
+    """The worker shares the home, and so the catalog, of a server that has nothing to do."""
+    scratch.chmod(0o711)  # the database runs as another user where this one is root
+    loop = uvloop.new_event_loop()
+    with served.product(scratch, store_core, store_core, CAMPAIGNS) as server:
+        key = loop.run_until_complete(_prepare(server))
+        made = [one | {"tmax": 10_000} for one in requests.make(400)]  # none is late
+        bodies = {wire.partition(b"\r\n\r\n")[2] for wire in answered(server, made, 200)}
+        auctions = [one for one in made if requests.encode([one])[0] in bodies]
+        worker = wiring.Worker(load(server.environ))
+        loop.run_until_complete(worker.open())
+        opened = Opened(App(worker), loop, key, server.environ["SNAPBID_REDIS_URL"], auctions)
+        _await_bids(opened)
+        yield opened
+        loop.run_until_complete(worker.close())
+    loop.close()
+
+
+def _await_bids(opened: Opened) -> None:
+    """Waits until the worker's ledger is connected, without which there is no bid."""
+    deadline = time.monotonic() + CONNECTED_S
+    while opened.statuses(_bids(opened)[:1]) != {200}:
+        assert time.monotonic() < deadline
+        opened.loop.run_until_complete(asyncio.sleep(0.01))
+
+
+async def _prepare(server: ServerProcess) -> str:
+    """Figures to report on, and a key that the server, and so its catalog, knows."""
+    connection = await asyncpg.connect(server.environ["SNAPBID_DATABASE_URL"])
+    await connection.executemany(
+        "insert into bid_daily (day, descriptor, bids, wins, win_cpm_micros)"
+        " values ($1, $2, 1000000, 100000, 123456789)",
+        [(TODAY - timedelta(n), ssp) for n in range(DAYS) for ssp in ("acme", "acme-eu", "nova")],
+    )
+    await connection.close()
+    key = await issue_key(server.environ["SNAPBID_DATABASE_URL"])
+    await until_known(server.port, batch(key, 1))
+    return key
+
+
+def _call(method: str, path: str, query: str = "", body: bytes = b"", *headers: Header) -> Call:
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(b"host", b"127.0.0.1:8000"), *headers],
+    }
+    return scope, body
+
+
+def _json(path: str, body: bytes, *headers: Header) -> Call:
+    length = (b"content-length", b"%d" % len(body))
+    return _call("POST", path, "", body, (b"content-type", b"application/json"), length, *headers)
+
+
+def _bids(opened: Opened) -> list[Call]:
+    return [_json(bid_path(SSP), body) for body in requests.encode(opened.auctions)]
+
+
+def _measure(benchmark: Any, calls: int, target: Any, setup: Any = None) -> None:
+    """`target` takes what `setup` gives."""
+    benchmark.extra_info["calls"] = calls
+    benchmark.pedantic(target, setup=setup, rounds=ROUNDS, warmup_rounds=1)
+
+
+def test_asgi_bid_remembered(benchmark: Any, opened: Opened) -> None:
+    calls = _bids(opened)
+    _measure(benchmark, len(calls), lambda: opened.run(calls, 200))
+
+
+def test_asgi_win(benchmark: Any, opened: Opened) -> None:
+    """Each win counts: the bids are remembered anew before each round."""
+    bids = _bids(opened)
+    wins = [
+        _call("GET", "/rtb/win", f"id={one['id']}&impId={one['imp'][0]['id']}")
+        for one in opened.auctions
+    ]
+    _measure(benchmark, len(wins), lambda: opened.run(wins, 200), lambda: opened.run(bids, 200))
+
+
+def _reports() -> list[Call]:
+    """Requests for all windows, each 7 days; a token has ten requests a minute."""
+    calls = []
+    for place, last in enumerate(WINDOWS):
+        if place % 10 == 0:
+            token = tokens.issue("acme", served.SECRET.encode(), "snapbid").encode()
+        window = f"from={last - timedelta(6)}&to={last}"
+        header = (b"authorization", b"Bearer " + token)
+        calls.append(_call("GET", report_path("acme"), window, b"", header))
+    return calls
+
+
+def test_asgi_report_cached(benchmark: Any, opened: Opened) -> None:
+    opened.run(_reports(), 200)
+    _measure(
+        benchmark,
+        len(WINDOWS),
+        lambda calls: opened.run(calls, 200),
+        lambda: ((_reports(),), {}),
+    )
+
+
+def test_asgi_report_uncached(benchmark: Any, opened: Opened) -> None:
+    with redis.Redis.from_url(opened.redis_url) as client:
+
+        def forget() -> tuple[tuple[list[Call]], dict[str, Any]]:
+            for key in client.scan_iter("report:cache:*"):
+                client.delete(key)
+            return (_reports(),), {}
+
+        _measure(benchmark, len(WINDOWS), lambda calls: opened.run(calls, 200), forget)
+
+
+def test_asgi_event(benchmark: Any, opened: Opened) -> None:
+    key = (b"x-api-key", opened.key.encode())
+    calls = [_json("/v3/s2s/event", events.encode(one), key) for one in events.make()]
+    _measure(benchmark, len(calls), lambda: opened.run(calls, 202))
+
+
+def test_asgi_event_batch(benchmark: Any, opened: Opened) -> None:
+    """Microseconds an event, as everywhere else."""
+    key = (b"x-api-key", opened.key.encode())
+    calls = [
+        _json("/v3/s2s/batch", events.encode(events.make(seed=seed)), key) for seed in range(4)
+    ]
+    _measure(benchmark, 4 * events.BATCH, lambda: opened.run(calls, 202))
+
+
+@pytest.fixture(scope="module")
+def ledger(opened: Opened, scratch: Path) -> Iterator[Ledger]:
+    ledger = Ledger(opened.redis_url, scratch / "spool", shards=1, ttl_s=7200, spool_max_bytes=1)
+    opened.loop.run_until_complete(ledger.open())
+    while not ledger.connected:
+        opened.loop.run_until_complete(asyncio.sleep(0.01))
+    yield ledger
+    opened.loop.run_until_complete(ledger.close())
+
+
+@pytest.mark.parametrize("at_once", [1, AT_ONCE], ids="{}_at_once".format)
+def test_group_commit(benchmark: Any, opened: Opened, ledger: Ledger, at_once: int) -> None:
+    """Remembering bids, so many at once, from the call to Redis' answer."""
+
+    def commit() -> None:
+        opened.loop.run_until_complete(many(ledger, remember, range(BIDS), at_once))
+
+    _measure(benchmark, BIDS, commit)
