@@ -5,7 +5,7 @@ The builder is kept between builds: a changed campaign is put again, a deleted o
 `build` writes the whole index anew from what is held in flat arrays.
 """
 
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.math cimport M_PI, cos, sin
 from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -46,12 +46,35 @@ cdef void *_array(Py_ssize_t count, size_t size) except NULL:
     return block
 
 
-cdef uint32_t *_numbers(list numbers) except NULL:
-    cdef uint32_t *block = <uint32_t *>_array(len(numbers), sizeof(uint32_t))
-    cdef Py_ssize_t i
-    for i in range(len(numbers)):
-        block[i] = numbers[i]
-    return block
+cdef class _Numbers:
+    """A growing array."""
+
+    cdef uint32_t *at
+    cdef uint32_t n, room
+
+    def __dealloc__(self):
+        PyMem_Free(self.at)
+
+    cdef inline int add(self, uint32_t number) except -1:
+        if self.n == self.room:
+            self.grow()
+        self.at[self.n] = number
+        self.n += 1
+        return 0
+
+    cdef int grow(self) except -1:
+        cdef uint32_t room = max(2 * self.room, 64)
+        cdef void *at = PyMem_Realloc(self.at, room * sizeof(uint32_t))
+        if at is NULL:
+            raise MemoryError
+        self.at = <uint32_t *>at
+        self.room = room
+        return 0
+
+    cdef uint32_t *copy(self) except NULL:
+        cdef uint32_t *block = <uint32_t *>_array(self.n, sizeof(uint32_t))
+        memcpy(block, self.at, self.n * sizeof(uint32_t))
+        return block
 
 
 cdef class _Entry:
@@ -93,16 +116,18 @@ cdef list beyond(object numbers):
     return [number for number in numbers if number >= SB_MASKED]
 
 
-cdef uint16_t counted(object listed) except? 0xffff:
-    if len(listed) >= 0xffff:
+cdef uint16_t counted(uint32_t entries) except? 0xffff:
+    if entries >= 0xffff:
         raise ValueError("a list has over 65,534 entries")
-    return len(listed)
+    return entries
 
 
 cdef class Builder:
     """Holds campaigns and writes them as an index.
 
-    payloads: a new file, in which payloads are kept instead of in memory.
+    payloads: a new file, in which payloads are kept instead of in memory. normalise: called once for
+    each targeting value, as (dimension, text or integer), gives its normal form or None where it is
+    no value of the dimension; without it values are in their normal form.
     """
 
     cdef dict entries  # id -> _Entry
@@ -110,32 +135,71 @@ cdef class Builder:
     cdef list values   # space -> {text or integer: value}
     cdef list keys     # value - 1 -> bytes: space, key
     cdef dict parents  # value -> value, of those that have one
-    cdef object payloads
+    cdef object payloads, normalise
     cdef uint64_t in_file  # bytes of payloads
+    cdef _Numbers terms, lists  # of the campaign that is put
+    cdef _Numbers seen          # value -> the list in which it was seen last
+    cdef uint32_t list_number
 
-    def __cinit__(self, object payloads=None):
+    def __cinit__(self, object payloads=None, object normalise=None):
         self.entries = {}
         self.gone = set()
         self.values = [{} for _ in range(SB_SPACES)]
         self.keys = []
         self.parents = {}
         self.payloads = payloads
+        self.normalise = normalise
+        self.terms = _Numbers()
+        self.lists = _Numbers()
+        self.seen = _Numbers()
+        self.seen.add(0)
 
     def __len__(self):
         return len(self.entries)
 
-    cdef uint32_t value(self, uint32_t space, object key) except 0:
+    cdef inline uint32_t value(self, uint32_t space, object key) except 0:
         """Text or integer to the builder's value, new where it is the first of its kind."""
+        found = (<dict>self.values[space]).get(key)
+        return self.new_value(space, key) if found is None else found
+
+    cdef uint32_t new_value(self, uint32_t space, object key) except 0:
         cdef dict known = <dict>self.values[space]
         cdef bytes stored
-        found = known.get(key)
+        normal = key
+        if self.normalise is not None and space < SB_FORMAT:
+            normal = self.normalise(space, key)
+            if normal is None:
+                raise ValueError("a targeting value is none of its dimension")
+        found = known.get(normal)
         if found is None:
-            stored = key.encode() if isinstance(key, str) else key.to_bytes(8, "little")
+            stored = normal.encode() if isinstance(normal, str) else normal.to_bytes(8, "little")
             if len(stored) > SB_KEY_MAX:
                 raise ValueError(f"a targeting value is over {SB_KEY_MAX} bytes")
+            if len(self.keys) >= EXCLUDE - 1:
+                raise ValueError("the values are too many for an index")
+            self.seen.add(0)
             self.keys.append(bytes((space,)) + stored)
-            found = known[key] = len(self.keys)
+            found = known[normal] = len(self.keys)
+        known[key] = found
         return found
+
+    cdef uint32_t add_all(self, _Numbers into, uint32_t space, object keys,
+                          uint32_t mark=0) except? 0xffffffff:
+        """Adds the keys' values, each once and marked; how many there are."""
+        cdef uint32_t value, before = into.n
+        self.begin_list()
+        for key in keys:
+            value = self.value(space, key)
+            if self.seen.at[value] != self.list_number:
+                self.seen.at[value] = self.list_number
+                into.add(value | mark)
+        return into.n - before
+
+    cdef void begin_list(self) noexcept:
+        self.list_number += 1
+        if self.list_number == 0:  # after four thousand million lists
+            memset(self.seen.at, 0, self.seen.n * sizeof(uint32_t))
+            self.list_number = 1
 
     cdef uint32_t domain(self, str name) except 0:
         """The value of an advertiser's domain; its parents become values, too."""
@@ -157,9 +221,6 @@ cdef class Builder:
             self.parents[value] = self.value(SB_AD_CATEGORY, parent)
         return value
 
-    cdef list all_values(self, uint32_t space, object keys):
-        return [self.value(space, key) for key in keys]
-
     def discard(self, str id):
         """Forgets a campaign; unknown ids are ignored."""
         self.entries.pop(id, None)
@@ -175,15 +236,14 @@ cdef class Builder:
             object circles, object creatives, bint capped, bytes payload):
         """Adds or replaces a campaign.
 
-        price: micro-USD CPM. targeting: of (dimension of DIMENSIONS, include, exclude), values in
-        normal form. circles: of (lat, lon, km). creatives: of (id, media of MEDIA, w, h,
+        price: micro-USD CPM. targeting: of (dimension of DIMENSIONS, include, exclude). circles: of (lat, lon, km). creatives: of (id, media of MEDIA, w, h,
         attributes, secure, mimes, duration, protocols). capped: it bids only for a recognised
-        user. payload: what `Index.payload` gives back.
+        user. payload: what `Index.payload` gives back. Raises ValueError where a value is none.
         """
         cdef _Entry entry = _Entry()
-        cdef list terms = []
-        cdef list lists
-        cdef uint32_t dimension
+        cdef _Numbers terms = self.terms, lists = self.lists
+        cdef uint32_t dimension, i, first
+        terms.n = lists.n = 0
         entry.id = id
         entry.active = active
         entry.record.price = price
@@ -205,27 +265,29 @@ cdef class Builder:
         if bundle is not None:
             entry.record.bundle = self.value(SB_AD_BUNDLE, bundle)
         entry.record.advertiser = self.domain(advertiser)
-        lists = [self.category(category) for category in categories]
-        entry.record.categories = counted(lists)
+        for category in categories:
+            lists.add(self.category(category))
+        entry.record.categories = counted(lists.n)
         for dimension, included, excluded in targeting:
             if included:
                 entry.includes |= 1u << dimension
-                found = self.all_values(dimension, included)
-                terms += found
+                first = terms.n
+                self.add_all(terms, dimension, included)
                 if dimension == SB_DEAL:
                     entry.record.flags |= SB_DEALS
-                    entry.extra.deals = len(found)
-                    lists += found
+                    entry.extra.deals = terms.n - first
+                    for i in range(first, terms.n):
+                        lists.add(terms.at[i])
             if excluded:
                 entry.excludes |= 1u << dimension
-                terms += [value | EXCLUDE for value in self.all_values(dimension, excluded)]
+                self.add_all(terms, dimension, excluded, EXCLUDE)
         entry.includes |= 1u << SB_FORMAT
-        terms += self.put_creatives(entry, creatives, lists)
+        self.put_creatives(entry, creatives)
         self.put_circles(entry, circles)
-        entry.terms = _numbers(terms)
-        entry.n_terms = len(terms)
-        entry.lists = _numbers(lists)
-        entry.n_lists = len(lists)
+        entry.terms = terms.copy()
+        entry.n_terms = terms.n
+        entry.lists = lists.copy()
+        entry.n_lists = lists.n
         entry.detail.payload_size = len(payload)
         if self.payloads is None:
             entry.payload = payload
@@ -236,44 +298,46 @@ cdef class Builder:
         self.gone.discard(id)
         self.entries[id] = entry
 
-    cdef set put_creatives(self, _Entry entry, object creatives, list lists):
-        """Stores the creatives, their lists behind `lists`; the formats that they fit."""
+    cdef int put_creatives(self, _Entry entry, object creatives) except -1:
+        """Stores the creatives, with what they list and the formats that they fit."""
         cdef sb_creative *one
-        cdef set formats = set()
+        cdef _Numbers lists = self.lists
+        cdef uint32_t media
+        cdef uint64_t size
+        cdef list formats = []
         if not creatives:
             raise ValueError("a campaign has at least one creative")
-        entry.creatives = <sb_creative *>_array(len(creatives), sizeof(sb_creative))
+        entry.creatives = one = <sb_creative *>_array(len(creatives), sizeof(sb_creative))
         entry.n_creatives = len(creatives)
-        one = entry.creatives
-        for id, media, w, h, attributes, secure, mimes, duration, protocols in creatives:
+        for id, medium, w, h, attributes, secure, mimes, duration, protocols in creatives:
             encoded = id.encode()
+            media = medium
+            memset(one, 0, sizeof(sb_creative))
             one.seed = sb_hash(media, <const char *>encoded, len(encoded))
             one.duration = -1 if duration is None else duration
             one.media = media
             one.flags = SB_SECURE if secure else 0
             one.w = w or 0
             one.h = h or 0
-            one.lists = len(lists)
-            one.mimes = one.attributes = one.other_attributes = 0
-            one.protocols = one.other_protocols = 0
-            if media in MIME_SPACE:
-                one.mimes = counted(mimes)
-                lists += self.all_values(MIME_SPACE[media], mimes)
-            if media in ATTRIBUTE_SPACE:
+            one.lists = lists.n
+            if mimes and media in MIME_SPACE:
+                one.mimes = counted(self.add_all(lists, MIME_SPACE[media], mimes))
+            if attributes and media in ATTRIBUTE_SPACE:
                 one.attributes = mask(attributes)
                 others = beyond(attributes)
-                one.other_attributes = counted(others)
-                lists += self.all_values(ATTRIBUTE_SPACE[media], others)
-            if media in PROTOCOL_SPACE:
+                one.other_attributes = counted(
+                    self.add_all(lists, ATTRIBUTE_SPACE[media], others))
+            if protocols and media in PROTOCOL_SPACE:
                 one.protocols = mask(protocols)
                 others = beyond(protocols)
-                one.other_protocols = counted(others)
-                lists += self.all_values(PROTOCOL_SPACE[media], others)
+                one.other_protocols = counted(
+                    self.add_all(lists, PROTOCOL_SPACE[media], others))
             size = (<uint64_t>one.w << 24 | one.h) if media == SB_BANNER else 0
-            formats.add(self.value(SB_FORMAT, media << 56 | size))
+            formats.append(<uint64_t>media << 56 | size)
             one += 1
         (one - 1).flags |= SB_LAST
-        return formats
+        self.add_all(self.terms, SB_FORMAT, formats)
+        return 0
 
     cdef int put_circles(self, _Entry entry, object circles) except -1:
         cdef sb_circle *one

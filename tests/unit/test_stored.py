@@ -1,4 +1,4 @@
-"""Stored documents are read as `document.parse` reads them, quickly or not."""
+"""Stored documents make the index that `document.parse` and `put` make of them, quickly or not."""
 
 import json
 import random
@@ -7,12 +7,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from support import strategies
 
 from snapbid.match import document, stored
-from snapbid.match.campaign import Campaign, CampaignError
+from snapbid.match.campaign import CampaignError
+from snapbid.match.compile import Builder, put
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases" / "campaign"
 CREATIVE = {"id": "a", "media": "banner", "w": 300, "h": 250, "adm": "<p>Hello</p>"}
@@ -24,24 +24,28 @@ STRANGE: list[Any] = [
 ]  # fmt: skip
 
 
-def outcome(read: Any, text: str) -> Any:
+def put_slowly(builder: Builder, text: str, number: int) -> None:
+    put(builder, document.parse(document.decode(text)), number)
+
+
+def outcome(builder: Builder, insert: Any, text: str) -> Any:
     try:
-        campaign: Campaign = read(text)
+        insert(builder, text, 7)
     except CampaignError as error:
         return list(map(str, error.mistakes))
     except ValueError as error:
         return type(error)
-    return msgspec.to_builtins(campaign)
+    return bytes(builder.build())
 
 
 def assert_same(text: str) -> None:
-    slow = outcome(lambda text: document.parse(document.decode(text)), text)
-    assert outcome(stored.read, text) == slow, text
+    slow = outcome(Builder(), put_slowly, text)
+    assert outcome(stored.new_builder(), stored.insert, text) == slow, text
 
 
 def is_quick(text: str) -> bool:
     try:
-        stored._campaign(text)
+        put(stored.new_builder(), stored._campaign(text), 7)
     except (ValueError, RecursionError):
         return False
     return True
@@ -122,12 +126,22 @@ def test_the_usual_ones_are_read_quickly(change: dict[str, Any]) -> None:
 def test_what_is_no_campaign(text: str) -> None:
     assert_same(text)
     with pytest.raises(ValueError, match=r"."):
-        stored.read(text)
+        stored.insert(stored.new_builder(), text, 1)
 
 
 def test_more_values_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "MAX_KNOWN", 3)
-    values = [f"City {number}" for number in range(10)]
-    text = json.dumps({**BASE, "targeting": {"city": {"include": values}}})
-    assert is_quick(text)
-    assert_same(text)
+    for number in range(10):
+        text = json.dumps({**BASE, "advertiser": f"a{number}.example", "cpm": number + 1})
+        assert is_quick(text)
+        assert_same(text)
+
+
+def test_one_builder_for_many() -> None:
+    """What it has learned of one document holds for the others."""
+    world = strategies.random_world(3, 300, strategies.Surroundings())
+    texts = [json.dumps(each, ensure_ascii=False) for each in world.campaigns]
+    quick, slow = stored.new_builder(), Builder()
+    for text in texts:
+        if outcome(quick, stored.insert, text) != outcome(slow, put_slowly, text):
+            pytest.fail(text)

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO, Self, final
 
 DIMENSIONS: dict[str, int]
@@ -8,10 +8,16 @@ MEDIA: dict[str, int]
 class Builder:
     """Holds campaigns and writes them as an index.
 
-    `payloads`: a new file, in which payloads are kept instead of in memory.
+    `payloads`: a new file, in which payloads are kept instead of in memory. `normalise`: called
+    once for each targeting value, as (dimension, value), gives its normal form or None where it is
+    no value of the dimension; without it values are in their normal form.
     """
 
-    def __new__(cls, payloads: BinaryIO | None = None) -> Self: ...
+    def __new__(
+        cls,
+        payloads: BinaryIO | None = None,
+        normalise: Callable[[int, str | int], str | int | None] | None = None,
+    ) -> Self: ...
     def __len__(self) -> int: ...
     def discard(self, id: str) -> None: ...
     def hide(self, id: str) -> None: ...

@@ -1,17 +1,20 @@
-"""Reads the documents of the warehouse, quickly where they are as the import left them.
+"""Puts documents of the warehouse into an index, quickly where they are as the import left them.
 
-What is decoded here into typed structs is checked by them; the few rules that a type cannot state
-stand below. Whatever does not pass, or is written in a form that is rare (a price like `1e0`), goes
-the long way of `document.parse`, which alone says what is wrong. So both give the same campaign.
+What is decoded here into typed structs is checked by them, targeting values by the builder, which
+has each normalised once; the few rules that a type cannot state stand below. Whatever does not
+pass, or is written in a form that is rare (a price like `1e0`), goes the long way of
+`document.parse`, which alone says what is wrong. So both put the same campaign.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, BinaryIO, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+from snapbid.match._builder import DIMENSIONS
 from snapbid.match.campaign import Budget, Campaign, Creative, FrequencyCap, Mistake, Values
+from snapbid.match.compile import Builder, put
 from snapbid.match.document import (
     CIRCLE,
     MAX_CIRCLES,
@@ -36,7 +39,7 @@ from snapbid.match.readers import (
     micros,
     time_ms,
 )
-from snapbid.match.vocabulary import DIMENSIONS, MAX_INTEGER, MAX_TEXT, normalise, size
+from snapbid.match.vocabulary import MAX_INTEGER, MAX_TEXT, normalise, size
 
 MAX_KNOWN: Final = 100_000  # values of one kind whose normal form is kept
 
@@ -65,7 +68,7 @@ class _Cap(FrequencyCap, frozen=True, gc=False, forbid_unknown_fields=True):
     seconds: Positive
 
 
-class _Values(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class _Values(Values, frozen=True, gc=False, forbid_unknown_fields=True):
     include: Entries = ()
     exclude: Entries = ()
 
@@ -106,7 +109,7 @@ class _UnusualError(ValueError):
 
 
 class _Known(dict[Any, Any]):
-    """Values as they stand in documents, and what `read` makes of them."""
+    """What stands in documents, and what `read` makes of it."""
 
     def __init__(self, read: Callable[[Any], Any]) -> None:
         self._read = read
@@ -130,34 +133,39 @@ def _by_rule(read: Reader) -> Callable[[Any], Any]:
     return checked
 
 
-def _normal_form(dimension: str) -> Callable[[Any], Any]:
-    return lambda value: normalise(dimension, value)
-
-
 _decoder: Final = msgspec.json.Decoder(_Document)
 _advertisers: Final = _Known(_by_rule(advertiser))
 _times: Final = _Known(_by_rule(time_ms))
 _money: Final = _Known(lambda raw: _by_rule(micros)(decode(raw.decode())))
-_normal: Final = {each.name: _Known(_normal_form(each.name)) for each in DIMENSIONS}
+_names: Final = {number: name for name, number in DIMENSIONS.items()}
 _circle: Final = _by_rule(CIRCLE)
 _MACROS: Final = tuple(f"{{{{{name}}}}}" for name in BIDDER_MACROS)
 
 
-def read(document: str) -> Campaign:
-    """Check and normalise one document of the warehouse; as `document.parse`.
+def new_builder(payloads: BinaryIO | None = None) -> Builder:
+    """A builder for `insert`; `payloads` as in `Builder`."""
+    return Builder(payloads, lambda number, value: normalise(_names[number], value))
+
+
+def insert(builder: Builder, document: str, number: int, created_at_ms: int = 0) -> None:
+    """Adds or replaces the campaign of a document (`compile.put`).
 
     Raises CampaignError with every mistake, or another ValueError for what cannot be read.
     """
     if len(document) <= MAX_STORED and "\\u" not in document:  # U+0000 and surrogates, perhaps
         try:
-            return _campaign(document)
+            put(builder, _campaign(document), number, created_at_ms)
+            return
         except (ValueError, RecursionError):
             pass
-    return parse(decode(document))
+    put(builder, parse(decode(document)), number, created_at_ms)
 
 
 def _campaign(document: str) -> Campaign:
-    """Raises ValueError where a rule does not hold or cannot be told here."""
+    """Its targeting values as they are spelled.
+
+    Raises ValueError where another rule does not hold or cannot be told here.
+    """
     found = _decoder.decode(document)
     budget = found.budget
     targeting, circles = _targeting(found.targeting)
@@ -206,24 +214,16 @@ def _money_of(budget: _Budget) -> Budget:
 
 
 def _targeting(found: dict[str, Any]) -> tuple[dict[str, Values], tuple[Any, ...]]:
-    targeting, circles = {}, ()
-    for name, values in found.items():
-        if type(values) is _Values and name in _normal:
-            normal = _normal[name].__getitem__
-            include, exclude = values.include, values.exclude
-            if include or exclude:
-                targeting[name] = Values(
-                    _once(tuple(map(normal, include))) if include else (),
-                    _once(tuple(map(normal, exclude))) if exclude else (),
-                )
-        elif type(values) is tuple and name == "geo_radius":
-            circles = _once(tuple(map(_circle_of, values)))
-        else:
+    circles = found.pop("geo_radius", ())
+    if type(circles) is not tuple or not DIMENSIONS.keys() >= found.keys():
+        raise _UnusualError
+    for values in found.values():
+        if type(values) is not _Values:
             raise _UnusualError
-    deals = targeting.get("deal")
+    deals = found.get("deal")
     if deals is not None and max(len(deals.include), len(deals.exclude)) > MAX_DEALS:
         raise _UnusualError
-    return targeting, circles
+    return found, _once(tuple(map(_circle_of, circles))) if circles else ()
 
 
 def _circle_of(found: _Circle) -> Any:

@@ -12,10 +12,11 @@ import gc
 import logging
 import os
 import secrets
-import shutil
 import sys
 import tempfile
 import threading
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 from typing import BinaryIO, Final
@@ -23,8 +24,9 @@ from typing import BinaryIO, Final
 import asyncpg
 import msgspec
 
-from snapbid.match.catalog import Base, checksum_of
+from snapbid.match.catalog import Base
 from snapbid.match.compile import Builder
+from snapbid.match.stored import new_builder
 from snapbid.publisher.overlay import insert
 from snapbid.warehouse import campaigns
 
@@ -49,7 +51,7 @@ async def make(dsn: str, folder: Path) -> Base:
     Raises OSError, asyncpg's errors, or ValueError where the campaigns are too many.
     """
     with tempfile.TemporaryFile(dir=folder) as payloads:
-        builder = Builder(payloads)
+        builder = new_builder(payloads)
         connection = await asyncpg.connect(dsn, timeout=10)
         try:
             standing = await _load(connection, builder)
@@ -64,8 +66,8 @@ async def _load(connection: asyncpg.Connection, builder: Builder) -> campaigns.S
         standing = await campaigns.fetch_standing(connection)
         read, told = 0, monotonic()
         async for batch in campaigns.fetch_batches(connection):
-            for stored in batch:
-                insert(builder, stored)
+            for row in batch:
+                insert(builder, row)
             read += len(batch)
             if monotonic() - told > TELL_EVERY_S:
                 told = monotonic()
@@ -79,17 +81,24 @@ def _write(
 ) -> Base:
     name = PREFIX + secrets.token_hex(8)
     path, beside = folder / name, folder / f"{name}.new"
-    if standing.campaigns > 100_000:
-        logger.info("writing the index")
+    logger.info(f"writing the index of {len(builder):,} campaigns")
+    size = checksum = 0
     with beside.open("wb") as file:
-        file.write(builder.build())
-        payloads.seek(0)
-        shutil.copyfileobj(payloads, file, 1 << 20)
+        for piece in _pieces(builder, payloads):
+            file.write(piece)
+            size += len(piece)
+            checksum = zlib.crc32(piece, checksum)
         file.flush()
         os.fsync(file.fileno())  # whoever maps it trusts its name
-    checksum, size = checksum_of(beside), beside.stat().st_size
     beside.replace(path)
     return Base(name, size, checksum, len(builder), standing.revision, standing.warehouse)
+
+
+def _pieces(builder: Builder, payloads: BinaryIO) -> Iterator[bytes | bytearray]:
+    yield builder.build()
+    payloads.seek(0)
+    while piece := payloads.read(1 << 20):
+        yield piece
 
 
 def _end_with_stdin() -> None:

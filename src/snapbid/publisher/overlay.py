@@ -2,9 +2,9 @@
 
 import logging
 
+from snapbid.match import stored
 from snapbid.match.catalog import Base
-from snapbid.match.compile import Builder, put
-from snapbid.match.stored import read
+from snapbid.match.compile import Builder
 from snapbid.warehouse.campaigns import Changes, Stored
 
 LEAST: int = 4096  # changed campaigns that every base may have above it
@@ -22,7 +22,7 @@ class Overlay:
     def __init__(self, base: Base | None) -> None:
         self.base = base
         self.revision = self.complete = base.revision if base else 0
-        self._builder = Builder()
+        self._builder = stored.new_builder()
         self._touched: set[str] = set()
 
     def __len__(self) -> int:
@@ -38,10 +38,10 @@ class Overlay:
         """Takes up what changed after `revision`."""
         for id in changes.deleted:
             self._builder.hide(id)
-        for stored in changes.changed:
-            if not insert(self._builder, stored):
-                self._builder.hide(stored.id)
-        self._touched.update(changes.deleted, (stored.id for stored in changes.changed))
+        for row in changes.changed:
+            if not insert(self._builder, row):
+                self._builder.hide(row.id)
+        self._touched.update(changes.deleted, (row.id for row in changes.changed))
         if self.complete == self.revision:
             self.complete = changes.revision
         self.revision = changes.revision
@@ -55,11 +55,11 @@ class Overlay:
         return self._builder.build()
 
 
-def insert(builder: Builder, stored: Stored) -> bool:
+def insert(builder: Builder, row: Stored) -> bool:
     """Puts a campaign into an index; False, with a line in the log, where it is none."""
     try:
-        put(builder, read(stored.document), stored.number, stored.created_at_ms)
+        stored.insert(builder, row.document, row.number, row.created_at_ms)
     except ValueError as error:  # written past the import, by hand
-        logger.error("campaign %a does not bid: %s", stored.id[:60], str(error)[:500])
+        logger.error("campaign %a does not bid: %s", row.id[:60], str(error)[:500])
         return False
     return True
