@@ -28,9 +28,9 @@ import uvloop
 from bench import requests
 from bench.about import about
 from bench.client import LOOPBACK, MAX_CONNECTIONS, MAX_SECONDS, drive, request
+from bench.contenders import answered
 from bench.processes import ServerProcess, cores, pinned
 from bench.served import product
-from bench.socket_run import answered
 
 CAMPAIGNS: Final = 10_000
 STEP_S: Final = 0.0005
