@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from bench import pools
+from snapbid.load.pools import Pool
 
 SHARES: Final = {
     "country": 0.70,
@@ -40,7 +41,7 @@ SHARES: Final = {
 GEO_RADIUS: Final = 0.02
 BLOCKED_DOMAINS: Final = 0.6  # of the campaigns that target domains
 EXCLUDES: Final = 0.15  # of the other lists
-MEDIA: Final = pools.Pool([("banner", 78), ("video", 15), ("native", 6), ("audio", 1)])
+MEDIA: Final = Pool([("banner", 78), ("video", 15), ("native", 6), ("audio", 1)])
 
 
 def documents(count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
