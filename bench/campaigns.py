@@ -1,9 +1,10 @@
-"""A seeded generator of campaign documents: the `std` workload.
+"""A seeded generator of campaign documents, in two shapes.
 
-All 20 targeting dimensions occur, each in the share of campaigns that `SHARES` gives, so that about
-one campaign in a hundred is eligible for a request of `bench/requests.py`.
+`std`: all 20 targeting dimensions occur, each in the share of campaigns that `SHARES` gives, so
+that about one campaign in a hundred is eligible for a request of `bench/requests.py`. `rare`: all
+are targeted at places, half at segments, and about one in two thousand is eligible.
 
-    python -m bench.campaigns 10000 > campaigns.jsonl
+    python -m bench.campaigns 10000 [rare] > campaigns.jsonl
 """
 
 import json
@@ -38,27 +39,31 @@ SHARES: Final = {
     "hour": 0.10,
     "ssp": 0.10,
 }
+SHAPES: Final = {
+    "std": SHARES,
+    "rare": SHARES | {"country": 1.0, "region": 1.0, "city": 0.9, "segment": 0.5},
+}
 GEO_RADIUS: Final = 0.02
 BLOCKED_DOMAINS: Final = 0.6  # of the campaigns that target domains
 EXCLUDES: Final = 0.15  # of the other lists
 MEDIA: Final = Pool([("banner", 78), ("video", 15), ("native", 6), ("audio", 1)])
 
 
-def documents(count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
+def documents(count: int, seed: int = 1, shape: str = "std") -> Iterator[dict[str, Any]]:
     """Campaign documents as `snapbid campaign import` takes them."""
     random = Random(seed)
     for number in range(count):
-        yield _document(random, number)
+        yield _document(random, number, SHAPES[shape])
 
 
-def _document(random: Random, number: int) -> dict[str, Any]:
+def _document(random: Random, number: int, shares: dict[str, float]) -> dict[str, Any]:
     document: dict[str, Any] = {
         "id": f"campaign-{number:07d}",
         "name": f"Campaign {number}",
         "advertiser": random.choice(pools.ADVERTISERS),
         "cpm": max(0.01, round(1.2 * exp(random.gauss(0, 0.8)), 2)),
         "categories": [random.choice(pools.AD_CATEGORIES)],
-        "targeting": _targeting(random),
+        "targeting": _targeting(random, shares),
         "creatives": _creatives(random, number),
     }
     if random.random() < 0.5:
@@ -66,9 +71,9 @@ def _document(random: Random, number: int) -> dict[str, Any]:
     return document
 
 
-def _targeting(random: Random) -> dict[str, Any]:
+def _targeting(random: Random, shares: dict[str, float]) -> dict[str, Any]:
     targeting: dict[str, Any] = {}
-    for dimension, share in SHARES.items():
+    for dimension, share in shares.items():
         if random.random() < share:
             if dimension == "domain":
                 side, most = ("exclude", 40) if random.random() < BLOCKED_DOMAINS else (
@@ -178,5 +183,5 @@ def _vast(number: int, mime: str) -> str:
 
 
 if __name__ == "__main__":
-    for each in documents(int(sys.argv[1])):
+    for each in documents(int(sys.argv[1]), shape=(*sys.argv[2:], "std")[0]):
         print(json.dumps(each))
