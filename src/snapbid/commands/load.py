@@ -22,7 +22,7 @@ Out = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.command()
 @click.argument("target", required=False)
 @click.option("--ssp", "ssps", multiple=True, metavar="ID[/CANONICAL][=WEIGHT]",
-              help="Who sends; repeatable. Default: acme, or as recorded.")  # fmt: skip
+              help="Who sends; repeatable. Default: as recorded, else acme.")  # fmt: skip
 @click.option("--rate", default=500.0, show_default=True, help="Bid requests a second.")
 @click.option("--steps", metavar="RATE,RATE,…", help="Several rates, one after the other.")
 @click.option("--find-capacity", is_flag=True,
@@ -84,7 +84,7 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
 
     aim = options.target(target or _default_target())
     click.echo(f"target: {aim.url}")
-    weights, named = options.ssps(raw["ssps"] or (() if raw["replay"] else ("acme",)))
+    weights, named = options.ssps(raw["ssps"])
     for name, low, high in (("rate", 1e-3, options.MAX_RATE), ("max_rate", 1, options.MAX_RATE),
                             ("connections", 1, options.MAX_CONNECTIONS), ("events", 0, 1000),
                             ("batch", 1, 600), ("requests", 1, 200_000), ("win_rate", 0, 1),

@@ -5,6 +5,7 @@ to the bidder's ledger.
 """
 
 import json
+import re
 import secrets
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
@@ -20,6 +21,8 @@ from snapbid.reference.rates import Rates
 MAX_LINE: Final = 1 << 20
 MAX_REQUESTS: Final = 200_000
 ID_LENGTH: Final = 18
+DEFAULT_SSP: Final = "acme"  # of the demo data
+SSP_FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 
 
 class ReplayError(ValueError):
@@ -57,7 +60,7 @@ def prepare(
     rates: Rates,
     seed: int,
 ) -> list[Auction]:
-    """Auctions of requests; those without an SSP get one by the weights.
+    """Auctions of requests, of SSPs by these weights; without any as recorded, else `DEFAULT_SSP`.
 
     Raises ReplayError for a request that no bidder could read.
     """
@@ -65,7 +68,7 @@ def prepare(
     names, heights = list(ssps), list(accumulate(ssps.values()))
     made = []
     for number, (ssp, request) in enumerate(requests, 1):
-        name = ssp or random.choices(names, cum_weights=heights)[0]
+        name = random.choices(names, cum_weights=heights)[0] if names else ssp or DEFAULT_SSP
         made.append(_auction(request, name, host, rates, number))
     return made
 
@@ -116,6 +119,8 @@ def _read_line(line: bytes, number: int) -> tuple[str | None, dict[str, Any]]:
     ssp = None
     if isinstance(document, dict) and "request" in document:
         ssp, document = document.get("ssp"), document["request"]
+        if not isinstance(ssp, str) or not SSP_FORM.fullmatch(ssp):
+            raise ReplayError(f"line {number}: ssp must be an SSP id")
     if not isinstance(document, dict) or not document.get("imp"):
         raise ReplayError(f"line {number}: is no bid request: imp is required")
     return ssp, document

@@ -1,11 +1,13 @@
 """What a run must reach: `p99=50ms`, `errors=0.1%`, `bid-rate=20%`."""
 
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from snapbid.load.result import Judged, PhaseResult
 
 DEFAULTS: Final = ("p99=100ms", "errors=0.1%")
+STEADY: Final = 0.9  # of the first phase's bid rate
 _UNITS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 _LATENCY: Final = re.compile(r"(p50|p90|p99|p99\.9|p99\.99|max)=([0-9.]+)(us|ms|s)", re.ASCII)
 _SHARE: Final = re.compile(r"(errors|dropped|bid-rate)=([0-9.]+)%", re.ASCII)
@@ -41,6 +43,17 @@ def parse(text: str) -> Objective:
     except ValueError:
         pass
     raise ValueError(f"{RULE}, found {text!r}")
+
+
+def steady(objectives: Sequence[Objective], first: PhaseResult) -> Objective | None:
+    """That later phases bid as often as the first, nearly; None where a bid rate is asked for.
+
+    A bidder that sheds load answers 204 in time, which no other objective sees.
+    """
+    if any(one.name == "bid-rate" for one in objectives):
+        return None
+    bound = round(STEADY * first.bid_percent, 3)
+    return Objective("bid-rate", bound, f"bid-rate={bound:g}% ({STEADY:.0%} of {first.name}'s)")
 
 
 def _found(name: str, result: PhaseResult) -> float:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from snapbid.load.notices import Delay, Habits
 from snapbid.load.objectives import Objective
+from snapbid.load.plan import MAX_TRIALS
 
 MAX_RATE: Final = 50_000.0  # requests a second
 MAX_RUN_S: Final = 4 * 3600.0
@@ -127,7 +128,7 @@ def ssps(texts: tuple[str, ...]) -> tuple[dict[str, float], dict[str, str]]:
             weight = float(found[3] or 1) if found else 0.0
         except ValueError:
             weight = 0.0
-        if found is None or weight <= 0:
+        if found is None or not 0 < weight < 1e9:
             raise OptionError(
                 f"--ssp must be ID, ID=WEIGHT or ID/CANONICAL=WEIGHT with a weight above 0, "
                 f"found {text!r}"
@@ -144,8 +145,11 @@ def rates(text: str) -> list[float]:
         found = [float(one) for one in text.split(",")]
     except ValueError:
         found = []
-    if not found or min(found) <= 0:
-        raise OptionError(f"--steps must be rates above 0, like 500,1000,2000, found {text!r}")
+    if not found or not all(0 < one <= MAX_RATE for one in found):
+        raise OptionError(
+            f"--steps must be rates above 0 and at most {MAX_RATE:g}, like 500,1000,2000, "
+            f"found {text!r}"
+        )
     return found
 
 
@@ -156,10 +160,9 @@ def refuse_misuse(options: Options, owned: bool) -> None:
         raise OptionError(
             f"{aim.url} is not this machine: say --i-own-this-target if it is yours to load"
         )
-    highest = max([options.max_rate] if options.find_capacity else options.rates)
-    if highest > MAX_RATE:
-        raise OptionError(f"a rate of {highest:g} is over {MAX_RATE:g} requests a second")
-    trials = 14 if options.find_capacity else len(options.rates)
+    if options.find_capacity and len(options.rates) > 1:
+        raise OptionError("--find-capacity and --steps exclude each other")
+    trials = MAX_TRIALS if options.find_capacity else len(options.rates)
     longest = options.warmup_s + options.ramp_s + trials * options.duration_s
     if longest > MAX_RUN_S:
         raise OptionError(f"the run could take {longest:.0f} s: at most {MAX_RUN_S:.0f} s")

@@ -6,19 +6,22 @@ asked for again with an earlier first day, which is another entry of that cache.
 
 import asyncio
 import http.client
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from snapbid.load.books import Account
 from snapbid.load.result import Compared, Reconciliation
 
 WAITS_S: Final = (1.5, 3.0, 6.0, 12.0, 15.0)  # before each look, until both sides agree
 PATIENCE_S: Final = 330.0  # with the cache
+CACHED_S: Final = 300  # document 1, Caching
 TIMEOUT_S: Final = 10.0
+TRIES: Final = 3
 MAX_DAYS: Final = 7
 
 EXACT, WITHIN, DIFFERENT, NOT_DONE = "exact", "within bounds", "different", "not done"
@@ -27,6 +30,29 @@ Tell = Callable[[str], None]
 
 class ReportError(RuntimeError):
     """The report cannot be read; the message says why."""
+
+
+class Window(NamedTuple):
+    """Days of a report, both inclusive."""
+
+    first: date
+    last: date
+
+
+class Day(msgspec.Struct):
+    """A row of a report, as far as it is compared; the money as the decimal that is written."""
+
+    date: str
+    bids: int
+    wins: int
+    imps: int
+    totalCpmUsd: Decimal
+
+
+class Report(msgspec.Struct):
+    """A report."""
+
+    days: list[Day]
 
 
 class Sums(NamedTuple):
@@ -54,55 +80,71 @@ class Reports:
 
     async def _fetch(self, ssp: str) -> Sums:
         asked = time.monotonic()
-        told = False
-        while True:
-            for first, last in _windows(self._first):
-                report, age_s = await asyncio.to_thread(self._get, ssp, first, last)
-                if age_s is None or time.monotonic() - age_s - 1 > asked:
-                    return _sums(report, self._first)
-            if time.monotonic() - asked > PATIENCE_S:
-                raise ReportError(f"{ssp}: only old reports for {PATIENCE_S:.0f} s")
-            if not told:
-                self._tell(f"every report of {ssp} is cached: waiting for one to expire (5 min)")
-                told = True
-            await asyncio.sleep(15)
+        ages: dict[Window, int] = {}
+        for window in _windows(self._first):
+            report, ages[window] = await asyncio.to_thread(self._get, ssp, window)
+            if time.monotonic() - ages[window] > asked:
+                return _sums(report, self._first)
+        while time.monotonic() - asked < PATIENCE_S:
+            window = max(ages, key=ages.__getitem__)
+            wait_s = max(1, CACHED_S + 1 - ages[window])
+            self._tell(f"every report of {ssp} is cached: waiting {wait_s} s for one to expire")
+            await asyncio.sleep(wait_s)
+            ages = {each: age + wait_s for each, age in ages.items()}
+            report, ages[window] = await asyncio.to_thread(self._get, ssp, window)
+            if time.monotonic() - ages[window] > asked:
+                return _sums(report, self._first)
+        raise ReportError(f"{ssp}: only old reports for {PATIENCE_S:.0f} s")
 
-    def _get(self, ssp: str, first: date, last: date) -> tuple[Any, int | None]:
-        """A report and its age in seconds, where it comes from the cache."""
-        path = f"/api/v1/ssp/{ssp}/report?from={first}&to={last}"
+    def _get(self, ssp: str, window: Window) -> tuple[Report, int]:
+        """A report and at most how many seconds old it is, rounded up; 0 where it is new."""
+        for _ in range(TRIES):
+            status, headers, body = self._ask(ssp, window)
+            if status == 200:
+                age = headers.get("Age")
+                return _read(ssp, body), 0 if age is None else int(age) + 1
+            if status != 429:
+                raise ReportError(f"{ssp}: status {status}: {body[:200].decode(errors='replace')}")
+            wait_s = min(61, int(headers.get("Retry-After", 60)) + 1)
+            self._tell(f"the report's rate limit is reached: waiting {wait_s} s")
+            time.sleep(wait_s)
+        raise ReportError(f"{ssp}: the report's rate limit does not let us in")
+
+    def _ask(self, ssp: str, window: Window) -> tuple[int, Mapping[str, str], bytes]:
         client = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
         try:
-            for _ in range(3):
-                headers = {"Authorization": f"Bearer {self._tokens[ssp]}"}
-                client.request("GET", path, headers=headers)
-                answer = client.getresponse()
-                body = answer.read()
-                if answer.status == 429:
-                    time.sleep(min(61, int(answer.headers.get("Retry-After", 60)) + 1))
-                    continue
-                if answer.status != 200:
-                    raise ReportError(f"{ssp}: status {answer.status}: {body[:200].decode()}")
-                age = answer.headers.get("Age")
-                return json.loads(body, parse_float=Decimal), None if age is None else int(age)
-            raise ReportError(f"{ssp}: the report's rate limit does not let us in")
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            path = f"/api/v1/ssp/{ssp}/report?from={window.first}&to={window.last}"
+            client.request("GET", path, headers={"Authorization": f"Bearer {self._tokens[ssp]}"})
+            answer = client.getresponse()
+            return answer.status, dict(answer.headers), answer.read()
+        except (OSError, http.client.HTTPException) as error:
             raise ReportError(f"{ssp}: {error or type(error).__name__}") from error
         finally:
             client.close()
 
 
-def _windows(first: date) -> Iterator[tuple[date, date]]:
+def _windows(first: date) -> Iterator[Window]:
     """Windows that hold every day from `first` to today."""
     today = datetime.now(UTC).date()
     for days in range(MAX_DAYS - (today - first).days):
-        yield first - timedelta(days), today
+        yield Window(first - timedelta(days), today)
 
 
-def _sums(report: Any, first: date) -> Sums:
-    days = [day for day in report["days"] if day["date"] >= first.isoformat()]
-    micros = sum((Decimal(day["totalCpmUsd"]) * 1_000_000 for day in days), Decimal(0))
-    bids, wins, imps = (sum(day[name] for day in days) for name in ("bids", "wins", "imps"))
-    return Sums(bids, wins, imps, micros)
+def _read(ssp: str, body: bytes) -> Report:
+    try:
+        return msgspec.json.decode(body, type=Report)
+    except msgspec.DecodeError as error:
+        raise ReportError(f"{ssp}: {error}") from error
+
+
+def _sums(report: Report, first: date) -> Sums:
+    days = [day for day in report.days if day.date >= first.isoformat()]
+    return Sums(
+        sum(day.bids for day in days),
+        sum(day.wins for day in days),
+        sum(day.imps for day in days),
+        sum((day.totalCpmUsd for day in days), Decimal(0)) * 1_000_000,
+    )
 
 
 async def reconcile(

@@ -10,12 +10,13 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from snapbid.load import measure, plan, reports, traffic
-from snapbid.load.auctions import Auction, Source, prepare, read_recording
+from snapbid.load.auctions import DEFAULT_SSP, Auction, Source, prepare, read_recording
 from snapbid.load.batches import Batches
 from snapbid.load.bids import Bids
 from snapbid.load.books import Account, by_canonical
 from snapbid.load.client import GIVE_UP_S, Client
 from snapbid.load.notices import Notices
+from snapbid.load.objectives import steady
 from snapbid.load.options import Options
 from snapbid.load.pacer import Pacer
 from snapbid.load.plan import Phase, Plan, Schedule
@@ -79,6 +80,7 @@ class Run:
         self._random = Random(options.seed)
         self._bids: Bids | None = None
         self._schedule: Schedule | None = None
+        self._objectives = list(options.objectives)
         self._judged: list[Judged] = []
         self._stopped = asyncio.Event()
 
@@ -138,12 +140,20 @@ class Run:
         while not self._stopped.is_set():
             results.append(await self._phase(phase))
             self._shows.ended(results[-1])
+            self._expect(results)
             try:
                 phase = phases.send(results[-1])
             except StopIteration:
                 break
         await self._settle_others()
         return results
+
+    def _expect(self, results: list[PhaseResult]) -> None:
+        """After the first measured phase its bid rate is what the others are held to."""
+        if results[-1].measured and sum(one.measured for one in results) == 1:
+            more = steady(self._objectives, results[-1])
+            if more is not None:
+                self._objectives.append(more)
 
     async def _phase(self, phase: Phase) -> PhaseResult:
         start = perf_counter() + SWEEP_S + 0.01  # by then the pacer has looked again
@@ -161,7 +171,7 @@ class Run:
             self._batches.due = float("inf")
         clocks = measure.Clocks.read().since(before)
         await self._settle(tally)
-        made, judged = measure.result(phase, tally, clocks, self._options.objectives)
+        made, judged = measure.result(phase, tally, clocks, self._objectives)
         self._judged += judged
         return made
 
@@ -257,7 +267,7 @@ def described(options: Options) -> dict[str, str]:
     habits = options.habits
     weights = ", ".join(f"{ssp}={weight:g}" for ssp, weight in options.ssps.items())
     found = {
-        "ssps": "as recorded" if options.replay and not weights else weights,
+        "ssps": weights or ("as recorded" if options.replay else DEFAULT_SSP),
         "traffic": f"replay of {options.replay.name}" if options.replay else (
             f"{options.requests} generated requests in turns"
         ),

@@ -124,8 +124,8 @@ def _phase(phase: PhaseResult) -> Iterator[str]:
     client = phase.client
     limit = f"; {client.why.upper()}" if client.limited else ""
     yield (
-        f"  client: {client.cpu_percent:.0f}% of a core, kept from it {client.waited_percent:.0f}%,"
-        f" sent late by {client.lag_p99_ms:.2f} ms (p99){limit}"
+        f"  client: {client.cpu_percent:.0f}% of a core, kept from it {client.waited_percent:.0f}% "
+        f"of the time, sent late by {client.lag_p99_ms:.2f} ms (p99){limit}"
     )
 
 

@@ -1,0 +1,245 @@
+"""`snapbid load` is honest: against a bidder that stalls, drops, lies or has a known limit."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.stack import run
+from support.stub_bidder import NO_CONTENT, StubBidder, bid, with_body
+
+Document = dict[str, Any]
+BIDS = "/api/v1/openrtb2"
+QUICK = ("--no-reconcile", "--warmup", "0s", "--requests", "200")
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Any:
+    """Run it: exit status, the JSON result (None where there is none), what was printed."""
+
+    def call(*arguments: str) -> tuple[int, Any, str]:
+        made = tmp_path / "result.json"
+        environ = {"SNAPBID_HOME": str(tmp_path / "home")}
+        done = run(environ, "load", *arguments, "--json", str(made))
+        result = json.loads(made.read_text()) if made.exists() else None
+        return done.returncode, result, done.stdout + done.stderr
+
+    return call
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> tuple[str, ...]:
+    """One request that every bid of the stub suits, instead of the generated ones."""
+    file = tmp_path / "plain.jsonl"
+    file.write_text('{"id":"1","imp":[{"id":"1","banner":{"w":300,"h":250}}]}\n')
+    return ("--replay", str(file))
+
+
+def measured(result: Document) -> Document:
+    """The measured phase of a result that has one, every request of it accounted for."""
+    (phase,) = [one for one in result["phases"] if one["measured"]]
+    assert sum(phase["kinds"].values()) == phase["offered"]
+    assert sum(one["offered"] for one in phase["series"]) == phase["offered"]
+    return phase  # type: ignore[no-any-return]
+
+
+def test_a_stall_is_in_the_percentiles(load: Any) -> None:
+    """A closed loop would send one request a connection into the stall, and report a good p99."""
+    stub = StubBidder(stall_from=100, stall_s=1.0)
+    with stub.running():
+        status, result, output = load(
+            stub.url, *QUICK, "--rate", "100", "--duration", "4s", "--timeout", "5s",
+            "--connections", "16", "--arrivals", "even", "--objective", "p99=500ms",
+        )  # fmt: skip
+    phase = measured(result)
+    assert phase["offered"] == phase["answered"] == stub.asked["bid"] == 400
+    # A quarter of the requests was due in that second, and waited half of it on average.
+    assert phase["latency_ms"]["p99"] > 900
+    assert phase["latency_ms"]["p90"] > 400
+    assert phase["latency_ms"]["p50"] < phase["latency_ms"]["p90"] / 2
+    assert status == 1
+    assert re.search(r"^FAILED: objective missed in load at 100/s: p99=500ms", output, re.M), output
+
+
+def test_what_finds_no_connection_is_dropped_and_counted(load: Any) -> None:
+    stub = StubBidder(stall_from=20, stall_s=1.5)
+    with stub.running():
+        status, result, output = load(
+            stub.url, *QUICK, "--rate", "50", "--duration", "3s", "--timeout", "200ms",
+            "--connections", "2", "--arrivals", "even",
+        )  # fmt: skip
+    phase = measured(result)
+    assert phase["offered"] == 150
+    assert phase["dropped"] == phase["kinds"]["dropped"] > 20
+    assert phase["answered"] == stub.asked["bid"] == 150 - phase["dropped"]
+    assert phase["kinds"]["timeout"] >= 2
+    assert phase["latency_ms"]["p90"] >= 200  # given up is no good latency
+    assert status == 1
+    assert f"dropped {phase['dropped']}" in output
+
+
+def test_every_wrong_answer_is_counted_with_an_example(load: Any, plain: tuple[str, ...]) -> None:
+    numbers = iter(range(10_000))
+
+    def answer(request: Document) -> bytes:
+        way = next(numbers) % 5
+        if way == 0:
+            return bid(request, price=0.000001, impid="nobody")
+        if way == 1:
+            return with_body(500, b"oops")
+        if way == 2:
+            return with_body(200, b"{")
+        if way == 3:
+            return bid(request, nurl="http://bid.example/rtb/win")
+        return b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n"
+
+    with StubBidder(answer).running() as stub:
+        status, result, output = load(
+            stub.url, *QUICK, *plain, "--rate", "100", "--duration", "2s", "--connections", "1",
+            "--arrivals", "even", "--timeout", "10s", "--objective", "errors=10%",
+        )  # fmt: skip
+    phase = measured(result)
+    kinds = phase["kinds"]
+    assert kinds["status 500"] == 40
+    assert kinds["wrong answer"] == 120
+    assert kinds["no bid"] == 40
+    found = {one["rule"]: one for one in phase["failures"]}
+    assert found["impid"]["count"] == found["json"]["count"] == 40
+    assert found["status 500"]["example"] == "oops"
+    assert found["nurl"]["example"] == "http://bid.example/rtb/win"
+    assert phase["error_percent"] == 80
+    assert status == 1
+    assert "errors=10% (found 80)" in output
+
+
+def test_notices_are_fired_as_returned_with_the_macro_replaced(
+    load: Any, plain: tuple[str, ...]
+) -> None:
+    """At the target, though the URLs name another host."""
+    with StubBidder(bid).running() as stub:
+        status, result, output = load(
+            stub.url, *QUICK, *plain, "--rate", "100", "--duration", "2s", "--win-rate", "0.5",
+            "--bill-rate", "0.5", "--loss-rate", "1", "--bill-delay", "0s", "--timeout", "10s",
+            "--objective", "errors=0%", "--arrivals", "even",
+        )  # fmt: skip
+    fired = result["notices"]["fired"]
+    bids = measured(result)["kinds"]["bid"]
+    assert fired["win"] + fired["loss"] == bids == 200
+    assert stub.asked["/rtb/win"] == fired["win"] > 60
+    assert stub.asked["/rtb/loss"] == fired["loss"] > 60
+    assert stub.asked["/rtb/bill"] == fired["bill"] > 20
+    losses = [target for target in stub.targets if target.startswith("/rtb/loss")]
+    assert all(re.fullmatch(r".*&nbr=[0-9]+", target) for target in losses)
+    assert "URLs name bid.example" in output
+    assert status == 0
+
+
+def test_the_capacity_is_not_above_what_the_server_can_do(load: Any) -> None:
+    """It serves one request at a time, 4 ms each: 250 a second and no more."""
+    with StubBidder(service_s=0.004).running() as stub:
+        status, result, output = load(
+            stub.url, *QUICK, "--find-capacity", "--rate", "25", "--duration", "1500ms",
+            "--objective", "p99=150ms", "--objective", "errors=0%", "--timeout", "500ms",
+        )  # fmt: skip
+    trials = [one for one in result["phases"] if one["measured"]]
+    assert 25 <= result["capacity"] <= 300
+    assert result["capacity"] == max(one["rate"] for one in trials if one["held"])
+    assert min(one["rate"] for one in trials if not one["held"]) > 200 / 2
+    assert f"capacity: {result['capacity']:.0f} requests a second" in output
+    assert status == 0
+
+
+def test_a_bidder_that_sheds_load_has_no_capacity_for_it(load: Any, plain: tuple[str, ...]) -> None:
+    """204 is in time, and no answer: only the bid rate shows it."""
+    answered = iter(range(10_000))
+
+    def answer(request: Document) -> bytes:
+        return bid(request) if next(answered) < 100 else NO_CONTENT
+
+    with StubBidder(answer).running() as stub:
+        status, _, output = load(
+            stub.url, *QUICK, *plain, "--steps", "100,101", "--duration", "1s", "--timeout", "10s",
+            "--arrivals", "even", "--objective", "errors=0%",
+        )  # fmt: skip
+    assert status == 1
+    assert re.search(r"FAILED: objective missed in step 2 at 101/s: bid-rate=90%", output), output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["http://192.0.2.1:80"], "--i-own-this-target"),
+        (["https://127.0.0.1"], "plain HTTP"),
+        (["--duration", "forever"], "--duration must be a time that ends"),
+        (["--duration", "2h"], "--duration must be from"),
+        (["--rate", "1e6"], "--rate must be from"),
+        (["--rate", "nan"], "--rate must be from"),
+        (["--steps", "10,70000"], "--steps must be rates"),
+        (["--win-rate", "2"], "--win-rate must be from 0 to 1"),
+        (["--connections", "0"], "--connections must be from 1"),
+        (["--objective", "p99"], "--objective must be p50"),
+        (["--ssp", "a b"], "--ssp must be ID"),
+        (["--find-capacity", "--steps", "1,2"], "exclude each other"),
+        (["--rate", "0.01", "--duration", "1s"], "not one request"),
+        ([], "--no-reconcile"),
+        (["--report-token", "x"], "--report-token must be a token"),
+    ],
+)
+def test_what_is_refused(load: Any, arguments: list[str], words: str) -> None:
+    status, result, output = load(*arguments)
+    *_, line = output.splitlines()
+    assert line.startswith("snapbid load: ")
+    assert words in line
+    assert (status, result) == (2, None)
+
+
+def test_the_target_is_printed_first_also_where_nobody_listens(load: Any) -> None:
+    with StubBidder().running() as stub:
+        pass
+    status, result, output = load(stub.url, *QUICK)
+    first, *_, last = output.splitlines()
+    assert first == f"target: {stub.url}"
+    assert last.startswith(f"snapbid load: {stub.url}: ")
+    assert "Traceback" not in output
+    assert (status, result) == (1, None)
+
+
+def test_a_recording_is_replayed_as_it_is(load: Any, tmp_path: Path) -> None:
+    seen: list[Document] = []
+
+    def answer(request: Document) -> bytes:
+        seen.append(request)
+        return NO_CONTENT
+
+    requests: list[Document] = [
+        {"id": "a", "imp": [{"id": "1", "banner": {"w": "300", "h": 250.0}}], "tmax": 7},
+        {"imp": [{"id": 2, "native": {}}], "site": {"page": "é"}},
+    ]
+    recorded = {"at": 1, "ssp": "recorded", "request": requests[0]}
+    file = tmp_path / "r.jsonl"
+    file.write_text(f"{json.dumps(recorded)}\n\n{json.dumps(requests[1])}")
+    replay = (*QUICK, "--replay", str(file), "--rate", "20", "--duration", "1s", "--arrivals",
+              "even", "--timeout", "10s", "--objective", "errors=0%")  # fmt: skip
+    with StubBidder(answer).running() as stub:
+        assert load(stub.url, *replay)[0] == 0
+        assert set(stub.targets) == {f"{BIDS}/recorded/bid", f"{BIDS}/acme/bid"}
+        assert len({one.pop("id") for one in seen}) == 20
+        rest = [{name: value for name, value in one.items() if name != "id"} for one in requests]
+        assert sorted(map(json.dumps, seen)) == sorted(map(json.dumps, rest * 10))
+        stub.targets.clear()
+        assert load(stub.url, *replay, "--ssp", "mine")[0] == 0
+        assert set(stub.targets) == {f"{BIDS}/mine/bid"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", "holds no request"), ("{", "line 1: is not JSON"), ("\n[]", "line 2: is no bid request"),
+     ('{"id":"1","imp":[{"id":"1","bidfloor":{}}]}', "request 1: imp[0].bidfloor"),
+     ('{"ssp":"a\\r\\nb","request":{"imp":[{}]}}', "line 1: ssp must be an SSP id")],
+)  # fmt: skip
+def test_a_bad_recording_is_refused(load: Any, tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "r.jsonl").write_text(text)
+    status, _, output = load("http://127.0.0.1:9", *QUICK, "--replay", str(tmp_path / "r.jsonl"))
+    assert status == 2
+    assert words in output.splitlines()[-1]

@@ -1,0 +1,104 @@
+"""The judge of answers: one good answer, and each way to spoil it."""
+
+import json
+from typing import Any
+
+import pytest
+from support.stub_bidder import bid
+
+from snapbid.exchange.request import decode
+from snapbid.load.check import Finding, check, expected, read
+from snapbid.reference import rates
+
+RATES = rates.load()
+Document = dict[str, Any]
+
+
+def request(**changes: Any) -> Document:
+    imp = {
+        "id": "1 a",
+        "banner": {"w": 300, "h": 250, "format": [{"w": 320, "h": 50}], "battr": [3]},
+        "bidfloor": 1.0,
+    }
+    imp |= changes.pop("imp", {})
+    return {"id": "auction-1", "imp": [imp], **changes}
+
+
+def judge(asked: Document, **changes: Any) -> Finding | None:
+    """What is found in a bid that is good but for the changes."""
+    shown = {**asked, "imp": [{**asked["imp"][0], "id": "1%20a"}]}
+    changes = {"impid": "1 a", **changes}
+    top = changes.pop("top", {})
+    seat = changes.pop("seat", None)
+    response = json.loads(bid(shown, **changes).partition(b"\r\n\r\n")[2]) | top
+    if seat is not None:
+        response["seatbid"][0]["seat"] = seat
+    answer = read(json.dumps(response).encode())
+    if isinstance(answer, Finding):
+        return answer
+    return check(answer, "auction-1", expected(decode(json.dumps(asked).encode()), RATES))
+
+
+DEAL = {"deals": [{"id": "d", "bidfloor": 2, "wseat": ["s"], "wadomain": ["shop.example"]}]}
+SPOILED: list[tuple[str, Document, Document]] = [
+    ("id", {}, {"top": {"id": "another"}}),
+    ("currency", {}, {"top": {"cur": "EUR"}}),
+    ("currency", {"cur": ["EUR"]}, {}),
+    ("impid", {}, {"impid": "2"}),
+    ("price", {}, {"price": 0.999999}),
+    ("price", {"imp": {"bidfloor": 1, "bidfloorcur": "GBP"}}, {"price": 1.0}),
+    ("price", {"imp": {"bidfloor": 1, "bidfloorcur": "XXX"}}, {}),
+    ("price", {}, {"price": 0}),
+    ("size", {}, {"w": 300, "h": 251}),
+    ("media", {}, {"mtype": 2}),
+    ("battr", {}, {"attr": [1, 3]}),
+    ("adm", {}, {"adm": ""}),
+    ("bcat", {"bcat": ["IAB7"]}, {"cat": ["iab7-39"]}),
+    ("bcat", {"bcat": ["IAB7-39"]}, {"cat": ["IAB7-39"]}),
+    ("badv", {"badv": ["Shop.example"]}, {"adomain": ["www.shop.EXAMPLE"]}),
+    ("adomain", {}, {"adomain": []}),
+    ("seat", {"wseat": ["a"]}, {"seat": "b"}),
+    ("seat", {"wseat": ["a"]}, {}),
+    ("seat", {"bseat": ["b"]}, {"seat": "b"}),
+    ("deal", {}, {"dealid": "d"}),
+    ("deal", {"imp": {"pmp": DEAL | {"private_auction": 1}}}, {}),
+    ("deal", {"imp": {"pmp": DEAL}}, {"dealid": "d", "seat": "another"}),
+    ("deal", {"imp": {"pmp": DEAL}}, {"dealid": "d", "seat": "s", "adomain": ["x.example"]}),
+    ("price", {"imp": {"pmp": DEAL}}, {"dealid": "d", "seat": "s", "price": 1.5}),
+    ("nurl", {}, {"nurl": "http://h/rtb/win?id=auction-1&impId=1 a"}),
+    ("nurl", {}, {"nurl": "ftp://h/rtb/win?id=auction-1&impId=1%20a"}),
+    ("burl", {}, {"burl": "http://other/rtb/bill?id=auction-1&impId=1%20a"}),
+    ("lurl", {}, {"lurl": "http://bid.example/rtb/loss?id=auction-1&impId=1%20a&nbr=1"}),
+    ("response", {}, {"price": "1.0"}),
+    ("response", {}, {"top": {"seatbid": []}}),
+    ("response", {}, {"crid": None}),
+]
+GOOD: list[tuple[Document, Document]] = [
+    ({}, {}),
+    ({}, {"price": 1.0, "w": 320, "h": 50, "attr": [1]}),
+    ({"imp": {"bidfloor": 1, "bidfloorcur": "JPY"}}, {"price": 0.9}),
+    ({"bcat": ["IAB7-39"]}, {"cat": ["IAB7-3", "IAB7"]}),
+    ({"badv": ["hop.example", "sub.shop.example"]}, {}),
+    ({"wseat": ["a"]}, {"seat": "a"}),
+    ({"cur": ["EUR", "USD"]}, {}),
+    ({"imp": {"pmp": DEAL}}, {"price": 2, "dealid": "d", "seat": "s"}),
+    ({"imp": {"pmp": DEAL, "bidfloor": 9}}, {"price": 2, "dealid": "d", "seat": "s"}),
+]
+
+
+@pytest.mark.parametrize(("rule", "asked", "changes"), SPOILED)
+def test_a_spoiled_answer_is_found(rule: str, asked: Document, changes: Document) -> None:
+    found = judge(request(**asked), **changes)
+    assert found is not None
+    assert found.rule == rule, found
+
+
+@pytest.mark.parametrize(("asked", "changes"), GOOD)
+def test_a_good_answer_passes(asked: Document, changes: Document) -> None:
+    assert judge(request(**asked), **changes) is None
+
+
+def test_what_is_no_json() -> None:
+    found = read(b'{"id": ')
+    assert isinstance(found, Finding)
+    assert found.rule == "json"

@@ -1,0 +1,152 @@
+"""Options: what is read, and what is refused with which words."""
+
+import pytest
+
+from snapbid.load import objectives, options
+from snapbid.load.options import OptionError
+from snapbid.load.plan import MAX_TRIALS, Phase, Schedule, capacity, fixed
+from snapbid.load.result import ClientFigures, PhaseResult
+
+
+def phase_result(phase: Phase, held: bool, limited: bool = False) -> PhaseResult:
+    client = ClientFigures(10.0, 0.0, 0.1, limited, "")
+    return PhaseResult(
+        phase.name, phase.measured, phase.seconds, phase.rate, 10, 10, 0, 1.0, 50.0, 0.0,
+        {}, {"p99": 5.0}, [], [], [], client, held, "",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "url", "loopback"),
+    [
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8000", True),
+        ("http://localhost", "http://localhost:80", True),
+        ("http://[::1]:9/", "http://[::1]:9", True),
+        ("http://bid.example:8000", "http://bid.example:8000", False),
+        ("http://192.0.2.7:80", "http://192.0.2.7:80", False),
+    ],
+)
+def test_targets(text: str, url: str, loopback: bool) -> None:
+    found = options.target(text)
+    assert (found.url, found.loopback) == (url, loopback)
+
+
+@pytest.mark.parametrize(
+    "text", ["https://a.example", "a.example:80", "http://", "http://a:b:1", "http://a/rtb", ""]
+)
+def test_targets_that_are_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="http://HOST:PORT"):
+        options.target(text)
+
+
+def test_times() -> None:
+    assert options.duration("--x", "500ms") == 0.5
+    assert options.duration("--x", "2m") == 120
+    assert options.duration("--x", "1.5") == 1.5
+    assert options.delay("--x", "20ms-2s") == (0.02, 2.0)
+    assert options.delay("--x", "1s") == (1.0, 1.0)
+    for text in ("forever", "inf", "nan", "-1", "1d", "5h", ""):
+        with pytest.raises(OptionError, match="--x must be"):
+            options.duration("--x", text)
+    with pytest.raises(OptionError, match="backwards"):
+        options.delay("--x", "2s-1s")
+
+
+def test_ssps() -> None:
+    assert options.ssps(("acme=3", "acme-eu/acme", "nova=0.5")) == (
+        {"acme": 3.0, "acme-eu": 1.0, "nova": 0.5},
+        {"acme-eu": "acme"},
+    )
+    for text in ("", "a=0", "a=x", "a b", "a/", "a=1e9", "a=."):
+        with pytest.raises(OptionError, match="--ssp must be"):
+            options.ssps((text,))
+
+
+def test_rates() -> None:
+    assert options.rates("500,1000") == [500, 1000]
+    for text in ("", "0", "a", "1,,2", "nan", "inf", "60000"):
+        with pytest.raises(OptionError, match="--steps must be"):
+            options.rates(text)
+
+
+def test_objectives() -> None:
+    assert objectives.parse("p99.9=1.5s")[:2] == ("p99.9", 1500)
+    assert objectives.parse("errors=0.1%")[:2] == ("errors", 0.1)
+    assert objectives.parse("bid-rate=20%")[:2] == ("bid-rate", 20)
+    for text in ("p99", "p98=1ms", "p99=5", "errors=1", "errors=101%", "p99=.ms", "x=1%"):
+        with pytest.raises(ValueError, match="must be p50"):
+            objectives.parse(text)
+
+
+def test_shed_load_is_seen_by_the_bid_rate() -> None:
+    first = phase_result(Phase("step 1", 1, 1), held=True)
+    more = objectives.steady([objectives.parse("p99=10ms")], first)
+    assert more is not None
+    assert more[:2] == ("bid-rate", 45.0)
+    assert objectives.steady([objectives.parse("bid-rate=1%")], first) is None
+
+
+# -- plans ---------------------------------------------------------------------------------------
+
+
+def test_steps_follow_warm_up_and_ramp() -> None:
+    phases = list(fixed(2, 3, [10, 20], 5))
+    assert [(one.name, one.rate, one.measured) for one in phases] == [
+        ("warm-up", 10, False),
+        ("ramp", 10, False),
+        ("step 1", 10, True),
+        ("step 2", 20, True),
+    ]
+
+
+def search(holds_up_to: float, start: float, most: float = 10_000) -> list[float]:
+    """The rates that are tried where every rate up to a bound holds."""
+    plan = capacity(0, start, most, 1)
+    phase = next(plan)
+    tried = [phase.rate]
+    while True:
+        try:
+            phase = plan.send(phase_result(phase, phase.rate <= holds_up_to))
+        except StopIteration:
+            return tried
+        tried.append(phase.rate)
+
+
+@pytest.mark.parametrize("bound", [3, 40, 100, 777, 5000])
+def test_the_capacity_is_found_to_a_twentieth(bound: float) -> None:
+    tried = search(bound, 100)
+    found = max(rate for rate in tried if rate <= bound)
+    assert bound / 1.05 <= found <= bound
+    assert len(tried) <= MAX_TRIALS
+
+
+def test_the_search_ends() -> None:
+    assert search(1e9, 100, most=900)[-1] == 900
+    assert max(search(0, 100)) == 100
+    assert min(search(0, 100)) >= 1
+
+
+def test_the_search_ends_where_the_client_is_the_limit() -> None:
+    plan = capacity(0, 100, 1000, 1)
+    phase = next(plan)
+    with pytest.raises(StopIteration):
+        plan.send(phase_result(phase, held=False, limited=True))
+
+
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize("rate_from", [None, 0.0])
+def test_a_schedule_has_its_rate(even: bool, rate_from: float | None) -> None:
+    import random
+
+    schedule = Schedule(Phase("x", 10, 1000, rate_from), 5.0, random.Random(1), even)
+    moments = []
+    while schedule.due < float("inf"):
+        moments.append(schedule.due)
+        schedule.advance()
+    expected = 10_000 if rate_from is None else 5_000
+    assert len(moments) == pytest.approx(expected, rel=0.001 if even else 0.05)
+    assert moments == sorted(moments)
+    assert moments[0] >= 5
+    assert moments[-1] <= 15
+    second_half = sum(moment > 10 for moment in moments) / len(moments)
+    assert second_half == pytest.approx(0.5 if rate_from is None else 0.75, abs=0.02)
