@@ -24,7 +24,7 @@ LAYERS = [
     {"reference", "http", "pace"},
     {"match", "ledger", "warehouse", "embedded", "demo"},
     {"exchange", "report", "events"},
-    {"app", "publisher", "drain", "load", "spending"},
+    {"app", "publisher", "drain", "load", "spending", "recording"},
     {"wiring", "supervise", "examples", "console", "ops"},
     {"serving"},
     {"up"},

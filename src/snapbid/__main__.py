@@ -43,8 +43,13 @@ def up() -> None:
 
 
 @main.command()
-def serve() -> None:
+@click.option("--record", metavar="FILE", help="Keep a sample of the bid requests, for replay.")
+@click.option("--sample", metavar="SHARE", help="Of the bid requests (default: 0.01).")
+def serve(record: str | None, sample: str | None) -> None:
     """Run the HTTP workers against SNAPBID_REDIS_URL and SNAPBID_DATABASE_URL."""
+    for variable, value in (("SNAPBID_RECORD", record), ("SNAPBID_RECORD_SAMPLE", sample)):
+        if value is not None:
+            os.environ[variable] = value  # the workers read them there
     settings = load(os.environ)
     require(settings, "redis_url", "database_url", "jwt_secret")
     from snapbid.serving import serve as run

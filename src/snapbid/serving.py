@@ -6,6 +6,7 @@ publishes the catalog, one answers on the private port.
 
 import logging
 import multiprocessing
+import os
 import socket
 import sys
 import time
@@ -20,6 +21,7 @@ from granian.server.common import AbstractServer
 from snapbid import wiring
 from snapbid.ops import OpsServer, Places, Watch
 from snapbid.publisher import Publisher
+from snapbid.recording.recorder import open_file
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
 from snapbid.settings import Settings, require_secret
@@ -73,6 +75,11 @@ def _check(settings: Settings) -> None:
         GeoDatabase(path).close()
     except GeoDatabaseError as error:
         raise ServeError(f"SNAPBID_GEO_DB: {error}") from error
+    if settings.record is not None:
+        try:
+            os.close(open_file(settings.record))
+        except OSError as error:
+            raise ServeError(f"SNAPBID_RECORD {settings.record}: {error.strerror}") from error
     try:
         with socket.create_server((settings.host, settings.port), reuse_port=False):
             pass

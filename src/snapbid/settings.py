@@ -75,6 +75,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gvl_id: int | None = None  # our id in the IAB Global Vendor List
     ops_host: str = "127.0.0.1"
     ops_port: int = 8001
+    record: Path | None = None  # where sampled bid requests are kept for replay
+    record_sample: float = 0.01  # of all bid requests
+    record_max_bytes: int = 268_435_456  # of that file
 
     def __repr__(self) -> str:
         shown = {
@@ -217,6 +220,19 @@ def _path(text: str) -> Path:
     return path
 
 
+def _new_file(text: str) -> Path:
+    path = _path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise _Refused("must be a file in a directory that exists", repr(text))
+    return path
+
+
+def _share(text: str) -> float:
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-[0-9]+)?", text) or not 0 < float(text) <= 1:
+        raise _Refused("must be a number above 0 and at most 1", repr(text))
+    return float(text)
+
+
 _PORT = _integer(1, 65_535)
 _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_HOST": ("host", _host),
@@ -238,6 +254,9 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_GVL_ID": ("gvl_id", _integer(1, 65_535)),
     "SNAPBID_OPS_HOST": ("ops_host", _host),
     "SNAPBID_OPS_PORT": ("ops_port", _PORT),
+    "SNAPBID_RECORD": ("record", _new_file),
+    "SNAPBID_RECORD_SAMPLE": ("record_sample", _share),
+    "SNAPBID_RECORD_MAX_BYTES": ("record_max_bytes", _integer(4_096, 2**40)),
 }
 VARIABLES: dict[str, str] = {field: variable for variable, (field, _) in _CHECKS.items()}
 

@@ -29,6 +29,7 @@ from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.queue import Queue
 from snapbid.match.catalog import Catalog, CatalogError
 from snapbid.metrics import Counters, Metrics
+from snapbid.recording.recorder import Recorder
 from snapbid.reference import agents, history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.report.endpoint import ReportEndpoint, ssp_of
@@ -117,6 +118,7 @@ class Worker:
             observe=commits(self._metrics),
         )
         self._evidence = Evidence(evidence.Store(self._redis))
+        self._recorder = _recorder(settings)
         self._recall = Recall(self._ledger.budgets, lambda: self._market)
         assert settings.database_url is not None
         await self._ledger.open()
@@ -156,6 +158,8 @@ class Worker:
         self._pool.terminate()
         self._geo.close()
         self._metrics.close()
+        if self._recorder is not None:
+            self._recorder.close()
 
     async def missing(self) -> list[str]:
         missing = [] if self.has_catalog else ["campaigns"]
@@ -233,7 +237,19 @@ class Worker:
             see=sightings.request,
         )
         self._bidding.append(endpoint)
-        return sightings.watch(endpoint)
+        handler = sightings.watch(endpoint)
+        return handler if self._recorder is None else self._recorder.watch(ssp, handler)
+
+
+def _recorder(settings: Settings) -> Recorder | None:
+    if settings.record is None:
+        return None
+    return Recorder(
+        settings.record,
+        settings.record_sample,
+        settings.record_max_bytes,
+        require_secret(settings),
+    )
 
 
 def create() -> App:

@@ -52,6 +52,9 @@ def test_defaults() -> None:
         "gvl_id": None,
         "ops_host": "127.0.0.1",
         "ops_port": 8001,
+        "record": None,
+        "record_sample": 0.01,
+        "record_max_bytes": 268_435_456,
     }
 
 
@@ -95,6 +98,9 @@ def test_every_setting_survives_the_way_back(tmp_path: Path) -> None:
         "SNAPBID_GVL_ID": "755",
         "SNAPBID_OPS_HOST": "10.0.0.1",
         "SNAPBID_OPS_PORT": "9001",
+        "SNAPBID_RECORD": str(tmp_path / "record.jsonl"),
+        "SNAPBID_RECORD_SAMPLE": "1e-05",
+        "SNAPBID_RECORD_MAX_BYTES": "1048576",
     }
     assert set(environ) == set(VARIABLES.values())
     settings = load(environ)
@@ -133,6 +139,10 @@ def test_every_setting_survives_the_way_back(tmp_path: Path) -> None:
         ("SNAPBID_BID_MAX_BYTES", "1"),
         ("SNAPBID_TMAX_MS", "0"),
         ("SNAPBID_GVL_ID", "70000"),
+        ("SNAPBID_RECORD", "/nowhere/at/all"),
+        ("SNAPBID_RECORD_SAMPLE", "nan"),
+        ("SNAPBID_RECORD_SAMPLE", "1.1"),
+        ("SNAPBID_RECORD_SAMPLE", "0"),
         ("SNAPBID_OPS_PORT", "8000"),
     ],
 )

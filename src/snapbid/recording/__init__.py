@@ -1,0 +1,1 @@
+"""A sample of live bid requests, without the people in it, for `snapbid load --replay`."""

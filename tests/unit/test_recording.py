@@ -1,0 +1,93 @@
+"""What a recording keeps of a request, and what it must not."""
+
+import json
+from typing import Any
+
+import pytest
+from support import consent
+
+from snapbid.exchange.request import decode
+from snapbid.recording.scrub import Scrubber
+
+SCRUBBER = Scrubber(b"k" * 32)
+PERSONAL = {
+    "id": "auction-of-ann",
+    "imp": [{"id": "1", "banner": {"w": 300, "h": 250}, "ext": {"uid": "ann-1"}}],
+    "site": {"page": "https://a.example/x?email=ann-2#ann-3", "ref": "https://b.example/?u=ann-4",
+             "ext": {"visitor": "ann-5"}},
+    "device": {
+        "ua": "Mozilla/5.0",
+        "ip": "203.0.113.77",
+        "ipv6": "2001:db8::77",
+        "ifa": "6D92078A-8246-4BA4-AE5B-76104861E7DC",
+        "didsha1": "ann-6", "dpidmd5": "ann-7", "macsha1": "ann-8",
+        "geo": {"country": "USA", "lat": 40.712345, "lon": -74.001234, "accuracy": 5},
+        "ext": {"idfv": "ann-9"},
+    },
+    "user": {
+        "id": "ann-10", "buyeruid": "ann-11", "yob": 1979, "gender": "F", "customdata": "ann-12",
+        "keywords": "ann-13", "consent": next(iter(consent.TCF)),
+        "eids": [{"source": "id.example", "uids": [{"id": "ann-14", "atype": 1}]}],
+        "data": [{"id": "dmp", "segment": [{"id": "seg1"}]}],
+        "ext": {"eids": [{"source": "x", "uids": [{"id": "ann-15"}]}], "sessions": "ann-16"},
+        "geo": {"lat": 40.712345, "lon": -74.001234},
+    },
+    "source": {"tid": "ann-17", "ext": {"schain": {"ver": "1.0"}, "omidpn": "ann-18"}},
+    "ext": {"who": "ann-19"},
+}  # fmt: skip
+
+SECRETS = ("ann-", "auction-of", "203.0.113", "db8", "6D92078A", "40.71", "1979", '"F"')
+
+
+def scrubbed(request: Any) -> Any:
+    copy = json.loads(json.dumps(request))
+    SCRUBBER.scrub(copy)
+    return copy
+
+
+def test_nothing_personal_is_left() -> None:
+    text = json.dumps(scrubbed(PERSONAL))
+    found = [one for one in SECRETS if one in text]
+    assert not found, text
+
+
+def test_what_a_bidder_decides_by_stays() -> None:
+    kept = scrubbed(PERSONAL)
+    decode(json.dumps(kept).encode())
+    assert kept["user"]["data"] == PERSONAL["user"]["data"]  # type: ignore[index]
+    assert kept["user"]["consent"] in consent.TCF
+    assert kept["device"]["ua"] == "Mozilla/5.0"
+    assert kept["device"]["geo"] == {"country": "USA", "lat": 40.7, "lon": -74.0}
+    assert kept["site"]["page"] == "https://a.example/x"
+    assert kept["source"] == {"ext": {"schain": {"ver": "1.0"}}}
+    assert kept["device"]["ip"].startswith("10.")
+    assert kept["device"]["ipv6"].startswith("fd")
+    assert len(kept["device"]["ifa"]) == 36
+
+
+def test_one_user_stays_one_user_and_depends_on_the_key() -> None:
+    assert scrubbed(PERSONAL) == scrubbed(PERSONAL)
+    other = json.loads(json.dumps(PERSONAL))
+    Scrubber(b"another key").scrub(other)
+    mine = scrubbed(PERSONAL)
+    for part, name in (("user", "id"), ("user", "buyeruid"), ("device", "ip"), ("device", "ifa")):
+        assert mine[part][name] != other[part][name]
+
+
+@pytest.mark.parametrize("value", [None, 7, "ann", [{"id": "ann"}], True])
+@pytest.mark.parametrize("path", ["device", "user", "site", "user.ext", "user.eids", "device.geo",
+                                  "user.eids.0", "source", "imp"])  # fmt: skip
+def test_odd_shapes_are_taken_and_hide_nothing(path: str, value: Any) -> None:
+    request: Any = {"user": {"eids": [{}], "ext": {}}, "device": {"geo": {}}}
+    *parents, name = path.split(".")
+    place = request
+    for parent in parents:
+        place = place[parent]
+    place[int(name) if name.isdigit() else name] = value
+    text = json.dumps(scrubbed(request))
+    assert "ann" not in text or path == "imp"
+
+
+def test_ids_of_zeroes_stay_blank() -> None:
+    blank = "00000000-0000-0000-0000-000000000000"
+    assert scrubbed({"device": {"ifa": blank}})["device"]["ifa"] == blank
