@@ -110,13 +110,13 @@ class Reports:
             time.sleep(wait_s)
         raise ReportError(f"{ssp}: the report's rate limit does not let us in")
 
-    def _ask(self, ssp: str, window: Window) -> tuple[int, Mapping[str, str], bytes]:
+    def _ask(self, ssp: str, window: Window) -> tuple[int, http.client.HTTPMessage, bytes]:
         client = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
         try:
             path = f"/api/v1/ssp/{ssp}/report?from={window.first}&to={window.last}"
             client.request("GET", path, headers={"Authorization": f"Bearer {self._tokens[ssp]}"})
             answer = client.getresponse()
-            return answer.status, dict(answer.headers), answer.read()
+            return answer.status, answer.headers, answer.read()
         except (OSError, http.client.HTTPException) as error:
             raise ReportError(f"{ssp}: {error or type(error).__name__}") from error
         finally:
@@ -162,7 +162,7 @@ async def reconcile(
             row for ssp, account in sorted(accounts.items())
             for row in compare(ssp, account, before[ssp], after[ssp])
         ]  # fmt: skip
-        if all(row.agrees for row in rows):
+        if all(row.agrees for row in rows) or any(_beyond(row) for row in rows):
             break
         tell("the report does not agree yet: looking again")
     return judged(rows)
@@ -189,6 +189,11 @@ def compare(ssp: str, account: Account, before: Sums, after: Sums) -> list[Compa
     agrees = sent - rounding <= found <= sent + maybe + rounding
     rows.append(Compared(ssp, "micro-USD", round(sent), round(found), round(maybe), agrees))
     return rows
+
+
+def _beyond(row: Compared) -> bool:
+    """More is reported than was sent, which no waiting mends."""
+    return not row.agrees and row.reported > row.sent + row.unanswered
 
 
 def judged(rows: list[Compared]) -> Reconciliation:

@@ -1,0 +1,235 @@
+"""`snapbid load` against a whole `snapbid up`: exact books, the page in a browser, a recording."""
+
+import contextlib
+import json
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.processes import eventually
+from support.stack import Stack, run
+from support.wire import Wire
+
+CALM = ("--warmup", "0s", "--timeout", "20s", "--objective", "errors=0%", "--requests", "300")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+Document = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="snapbid-load-") as path:
+        Path(path).chmod(0o711)  # the database runs as another user where this one is root
+        yield Path(path)
+
+
+@pytest.fixture(scope="module")
+def stack(folder: Path, initialise: Callable[[Path], None]) -> Iterator[Stack]:
+    home = folder / "home"
+    initialise(home)
+    recording = {"SNAPBID_RECORD": str(folder / "recorded"), "SNAPBID_RECORD_SAMPLE": "0.5"}
+    instance = Stack({"SNAPBID_HOME": str(home), "SNAPBID_TMAX_MS": "5000", **recording}, "up")
+    with contextlib.closing(instance):
+        instance.start()
+        yield instance
+        assert instance.stop() == 0
+        assert "Traceback" not in instance.output
+
+
+@pytest.fixture(scope="module")
+def load(stack: Stack, folder: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    def call(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return run({"SNAPBID_HOME": str(folder / "home")}, "load", *CALM, *arguments)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def whole(load: Any, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """One run with everything beside the bids, its files in the folder."""
+    done: subprocess.CompletedProcess[str] = load(
+        "--ssp", "acme=2", "--ssp", "acme-eu", "--ssp", "nova", "--rate", "60", "--duration", "5s",
+        "--win-rate", "0.5", "--events", "2", "--batch", "20", "--bill-delay", "50ms-200ms",
+        "--json", str(folder / "a.json"), "--html", str(folder / "a.html"),
+    )  # fmt: skip
+    return done
+
+
+@pytest.fixture
+def result(whole: Any, folder: Path) -> Document:
+    return json.loads((folder / "a.json").read_text())  # type: ignore[no-any-return]
+
+
+def test_the_books_agree_to_the_unit(whole: Any, result: Document, stack: Stack) -> None:
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    assert whole.stdout.splitlines()[0] == f"target: {stack.base_url}"
+    assert whole.stdout.splitlines()[-1] == "PASSED"
+    found = result["reconciliation"]
+    assert found["status"] == "exact"
+    assert [(row["ssp"], row["what"]) for row in found["rows"]] == [
+        (ssp, what) for ssp in ("acme", "nova") for what in ("bids", "wins", "imps", "micro-USD")
+    ]
+    for row in found["rows"]:
+        assert row["agrees"]
+        assert abs(row["sent"] - row["reported"]) <= (row["what"] == "micro-USD")
+        assert row["sent"] > 0
+    bids = sum(row["sent"] for row in found["rows"] if row["what"] == "bids")
+    (phase,) = result["phases"]
+    assert bids == phase["kinds"]["bid"] + phase["kinds"].get("wrong answer", 0)
+    assert sum(phase["kinds"].values()) == phase["offered"]
+    assert phase["failures"] == []
+    assert result["events"]["events_accepted"] == 20 * result["events"]["batches"] >= 180
+
+
+def test_an_objective_that_cannot_hold(load: Any) -> None:
+    done = load("--no-reconcile", "--rate", "30", "--duration", "1s", "--objective", "p50=1us")
+    assert done.returncode == 1
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("FAILED: objective missed in load at 30/s: p50=1us (found ")
+    assert done.stderr == ""
+
+
+def test_a_report_that_differs_fails_the_run(load: Any, stack: Stack) -> None:
+    """Somebody else sends for the same SSP meanwhile."""
+    over = threading.Event()
+
+    def meddle() -> None:
+        number = 0
+        with Wire(stack.port) as wire:
+            while not over.wait(0.05):
+                number += 1
+                request = {
+                    "id": f"meddler-{number}",
+                    "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}],
+                    "device": {"geo": {"country": "USA"}},
+                }
+                path, headers = "/api/v1/openrtb2/acme/bid", {"content-type": "application/json"}
+                wire.ask("POST", path, headers, json.dumps(request).encode())
+
+    meddler = threading.Thread(target=meddle)
+    meddler.start()
+    try:
+        done = load("--rate", "30", "--duration", "2s", "--win-rate", "0")
+    finally:
+        over.set()
+        meddler.join()
+    assert done.returncode == 1
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("FAILED: the report differs: acme bids: "), done.stdout
+    assert "acme bids: " in last
+
+
+def test_a_recording_holds_nobody_and_can_be_replayed(whole: Any, load: Any, folder: Path) -> None:
+    file = folder / "recorded"
+    eventually(lambda: len(file.read_bytes().splitlines()) > 80, "half of 300 requests recorded")
+    assert file.stat().st_mode & 0o777 == 0o600
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {one["ssp"] for one in lines} == {"acme", "acme-eu", "nova"}
+    addresses = [one["request"]["device"]["ip"] for one in lines if "user" in one["request"]]
+    assert len(addresses) > 50
+    assert all(address.startswith("10.") for address in addresses)
+    assert not any("ext" in one["request"] for one in lines)
+    done = load("--no-reconcile", "--replay", str(file), "--rate", "30", "--duration", "2s")
+    assert done.returncode == 0, done.stdout
+
+
+# -- the page ------------------------------------------------------------------------------------
+
+
+class Tables(HTMLParser):
+    """The cells of each section's table, by the section's id."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: dict[str, list[list[str]]] = {}
+        self.addresses: list[str] = []
+        self._rows: list[list[str]] | None = None
+        self._cell = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag == "section" and named.get("id"):
+            self._rows = self.found.setdefault(str(named["id"]), [])
+        elif tag == "tr" and self._rows is not None:
+            self._rows.append([])
+        elif tag in ("td", "th") and self._rows is not None:
+            self._rows[-1].append("")
+            self._cell = True
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            self._cell = False
+
+    def handle_data(self, data: str) -> None:
+        if self._cell and self._rows is not None:
+            self._rows[-1][-1] += data
+
+
+def value(cell: str) -> float:
+    return float(cell.replace(",", ""))
+
+
+@pytest.fixture
+def browse(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[bytes]"]:
+    """Chromium, headless, on a laptop's screen."""
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed (Debian: apt install chromium)")
+
+    def call(*arguments: str) -> "subprocess.CompletedProcess[bytes]":
+        return subprocess.run(
+            [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+             "--disable-dev-shm-usage", f"--user-data-dir={tmp_path / 'chromium'}",
+             "--window-size=1366,768", *arguments],
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )  # fmt: skip
+
+    return call
+
+
+def test_the_page_in_a_browser_has_the_numbers_of_the_json(
+    whole: Any, result: Document, folder: Path, browse: Any
+) -> None:
+    page = folder / "a.html"
+    tables = Tables(browse("--dump-dom", page.as_uri()).stdout.decode()).found
+    (phase,) = result["phases"]
+    head, row = tables["phases"]
+    shown = dict(zip(head, row, strict=True))
+    assert shown["phase"] == "load"
+    for name, key in (("rate/s", "rate"), ("seconds", "seconds"), ("offered", "offered"),
+                      ("completed", "answered"), ("dropped", "dropped"),
+                      ("errors %", "error_percent"), ("bid rate %", "bid_percent")):  # fmt: skip
+        assert value(shown[name]) == phase[key]
+    for name, ms in phase["latency_ms"].items():
+        assert value(shown[f"{name} ms"]) == ms
+    head, row = tables["kinds"]
+    assert dict(zip(head[1:], map(value, row[1:]), strict=True)) == phase["kinds"]
+    assert [[row[0], row[1], *map(value, row[2:5])] for row in tables["reconciliation"][1:]] == [
+        [row["ssp"], row["what"], row["sent"], row["unanswered"], row["reported"]]
+        for row in result["reconciliation"]["rows"]
+    ]
+
+
+def test_the_page_needs_nothing_else_and_fits_a_laptop(
+    whole: Any, folder: Path, browse: Any, tmp_path: Path
+) -> None:
+    text = (folder / "a.html").read_text()
+    assert Tables(text).addresses == []
+    assert "url(" not in text
+    assert "<script" not in text
+    probe = tmp_path / "probe.html"
+    wide = "<script>document.title = 'width ' + document.documentElement.scrollWidth</script>"
+    probe.write_text(text.replace("</body>", f"{wide}</body>"))
+    shown = browse("--dump-dom", probe.as_uri()).stdout.decode()
+    assert "<title>width 1366</title>" in shown
+    picture = tmp_path / "page.png"
+    browse(f"--screenshot={picture}", (folder / "a.html").as_uri())
+    assert picture.read_bytes().startswith(b"\x89PNG")
