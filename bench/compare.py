@@ -44,10 +44,14 @@ def compare(run: Run, before: dict[str, Any], after: dict[str, Any], *, all: boo
     lines += _lines(pairs if all else moved, moved)
     rest = [
         f"{len(pairs) - len(moved)} have not moved",
-        *([f"new: {', '.join(new.keys() - old.keys())}"] if new.keys() - old.keys() else []),
-        *([f"gone: {', '.join(old.keys() - new.keys())}"] if old.keys() - new.keys() else []),
+        *_named("new", [name for name in new if name not in old]),
+        *_named("gone", [name for name in old if name not in new]),
     ]
     return [*lines, f"  {'; '.join(rest)} (noise: {noise:.0%})"]
+
+
+def _named(word: str, names: list[str]) -> list[str]:
+    return [f"{word}: {'; '.join(names)}"] if names else []
 
 
 def _lines(shown: Iterable[Pair], moved: list[Pair]) -> list[str]:

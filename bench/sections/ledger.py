@@ -30,6 +30,6 @@ def render(result: dict[str, Any]) -> str:
 def figures(result: dict[str, Any]) -> Iterator[Figure]:
     for name, own in result["figures"].items():
         if name == BYTES:
-            yield Figure(name, own)
+            yield Figure(f"bytes a remembered bid, at {result['method']['bids']:,}", own)
         else:
             yield spread_figure(f"{name}, µs", own["processor_us"])

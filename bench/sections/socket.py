@@ -7,6 +7,7 @@ from bench.sections.parts import Figure, about, spread_figure, table
 from bench.socket_run import ADDED, RATIOS
 
 BUSY: Final = 0.9  # a server that is busy for less of the time was not the limit
+ENOUGH: Final = 1_000  # requests for a p99.9
 LAG_MS: Final = 1.0  # a client that is later than that measures itself
 
 TEXT: Final = """
@@ -28,14 +29,15 @@ were answered 204 since their time was over.
   ceiling; `read` takes the request's body first. `uvicorn-constant` is the same on uvicorn.
 - `fastapi` is the same bidder as one writes it with FastAPI, pydantic v2, uvicorn[standard] and
   redis-py (`peers/fastapi_bidder`), on the same Redis, with the same campaigns and requests; before
-  anything is measured {compared} bids and as many no-bids by four are compared, and must be equal.
+  anything is measured {compared} bids, and a quarter as many no-bids, are compared: they are equal.
 """
 
 HALF_TEXT: Final = """
 At half of each one's own capacity: so many requests a second leave on a schedule that waits for
 nobody, and a latency counts from the scheduled moment; {half_rounds} rounds of
-{half_seconds_a_turn} s, medians. "Client late" is how long after its moment a request left though a
-connection was free, the 99th percentile, and part of the latencies.
+{half_seconds_a_turn} s, medians; p99.9 where a turn has {enough:,} requests. "Client late" is how
+long after its moment a request left though a connection was free, the 99th percentile, and part of
+the latencies.
 
 """
 
@@ -61,9 +63,10 @@ def render(result: dict[str, Any]) -> str:
             TEXT.format(**method),
             about(result),
             _contenders(result["figures"]),
-            _disturbances(result),
-            HALF_TEXT.format(**method),
-            _half(result["half"]),
+            _slow(result["figures"]),
+            HALF_TEXT.format(enough=ENOUGH, **method),
+            _half(result["half"], method["half_seconds_a_turn"]),
+            _late(result["half"]),
             RATIO_TEXT,
             ratios_table(result["ratios"]),
             ADDED_TEXT,
@@ -105,36 +108,36 @@ def _contenders(figures: dict[str, Any]) -> str:
     return table(("", *columns, "server / client core busy", "late"), rows)
 
 
-def _disturbances(result: dict[str, Any]) -> str:
-    """What kept a server from using its core, or the client from being on time."""
+def _slow(figures: dict[str, Any]) -> str:
+    """What kept servers from using their core."""
     slow = [
         f"{name} ({'the client' if own['client_busy']['median'] >= BUSY else 'other programs'})"
-        for name, own in result["figures"].items()
+        for name, own in figures.items()
         if own["server_busy"]["median"] < BUSY
     ]
-    late = [name for name, own in result["half"].items() if own["lag_ms"]["median"] > LAG_MS]
-    text = ""
-    if slow:
-        text += f"\nNot the server was the limit, its requests/s are too low: {', '.join(slow)}.\n"
-    if late:
-        text += (
-            f"\nThe client was late at half capacity, latencies are its own: {', '.join(late)}.\n"
-        )
-    return text
+    if not slow:
+        return ""
+    return f"\nNot the server was the limit, its requests/s are too low: {', '.join(slow)}.\n"
 
 
-def _half(half: dict[str, Any]) -> str:
-    rows = [
-        (
-            name,
-            f"{own['requests_per_s']:,}",
-            *(f"{own[quantile]['median']:.2f}" for quantile in QUANTILES),
-            f"{own['late']['median']:.2%}",
-        )
-        for name, own in half.items()
-    ]
+def _half(half: dict[str, Any], seconds: float) -> str:
+    rows = []
+    for name, own in half.items():
+        middle = {quantile: f"{own[quantile]['median']:.2f}" for quantile in QUANTILES}
+        if own["requests_per_s"] * seconds < ENOUGH:
+            middle["p999_ms"] = ""
+        late = f"{own['late']['median']:.2%}"
+        rows.append((name, f"{own['requests_per_s']:,}", *middle.values(), late))
     columns = ("requests/s", "p50 ms", "p99 ms", "p99.9 ms", "client late ms", "late")
     return table(("", *columns), rows)
+
+
+def _late(half: dict[str, Any]) -> str:
+    """Where the client was not on time."""
+    late = [name for name, own in half.items() if own["lag_ms"]["median"] > LAG_MS]
+    if not late:
+        return ""
+    return f"\nThe client was late, the latencies are not the server's alone: {', '.join(late)}.\n"
 
 
 def ratios_table(ratios: dict[str, Any]) -> str:

@@ -1,0 +1,30 @@
+"""The benchmarks' page, from the results that are committed."""
+
+import pytest
+
+from bench.render import read, render
+from bench.runs import RUNS
+
+RESULTS = read()
+
+
+def test_every_run_has_results() -> None:
+    assert RESULTS.keys() == RUNS.keys()
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_section_says_when_and_where(kind: str) -> None:
+    section = RUNS[kind].section.render(RESULTS[kind])
+    assert section.startswith("\n## ")
+    assert RESULTS[kind]["about"]["commit"] in section
+    assert "{" not in section
+    assert section in render(RESULTS)
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_figures_have_names_of_their_own(kind: str) -> None:
+    figures = list(RUNS[kind].section.figures(RESULTS[kind]))
+    assert figures
+    assert len({one.name for one in figures}) == len(figures)
+    for one in figures:
+        assert one.low is None or one.high is None or one.low <= one.value <= one.high
