@@ -42,3 +42,5 @@ def test_the_books_balance(template: Path, seed: Seed) -> None:
     assert not tally.differences
     assert tally.answers["bid", 200] > 100
     assert tally.stored["events"].acknowledged > 100
+    assert tally.budgets_spent, "the budget is too large to be tested"
+    assert tally.users_capped, "the cap is too high to be tested"

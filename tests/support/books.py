@@ -35,13 +35,13 @@ CAMPAIGNS: Final = {
     (970, 250): ("books-e", 333_333),
 }
 NOBODY: Final = (1, 1)
-USERS: Final = 50
+USERS: Final = 20
 REASONS: Final = ("1", "2", "102", "${AUCTION_LOSS}", "9999", "x")
 WIN, BILL, LOSS = "nurl", "burl", "lurl"
 PLANS: Final = ((WIN, BILL), (WIN, BILL), (WIN, BILL), (WIN,), (BILL,), (LOSS,), (LOSS,), (),
                 (WIN, BILL, LOSS))  # fmt: skip
 
-AGREEING: Final = tuple(plan for plan in PLANS if not (LOSS in plan and len(plan) > 1))
+DECIDED: Final = ((WIN, BILL), (WIN,), (LOSS,))  # nothing is held for ever, nothing contradicted
 
 Key = tuple[str | int, ...]
 Size = tuple[int, int]
@@ -51,8 +51,8 @@ BASE_URL: Final = "http://127.0.0.1:8000"
 class Offer(NamedTuple):
     """Who bids for a size, at one of these prices (CPM in micro-USD).
 
-    Where it is `fickle`, for a budget, a cap or a pause, it may not bid at all; nobody then tells
-    of a loss and of a win for the same bid.
+    Where it is `fickle`, for a budget, a cap or a pause, it may not bid at all; each of its bids is
+    then either won or lost.
     """
 
     campaign: str
@@ -192,7 +192,7 @@ class Books:
         for bid in bids:
             reason = self.rng.choice(REASONS)
             campaign = bid["cid"]
-            for kind in self.rng.choice(AGREEING if campaign in fickle else PLANS):
+            for kind in self.rng.choice(DECIDED if campaign in fickle else PLANS):
                 target = bid[kind].removeprefix(BASE_URL).replace("${AUCTION_LOSS}", reason)
                 counts = _counts(kind, descriptor, (campaign, _micros(bid)), reason)
                 name = (auction, bid["impid"], kind)

@@ -2,12 +2,24 @@
 
 import argparse
 import secrets
+import signal
 import sys
 import time
+import traceback
+from pathlib import Path
 
 from support.soak import stage
 from support.soak.scenario import Seed, run
 from support.soak.tally import Tally
+
+
+def attempt(seed: Seed, made: Path) -> Tally:
+    """What came of a scenario; one that could not be played to its end differs, too."""
+    try:
+        return run(seed, made)
+    except Exception as error:
+        traceback.print_exc()
+        return Tally(scenarios=1, differences=[f"{seed}: the soak failed: {error!r}"])
 
 
 def main() -> int:
@@ -22,11 +34,13 @@ def main() -> int:
     )
     given = parser.parse_args()
     seed, tally = given.seed, Tally()
+    for number in (signal.SIGTERM, signal.SIGINT):  # nothing is left behind
+        signal.signal(number, signal.default_int_handler)
     until = time.monotonic() + given.minutes * 60
     with stage.template() as made:
         try:
             while True:
-                found = run(seed, made)
+                found = attempt(seed, made)
                 for line in found.differences:
                     print(f"  DIFFERENCE {line}", flush=True)
                 tally.add(found)

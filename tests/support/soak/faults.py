@@ -21,6 +21,7 @@ import redis
 from redis.exceptions import RedisError
 
 from snapbid.embedded import Postgres
+from snapbid.warehouse.away import AWAY
 from support.machine import WORKERS
 from support.processes import children_of
 from support.proxy import FaultProxy, Way
@@ -259,7 +260,7 @@ def postgres_out_of_connections(stage: Stage, rng: random.Random) -> Iterator[st
         while True:
             try:
                 held.append(await asyncpg.connect(stage.dsn))
-            except (asyncpg.PostgresError, OSError):
+            except AWAY:
                 await asyncio.sleep(0.01)
 
     async def hoarding() -> "asyncio.Task[None]":

@@ -134,15 +134,22 @@ class Run:
             if kind != "events":
                 of.acknowledged, of.sent = of_all(own.lower, kind), of_all(own.upper, kind)
                 of.stored = of_all(found, kind)
-        spent = max(found["campaign cpm", "soak-budget"], own.upper["campaign cpm", "soak-budget"])
-        if spent > BUDGET * 1000:
-            self._differs(f"{spent / 1000} micro-USD are spent of a budget of {BUDGET}")
-        for (campaign, user), seen in own.seen.items():
-            if campaign == "soak-cap" and len(seen) > CAP:
-                self._differs(f"{user} has seen {len(seen)} impressions of at most {CAP}")
+        self._balance_limits(found)
         self._balance_report(found)
         for what in (*own.wrong, *traffic.partner.wrong, *traffic.wrong, *self._told()):
             self._differs(what)
+
+    def _balance_limits(self, found: Counter[books.Key]) -> None:
+        """By all that was told of a win or an impression, whether it was answered or not."""
+        own, name = self._traffic.books, ("campaign cpm", "soak-budget")
+        spent = max(found[name], own.upper[name])  # nano-USD
+        if spent > BUDGET * 1000:
+            self._differs(f"{spent / 1000} micro-USD are spent of a budget of {BUDGET}")
+        self.tally.budgets_spent += spent >= 0.8 * BUDGET * 1000
+        for (campaign, user), seen in own.seen.items():
+            if campaign == "soak-cap" and len(seen) > CAP:
+                self._differs(f"{user} has seen {len(seen)} impressions of at most {CAP}")
+            self.tally.users_capped += campaign == "soak-cap" and len(seen) == CAP
 
     def _balance_events(self) -> None:
         own, dsn = self._traffic.partner, self._stage.dsn

@@ -42,6 +42,8 @@ class Tally:
     stored: dict[str, Stored] = field(default_factory=lambda: {kind: Stored() for kind in KINDS})
     differences: list[str] = field(default_factory=list)
     longest: Recovery = field(default_factory=Recovery)
+    budgets_spent: int = 0  # scenarios in which 80% of the budget and more was
+    users_capped: int = 0  # users who have seen as much as a cap allows
     settled: Recovery = field(default_factory=Recovery)  # of the books, after the last answer
 
     @property
@@ -66,6 +68,8 @@ class Tally:
             of.sent += found.sent
             of.stored += found.stored
         self.differences += other.differences
+        self.budgets_spent += other.budgets_spent
+        self.users_capped += other.users_capped
         self.longest = max(self.longest, other.longest)
         self.settled = max(self.settled, other.settled)
 
@@ -86,6 +90,8 @@ class Tally:
             ),
             f"differences        {len(self.differences)}",
             *(f"  {line}" for line in self.differences),
+            f"budgets spent      {self.budgets_spent} of {self.scenarios}, to 80% and more",
+            f"users at their cap {self.users_capped}",
             f"longest recovery   {self.longest.seconds:.1f} s, after {self.longest.after or '-'}",
             f"longest settling   {self.settled.seconds:.1f} s, of {self.settled.after or '-'}",
         ]

@@ -14,6 +14,7 @@ import asyncpg
 from snapbid.report import tokens
 from snapbid.report.endpoint import report_path
 from snapbid.warehouse import campaigns
+from snapbid.warehouse.away import AWAY
 from support.books import OFFERS, Books, Offer, document, trade
 from support.lanes import Lane, Reply
 from support.partner import Partner
@@ -27,8 +28,8 @@ PAUSE_S: Final = 0.01  # of each lane, so that the machine is busy and not full
 HANG_S: Final = 60.0  # without an answer
 FLOWING: Final = 12  # in a row, on a connection each: both workers answer, all but surely
 BACK_S: Final = 60.0
-BUDGET: Final = 300_000  # micro-USD; 100 bids of the campaign that has it
-CAP: Final = 3
+BUDGET: Final = 75_000  # micro-USD; 25 bids of the campaign that has it, a fraction of the demand
+CAP: Final = 2
 PRICES: Final = (1_500_000, 2_750_000)
 
 BUDGETED, CAPPED, PRICED, PAUSED = (336, 280), (120, 600), (468, 60), (250, 250)
@@ -134,7 +135,7 @@ class Traffic:
                 async with asyncio.timeout(5), connected(self._stage.dsn) as connection:
                     await self._change(connection)
                 self.changes["done"] += 1
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            except AWAY:
                 self.changes["failed"] += 1
             await asyncio.sleep(30 * PAUSE_S)
 
@@ -185,7 +186,7 @@ class Traffic:
             await asyncio.sleep(0 if in_a_row else PAUSE_S)
 
     async def _stored_bids(self) -> int:
-        with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        with contextlib.suppress(*AWAY):
             async with connected(self._stage.dsn) as connection:
                 return int(
                     await connection.fetchval("select coalesce(sum(bids), 0) from bid_daily")
