@@ -1,5 +1,6 @@
 """The private port: the page's data and the metrics, from what a running system has counted."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.ops import ask, bid, data, prepare
 from support.processes import eventually
-from support.stack import Stack, run
+from support.stack import Stack, execute, run
 
 from snapbid import metrics
 from snapbid.embedded import Postgres, Redis
@@ -189,8 +190,9 @@ def test_without_the_warehouse_the_rest_is_shown(
     stack.launch()  # with the catalog of before
     eventually(lambda: ask_quietly(stack), "the private port")
     eventually(lambda: data(stack)["warehouse"] is False, "its absence to be seen")
+    eventually(lambda: data(stack)["redis"] is True, "Redis to be seen")
     seen = data(stack)
-    assert (seen["redis"], seen["ssps_known"], seen["budgets"]) == (True, None, None)
+    assert (seen["ssps_known"], seen["budgets"]) == (None, None)
     assert seen["catalog_checked_s"] is None
     assert "snapbid_catalog_checked_seconds" not in samples(stack)
     own_postgres.start()
@@ -211,6 +213,18 @@ def test_a_spent_budget_is_shown_as_spent(served: Stack, database: str) -> None:
     eventually(lambda: money(served)["state"] == "spent", "the budget to be spent")
     assert money(served)["spent_today"] <= 1
     assert samples(served)["snapbid_budget_state"][(("state", "spent"),)] == 1
+
+
+def test_documents_that_are_no_campaigns_harm_no_other(served: Stack, database: str) -> None:
+    for number, document in enumerate(
+        ('"budget": {"daily": "x"}', '"budget": 1', '"budget": {}, "cpm": []')
+    ):
+        document = f'{{"id": "c{number}", {document}}}'
+        insert = f"insert into campaign (id, document) values ('c{number}', '{document}')"
+        asyncio.run(execute(database, insert))
+    eventually(lambda: data(served)["budgeted"] == 4, "the documents to be seen")
+    eventually(lambda: money(served)["state"] == "open", "the campaign among them")
+    assert len(data(served)["budgets"]) == 1
 
 
 def money(stack: Stack) -> Any:

@@ -195,7 +195,7 @@ class Watch:
         except (RedisError, OSError):
             self._see(ssps=None, money=None)
             return False
-        costs = {each.id: _cost(each.document) for each in most}
+        costs = {each.id: _cost(each.document) for each in most if each.id in found}
         self._see(ssps=ssps, money=[Money(of, costs[name]) for name, of in found.items()])
         return True
 

@@ -7,18 +7,26 @@ import asyncpg
 
 from snapbid.warehouse.campaigns import Stored
 
+# Documents are fetched last, of the few that are wanted.
 _BUDGETED: Final = """
+with budgeted as materialized (
+    select id from campaign where status = 'active' and document -> 'budget' <> 'null'
+),
+spend as (
+    select campaign as id, sum(spend_micros) as micros from campaign_daily
+    where day = $1 group by campaign
+),
+most as (
+    select id, micros from budgeted left join spend using (id)
+    order by micros desc nulls last, id limit $2
+)
 select c.id, c.document::text as document, c.status, c.revision, n.number,
        floor(extract(epoch from c.created_at) * 1000)::bigint as created_at_ms,
-       count(*) over () as known
-from campaign c
+       (select count(*) from budgeted) as known
+from most
+join campaign c using (id)
 join campaign_number n using (id)
-left join (
-    select campaign, sum(spend_micros) as spend from campaign_daily where day = $1 group by campaign
-) d on d.campaign = c.id
-where c.status = 'active' and jsonb_typeof(c.document -> 'budget') = 'object'
-order by d.spend desc nulls last, c.id
-limit $2
+order by micros desc nulls last, id
 """
 
 
