@@ -1,12 +1,17 @@
 """What a recording keeps of a request, and what it must not."""
 
+import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support import consent
+from support.stack import run
 
 from snapbid.exchange.request import decode
+from snapbid.http import Answer, Headers, Message, Receive, answer
+from snapbid.recording.recorder import MAX_BODY, Recorder
 from snapbid.recording.scrub import Scrubber
 
 SCRUBBER = Scrubber(b"k" * 32)
@@ -91,3 +96,86 @@ def test_odd_shapes_are_taken_and_hide_nothing(path: str, value: Any) -> None:
 def test_ids_of_zeroes_stay_blank() -> None:
     blank = "00000000-0000-0000-0000-000000000000"
     assert scrubbed({"device": {"ifa": blank}})["device"]["ifa"] == blank
+
+
+# -- the file ------------------------------------------------------------------------------------
+
+
+async def send(recorder: Recorder, body: bytes, headers: dict[bytes, bytes] | None = None) -> Any:
+    """One request, in two parts, to a handler that is watched; what the handler has seen."""
+    seen: list[bytes] = []
+    parts = iter([(body[:10], True), (body[10:], False)])
+
+    async def receive() -> Message:
+        part, more = next(parts)
+        return {"type": "http.request", "body": part, "more_body": more}
+
+    async def handler(headers: Headers, receive: Receive) -> Answer:
+        more = True
+        while more:
+            message = await receive()
+            seen.append(message["body"])
+            more = message["more_body"]
+        return answer(204)
+
+    assert await recorder.watch("acme", handler)(headers or {}, receive) == answer(204)
+    return b"".join(seen)
+
+
+def lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_a_request_is_passed_on_and_recorded(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r", 1.0, 1 << 20, b"secret")
+    body = json.dumps(PERSONAL).encode()
+    assert await send(recorder, body) == body
+    packed = gzip.compress(body)
+    assert await send(recorder, packed, {b"content-encoding": b"gzip"}) == packed
+    recorder.close()
+    first, second = lines(tmp_path / "r")
+    assert first["request"] == second["request"]
+    assert first["ssp"] == "acme"
+    assert first["request"]["imp"][0]["banner"] == {"w": 300, "h": 250}
+    assert "ann-" not in (tmp_path / "r").read_text()
+
+
+async def test_what_is_no_request_is_left_out(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r", 1.0, 1 << 20, b"secret")
+    for body in (b"{", b"[]", b"\xff" * 20, b'{"id":"' + b"x" * MAX_BODY + b'"}', b"[" * 5000):
+        await send(recorder, body)
+    await send(recorder, b"no gzip, but said to be", {b"content-encoding": b"gzip"})
+    await send(recorder, b'{"id":"good","imp":[]}')
+    recorder.close()
+    assert [one["request"]["imp"] for one in lines(tmp_path / "r")] == [[]]
+
+
+async def test_the_file_never_grows_over_its_bound(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r", 1.0, 5000, b"secret")
+    for _ in range(20):
+        await send(recorder, json.dumps(PERSONAL).encode())
+    recorder.close()
+    assert 3000 < (tmp_path / "r").stat().st_size <= 5000
+    kept = len(lines(tmp_path / "r"))  # whole lines
+    again = Recorder(tmp_path / "r", 1.0, 5000, b"secret")
+    await send(again, json.dumps(PERSONAL).encode())
+    again.close()
+    assert len(lines(tmp_path / "r")) == kept
+
+
+async def test_a_share_is_recorded(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r", 1e-9, 5000, b"secret")
+    for _ in range(20):
+        await send(recorder, b'{"id":"1","imp":[]}')
+    recorder.close()
+    assert lines(tmp_path / "r") == []
+
+
+def test_a_file_that_cannot_be_made_stops_the_start(tmp_path: Path) -> None:
+    stores = {"SNAPBID_REDIS_URL": "unix:///nowhere", "SNAPBID_DATABASE_URL": "postgres://nowhere",
+              "SNAPBID_JWT_SECRET": "x" * 32, "SNAPBID_HOME": str(tmp_path)}  # fmt: skip
+    done = run(stores, "serve", "--record", str(tmp_path / "none" / "r"), "--sample", "2")
+    assert done.returncode == 2
+    first, second = sorted(done.stderr.splitlines())
+    assert first.startswith("SNAPBID_RECORD must be a file in a directory that exists")
+    assert second.startswith("SNAPBID_RECORD_SAMPLE must be a number above 0 and at most 1")

@@ -13,9 +13,11 @@ from snapbid.load.plan import Phase
 from snapbid.load.result import ClientFigures, Failure, Judged, Moment, PhaseResult
 from snapbid.load.tally import BID, DROPPED, LOST, NO_BID, Tally
 
-# The client was the limit where it used this much of its core, or was itself this late.
+# The client was the limit where it used this much of its core, or was itself late: by this much,
+# and by this share of what was measured.
 BUSY_PERCENT: Final = 90.0
 LATE_MS: Final = 5.0
+LATE_SHARE: Final = 0.1
 CURVE: Final = (
     0.0, 10.0, 25.0, 50.0, 60.0, 70.0, 75.0, 80.0, 85.0, 90.0, 92.5, 95.0, 97.5, 98.0, 99.0,
     99.5, 99.75, 99.9, 99.95, 99.975, 99.99, 99.995, 99.999, 100.0,
@@ -85,7 +87,7 @@ def result(
             for rule, count in tally.failures.most_common()
         ],
         series=_series(tally),
-        client=_client(tally, clocks),
+        client=_client(tally, clocks, histogram.percentile(99.0)),
         held=True,
         missed="",
     )
@@ -108,13 +110,13 @@ def _series(tally: Tally) -> list[Moment]:
     return found
 
 
-def _client(tally: Tally, clocks: Clocks) -> ClientFigures:
+def _client(tally: Tally, clocks: Clocks, p99_ms: float) -> ClientFigures:
     percent = 100 * clocks.processor_s / max(clocks.seconds, 1e-9)
     lag_ms = tally.lag.percentile(99.0)
     why = ""
     if percent >= BUSY_PERCENT:
         why = "the client itself was the limit: the server may hold more"
-    elif lag_ms >= LATE_MS:
+    elif lag_ms >= max(LATE_MS, LATE_SHARE * p99_ms):
         why = "the client itself was late, kept from its processor: latencies hold this, too"
     waited = 100 * clocks.waited_s / max(clocks.seconds, 1e-9)
     return ClientFigures(round(percent, 1), round(waited, 1), round(lag_ms, 3), bool(why), why)

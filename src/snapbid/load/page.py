@@ -31,7 +31,6 @@ def page(result: Result) -> str:
             *_plots(result),
             "</section>",
             *_phases(result),
-            *_kinds(result),
             *_failures(result),
             '<div class="columns">',
             *_objectives(result),
@@ -57,6 +56,11 @@ def _head(result: Result) -> Iterator[str]:
         f"{escape(result.started)} · snapbid {escape(result.version)} · seed {result.seed}</p>"
         f'<p class="verdict {style}"><b>{word}</b> {escape(verdict.reason)}</p>'
     )
+    if result.capacity is not None:
+        yield (
+            f'<p class="verdict"><b>Capacity</b> {number(result.capacity)} requests a second '
+            f"meet the objectives. {escape(result.capacity_note)}</p>"
+        )
     for phase in result.phases:
         if phase.measured and phase.client.limited:
             yield (
@@ -112,7 +116,7 @@ def _plots(result: Result) -> Iterator[str]:
         for moment in phase.series
         if moment.at_s + 1 <= phase.seconds + 1e-9  # a second cut short is no rate
     ]
-    time = plots.linear(max(starts[-1], 1.0), "seconds")
+    time = plots.linear(max(starts[-1], 1.0), "seconds", exact=True)
     latest = [moment.p99_ms for _, moment in moments if moment.offered]
     yield plots.plot(
         "Latency over time",
@@ -169,7 +173,8 @@ def _kinds_plot(result: Result) -> str:
     legend = "".join(f'<li><i class="{styles[kind]}"></i>{escape(kind)}</li>' for kind in kinds)
     return (
         "<figure><figcaption>Answers by kind <small>share of all offered</small></figcaption>"
-        f'<dl class="bars">{"".join(rows)}</dl><ul class="legend">{legend}</ul></figure>'
+        f'<dl class="bars">{"".join(rows)}</dl><ul class="legend">{legend}</ul>'
+        f"{_kinds(result)}</figure>"
     )
 
 
@@ -180,16 +185,20 @@ def _style(kind: str, place: int) -> str:
 # -- tables --------------------------------------------------------------------------------------
 
 
-def _table(name: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(
+    name: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], note: str = ""
+) -> str:
     """Cells are HTML already; the first of a row names it."""
     head = "".join(f"<th>{escape(one)}</th>" for one in heads)
+    head = f"<thead><tr>{head}</tr></thead>" if any(heads) else ""
     body = "".join(
         f"<tr><th>{first}</th>{''.join(f'<td>{cell}</td>' for cell in rest)}</tr>"
         for first, *rest in rows
     )
+    note = f'<p class="note">{escape(note)}</p>' if note else ""
     return (
-        f'<section id="{name}"><h2>{escape(title)}</h2><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></section>"
+        f'<section id="{name}">{f"<h2>{escape(title)}</h2>" if title else ""}'
+        f"<table>{head}<tbody>{body}</tbody></table>{note}</section>"
     )
 
 
@@ -200,24 +209,17 @@ def _phases(result: Result) -> Iterator[str]:
         "phases",
         "Phases",
         heads,
-        (
-            (
-                escape(phase.name),
-                *map(
-                    number,
-                    (phase.rate, phase.seconds, phase.offered, phase.answered, phase.dropped,
-                     phase.error_percent, phase.bid_percent,
-                     *(phase.latency_ms[name] for name in SHOWN), phase.client.cpu_percent),
-                ),
-                _held(phase),
-            )
-            for phase in result.phases
-        ),
-    )  # fmt: skip
-    yield (
-        '<p class="note">Latency counts from the scheduled moment, over all offered requests: '
-        "those that were dropped or lost count with the time after which they were given up.</p>"
+        ((escape(phase.name), *_figures(phase), _held(phase)) for phase in result.phases),
+        "Latency counts from the scheduled moment, over all offered requests: those that were "
+        "dropped or lost count with the time after which they were given up.",
     )
+
+
+def _figures(phase: PhaseResult) -> Iterator[str]:
+    yield from map(number, (phase.rate, phase.seconds, phase.offered, phase.answered))
+    yield from map(number, (phase.dropped, phase.error_percent, phase.bid_percent))
+    yield from (number(phase.latency_ms[name]) for name in SHOWN)
+    yield number(phase.client.cpu_percent)
 
 
 def _held(phase: PhaseResult) -> str:
@@ -226,17 +228,14 @@ def _held(phase: PhaseResult) -> str:
     return "held" if phase.held else f'<em class="bad">{escape(phase.missed)}</em>'
 
 
-def _kinds(result: Result) -> Iterator[str]:
+def _kinds(result: Result) -> str:
+    """The numbers of the bars; with many kinds they stand below one another."""
     kinds = list(dict.fromkeys(kind for phase in result.phases for kind in phase.kinds))
-    yield _table(
-        "kinds",
-        "Answers by kind",
-        ["phase", *kinds],
-        (
-            (escape(phase.name), *(number(phase.kinds.get(kind, 0)) for kind in kinds))
-            for phase in result.phases
-        ),
+    rows = (
+        (escape(phase.name), *(number(phase.kinds.get(kind, 0)) for kind in kinds))
+        for phase in result.phases
     )
+    return _table("kinds", "", ["phase", *kinds], rows)
 
 
 def _failures(result: Result) -> Iterator[str]:
@@ -284,8 +283,8 @@ def _reconciliation(result: Result) -> Iterator[str]:
             )
             for row in found.rows
         ),
+        found.detail,
     )
-    yield f'<p class="note">{escape(found.detail)}</p>'
 
 
 def _others(result: Result) -> Iterator[str]:

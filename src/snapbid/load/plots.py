@@ -45,22 +45,25 @@ class Band(NamedTuple):
     measured: bool
 
 
-def linear(most: float, title: str) -> Axis:
-    """From 0 to a round number at or above `most`."""
+def linear(most: float, title: str, *, exact: bool = False) -> Axis:
+    """From 0 to `most`, or to a round number above it."""
     step = _step(most / 4)
-    top = step * max(1, ceil(most / step - 1e-9))
-    ticks = [Tick(n * step, _short(n * step)) for n in range(round(top / step) + 1)]
+    top = most if exact else step * max(1, ceil(most / step - 1e-9))
+    ticks = [Tick(n * step, _short(n * step)) for n in range(floor(top / step + 1e-9) + 1)]
     return Axis(lambda value: value / top, ticks, title)
 
 
 def logarithmic(least: float, most: float, title: str) -> Axis:
-    """Whole decades around the two, with 1, 2 and 5 marked where there are few decades."""
-    low = floor(log10(max(least, 1e-3)))
-    high = max(low + 1, ceil(log10(max(most, 1e-3)) - 1e-9))
-    marks = (1, 2, 5) if high - low <= 3 else (1,)
-    values = [mark * 10.0**decade for decade in range(low, high) for mark in marks]
-    ticks = [Tick(value, _short(value)) for value in [*values, 10.0**high]]
-    return Axis(lambda value: (log10(max(value, 10.0**low)) - low) / (high - low), ticks, title)
+    """Between 1, 2 or 5 times a power of ten around the two; over many decades only powers."""
+    low = _step(max(least, 1e-3), up=False)
+    high = max(_step(max(most, 1e-3)), 10 * low)
+    width = log10(high / low)
+    marks = (1, 2, 5) if width < 3.5 else (1,)
+    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
+    values = [mark * 10.0**decade for decade in decades for mark in marks]
+    inside = [value for value in values if low * 0.999 <= value <= high * 1.001]
+    ticks = [Tick(value, _short(value)) for value in inside]
+    return Axis(lambda value: log10(max(value, low) / low) / width, ticks, title)
 
 
 def tail(title: str) -> Axis:
@@ -83,8 +86,7 @@ def plot(title: str, x: Axis, y: Axis, lines: Sequence[Line], bands: Sequence[Ba
         *(_across(tick, y) for tick in y.ticks),
         *(_along(tick, x) for tick in x.ticks),
         *(_line(line, x, y) for line in lines),
-        f'<text class="axis" x="{_x(x.share(x.ticks[0].at))}" y="{HEIGHT - 4}">'
-        f"{escape(x.title)}</text>",
+        f'<text class="axis" x="{LEFT}" y="{HEIGHT - 4}">{escape(x.title)}</text>',
         "</svg>",
     ]
     legend = "".join(f'<li><i class="{line.style}"></i>{escape(line.label)}</li>' for line in lines)
@@ -137,12 +139,15 @@ def _line(line: Line, x: Axis, y: Axis) -> str:
     return f'<polyline class="{line.style}" points="{points}"/>'
 
 
-def _step(rough: float) -> float:
-    """The next 1, 2 or 5 times a power of ten."""
+def _step(rough: float, *, up: bool = True) -> float:
+    """The next 1, 2 or 5 times a power of ten, above or below."""
     if rough <= 0:
         return 1.0
-    power: float = 10.0 ** floor(log10(rough))
-    return next(mark * power for mark in (1, 2, 5, 10) if mark * power >= rough * (1 - 1e-9))
+    power: float = 10.0 ** floor(log10(rough) + 1e-9)
+    marks = [mark * power for mark in (1, 2, 5, 10)]
+    if up:
+        return next(mark for mark in marks if mark >= rough * (1 - 1e-9))
+    return next(mark for mark in reversed(marks) if mark <= rough * (1 + 1e-9))
 
 
 def _short(value: float) -> str:

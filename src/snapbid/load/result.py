@@ -116,7 +116,7 @@ class Verdict(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """A whole run."""
+    """A whole run. `capacity_note` says what else than the server ended the search for it."""
 
     target: str
     started: str
@@ -126,6 +126,7 @@ class Result(Struct, frozen=True):
     phases: list[PhaseResult]
     objectives: list[Judged]
     capacity: float | None
+    capacity_note: str
     notices: NoticeFigures
     events: EventFigures | None
     reconciliation: Reconciliation

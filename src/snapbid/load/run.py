@@ -231,6 +231,7 @@ class Run:
             phases=phases,
             objectives=self._judged,
             capacity=capacity,
+            capacity_note=self._note(phases) if options.find_capacity else "",
             notices=notices,
             events=events,
             reconciliation=reconciliation,
@@ -238,6 +239,14 @@ class Run:
                 phases, capacity, notices, events, reconciliation, self._stopped.is_set()
             ),
         )
+
+    def _note(self, phases: list[PhaseResult]) -> str:
+        last = phases[-1]
+        if last.held and last.rate >= self._options.max_rate:
+            return "it holds at --max-rate: it may be higher"
+        if not last.held and last.client.limited:
+            return f"at {last.rate:g}/s {last.client.why}"
+        return ""
 
     def _notices_figures(self) -> NoticeFigures:
         notices = self._notices
@@ -278,5 +287,5 @@ def described(options: Options) -> dict[str, str]:
         f"loss {habits.loss:.1%} of the others",
     }  # fmt: skip
     if options.events is not None:
-        found["events"] = f"{options.events.rate:g} batches of {options.events.size} a second"
+        found["events"] = f"{options.events.rate:g}/s of {options.events.size} events each"
     return found

@@ -99,7 +99,8 @@ def _summary(result: Result) -> Iterator[str]:
         yield from _phase(phase)
     yield ""
     if result.capacity is not None:
-        yield f"capacity: {result.capacity:.0f} requests a second meet the objectives"
+        note = f" ({result.capacity_note})" if result.capacity_note else ""
+        yield f"capacity: {result.capacity:.0f} requests a second meet the objectives{note}"
     yield from _others(result)
     yield from _reconciliation(result)
     yield ""
@@ -122,7 +123,7 @@ def _phase(phase: PhaseResult) -> Iterator[str]:
     for failure in phase.failures:
         yield f"  {failure.count} x {failure.rule}, first: {failure.example}"
     client = phase.client
-    limit = f"; {client.why.upper()}" if client.limited else ""
+    limit = f"; {client.why}" if client.limited else ""
     yield (
         f"  client: {client.cpu_percent:.0f}% of a core, kept from it {client.waited_percent:.0f}% "
         f"of the time, sent late by {client.lag_p99_ms:.2f} ms (p99){limit}"

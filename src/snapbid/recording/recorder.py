@@ -20,6 +20,7 @@ from pathlib import Path
 from random import random
 from typing import Final, NamedTuple, TypeAlias
 
+from snapbid.errors import Problem, where
 from snapbid.http import Answer, Headers, Message, Receive, inflate
 from snapbid.recording.scrub import Scrubber
 
@@ -106,18 +107,20 @@ class Recorder:
                 continue
             try:
                 self._write(self._line(sample))
-            except Exception:  # a stranger's bytes, or a disk: recording ends before serving does
-                logger.exception("a request is not recorded")
+            except (Problem, ValueError, RecursionError):
+                continue  # it is no bid request
+            except Exception as error:  # recording ends before serving does
+                logger.error("a request is not recorded: %s", where(error))
         os.close(self._file)
 
     def _line(self, sample: Sample) -> bytes:
-        """Empty for what is no bid request."""
+        """Raises Problem, ValueError or RecursionError for what is no bid request."""
         body = sample.body
         if b"gzip" in sample.encoding:
             body = inflate(body, MAX_BODY)
         request = json.loads(body)
         if not isinstance(request, dict):
-            return b""
+            raise ValueError("no object")
         self._scrubber.scrub(request)
         document = {"at": sample.at_ms, "ssp": sample.ssp, "request": request}
         return json.dumps(document, separators=(",", ":")).encode() + b"\n"
