@@ -45,10 +45,11 @@ def main() -> None:
     OUTPUT.mkdir(parents=True)
     os.chdir(ROOT)
     started = time.monotonic()
-    for kind in chosen.kind or RUNS:
-        _run(kind, long=chosen.long)
+    failed = [kind for kind in chosen.kind or RUNS if not _run(kind, long=chosen.long)]
     print(f"all runs: {time.monotonic() - started:.0f} s")
     _report(all=chosen.all)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
     if chosen.keep:
         for path in OUTPUT.iterdir():
             if path.name != render.PAGE:
@@ -56,8 +57,8 @@ def main() -> None:
         render.main()
 
 
-def _run(kind: str, *, long: bool) -> None:
-    """One run, its result in `OUTPUT`; ends this process where it fails."""
+def _run(kind: str, *, long: bool) -> bool:
+    """One run, its result in `OUTPUT`; whether it succeeded."""
     started = time.monotonic()
     options = () if long else RUNS[kind].options
     output = OUTPUT / f"{kind}.json"
@@ -66,9 +67,8 @@ def _run(kind: str, *, long: bool) -> None:
     else:
         command = [f"bench.{kind}_run", *options, "--output", str(output)]
     status = subprocess.run([sys.executable, "-m", *command]).returncode
-    if status:
-        sys.exit(status)
     print(f"{kind}: {time.monotonic() - started:.0f} s\n", flush=True)
+    return status == 0
 
 
 def _report(*, all: bool) -> None:

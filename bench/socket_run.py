@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from bench.about import about, write
-from bench.client import Outcome, drive, quantile, run, schedule
+from bench.client import MAX_SECONDS, Outcome, drive, quantile, run, schedule
 from bench.contenders import CAMPAIGNS, COMPARED, Contender, start
 from bench.processes import BenchError, cores, pinned
 from bench.spread import spread
@@ -226,6 +226,8 @@ def main() -> None:
     chosen = parser.parse_args()
     if not all(0 < number <= MOST_ROUNDS for number in (chosen.rounds, chosen.half_rounds)):
         parser.error(f"rounds are from 1 to {MOST_ROUNDS}")
+    if not all(0 < turn <= MAX_SECONDS for turn in (chosen.seconds, chosen.half_seconds)):
+        parser.error(f"a turn takes up to {MAX_SECONDS:g} s")
     with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as scratch:
         os.chmod(scratch, 0o711)  # the database runs as another user where this one is root
         result = measure(chosen, Path(scratch))
