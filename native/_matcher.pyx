@@ -330,6 +330,25 @@ cdef inline object recall(object memo, object text):
 
 # -- the index -------------------------------------------------------------------------------
 
+cdef void hide(const sb_header *base, const sb_header *over, uint64_t *shown,
+               uint64_t *active) noexcept nogil:
+    """Takes out of two rows of the base the campaigns whose ids the overlay has."""
+    cdef const sb_id *ids = <const sb_id *>(<const char *>over + over.ids)
+    cdef const sb_id *found
+    cdef const char *key
+    cdef uint64_t others
+    cdef uint32_t i, size
+    for i in range(over.n_ids):
+        if ids[i].key != SB_FREE:
+            key = <const char *>over + over.keys + ids[i].key
+            memcpy(&size, key, sizeof(size))
+            found = sb_find_id(base, key + sizeof(size), size & 0xffffff)
+            if found is not NULL and found.rank != SB_GONE:
+                others = ~(<uint64_t>1 << (found.rank & 63))
+                shown[found.rank >> 6] &= others
+                active[found.rank >> 6] &= others
+
+
 cdef class Index:
     """An index in memory (a read-only buffer), and this process's view of it.
 
@@ -368,6 +387,7 @@ cdef class Index:
         self.details = <const sb_detail *>(self.base + self.head.details)
         self.creatives = <const sb_creative *>(self.base + self.head.creatives)
         self.lists = <const uint32_t *>(self.base + self.head.lists)
+        cdef const sb_header *hidden
         cdef size_t row = self.head.blocks * SB_WORDS * sizeof(uint64_t)
         self.active = <uint64_t *>PyMem_Malloc(max(row, 1))
         if self.active is NULL:
@@ -383,23 +403,9 @@ cdef class Index:
             if self.shown is NULL:
                 raise MemoryError
             memset(self.shown, 0xff, row)
-            self.hide()
-
-    cdef void hide(self) noexcept:
-        """Takes out the campaigns whose ids the overlay has."""
-        cdef const sb_header *over = self.over.head
-        cdef const sb_id *ids = <const sb_id *>(self.over.base + over.ids)
-        cdef const sb_id *found
-        cdef const char *key
-        cdef uint32_t i, size
-        for i in range(over.n_ids):
-            if ids[i].key != SB_FREE:
-                key = self.over.base + over.keys + ids[i].key
-                memcpy(&size, key, sizeof(size))
-                found = sb_find_id(self.head, key + sizeof(size), size & 0xffffff)
-                if found is not NULL and found.rank != SB_GONE:
-                    self.shown[found.rank >> 6] &= ~(<uint64_t>1 << (found.rank & 63))
-                    self.active[found.rank >> 6] &= ~(<uint64_t>1 << (found.rank & 63))
+            hidden = self.over.head
+            with nogil:  # for an overlay of many campaigns it takes milliseconds
+                hide(self.head, hidden, self.shown, self.active)
 
     def __dealloc__(self):
         release(self.spare)
