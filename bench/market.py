@@ -33,13 +33,14 @@ def market(count: int, more: Mapping[str, Any] | None = None) -> Market:
     index = builder.build()
     ssps = {name: (of, number) for number, (name, of) in enumerate(pools.REGISTRY.items(), 1)}
     catalog = Catalog(b"".join(encode(ssps, rates.load(), index)))
-    agents.load()
-    references = References(
-        GeoDatabase(DEFAULT_PATH),
-        catalog.rates,
-    )
     gc.freeze()  # as a worker does; campaigns would be looked through at each collection
-    return Market(catalog, references)
+    return Market(catalog, references(catalog))
+
+
+def references(catalog: Catalog) -> References:
+    """What a worker looks up beside the catalog."""
+    agents.load()
+    return References(GeoDatabase(DEFAULT_PATH), catalog.rates)
 
 
 def answer(bidder: Bidder, body: bytes, market: Market) -> bytes | NoBid:

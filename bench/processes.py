@@ -51,8 +51,9 @@ def cores() -> tuple[int, int]:
 
 
 class ServerProcess:
-    """A server that runs `python -m MODULE ARGUMENTS` with one worker, which Granian starts as a
-    process of its own; uvicorn serves from the process itself (`forks` is False).
+    """A server that runs `python -m MODULE ARGUMENTS` with one worker, or SNAPBID_WORKERS, which
+    Granian starts as processes of their own; uvicorn serves from the process itself (`forks` is
+    False).
     """
 
     def __init__(
@@ -74,16 +75,18 @@ class ServerProcess:
                 start_new_session=True,
             )
 
-    def await_ready(self) -> None:
-        """Waits until GET /readyz is 200 and there is one worker."""
-        deadline = time.monotonic() + READY_S
-        while not (_is_ready(self.port) and len(self._workers()) == 1):
+    def await_ready(self, within_s: float = READY_S) -> None:
+        """Waits until GET /readyz is 200 and all workers are there; `worker` is the first."""
+        count = int(self.environ.get("SNAPBID_WORKERS", "1"))
+        deadline = time.monotonic() + within_s
+        while not (_is_ready(self.port) and len(self._workers()) == count):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.05)
                 raise BenchError(f"a server ended:\n{self._last_words()}")
             if time.monotonic() > deadline:
                 raise BenchError(f"a server is not ready:\n{self._last_words()}")
-        (self.worker,) = self._workers()
+        self.workers = self._workers()
+        self.worker = self.workers[0]
 
     def _last_words(self) -> str:
         return self._log.read_text(errors="replace")[-2000:]

@@ -10,7 +10,7 @@ To add a run `KIND`:
 
 from typing import Final, NamedTuple
 
-from bench.sections import ledger, limits, micro, socket, together
+from bench.sections import catalog, ledger, limits, micro, socket, together
 from bench.sections.parts import Section
 
 
@@ -38,4 +38,5 @@ RUNS: Final = {
     "ledger": Run(ledger, ("--bids=300000", "--rounds=3")),
     "together": Run(together, ("--rounds=3", "--seconds=3")),
     "limits": Run(limits, ("--rounds=40",)),
+    "catalog": Run(catalog, ("--counts", "10000", "100000")),
 }

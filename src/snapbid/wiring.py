@@ -183,6 +183,8 @@ class Worker:
             status = path.stat()
             seen = (status.st_ino, status.st_mtime_ns)
             if seen == self._seen:
+                if self._retired:
+                    await asyncio.to_thread(self._retired.clear)
                 return
             catalog = await asyncio.to_thread(self._open_catalog, path)
         except FileNotFoundError:  # or its base, since there is a new one by now
@@ -196,7 +198,7 @@ class Worker:
         self._seen = seen
 
     def _open_catalog(self, path: Path) -> Catalog:
-        """Maps the catalog. Runs in a thread, where what is unmapped now delays nobody, either."""
+        """Maps the catalog. Runs in a thread, as does what unmaps an old one: it takes its time."""
         self._retired.clear()
         return Catalog.open(path, self._market.catalog if self._market else None)
 

@@ -10,7 +10,7 @@ from snapbid.ledger.limits import Limits
 from snapbid.match.catalog import Catalog
 from snapbid.match.compile import Document, read_document
 
-MAX_TEMPLATES: Final = 100_000  # kept for one index
+MAX_TEMPLATES: Final = 30_000  # kept for one index, some 2 KB each
 AT_ONCE: Final = 50  # campaigns carried over before other work may go on
 
 
@@ -67,6 +67,7 @@ class Market:
             found = template(document, document.creatives[creative], price, known.limits[rank])
             if len(known.templates) >= MAX_TEMPLATES:
                 known.templates.clear()
+                known.limits.clear()
             known.templates[rank, creative] = found
         return found
 

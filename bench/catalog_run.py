@@ -1,0 +1,314 @@
+"""Large catalogs: loading them, changing them while bids go on, and what workers take of memory.
+
+    python -m bench.catalog_run [--counts 10000 100000 1000000]
+
+Loading is the process that makes a base (`snapbid.publisher.base`). The other figures are of
+`snapbid serve` over embedded stores, and of a market in this process for the swap.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+import uvloop
+
+from bench import campaigns, pools, requests
+from bench.about import about
+from bench.client import LOOPBACK
+from bench.market import SSP, references
+from bench.processes import BenchError, ServerProcess, free_ports
+from bench.served import SECRET
+from snapbid.embedded import Home, Postgres, Redis
+from snapbid.exchange.features import References
+from snapbid.exchange.market import Market
+from snapbid.match.catalog import Base, Catalog, encode, write
+from snapbid.match.stored import insert, new_builder
+from snapbid.publisher.base import Order
+from snapbid.reference import rates
+from snapbid.warehouse import campaigns as table
+from snapbid.warehouse import registry
+from snapbid.warehouse.migrate import migrate
+
+COUNTS: Final = (10_000, 100_000, 1_000_000)
+CHANGES: Final = 40
+SWAPS: Final = 30
+OVERLAID: Final = 2_000  # campaigns in the overlay that is swapped
+TOUCHES: Final = 4_000  # requests before memory is looked at
+WORKERS: Final = (1, 2)
+READY_S: Final = 300.0
+
+
+# -- the warehouse ------------------------------------------------------------------------------
+
+
+async def fill(dsn: str, count: int) -> None:
+    """The generated campaigns, past the import, which would take its time."""
+    await migrate(dsn)
+    connection = await asyncpg.connect(dsn)
+    try:
+        for descriptor, canonical in pools.REGISTRY.items():
+            await registry.add(connection, descriptor, canonical)
+        records = ((one["id"], json.dumps(one)) for one in campaigns.documents(count))
+        await connection.copy_records_to_table(
+            "campaign", records=records, columns=["id", "document"]
+        )
+        await connection.execute("vacuum analyze campaign")
+    finally:
+        await connection.close()
+
+
+# -- loading ------------------------------------------------------------------------------------
+
+
+def load(dsn: str, folder: Path) -> tuple[Base, dict[str, Any]]:
+    """Makes a base; the time, processor time and peak memory of the process that does."""
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "snapbid.publisher"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(msgspec.json.encode(Order(dsn, str(folder), urgent=True)) + b"\n")
+    process.stdin.flush()
+    told = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - started
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise BenchError("no base could be made")
+    base = msgspec.json.decode(told, type=Base)
+    return base, {
+        "load_s": round(seconds, 2),
+        "processor_s": round(used.ru_utime + used.ru_stime, 2),
+        "peak_mib": round(used.ru_maxrss / 1024),
+        "file_mib": round(base.size / 2**20),
+    }
+
+
+def index_bytes(folder: Path, base: Base) -> int:
+    """The base without what its campaigns' answers are made of."""
+    path = folder / "alone"
+    write(path, encode({}, rates.load(), new_builder().build(), base=base))
+    index = Catalog.open(path).index
+    return base.size - sum(len(index.payload(rank)) for rank in range(base.campaigns))
+
+
+# -- a swap -------------------------------------------------------------------------------------
+
+
+async def swaps(base: Base, folder: Path) -> dict[str, Any]:
+    """For how long the event loop is kept from other work while a catalog is taken up.
+
+    The longest pause of a swap in milliseconds, median and most of the swaps, and the same of as
+    many stretches of the same length without a swap.
+    """
+    builder = new_builder()
+    for number, document in enumerate(campaigns.documents(OVERLAID), 1):
+        insert(builder, json.dumps(document), number)
+    path = folder / "swapped"
+    ssps = {name: (of, number) for number, (name, of) in enumerate(pools.REGISTRY.items(), 1)}
+    write(path, encode(ssps, rates.load(), builder.build(), base=base))
+    catalog = Catalog.open(path)
+    beside = references(catalog)
+    market = Market(catalog, beside)
+    pauses, quiet = [], []
+    for _ in range(SWAPS):
+        started = time.perf_counter()
+        work = asyncio.ensure_future(_swap(path, market, beside))
+        pauses.append(await _longest_pause(work))
+        market = work.result()
+        pause = asyncio.ensure_future(asyncio.sleep(time.perf_counter() - started))
+        quiet.append(await _longest_pause(pause))
+    return {
+        name: {"median_ms": round(median(found) * 1e3, 3), "most_ms": round(max(found) * 1e3, 3)}
+        for name, found in (("swap", pauses), ("quiet", quiet))
+    }
+
+
+async def _swap(path: Path, before: Market, beside: References) -> Market:
+    """As `wiring.Worker` does it."""
+    catalog = await asyncio.to_thread(Catalog.open, path, before.catalog)
+    market = Market(catalog, beside, before=before)
+    await market.carry_over(before)
+    return market
+
+
+async def _longest_pause(work: "asyncio.Future[Any]") -> float:
+    longest, last = 0.0, time.perf_counter()
+    while not work.done():
+        await asyncio.sleep(0)
+        now = time.perf_counter()
+        longest, last = max(longest, now - last), now
+    return longest
+
+
+# -- a served catalog -----------------------------------------------------------------------------
+
+
+@contextmanager
+def served(scratch: Path, environ: dict[str, str], workers: int) -> Iterator[ServerProcess]:
+    environ = {**environ, "SNAPBID_WORKERS": str(workers)}
+    log = scratch / f"serve-{workers}.log"
+    server = ServerProcess(log, environ, "snapbid", "serve")
+    try:
+        server.await_ready(READY_S)
+        _await_base(log)
+        yield server
+    finally:
+        server.stop()
+
+
+def _await_base(log: Path) -> None:
+    deadline = time.monotonic() + READY_S
+    while "over a base" not in log.read_text(errors="replace"):
+        if time.monotonic() > deadline:
+            raise BenchError("no base came")
+        time.sleep(0.05)
+
+
+def pss_mib(pid: int) -> float:
+    """The memory of a process, shared pages divided by those that share them."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def touch(port: int) -> None:
+    """Asks what the generator asks, on connections that reach every worker."""
+    for number, request in enumerate(requests.make(TOUCHES)):
+        if number % 100 == 0:
+            client = HTTPConnection(LOOPBACK, port, timeout=30)
+        _winner(client, request | {"test": 1})
+
+
+def _winner(client: HTTPConnection, request: Any) -> str | None:
+    path = f"/api/v1/openrtb2/{SSP}/bid"
+    client.request("POST", path, json.dumps(request), {"Content-Type": "application/json"})
+    answer = client.getresponse()
+    body = answer.read()
+    if answer.status == 204:
+        return None
+    if answer.status != 200:
+        raise BenchError(f"a bid request is answered with {answer.status}")
+    return str(json.loads(body)["seatbid"][0]["bid"][0]["cid"])
+
+
+PROBE: Final = {
+    "id": "probe",
+    "advertiser": "probe.example",
+    "cpm": 900,
+    "targeting": {"bundle": {"include": ["probe.app"]}},
+    "creatives": [{"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}],
+}
+ASKED: Final = {
+    "id": "probe",
+    "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}],
+    "app": {"bundle": "probe.app"},
+    "test": 1,
+}
+
+
+async def change_latencies(dsn: str, port: int) -> list[float]:
+    """From the commit of a change to the first answer that differs, in seconds, sorted.
+
+    In turns a campaign is added, paused, resumed and deleted.
+    """
+    found = []
+    connection = await asyncpg.connect(dsn)
+    try:
+        with closing(HTTPConnection(LOOPBACK, port, timeout=30)) as client:
+            for number in range(CHANGES):
+                if number % 4 == 0:
+                    await table.replace_many(connection, [("probe", json.dumps(PROBE))])
+                elif number % 4 == 3:
+                    await connection.execute("delete from campaign where id = 'probe'")
+                else:
+                    status: Any = ("paused", "active")[number % 4 - 1]
+                    await table.set_status(connection, "probe", status)
+                committed = time.perf_counter()
+                wanted = number % 4 in (0, 2)
+                while (_winner(client, ASKED) == "probe") != wanted:
+                    if time.perf_counter() - committed > 30:
+                        raise BenchError("a change has no effect")
+                found.append(time.perf_counter() - committed)
+                await asyncio.sleep(0.01 * (number % 10))  # any moment between two looks
+    finally:
+        await connection.close()
+    return sorted(found)
+
+
+# -- the run --------------------------------------------------------------------------------------
+
+
+def measure(scratch: Path, count: int) -> dict[str, Any]:
+    with ExitStack() as stack:
+        home = stack.enter_context(Home(scratch / "stores"))
+        redis, postgres = Redis(home), Postgres(home)
+        for store in (redis, postgres):
+            store.start()
+            stack.callback(store.stop)
+        asyncio.run(fill(postgres.dsn, count))
+        base, figures = load(postgres.dsn, scratch)
+        figures["index_bytes_a_campaign"] = round(index_bytes(scratch, base) / count, 1)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            figures |= runner.run(swaps(base, scratch))
+        port, ops_port = free_ports(2)
+        environ = {
+            "SNAPBID_HOME": str(scratch / "home"),
+            "SNAPBID_PORT": str(port),
+            "SNAPBID_OPS_PORT": str(ops_port),
+            "SNAPBID_DATABASE_URL": postgres.dsn,
+            "SNAPBID_REDIS_URL": redis.url,
+            "SNAPBID_JWT_SECRET": SECRET,
+            "SNAPBID_TMAX_MS": "2000",
+        }
+        for workers in WORKERS:
+            started = time.perf_counter()
+            with served(scratch, environ, workers) as server:
+                figures[f"start_s_{workers}"] = round(time.perf_counter() - started, 1)
+                if workers == 1:
+                    found = asyncio.run(change_latencies(postgres.dsn, server.port))
+                    figures["change_ms"] = {
+                        "median": round(median(found) * 1e3, 1),
+                        "most": round(found[-1] * 1e3, 1),
+                    }
+                touch(server.port)
+                memory = sum(map(pss_mib, server.workers))
+                figures[f"pss_mib_{workers}"] = round(memory, 1)
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.catalog_run")
+    parser.add_argument("--counts", type=int, nargs="+", default=COUNTS)
+    parser.add_argument("--output", type=Path, default=None)
+    options = parser.parse_args()
+    figures = {}
+    for count in options.counts:
+        with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as folder:
+            os.chmod(folder, 0o711)  # the database runs as another user where this one is root
+            figures[str(count)] = measure(Path(folder), count)
+        print(count, json.dumps(figures[str(count)]), flush=True)
+    method = {"changes": CHANGES, "swaps": SWAPS, "overlaid": OVERLAID, "touches": TOUCHES}
+    result = {"kind": "catalog", "about": about(), "method": method, "figures": figures}
+    if options.output:
+        options.output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
