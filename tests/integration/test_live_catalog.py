@@ -142,6 +142,20 @@ def test_many_campaigns_become_a_base(database: str, path: Path) -> None:
         assert prices(last, [*ids, "new"]) == expected
 
 
+def test_large_campaigns_become_a_base(
+    database: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few they are."""
+    monkeypatch.setattr(overlay, "LEAST_BYTES", 1_000_000)
+    domains = [f"host{number}.example" for number in range(20_000)]
+    large = document("large", targeting={"domain": {"exclude": domains}})
+    with publishing(database, path):
+        asyncio.run(put(database, document("small")))
+        assert caught_up(database, path).base is None
+        asyncio.run(put(database, large))
+        assert prices(await_base(path), ["large", "small"]) == {"large": 2, "small": 2}
+
+
 def test_more_changes_than_are_taken_up_at_once(
     database: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,8 @@ from snapbid.match.compile import Builder
 from snapbid.warehouse.campaigns import Changes, Stored
 
 LEAST: int = 4096  # changed campaigns that every base may have above it
-SHARE: int = 64  # else, one in so many
+LEAST_BYTES: int = 16 * 1024 * 1024  # that they may take; some list a million domains
+SHARE: int = 64  # or one part in so many of the base
 
 logger = logging.getLogger("snapbid")
 
@@ -24,6 +25,7 @@ class Overlay:
         self.revision = self.complete = base.revision if base else 0
         self._builder = stored.new_builder()
         self._touched: set[str] = set()
+        self._bytes = 0
 
     def __len__(self) -> int:
         """How many campaigns it adds, replaces or hides."""
@@ -32,7 +34,10 @@ class Overlay:
     @property
     def is_large(self) -> bool:
         """Whether a new base would be better, since each change costs the building of all of it."""
-        return len(self) > max(LEAST, self.base.campaigns // SHARE if self.base else 0)
+        campaigns, size = (self.base.campaigns, self.base.size) if self.base else (0, 0)
+        return len(self) > max(LEAST, campaigns // SHARE) or self._bytes > max(
+            LEAST_BYTES, size // SHARE
+        )
 
     def apply(self, changes: Changes) -> None:
         """Takes up what changed after `revision`."""
@@ -52,7 +57,9 @@ class Overlay:
 
     def build(self) -> bytearray:
         """The index."""
-        return self._builder.build()
+        index = self._builder.build()
+        self._bytes = len(index)
+        return index
 
 
 def insert(builder: Builder, row: Stored) -> bool:

@@ -1,0 +1,123 @@
+"""Campaigns at their limits and documents beyond reason: an index is built, or they are refused."""
+
+import json
+from typing import Any
+
+import pytest
+from support.market import RATES, Geo, numbered
+
+from snapbid.exchange.bid import Market, NoBid, decide
+from snapbid.exchange.features import References
+from snapbid.exchange.request import decode
+from snapbid.match import stored
+from snapbid.match.catalog import Catalog, encode
+from snapbid.match.compile import read_document
+
+MILLION = 1_000_000
+NOW_MS = 1_800_000_000_000
+CREATIVE = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}
+
+
+def document(id: str, **members: Any) -> str:
+    common = {"id": id, "advertiser": "brand.example", "cpm": 2, "creatives": [CREATIVE]}
+    return json.dumps({**common, **members})
+
+
+def market(*documents: str) -> Market:
+    builder = stored.new_builder()
+    for number, text in enumerate(documents, 1):
+        stored.insert(builder, text, number)
+    content = encode(numbered({"acme": "acme"}), RATES, builder.build())
+    return Market(Catalog(b"".join(content)), References(Geo(), RATES))
+
+
+def winner(made: Market, domain: str, **members: Any) -> str | None:
+    request = {
+        "id": "r",
+        "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}],
+        "site": {"domain": domain},
+        **members,
+    }
+    found = decide(decode(json.dumps(request).encode()), "acme", made, NOW_MS)
+    if isinstance(found, NoBid):
+        return None
+    return read_document(made.catalog.index.payload(found[0].rank)).cid
+
+
+def test_a_million_domains() -> None:
+    domains = [f"host{number}.example" for number in range(MILLION)]
+    allowing = document("allowing", targeting={"domain": {"include": domains}}, cpm=3)
+    made = market(allowing, document("blocking", targeting={"domain": {"exclude": domains}}))
+    assert winner(made, "host999999.example") == "allowing"
+    assert winner(made, "other.example") == "blocking"
+
+
+def test_the_same_domain_a_million_times() -> None:
+    again = {"include": ["A.example"] * MILLION, "exclude": ["b.a.example"] * 10}
+    made = market(document("a", targeting={"domain": again}))
+    assert winner(made, "c.a.example") == "a"
+    assert winner(made, "b.a.example") is None
+    assert winner(made, "b.example") is None
+
+
+def test_spellings_of_one_value() -> None:
+    """They are one entry, or a posting would have more ranks than places."""
+    spellings = ["us", "USA", "US", "usa", "uSa"]
+    made = market(
+        document("a", targeting={"country": {"include": spellings}}),
+        *(document(f"b{number}", cpm=1, targeting={"country": {"exclude": spellings}})
+          for number in range(100)),
+    )  # fmt: skip
+    assert winner(made, "a.example", device={"geo": {"country": "USA"}}) == "a"
+    found = winner(made, "a.example", device={"geo": {"country": "DEU"}})
+    assert found is not None
+    assert found.startswith("b")
+
+
+def test_all_creatives_and_circles_that_there_may_be() -> None:
+    creatives = [{**CREATIVE, "id": f"k{number}", "w": number + 1} for number in range(1000)]
+    circles = [{"lat": 10, "lon": number / 10, "km": 1} for number in range(1000)]
+    made = market(document("a", creatives=creatives, targeting={"geo_radius": circles}))
+    near = {"device": {"geo": {"lat": 10, "lon": 99.9}}}
+    assert winner(made, "a.example", **near) == "a"
+    assert winner(made, "a.example") is None
+
+
+def test_empty_lists_are_no_lists() -> None:
+    empty: dict[str, Any] = {
+        name: {"include": [], "exclude": []} for name in ("domain", "hour", "deal", "country")
+    }
+    made = market(document("a", targeting={**empty, "geo_radius": []}, categories=[]))
+    assert winner(made, "a.example") == "a"
+
+
+@pytest.mark.parametrize(
+    ("members", "rule"),
+    [
+        (
+            {"creatives": [{**CREATIVE, "id": str(number)} for number in range(10_000)]},
+            "creatives: must have at most 1000 entries, found 10000",
+        ),
+        (
+            {"targeting": {"domain": {"include": ["x.example"] * (MILLION + 1)}}},
+            "targeting.domain.include: must have at most 1000000 entries, found 1000001",
+        ),
+        ({"creatives": []}, "creatives: is required"),
+        ({"cpm": 10**400}, "cpm: must be at most 9223372036854"),
+        ({"name": "x" * 10**6}, "name: must have at most 512 bytes, found 1000000"),
+        ({str(number): 1 for number in range(10_000)}, "is not a known field"),
+    ],
+)
+def test_what_is_refused(members: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ValueError, match=rule.replace(".", r"\.")):
+        stored.insert(stored.new_builder(), document("a", **members), 1)
+
+
+def test_a_campaign_that_is_refused_leaves_the_others_as_they_are() -> None:
+    builder = stored.new_builder()
+    stored.insert(builder, document("a", targeting={"os": {"include": ["ios"]}}), 1)
+    before = builder.build()
+    for wrong in ({"os": {"include": ["linux", "plan 9"]}}, {"city": {"include": [""]}}):
+        with pytest.raises(ValueError, match="targeting"):
+            stored.insert(builder, document("b", targeting=wrong), 2)
+    assert builder.build() == before
