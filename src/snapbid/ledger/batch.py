@@ -1,15 +1,19 @@
 """Bids on their way to Redis: what waits, and a batch as the scripts read it (remember.lua)."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Container, Iterator, Sequence
+from functools import lru_cache
 from struct import Struct
 from time import gmtime, strftime
 from typing import Any, Final, NamedTuple
 
-from snapbid.ledger.records import RECORD, USER, Remembered, Reserved
+from snapbid.ledger.limits import DAY_S
+from snapbid.ledger.records import PLACE_SIZE, RECORD, USER, Remembered, Reserved
 
 _ANSWER: Final = Struct("<IBH")  # SSP, counted already, number of bids
 _LENGTH: Final = Struct("<H")
+_RECORD: Final = Struct(f"<{PLACE_SIZE}sB" + RECORD.format[1:])  # place, size, record
 
 
 class Bids(NamedTuple):
@@ -25,19 +29,17 @@ class Bids(NamedTuple):
     done: "asyncio.Future[Any]"
     deadline: float  # loop time
 
-    def accept(self, letters: str) -> None:
-        """Redis has them, or has decided."""
-        if not self.done.done():
-            self.done.set_result(True if self.counted is None else letters)
+    def accept(self, letters: str) -> bool:
+        """Redis has them, or has decided; whether the answer has waited for it."""
+        if self.done.done():
+            return False
+        self.done.set_result(True if self.counted is None else letters)
+        return True
 
     def refuse(self) -> None:
         """They will not be remembered."""
         if not self.done.done():
             self.done.set_result(False if self.counted is None else "")
-
-    def is_wanted(self) -> bool:
-        """Whether, after it was accepted, the answer still waits for it."""
-        return not self.done.cancelled() and bool(self.done.result())
 
     def places(self, letters: str) -> Iterator[bytes]:
         """Where the bids that were kept are remembered."""
@@ -85,38 +87,41 @@ def make_batch(
 ) -> Batch:
     """The entries as they travel; without the records of `kept` places, but counted."""
     now = now_ms // 1000
-    records: list[bytes] = []
+    plain = [one for one in entries if one.counted is None]
     answers: list[bytes] = []
-    counters: dict[bytes, int] = {}
-    for one in entries:
-        if one.counted is None:
-            _add_plain(one, now, kept, records, counters)
-        else:
-            _add_limited(one, now, answers)
+    if len(plain) < len(entries):
+        for one in entries:
+            if one.counted is not None:
+                _add_limited(one, now, answers)
     granule = now // granule_s
     expires = (granule + 1) * granule_s + ttl_s + granule_s
-    day = strftime("%Y-%m-%d", gmtime(now))
-    packed = (b"".join(records), b"".join(answers))
+    packed = (_records(plain, now, kept), b"".join(answers))
+    day, counters = _day(now // DAY_S), _counters(plain)
     return Batch(number, granule, expires, day, *packed, now_ms, letters, counters)
 
 
-def _add_plain(
-    one: Bids, now: int, kept: Container[bytes], parts: list[bytes], counters: dict[bytes, int]
-) -> None:
-    ssp = one.ssp
-    answers = b"b:%d" % ssp
-    counters[answers] = counters.get(answers, 0) + 1
-    for place, campaign, price, *_ in one.bids:
-        if place not in kept:
-            digits = b"%d" % price
-            parts += (
-                place,
-                bytes((RECORD.size + len(digits),)),
-                RECORD.pack(ssp, campaign, now, 0),
-                digits,
-            )
-        bid = b"B:%d" % campaign
-        counters[bid] = counters.get(bid, 0) + 1
+@lru_cache(2)
+def _day(number: int) -> str:
+    return strftime("%Y-%m-%d", gmtime(number * DAY_S))
+
+
+def _records(entries: list[Bids], now: int, kept: Container[bytes]) -> bytes:
+    parts: list[bytes] = []
+    for ssp, bids, *_ in entries:
+        for place, campaign, price, *_ in bids:
+            if place not in kept:
+                digits = b"%d" % price
+                size = RECORD.size + len(digits)
+                parts += (_RECORD.pack(place, size, ssp, campaign, now, 0), digits)
+    return b"".join(parts)
+
+
+def _counters(entries: list[Bids]) -> dict[bytes, int]:
+    answers = Counter([one.ssp for one in entries])
+    bids = Counter([bid.campaign for one in entries for bid in one.bids])
+    counters = {b"b:%d" % ssp: count for ssp, count in answers.items()}
+    counters.update([(b"B:%d" % campaign, count) for campaign, count in bids.items()])
+    return counters
 
 
 def _add_limited(one: Bids, now: int, parts: list[bytes]) -> None:

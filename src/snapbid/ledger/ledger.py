@@ -90,7 +90,7 @@ class Ledger:
         `within_s`; they are forgotten then. None where Redis is away.
         """
         remembered = [
-            Remembered(place(auction_id, imp_id), campaign, price)
+            _make(Remembered, (place(auction_id, imp_id), campaign, price))
             for imp_id, campaign, price in bids
         ]
         shard = self._shards[shard_of(auction_id, len(self._shards))]

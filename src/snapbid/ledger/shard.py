@@ -25,6 +25,7 @@ from redis.exceptions import RedisError, ResponseError
 from snapbid.ledger.batch import Batch, Bids, make_batch, split
 from snapbid.ledger.commits import Observe, unobserved
 from snapbid.ledger.records import Remembered, Reserved
+from snapbid.ledger.wire import Wire
 
 STALL_S: Final = 1.0  # without an answer, the connection is given up
 IDLE_S: Final = 0.25  # then Redis is asked whether it is still there
@@ -35,6 +36,7 @@ ENOUGH: Final = 64  # in a batch, to wait no longer
 MAX_BATCH: Final = 2_000  # records or notices in one script call, so that Redis is never held long
 GRANULES: Final = 4  # a bid's time to live in pieces of this many: records expire piece by piece
 
+_make = tuple.__new__  # a NamedTuple's own constructor costs three times as much
 logger = logging.getLogger("snapbid")
 
 
@@ -87,10 +89,13 @@ class Shard:
         self._sent_bids: list[Bids] = []
         self._sent_notices: list[Notice] = []
         self._sent_at: float | None = None  # loop time
+        self._sent_ms = 0
         self._heard_at = 0.0  # loop time
         self._doubtful: Batch | None = None
-        self._wake: asyncio.Future[None] | None = None
-        self._stalled = False
+        self._taking_back = False
+        self._wire: Wire | None = None
+        self._shas: dict[str, bytes] = {}
+        self._gathering = False
         self._task: asyncio.Task[None] | None = None
         self.connected = False
         self.batches = 0
@@ -121,8 +126,9 @@ class Shard:
         if not self.connected or len(self._bids) >= MAX_WAITING:
             return None
         done: asyncio.Future[bool] = self._loop.create_future()
-        self._bids.append(Bids(ssp, bids, None, done, deadline))
-        self._stir()
+        self._bids.append(_make(Bids, (ssp, bids, None, done, deadline)))
+        if not self._gathering:
+            self._stir()
         return done
 
     def reserve(
@@ -135,8 +141,9 @@ class Shard:
         if not self.connected or len(self._bids) >= MAX_WAITING:
             return None
         done: asyncio.Future[str] = self._loop.create_future()
-        self._bids.append(Bids(ssp, bids, counted, done, deadline))
-        self._stir()
+        self._bids.append(_make(Bids, (ssp, bids, counted, done, deadline)))
+        if not self._gathering:
+            self._stir()
         return done
 
     def settle(self, packed: bytes, deadline: float) -> "asyncio.Future[str | None] | None":
@@ -144,18 +151,15 @@ class Shard:
         if not self.connected or len(self._notices) >= MAX_WAITING:
             return None
         done: asyncio.Future[str | None] = self._loop.create_future()
-        self._notices.append(Notice(packed, done, deadline))
-        self._stir()
+        self._notices.append(_make(Notice, (packed, done, deadline)))
+        if not self._gathering:
+            self._stir()
         return done
-
-    def _stir(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
 
     def tick(self, now: float) -> None:
         """Answers for those whose deadline has passed; `now` is loop time."""
         if self._sent_at is None:
-            if now - self._heard_at > IDLE_S:
+            if now - self._heard_at > IDLE_S and not self._gathering:
                 self._stir()
             return
         for waiting in (self._sent_bids, self._bids):
@@ -166,9 +170,8 @@ class Shard:
             for notice in kept:
                 if notice.deadline <= now and not notice.done.done():
                     notice.done.set_result(None)
-        if now - self._sent_at > STALL_S and self._task is not None and not self._stalled:
-            self._stalled = True
-            self._task.cancel()
+        if now - self._sent_at > STALL_S and self._wire is not None:
+            self._wire.end(RedisError("it has stalled"))
 
     # -- the connection ----------------------------------------------------------------------
 
@@ -178,17 +181,9 @@ class Shard:
             connection = self._connect()
             try:
                 async with asyncio.timeout(STALL_S):
-                    shas = await self._open(connection)
+                    await self._open(connection)
                 attempt = 0
-                await self._serve(connection, shas)
-            except asyncio.CancelledError:
-                if not self._stalled:
-                    raise
-                self._stalled = False
-                task = asyncio.current_task()
-                assert task is not None
-                task.uncancel()
-                logger.warning("Redis has stalled, connecting again")
+                await self._serve(connection)
             except (RedisError, OSError, EOFError) as error:  # TimeoutError is an OSError
                 if attempt == 0:
                     logger.warning("Redis is away: %s", error)
@@ -201,22 +196,28 @@ class Shard:
                 await connection.disconnect(nowait=True)
             await asyncio.sleep(RETRY_S[min(attempt, len(RETRY_S) - 1)])
 
-    async def _open(self, connection: AbstractConnection) -> dict[str, bytes]:
+    async def _open(self, connection: AbstractConnection) -> None:
         await connection.connect()  # type: ignore[no-untyped-call]
-        shas = {}
         for name, text in scripts().items():
             await connection.send_command("SCRIPT LOAD", text)
-            shas[name] = await connection.read_response()
+            self._shas[name] = await connection.read_response()
         if self._doubtful is not None:
-            await self._send(connection, self._forget(shas, self._doubtful))
+            await connection.send_command(*self._forget(self._doubtful))
             await connection.read_response()
             self._doubtful = None
-        return shas
+
+    async def _serve(self, connection: AbstractConnection) -> None:
+        """Until the connection ends; raises how."""
+        self._wire = Wire(connection, self._answered)
+        self._heard_at = self._loop.time()
+        self.connected = True
+        await self._wire.ended
 
     def _lose(self) -> None:
         """The connection is gone: nobody waits any longer."""
         self.connected = False
-        self._sent_at = None
+        self._wire = self._sent_at = None
+        self._taking_back = False
         for bids in (*self._sent_bids, *self._bids):
             bids.refuse()
         for notice in (*self._sent_notices, *self._notices):
@@ -224,74 +225,90 @@ class Shard:
                 notice.done.set_result(None)
         self._sent_bids, self._bids, self._sent_notices, self._notices = [], [], [], []
 
-    async def _serve(self, connection: AbstractConnection, shas: dict[str, bytes]) -> None:
-        self.connected = True
-        self._heard_at = self._loop.time()
-        while True:
-            if not self._bids and not self._notices:
-                self._wake = self._loop.create_future()
-                await self._wake
-            await self._gather()
-            await self._commit(connection, shas)
+    # -- a batch -----------------------------------------------------------------------------
 
-    async def _gather(self) -> None:
+    def _stir(self) -> None:
+        """Begins a batch, unless one is under way."""
+        if self._sent_at is None:
+            self._gathering = True
+            self._loop.call_soon(self._gather, 0, TURNS)
+
+    def _gather(self, before: int, turns: int) -> None:
         """Lets what is ready to run come along: turns of the loop, while each brings more.
 
         An idle process goes on after one; a busy one, where a round trip costs more than a request,
         shares it among more of them.
         """
-        waiting = 0
-        for _ in range(TURNS):
-            before, waiting = waiting, len(self._bids) + len(self._notices)
-            if waiting == before or waiting >= ENOUGH:
-                return
-            await asyncio.sleep(0)
+        waiting = len(self._bids) + len(self._notices)
+        if turns and before < waiting < ENOUGH:
+            self._loop.call_soon(self._gather, waiting, turns - 1)
+            return
+        self._gathering = False
+        if self._wire is not None:
+            self._commit(self._wire)
 
-    async def _commit(self, connection: AbstractConnection, shas: dict[str, bytes]) -> None:
-        """One round trip with all that waits."""
+    def _commit(self, wire: Wire) -> None:
+        """Sends all that waits; where nothing does, asks whether Redis is there."""
         self._sent_bids = bids = _waiting(self._bids[:MAX_BATCH])
         self._sent_notices = notices = _waiting(self._notices[:MAX_BATCH])
         self._bids, self._notices = self._bids[MAX_BATCH:], self._notices[MAX_BATCH:]
-        now_ms = int(self._clock() * 1000)
+        self._sent_ms = now_ms = int(self._clock() * 1000)
         commands: list[tuple[Any, ...]] = []
         if bids:
             self._numbers += 1
             self._doubtful = make_batch(self._numbers, bids, now_ms, self._granule_s, self._ttl_s)
-            commands.append(self._remember(shas, self._doubtful))
+            commands.append(self._remember(self._doubtful))
         if notices:
-            commands.append(self._settle(shas, notices, now_ms))
+            commands.append(self._settle(notices, now_ms))
         self._sent_at = self._loop.time()
-        await self._send(connection, *(commands or [("PING",)]))
-        if bids:
-            verdicts = split(bids, await self._acknowledged(connection))
-            for one, verdict in zip(bids, verdicts, strict=True):
-                one.accept(verdict)
-            self._doubtful = self._regretted(bids, verdicts, now_ms)
-        if notices:
-            letters = (await connection.read_response()).decode()
-            for notice, letter in zip(notices, letters, strict=True):
-                if not notice.done.done():
-                    notice.done.set_result(letter)
-        if self._doubtful is not None:
-            await self._send(connection, self._forget(shas, self._doubtful))
-            await connection.read_response()
-            self._doubtful = None
-        if commands:
-            self.batches += 1
-            self._observe(len(bids), len(notices), self._loop.time() - self._sent_at)
-        else:
-            await connection.read_response()
-        self._sent_at, self._heard_at = None, self._loop.time()
-        self._sent_bids, self._sent_notices = [], []
+        wire.send(*(commands or [("PING",)]))
 
-    def _regretted(self, bids: list[Bids], verdicts: list[str], now_ms: int) -> Batch | None:
+    def _answered(self, replies: list[Any]) -> None:
+        """The replies to a batch, or to the taking back of what was regretted of it, are there."""
+        if self._taking_back:
+            _expect(replies[0])
+            self._taking_back, self._doubtful = False, None
+        else:
+            if self._sent_bids:
+                self._accept(self._sent_bids, replies[0])
+            if self._sent_notices:
+                letters = _expect(replies[-1]).decode()
+                for notice, letter in zip(self._sent_notices, letters, strict=True):
+                    if not notice.done.done():
+                        notice.done.set_result(letter)
+            self._count()
+            self._sent_bids, self._sent_notices = [], []
+            if self._doubtful is not None and self._wire is not None:
+                self._taking_back = True
+                self._wire.send(self._forget(self._doubtful))
+                return
+        self._sent_at, self._heard_at = None, self._loop.time()
+        if self._bids or self._notices:
+            self._stir()
+
+    def _count(self) -> None:
+        bids, notices = len(self._sent_bids), len(self._sent_notices)
+        if bids or notices:
+            assert self._sent_at is not None
+            self.batches += 1
+            self._observe(bids, notices, self._loop.time() - self._sent_at)
+
+    def _accept(self, bids: list[Bids], applied: Any) -> None:
+        """Redis has answered a batch of bids, which is not doubtful then."""
+        self._doubtful = None
+        if not _expect(applied):
+            raise RedisError("a batch was refused")
+        verdicts = split(bids, applied[1:].decode())
+        wanted = [one.accept(verdict) for one, verdict in zip(bids, verdicts, strict=True)]
+        if not all(wanted):
+            self._doubtful = self._regretted(bids, verdicts, wanted)
+
+    def _regretted(self, bids: list[Bids], verdicts: list[str], wanted: list[bool]) -> Batch:
         """Those of the last batch that were answered without a bid in the meantime."""
-        if all(one.is_wanted() for one in bids):
-            return None
         regretted = []
         kept: set[bytes] = set()
-        for one, verdict in zip(bids, verdicts, strict=True):
-            if one.is_wanted():
+        for one, verdict, is_wanted in zip(bids, verdicts, wanted, strict=True):
+            if is_wanted:
                 kept.update(one.places(verdict))
             else:
                 regretted.append((one, verdict))
@@ -301,30 +318,14 @@ class Shard:
             for one, verdict in regretted
             for bid, letter in zip(one.bids, verdict, strict=False)  # no letters without limits
         )
-        timing = (now_ms, self._granule_s, self._ttl_s)
+        timing = (self._sent_ms, self._granule_s, self._ttl_s)
         return make_batch(self._numbers, entries, *timing, kept=kept, letters=letters)
 
-    async def _acknowledged(self, connection: AbstractConnection) -> str:
-        """The letters of a batch of bids, once answered; after any answer, it is not doubtful."""
-        try:
-            applied = await connection.read_response()
-        except ResponseError:  # refused as a whole
-            self._doubtful = None
-            raise
-        self._doubtful = None
-        if not applied:
-            raise RedisError("a batch was refused")
-        return str(applied[1:].decode())
+    def _remember(self, batch: Batch) -> tuple[Any, ...]:
+        return self._command(self._shas["remember"], secrets.token_hex(8), batch)
 
-    async def _send(self, connection: AbstractConnection, *commands: tuple[Any, ...]) -> None:
-        packed = [piece for command in commands for piece in connection.pack_command(*command)]
-        await connection.send_packed_command(packed, check_health=False)
-
-    def _remember(self, shas: dict[str, bytes], batch: Batch) -> tuple[Any, ...]:
-        return self._command(shas["remember"], secrets.token_hex(8), batch)
-
-    def _forget(self, shas: dict[str, bytes], batch: Batch) -> tuple[Any, ...]:
-        return self._command(shas["forget"], "", batch)
+    def _forget(self, batch: Batch) -> tuple[Any, ...]:
+        return self._command(self._shas["forget"], "", batch)
 
     def _command(self, sha: bytes, epoch: str, batch: Batch) -> tuple[Any, ...]:
         counters = [item for pair in batch.counters.items() for item in pair]
@@ -332,12 +333,17 @@ class Shard:
         bids = (batch.granule, batch.expires, batch.day, batch.records, batch.answers)
         return (*head, *bids, batch.now_ms, self._hold_s, batch.letters, *counters)
 
-    def _settle(
-        self, shas: dict[str, bytes], notices: list[Notice], now_ms: int
-    ) -> tuple[Any, ...]:
+    def _settle(self, notices: list[Notice], now_ms: int) -> tuple[Any, ...]:
         packed = b"".join([notice.packed for notice in notices])
-        head = ("EVALSHA", shas["settle"], 1, self._key, now_ms // 1000, self._ttl_s)
+        head = ("EVALSHA", self._shas["settle"], 1, self._key, now_ms // 1000, self._ttl_s)
         return (*head, self._granule_s, packed, now_ms, self._hold_s)
+
+
+def _expect(reply: Any) -> Any:
+    """The reply, unless it is an error."""
+    if isinstance(reply, ResponseError):
+        raise reply
+    return reply
 
 
 def _waiting(entries: list[T]) -> list[T]:
