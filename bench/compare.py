@@ -29,7 +29,7 @@ def compare(run: Run, before: dict[str, Any], after: dict[str, Any], *, all: boo
     lines = [f"{after['kind']}: {before['about']['commit']} -> {after['about']['commit']}"]
     try:
         old = {one.name: one for one in run.section.figures(before)}
-    except (KeyError, TypeError):
+    except (LookupError, TypeError, ValueError):
         return [*lines, "  the committed results have another form: not compared"]
     new = {one.name: one for one in run.section.figures(after)}
     if before["about"]["cpu"] != after["about"]["cpu"]:
