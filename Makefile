@@ -2,6 +2,7 @@
 # make test    the same to a passed test suite: lint, types, tests against real servers
 # make bench   the benchmarks
 # make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario
+# make sanitize   the extensions' tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #
 # Needs Python >= 3.11 with venv and headers, a C compiler and make. PYTHON=... picks another one.
 
@@ -22,7 +23,7 @@ needs = $$($(PY) -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml"
 
 MINUTES ?= 10
 
-.PHONY: run build test lint bench soak clean check
+.PHONY: run build test lint bench soak sanitize clean check
 .DELETE_ON_ERROR:
 
 run: build
@@ -43,6 +44,20 @@ bench: $(VENV)/.dev $(VENV)/.bench build
 
 soak: $(VENV)/.dev build
 	PYTHONPATH=tests $(PY) -m support.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+# A build of its own; leaks are not looked for, since the interpreter never frees all it has.
+SANITIZED := build/sanitize
+SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+SANITIZED_TESTS := tests/property/test_matcher.py tests/property/test_explain.py \
+	tests/unit/test_features.py tests/unit/test_catalog.py tests/unit/test_campaign.py
+
+sanitize: $(VENV)/.dev
+	@echo "building the extensions with $(SANITIZERS)"
+	@CFLAGS="$(SANITIZERS) -fno-omit-frame-pointer -g -O1" LDFLAGS="$(SANITIZERS)" $(PY) setup.py \
+	--quiet build --build-base $(SANITIZED) --build-lib $(SANITIZED)/lib
+	PYTHONPATH=$(SANITIZED)/lib PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+	$(PY) -m pytest -s $(SANITIZED_TESTS)
 
 clean:
 	rm -rf $(VENV) build dist src/snapbid.egg-info src/snapbid/match/*.so

@@ -1149,6 +1149,8 @@ cdef class Query:
         """Copies the values of a part behind the limits; how many."""
         cdef Room *room = self.room
         cdef uint32_t count = source.ends[part] - source.begins[part]
+        if count == 0:
+            return 0
         if self.n_limits + count > room.limits_room:
             room.limits = <uint32_t *>fit(
                 room.limits, &room.limits_room, self.n_limits + count, sizeof(uint32_t))
@@ -1495,7 +1497,8 @@ cdef class Query:
             max(self.n_cursors, 1) * sizeof(sb_cursor))
         if cursors is NULL:
             raise MemoryError
-        memcpy(cursors, room.fresh, self.n_cursors * sizeof(sb_cursor))
+        if self.n_cursors:
+            memcpy(cursors, room.fresh, self.n_cursors * sizeof(sb_cursor))
         for i in range(1, self.n_rows):
             if not sb_bit(room.rows[i], rank):
                 lowest = min(lowest, room.row_dimensions[i])
