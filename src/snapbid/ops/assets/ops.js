@@ -16,7 +16,11 @@ function number(value, digits) {
   return value.toLocaleString("en-US", { minimumFractionDigits: shown, maximumFractionDigits: shown });
 }
 
-const share = (value) => (value === null || value === undefined ? DASH : `${number(value * 100, 1)}%`);
+function share(value) {
+  if (value === null || value === undefined) return DASH;
+  return value > 0 && value < 0.001 ? "<0.1%" : `${number(value * 100, 1)}%`;
+}
+
 const ratio = (part, whole) => (part === null || part === undefined || !whole ? null : part / whole);
 
 function usd(value) {
@@ -193,7 +197,7 @@ function budgets(data) {
 function events(data) {
   const codes = Object.entries(data.event_codes).sort((a, b) => b[1] - a[1]);
   table("events", null, codes.map(([code, count]) =>
-    [code.replaceAll("_", " "), [number(count), code === "accepted" || code === "valid" ? "" : "fair"]]), "no requests");
+    [code, [number(count), code === "accepted" || code === "valid" ? "" : "fair"]]), "no requests");
 }
 
 function behind(data) {
