@@ -9,6 +9,7 @@ The walk ends with the first price that has an eligible campaign, and can be res
 best one. An overlay is a second index with a query of its own for the same terms.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.dict cimport PyDict_GetItem
@@ -349,6 +350,7 @@ cdef void hide(const sb_header *base, const sb_header *over, uint64_t *shown,
                 active[found.rank >> 6] &= others
 
 
+@cython.no_gc  # nothing that it holds leads back; a collector would clear its memoryview under it
 cdef class Index:
     """An index in memory (a read-only buffer), and this process's view of it.
 

@@ -1,5 +1,7 @@
 """The catalog's file: what is written is read back, and nothing else is taken for one."""
 
+import gc
+import weakref
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from support.market import numbered
 
 from snapbid.match._builder import Builder
-from snapbid.match.catalog import Catalog, CatalogError, encode, write
+from snapbid.match.catalog import Catalog, CatalogError, Index, encode, write
 from snapbid.match.compile import put, read_document
 from snapbid.match.document import parse
 from snapbid.reference.rates import Rates
@@ -112,3 +114,18 @@ def test_any_bytes_are_refused(data: bytes) -> None:
     for tried in (data, GOOD[:16] + data):
         with pytest.raises(CatalogError):
             Catalog(tried)
+
+
+class Source(bytearray):
+    """A buffer whose end can be seen."""
+
+
+def test_an_index_in_a_cycle_lets_go_of_its_buffer() -> None:
+    """A traceback makes such a cycle. The collector cleared the memoryview while it was in use."""
+    source = Source(Builder().build())
+    gone = weakref.ref(source)
+    cycle: list[Any] = [Index(memoryview(source))]
+    cycle.append(cycle)
+    del source, cycle
+    gc.collect()
+    assert gone() is None
