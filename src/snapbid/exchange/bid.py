@@ -28,8 +28,10 @@ __all__ = [
     "Proposal",
     "Reason",
     "bid_of",
+    "can_be_notified",
     "decide",
     "search",
+    "unanswered",
 ]
 
 MAX_NOTICE_ID: Final = 512  # bytes of an id that a notification URL may carry
@@ -39,6 +41,10 @@ class Reason(Enum):
     """Why there is no bid."""
 
     CURRENCY = "currency"
+    LONG_ID = "long_id"  # whose notifications could not be taken
+    NO_MEDIA = "no_media"
+    FLOOR_CURRENCY = "floor_currency"  # without an exchange rate
+    PRIVATE_AUCTION = "private_auction"  # and no campaign has its deals
     NO_CAMPAIGN = "no_campaign"
     LIMITED = "limited"  # by budgets and caps
     LATE = "late"
@@ -78,6 +84,7 @@ def search(request: BidRequest, ssp: str, market: Market, now_ms: int) -> Decisi
     canonical = catalog.ssps.get(ssp, ssp)
     query = catalog.index.query(market.references, request, ssp, canonical, now_ms)
     choices = []
+    last = None
     assert request.imp is not None
     for imp in request.imp:
         if query.impression(imp):
@@ -85,9 +92,22 @@ def search(request: BidRequest, ssp: str, market: Market, now_ms: int) -> Decisi
             best = query.next()
             if best is not None:
                 choices.append(Choice(imp, *best))
-    if not choices:
-        return NoBid(Reason.NO_CAMPAIGN)
+    if not choices or last is None:
+        return NoBid(unanswered(request, has_floor=last is not None))
     return Decision(choices, query, last, query.user)
+
+
+def unanswered(request: BidRequest, *, has_floor: bool) -> Reason:
+    """Why no impression has a campaign, as far as the request tells; `has_floor`: some in USD."""
+    if not has_floor:
+        return Reason.FLOOR_CURRENCY
+    reason = Reason.NO_MEDIA
+    for imp in request.imp or ():
+        if imp.banner or imp.video or imp.audio or imp.native:
+            if imp.pmp is None or imp.pmp.private_auction != 1:
+                return Reason.NO_CAMPAIGN
+            reason = Reason.PRIVATE_AUCTION
+    return reason
 
 
 def decide(request: BidRequest, ssp: str, market: Market, now_ms: int) -> list[Choice] | NoBid:
@@ -125,12 +145,12 @@ class Bidder:
         bids, choices, limited = [], [], False
         for choice in decision.choices:
             bid = bid_of(choice, market)
-            if _can_be_notified(bid.imp_id):
+            if can_be_notified(bid.imp_id):
                 bids.append(bid)
                 choices.append(choice)
                 limited = limited or bid.template.limits is not None
-        if not bids or not _can_be_notified(auction_id):
-            return NoBid(Reason.NO_CAMPAIGN)
+        if not bids or not can_be_notified(auction_id):
+            return NoBid(Reason.LONG_ID)
         return Proposal(auction_id, bids, choices, decision, limited)
 
     def write(self, auction_id: str, bids: list[Bid]) -> bytes:
@@ -150,6 +170,6 @@ def bid_of(choice: Choice, market: Market) -> Bid:
     return Bid(imp.id, market.template(rank, creative), deal_id)  # type: ignore[arg-type]
 
 
-def _can_be_notified(text: str) -> bool:
+def can_be_notified(text: str) -> bool:
     """Whether the notification endpoints would take the id back."""
     return len(text) <= MAX_NOTICE_ID and (text.isascii() or len(text.encode()) <= MAX_NOTICE_ID)

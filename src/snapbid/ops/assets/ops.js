@@ -3,7 +3,8 @@
 "use strict";
 
 const EVERY_MS = 2000;
-const BIDS_NOTHING = new Set(["bid", "no_campaign", "currency", "limited"]);
+const BIDS_NOTHING = new Set(["bid", "no_campaign", "currency", "limited", "long_id", "no_media",
+  "floor_currency", "private_auction"]);
 const DASH = "–";
 const KINDS = ["win", "billing", "loss"];
 const at = (id) => document.getElementById(id);

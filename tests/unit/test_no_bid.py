@@ -1,0 +1,41 @@
+"""Why there is no bid, as far as it is told apart live (contract 3, 4)."""
+
+import json
+from typing import Any
+
+import pytest
+from support.market import RATES, Geo, market_of
+from support.matching_cases import campaign_of
+
+from snapbid.exchange.bid import Bidder, NoBid, Reason
+from snapbid.exchange.request import decode
+
+BANNER: dict[str, Any] = {"banner": {"w": 300, "h": 250}}
+NOBODY: dict[str, Any] = {"banner": {"w": 1, "h": 1}}
+ROUBLES: dict[str, Any] = {"bidfloor": 1, "bidfloorcur": "RUB"}
+PRIVATE: dict[str, Any] = {"pmp": {"private_auction": 1, "deals": [{"id": "d"}]}}
+
+
+@pytest.mark.parametrize(
+    ("imps", "more", "reason"),
+    [
+        ([BANNER], {}, None),
+        ([NOBODY, BANNER], {}, None),
+        ([NOBODY], {}, Reason.NO_CAMPAIGN),
+        ([BANNER], {"cur": ["EUR"]}, Reason.CURRENCY),
+        ([BANNER | ROUBLES], {}, Reason.FLOOR_CURRENCY),
+        ([BANNER | ROUBLES, NOBODY], {}, Reason.NO_CAMPAIGN),
+        ([{}], {}, Reason.NO_MEDIA),
+        ([{}, NOBODY], {}, Reason.NO_CAMPAIGN),
+        ([BANNER | PRIVATE], {}, Reason.PRIVATE_AUCTION),
+        ([{}, BANNER | PRIVATE], {}, Reason.PRIVATE_AUCTION),
+        ([BANNER | PRIVATE, NOBODY], {}, Reason.NO_CAMPAIGN),
+        ([BANNER], {"id": "x" * 513}, Reason.LONG_ID),
+    ],
+)
+def test_reasons(imps: list[dict[str, Any]], more: dict[str, Any], reason: Reason | None) -> None:
+    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    numbered = [{"id": str(number), **imp} for number, imp in enumerate(imps)]
+    request = decode(json.dumps({"id": "a", "imp": numbered, **more}).encode())
+    found = Bidder("http://bid.example").propose(request, "acme", market, 0)
+    assert (found.reason if isinstance(found, NoBid) else None) == reason
