@@ -26,7 +26,7 @@ LAYERS = [
     {"exchange", "report", "events"},
     {"app", "publisher", "drain", "load", "spending", "recording"},
     {"wiring", "supervise", "examples", "console", "ops"},
-    {"serving"},
+    {"serving", "explaining"},
     {"up"},
     {"commands"},
     {"__main__"},

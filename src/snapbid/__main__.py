@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from snapbid import console
+from snapbid.commands.explain import explain
 from snapbid.commands.export import export
 from snapbid.commands.golive import golive
 from snapbid.commands.load import load as load_command
@@ -323,6 +324,7 @@ def rates_import(file: str) -> None:
     click.echo(f"{len(read)} rates imported")
 
 
+main.add_command(explain)
 main.add_command(golive)
 main.add_command(load_command)
 main.add_command(export)

@@ -17,7 +17,7 @@ from support import oracle, strategies
 from support.agreement import assert_agrees
 from support.market import AROUND, market_of_catalog
 from support.processes import eventually
-from support.stack import clean_environ, connected, execute
+from support.stack import clean_environ, connected, execute, run
 
 from snapbid.match.catalog import Catalog, CatalogError
 from snapbid.publisher import Publisher, overlay, publisher
@@ -352,3 +352,48 @@ async def change(dsn: str, world: oracle.World, spare: list[Any], rng: random.Ra
             world.campaigns[place] = {**campaign, "status": status}
             async with connected(dsn) as connection:
                 await campaigns.set_status(connection, campaign["id"], status)
+
+
+def test_explain_takes_the_catalog_where_it_is_up_to_date(
+    database: str, fresh_redis: str, path: Path, tmp_path: Path
+) -> None:
+    """With hidden campaigns neither counted nor told, and without a look at the other ones."""
+    home = tmp_path / "home"
+    path = home / "serve-8000" / "catalog"
+    path.parent.mkdir(parents=True)
+    environ = {
+        "SNAPBID_HOME": str(home),
+        "SNAPBID_DATABASE_URL": database,
+        "SNAPBID_REDIS_URL": fresh_redis,
+    }
+    request = {"id": "r", "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
+
+    def explained() -> Any:
+        result = run(environ, "explain", "acme", "-", "--json", input=json.dumps(request))
+        assert (result.returncode, result.stderr) == (0, "")
+        return json.loads(result.stdout)
+
+    async def register() -> None:
+        async with connected(database) as connection:
+            await registry.add(connection, "acme")
+
+    asyncio.run(register())
+    asyncio.run(put(database, *map(document, names(8))))
+    with publishing(database, path):
+        await_base(path)
+        asyncio.run(put(database, document("c0", cpm=7), document("c3", cpm=5)))
+        asyncio.run(execute(database, "delete from campaign where id = 'c1'"))
+        asyncio.run(execute(database, "update campaign set status = 'paused' where id = 'c2'"))
+        caught_up(database, path)
+        published = explained()
+    (impression,) = published["impressions"]
+    assert published["campaigns_from"] == "catalog"
+    assert (impression["campaigns"], impression["eligible"]) == (7, 6)
+    assert impression["winner"]["campaign"] == "c0"
+    assert impression["runner_up"]["campaign"] == "c3"
+    assert impression["summary"] == "1 of 7: paused"
+    asyncio.run(put(database, document("c0", cpm=1)))
+    changed = explained()
+    assert changed["campaigns_from"] == "warehouse"
+    assert changed["impressions"][0]["winner"]["campaign"] == "c3"
+    assert changed["impressions"][0]["summary"] == "1 of 7: paused"

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from snapbid.match._builder import DIMENSIONS
-from snapbid.match._matcher import Index
+from snapbid.match._matcher import Index as Index
 from snapbid.match._matcher import Query as Query
 from snapbid.match._matcher import Reader as Reader
 from snapbid.reference.rates import Rates

@@ -6,7 +6,7 @@ and a revision behind, so that a reader can ask for what has changed since the l
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Literal
 
 import asyncpg
@@ -163,6 +163,12 @@ async def count_since(connection: asyncpg.Connection, revision: int, most: int) 
             most,
         )
     )
+
+
+async def fetch_some(connection: asyncpg.Connection, ids: Sequence[str]) -> list[Stored]:
+    """Give the campaigns with these ids, as far as there are any, in no order."""
+    rows = await connection.fetch(f"{_STORED} where id = any($1)", list(ids))
+    return [Stored(*row) for row in rows]
 
 
 async def fetch_since(connection: asyncpg.Connection, revision: int) -> Changes:

@@ -1,0 +1,146 @@
+"""`snapbid explain SSP FILE`: why a request gets the answer it gets (contract 1, "Commands")."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from snapbid import console
+from snapbid.settings import Settings, load
+
+if TYPE_CHECKING:
+    from snapbid.exchange.explain.campaign import Row
+    from snapbid.exchange.explain.codes import Code
+    from snapbid.exchange.explain.overview import Asked, Explanation, Impression, Offer
+    from snapbid.explaining import Stores
+
+NAMED = 3  # campaigns of a group that are named
+Rows = dict[str, "list[Row]"]  # by impression
+
+
+@click.command()
+@click.argument("ssp", metavar="SSP")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--campaign", metavar="ID", help="Every rule of this campaign, one by one.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
+    """Say why a bid request gets the answer it gets.
+
+    Per impression: the winner and the runner-up, and by rule the campaigns that are refused, with
+    OpenRTB's code where one means the same. FILE: a bid request's JSON, - for stdin. The request is
+    decided as a live one would be now, and nothing is counted or used up.
+    """
+    settings = console.with_stores(load(os.environ))
+    try:
+        with click.open_file(file, "rb") as source:
+            body = source.read()
+    except OSError as error:
+        raise console.WrongInput(f"{file} cannot be read: {error.strerror}") from error
+    answer, rows = console.finish(_explain(settings, ssp, body, campaign))
+    if as_json:
+        import msgspec
+
+        document: dict[str, Any] = msgspec.to_builtins(answer)
+        if campaign is not None:
+            document["campaign"] = {"id": campaign, "impressions": msgspec.to_builtins(rows)}
+        click.echo(msgspec.json.format(msgspec.json.encode(document)).decode())
+        return
+    _print_request(answer)
+    for impression in answer.impressions:
+        _print_impression(impression, rows.get(impression.id))
+    for id in answer.unread:
+        _say(f"campaign {id} does not bid at all, its document is wrong: --campaign says how")
+
+
+async def _explain(
+    settings: Settings, ssp: str, body: bytes, campaign: str | None
+) -> "tuple[Explanation, Rows]":
+    import time
+
+    import msgspec
+    from redis.exceptions import RedisError
+
+    from snapbid.exchange.explain.overview import Asked, explain, read
+    from snapbid.explaining import LedgerAway, Stores
+
+    async with Stores(settings) as stores:
+        market = await stores.market(ssp)
+        now_ms = time.time_ns() // 1_000_000
+        asked = read(body, ssp, market, now_ms, settings.bid_max_bytes)
+        if not isinstance(asked, Asked):
+            return asked, {}
+        assert market is not None
+        try:
+            rows = {} if campaign is None else await _examine(stores, asked, campaign)
+            answer = await explain(asked, market, stores.look, stores.documents)
+            origin = "warehouse" if market.catalog.base is None else "catalog"
+            unread = sorted(stores.unread)
+            return msgspec.structs.replace(answer, campaigns_from=origin, unread=unread), rows
+        except (LedgerAway, RedisError) as error:
+            raise console.Refused("Redis (SNAPBID_REDIS_URL) does not answer") from error
+
+
+async def _examine(stores: "Stores", asked: "Asked", campaign: str) -> Rows:
+    try:
+        rows = await stores.examine(campaign, asked)
+    except ValueError as error:
+        name = f"campaign {campaign[:60]!a}"
+        raise console.WrongInput(f"{name} does not bid, its document is wrong: {error}") from error
+    if rows is None:
+        raise console.WrongInput(f"there is no campaign with the id {campaign[:60]!a}")
+    return rows
+
+
+def _print_request(answer: "Explanation") -> None:
+    _say(f"{answer.status}: {answer.reason}{_shown_code(answer.code)}")
+    if answer.id is None:
+        return
+    canonical = "" if answer.canonical == answer.ssp else f" (canonical {answer.canonical})"
+    _say(f"request {answer.id} from {answer.ssp}{canonical}, as of {answer.at}")
+    for why in answer.withheld:
+        _say(f"user data is withheld: {why}")
+    _say(f"user: {answer.user}")
+    for name, values in answer.carries.items():
+        _say(f"  {name}: {', '.join(values)}")
+
+
+def _print_impression(of: "Impression", rows: "list[Row] | None") -> None:
+    click.echo()
+    _say(f"impression {of.id}: {of.asks}, {of.floor}")
+    _print_offer("winner", of.winner)
+    _print_offer("runner-up", of.runner_up)
+    if rows is not None:
+        _print_rows(rows)
+        return
+    if of.summary:
+        _say(f"  {of.summary}")
+    for group in of.refused:
+        _say(f"  {group.count:>6}  {group.rule}{_shown_code(group.code)}")
+        if group.why:
+            _say(f"          {group.why}")
+        more = ", …" if group.count > NAMED else ""
+        _say(f"          {', '.join(group.campaigns[:NAMED])}{more}")
+
+
+def _print_rows(rows: "list[Row]") -> None:
+    for row in rows:
+        _say(f"  {'holds' if row.holds else 'REFUSES':<8} {row.rule}{_shown_code(row.code)}")
+        _say(f"           campaign: {row.asks}")
+        _say(f"           request:  {row.carries}")
+
+
+def _print_offer(what: str, offer: "Offer | None") -> None:
+    if offer is None:
+        _say(f"  {what}: none")
+        return
+    deal = f", deal {offer.deal}" if offer.deal is not None else ""
+    text = f"  {what}: {offer.campaign} at {offer.price:.2f} USD, creative {offer.creative}{deal}"
+    _say(f"{text}{_shown_code(offer.code)}")
+
+
+def _shown_code(code: "Code | None") -> str:
+    return f" [{code}]" if code is not None else ""
+
+
+def _say(line: str) -> None:
+    click.echo(console.one_line(line))

@@ -1,0 +1,283 @@
+"""One campaign and one impression: every rule, what the campaign asks and whether it holds.
+
+The matcher names the first rule that refuses. That rule is then taken away, from the campaign or
+from the request, and the matcher is asked again, until it refuses no more; so each verdict is the
+live code's own. Budgets and caps are not looked at here.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from snapbid.exchange.explain import words
+from snapbid.exchange.explain.carried import Carried, asked, known_by, sizes_of, unrecognised
+from snapbid.exchange.explain.codes import CREATIVE, Code, code_of
+from snapbid.exchange.explain.search import NO_RATE, Search, Situation, deals_of, floor_of
+from snapbid.exchange.request import BidRequest, Imp, Pmp, Present
+from snapbid.match.alone import FORMAT_NAME, Refusal, index_of
+from snapbid.match.campaign import Campaign, Creative, Values
+
+_replace = msgspec.structs.replace
+_FITTING: Final = (Creative("fits", "native", ""),)  # with an impression that takes native
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One rule; `carries` is the request's side of it."""
+
+    rule: str
+    asks: str
+    carries: str
+    holds: bool
+    code: Code | None = None
+
+
+def examine(campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation) -> list[Row]:
+    """Every rule that the campaign or the request sets, in the order of the contract."""
+    refused = dict(_refusals(campaign, request, imp, situation))
+    search = Search(index_of(campaign), request, situation)
+    search.impression(imp)
+    has = search.carried()
+    rows = [
+        *_own_rows(campaign, has, situation.now_ms),
+        *_user_rows(campaign, request, search.user, situation),
+        *_money_rows(campaign, imp, situation),
+        *_limit_rows(campaign, request),
+    ]
+    judged = [
+        _replace(row, holds=row.rule not in refused, code=refused.get(row.rule)) for row in rows
+    ]
+    return [*judged, *_creative_rows(campaign, request, imp, situation)]
+
+
+# -- what the matcher says -------------------------------------------------------------------------
+
+
+def _ask(
+    campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
+) -> tuple[Refusal, str | None] | None:
+    """The first refusal and its dimension; None where the floor has no rate."""
+    search = Search(index_of(campaign), request, situation)
+    return search.explain(0) if search.impression(imp) else None
+
+
+def _refusals(
+    campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
+) -> Iterator[tuple[str, Code | None]]:
+    """The names of the rows that refuse, creatives left out, with their codes.
+
+    Without its deals a campaign may be refused what is only asked of those that have none; there
+    is no row for that.
+    """
+    imp = _replace(imp, native=Present())
+    campaign = _replace(campaign, creatives=_FITTING)
+    while True:
+        answer = _ask(campaign, request, imp, situation)
+        if answer is None:
+            yield "floor", None
+            imp = _replace(imp, bidfloor=None)
+            continue
+        refusal, dimension = answer
+        if refusal == Refusal.NOT_REFUSED:
+            return
+        code = code_of(refusal, dimension)
+        if dimension is not None:
+            sides = _refusing_sides(campaign, request, imp, situation, dimension)
+            assert sides, f"{dimension} refuses as a whole, but neither side of it does"
+            for side in sides:
+                yield f"{dimension} {side}", code
+                campaign = _without_side(campaign, dimension, side)
+        else:
+            yield _RULES[refusal], code
+            campaign, request, imp = _without(refusal, campaign, request, imp)
+
+
+_RULES: Final = {
+    Refusal.REFUSED_INACTIVE: "status",
+    Refusal.REFUSED_TIME: "flight",
+    Refusal.REFUSED_USER: "user",
+    Refusal.REFUSED_DEAL: "deal terms",
+    Refusal.REFUSED_PRIVATE_AUCTION: "private auction",
+    Refusal.REFUSED_FLOOR: "floor",
+    Refusal.REFUSED_SEAT: "seats",
+    Refusal.REFUSED_BLOCKED_APP: "blocked apps",
+    Refusal.REFUSED_BLOCKED_ADVERTISER: "blocked advertisers",
+    Refusal.REFUSED_BLOCKED_CATEGORY: "blocked categories",
+    Refusal.REFUSED_DISTANCE: "geo_radius",
+}
+
+
+def _without(
+    refusal: Refusal, campaign: Campaign, request: BidRequest, imp: Imp
+) -> tuple[Campaign, BidRequest, Imp]:
+    """The same without the rule that has just refused."""
+    match refusal:
+        case Refusal.REFUSED_INACTIVE:
+            campaign = _replace(campaign, status="active")
+        case Refusal.REFUSED_TIME:
+            campaign = _replace(campaign, starts_at_ms=None, ends_at_ms=None)
+        case Refusal.REFUSED_USER:
+            campaign = _replace(campaign, frequency_caps=())
+        case Refusal.REFUSED_DEAL:
+            campaign = _without_side(campaign, "deal", "include")
+        case Refusal.REFUSED_PRIVATE_AUCTION:
+            imp = _replace(imp, pmp=_replace(imp.pmp or Pmp(), private_auction=0))
+        case Refusal.REFUSED_FLOOR:
+            imp = _replace(imp, bidfloor=None)
+        case Refusal.REFUSED_SEAT:
+            request = _replace(request, wseat=None, bseat=None)
+        case Refusal.REFUSED_BLOCKED_APP:
+            request = _replace(request, bapp=None)
+        case Refusal.REFUSED_BLOCKED_ADVERTISER:
+            request = _replace(request, badv=None)
+        case Refusal.REFUSED_BLOCKED_CATEGORY:
+            request = _replace(request, bcat=None)
+        case Refusal.REFUSED_DISTANCE:
+            campaign = _replace(campaign, geo_radius=())
+        case _:
+            raise AssertionError(refusal)
+    return campaign, request, imp
+
+
+def _refusing_sides(
+    campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation, dimension: str
+) -> list[str]:
+    """Whether the dimension's include refuses, its exclude, or both."""
+    return [
+        side
+        for side in ("include", "exclude")
+        if getattr(campaign.targeting[dimension], side)
+        and _ask(
+            _replace(
+                campaign,
+                status="active",
+                targeting={
+                    dimension: Values(**{side: getattr(campaign.targeting[dimension], side)})
+                },
+            ),
+            request,
+            imp,
+            situation,
+        )
+        == (Refusal.REFUSED_TARGETING, dimension)
+    ]
+
+
+def _without_side(campaign: Campaign, dimension: str, side: str) -> Campaign:
+    values: Values = _replace(campaign.targeting[dimension], **{side: ()})
+    targeting = {**campaign.targeting, dimension: values}
+    if values == Values():
+        del targeting[dimension]
+    return _replace(campaign, targeting=targeting)
+
+
+# -- both sides of each rule in words --------------------------------------------------------------
+
+
+def _own_rows(campaign: Campaign, has: Carried, now_ms: int) -> Iterator[Row]:
+    """Status, flight, and targeting."""
+    yield Row("status", "active", campaign.status, True)
+    if campaign.starts_at_ms is not None or campaign.ends_at_ms is not None:
+        span = words.span(campaign.starts_at_ms, campaign.ends_at_ms)
+        yield Row("flight", span, words.time(now_ms), True)
+    for name, values in campaign.targeting.items():
+        carries = words.some(has[name]) if name in has else words.NOTHING
+        if values.include:
+            yield Row(f"{name} include", words.entries(name, values.include), carries, True)
+        if values.exclude:
+            yield Row(f"{name} exclude", words.entries(name, values.exclude), carries, True)
+    if campaign.geo_radius:
+        circles = [f"{one.km:g} km around {one.lat}, {one.lon}" for one in campaign.geo_radius]
+        carries = words.some(has.get("geo_radius", [])) or words.NOTHING
+        yield Row("geo_radius", words.some(circles), carries, True)
+
+
+def _user_rows(
+    campaign: Campaign, request: BidRequest, user: str | None, situation: Situation
+) -> Iterator[Row]:
+    if campaign.frequency_caps:
+        why = unrecognised(request, situation.withheld, situation.shards)
+        carries = f"recognised by {known_by(user)}" if user is not None else why
+        yield Row("user", "a recognised user, since it has frequency caps", carries, True)
+
+
+def _money_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[Row]:
+    references, pmp = situation.references, imp.pmp
+    price = f"bids {words.usd(campaign.cpm_micros)}"
+    own = campaign.targeting["deal"].include if "deal" in campaign.targeting else ()
+    offered = [one for one in deals_of(imp, references) if str(one[0].id) in map(str, own)]
+    if offered:
+        terms = [words.deal(*one) for one in offered]
+        seat = f", seat {campaign.seat}" if campaign.seat else ", no seat"
+        yield Row("deal terms", f"{price}, {campaign.advertiser}{seat}", words.some(terms), True)
+    if not own and pmp is not None and pmp.private_auction == 1:
+        yield Row("private auction", "targets no deal", "only deals may bid", True)
+    floor = floor_of(imp, references)
+    if not own or floor == NO_RATE:
+        yield Row("floor", price, words.floor(floor, imp.bidfloor, imp.bidfloorcur), True)
+
+
+def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[Row]:
+    """What the request blocks."""
+    if request.wseat or request.bseat:
+        lists = words.lists(wseat=request.wseat, bseat=request.bseat)
+        yield Row("seats", campaign.seat or "has no seat", lists, True)
+    if request.bapp:
+        asks = campaign.bundle or "has no bundle"
+        yield Row("blocked apps", asks, words.lists(bapp=request.bapp), True)
+    if request.badv:
+        yield Row("blocked advertisers", campaign.advertiser, words.lists(badv=request.badv), True)
+    if request.bcat:
+        asks = words.some(campaign.categories) or "has no categories"
+        yield Row("blocked categories", asks, words.lists(bcat=request.bcat), True)
+
+
+# -- creatives -------------------------------------------------------------------------------------
+
+_PROPERTIES: Final = ("secure", "attributes", "mimes", "protocols", "duration")
+_FITS: Final = (Refusal.NOT_REFUSED, None)
+
+
+def causes(creative: Creative, request: BidRequest, imp: Imp, situation: Situation) -> list[str]:
+    """What keeps a creative from an impression, whatever the campaign; empty where it fits."""
+    plain = BidRequest(id=request.id)
+    slot = _replace(imp, pmp=None, bidfloor=None)
+
+    def verdict(one: Creative) -> tuple[Refusal, str | None] | None:
+        bare = Campaign(id="c", advertiser="c", cpm_micros=1, creatives=(one,))
+        return _ask(bare, plain, slot, situation)
+
+    answer = verdict(creative)
+    if answer == _FITS:
+        return []
+    if answer == (Refusal.REFUSED_TARGETING, FORMAT_NAME):
+        return ["size" if creative.media == "banner" and sizes_of(imp) else FORMAT_NAME]
+    neutral = words.neutral(creative, imp)
+    if verdict(neutral) != _FITS:  # no duration at all would be right
+        return ["duration"]
+    own = {name: getattr(creative, name) for name in _PROPERTIES}
+    return [
+        name for name, value in own.items() if verdict(_replace(neutral, **{name: value})) != _FITS
+    ]
+
+
+def _creative_rows(
+    campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
+) -> Iterator[Row]:
+    """One row where some creative fits, else one for each reason."""
+    fitting: list[str] = []
+    misfits: dict[str, list[Creative]] = {}
+    for creative in campaign.creatives:
+        found = causes(creative, request, imp, situation)
+        if not found:
+            fitting.append(creative.id)
+        for cause in found:
+            misfits.setdefault(cause, []).append(creative)
+    if fitting:
+        fits = f"{words.some(fitting)} (of {len(campaign.creatives)})"
+        yield Row("creatives", fits, asked(imp), True)
+        return
+    for cause, ones in misfits.items():
+        own = words.some(dict.fromkeys(words.misfit(one, cause) for one in ones))
+        wants = dict.fromkeys(words.wanted(one, imp, cause) for one in ones)
+        yield Row(f"creative {cause}", own, words.some(wants), False, CREATIVE.get(cause))

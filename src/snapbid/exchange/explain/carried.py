@@ -1,0 +1,101 @@
+"""What a request carries, as the matcher is told it, in plain words."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from snapbid.exchange.features import References
+from snapbid.exchange.request import BidRequest, Device, Imp, Regs, RegsExt
+
+Carried = dict[str, list[str]]  # dimension -> values; absent: the request has none
+
+_SIGNALS: Final = {
+    "coppa": ("coppa",),
+    "gdpr": ("gdpr",),
+    "us_privacy": ("us_privacy",),
+    "gpp": ("gpp", "gpp_sid"),
+}
+_WHY: Final = {
+    "coppa": "regs.coppa is 1",
+    "gdpr": "regs.gdpr is 1 and user.consent does not grant purposes 1, 3 and 4",
+    "us_privacy": "regs.us_privacy opts out of sale or cannot be read",
+    "gpp": "a US section of regs.gpp that gpp_sid lists opts out, or cannot be read",
+}
+WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+def in_words(found: Mapping[str, list[str | int]], point: tuple[float, float] | None) -> Carried:
+    """The values that the matcher compares, each once, by dimension."""
+    told = {name: list(dict.fromkeys(map(str, values))) for name, values in found.items() if values}
+    if "hour" in found:
+        told["hour"] = [shown_hour(int(hour)) for hour in found["hour"]]
+    if point is not None:
+        told["geo_radius"] = [", ".join(map(str, point))]
+    return told
+
+
+def shown_hour(hour: int) -> str:
+    """An hour of the week in words."""
+    return f"{hour} ({WEEKDAYS[hour // 24]} {hour % 24:02}:00)"
+
+
+def withheld(request: BidRequest, references: References) -> list[str]:
+    """Why the request is decided without user data; empty where it may be used."""
+    if references.may_use_user_data(request):
+        return []
+    return [
+        _WHY[signal]
+        for signal, fields in _SIGNALS.items()
+        if not references.may_use_user_data(_with_only(request, fields))
+    ]
+
+
+def _with_only(request: BidRequest, fields: tuple[str, ...]) -> BidRequest:
+    """The request with these privacy signals alone."""
+    regs = request.regs
+    assert regs is not None
+    ext = regs.ext
+    own = {name: getattr(regs, name) for name in fields}
+    if ext is not None:
+        old = {name: getattr(ext, name) for name in fields if name != "coppa"}
+        return msgspec.structs.replace(request, regs=Regs(ext=RegsExt(**old), **own))
+    return msgspec.structs.replace(request, regs=Regs(**own))
+
+
+def unrecognised(request: BidRequest, why_withheld: list[str], shards: int) -> str:
+    """Why no user is recognised where none is."""
+    device = request.device or Device()
+    if shards != 1:
+        return "caps need a ledger of one shard"
+    if why_withheld:
+        return "user data is withheld"
+    if device.lmt == 1 or device.dnt == 1:
+        return "device.lmt or device.dnt is 1"
+    return "no user.id, device.ifa or eid"
+
+
+def known_by(user: str | None) -> str | None:
+    """By what a user is recognised (identity.py)."""
+    if user is None:
+        return None
+    return {"user": "user.id", "ifa": "device.ifa", "eid": "an eid"}[user.partition(" ")[0]]
+
+
+def asked(imp: Imp) -> str:
+    """The media of an impression in words."""
+    parts = []
+    if imp.banner is not None:
+        parts.append(f"banner {', '.join(sizes_of(imp)) or 'without a size'}")
+    names = ("video", "audio", "native")
+    parts += [name for name in names if getattr(imp, name) is not None]
+    return "; ".join(parts) or "no media"
+
+
+def sizes_of(imp: Imp) -> list[str]:
+    """The banner sizes that it names, each once."""
+    banner = imp.banner
+    if banner is None:
+        return []
+    pairs = [(one.w, one.h) for one in (*(banner.format or ()), banner)]
+    return list(dict.fromkeys(f"{w}x{h}" for w, h in pairs if w and h))

@@ -1,0 +1,73 @@
+"""OpenRTB's codes for why there is no bid (2.6, 5.24: no-bid; AdCOM 1.0) or none that wins (2.5,
+5.25: loss), as far as a rule of ours means the same. Most targeting has no code of its own.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from snapbid.match.alone import FORMAT_NAME, Refusal
+
+
+class Code(msgspec.Struct, frozen=True):
+    """A code and what the standard calls it."""
+
+    list: Literal["loss", "no-bid"]
+    number: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.list} {self.number}, {self.name}"
+
+
+def _no_bid(number: int, name: str) -> Code:
+    return Code("no-bid", number, name)
+
+
+def _loss(number: int, name: str) -> Code:
+    return Code("loss", number, name)
+
+
+INVALID_REQUEST: Final = _no_bid(2, "Invalid Request")
+UNMATCHED_USER: Final = _no_bid(8, "Unmatched User")
+CAP_MET: Final = _no_bid(9, "Daily User Cap Met")
+BELOW_FLOOR: Final = _loss(100, "Bid was Below Auction Floor")
+BELOW_DEAL_FLOOR: Final = _loss(101, "Bid was Below Deal Floor")
+HIGHER_BID: Final = _loss(102, "Lost to Higher Bid")
+SIZE: Final = _loss(203, "Creative Filtered - Size Not Allowed")
+FORMAT: Final = _loss(204, "Creative Filtered - Incorrect Creative Format")
+
+_BLOCKED_PLACE: Final = _no_bid(7, "Blocked Publisher or Site")
+_DIMENSIONS: Final = {
+    "device_type": _no_bid(6, "Unsupported Device"),
+    "domain": _BLOCKED_PLACE,
+    "bundle": _BLOCKED_PLACE,
+    "publisher": _BLOCKED_PLACE,
+    "segment": UNMATCHED_USER,
+    "deal": _loss(4, "Invalid Deal ID"),
+    FORMAT_NAME: FORMAT,
+}
+_REFUSALS: Final = {
+    Refusal.REFUSED_DEAL: _loss(213, "Creative Filtered - Not Allowed in PMP Deal"),
+    Refusal.REFUSED_PRIVATE_AUCTION: _loss(4, "Invalid Deal ID"),
+    Refusal.REFUSED_FLOOR: BELOW_FLOOR,
+    Refusal.REFUSED_SEAT: _loss(104, "Buyer Seat Blocked"),
+    Refusal.REFUSED_BLOCKED_APP: _loss(206, "Creative Filtered - App Bundle Exclusions"),
+    Refusal.REFUSED_BLOCKED_ADVERTISER: _loss(205, "Creative Filtered - Advertiser Exclusions"),
+    Refusal.REFUSED_BLOCKED_CATEGORY: _loss(209, "Creative Filtered - Category Exclusions"),
+    Refusal.REFUSED_CREATIVE: _loss(200, "Creative Filtered - General; Reason Unknown"),
+    Refusal.REFUSED_USER: UNMATCHED_USER,
+}
+CREATIVE: Final = {
+    "size": SIZE,
+    FORMAT_NAME: FORMAT,
+    "secure": _loss(207, "Creative Filtered - Not Secure"),
+    "attributes": _loss(210, "Creative Filtered - Creative Attribute Exclusions"),
+}
+
+
+def code_of(refusal: Refusal, dimension: str | None) -> Code | None:
+    """The code of a matcher's refusal, where there is one."""
+    if refusal == Refusal.REFUSED_TARGETING and dimension is not None:
+        return _DIMENSIONS.get(dimension)
+    return _REFUSALS.get(refusal)

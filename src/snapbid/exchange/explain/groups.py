@@ -1,0 +1,191 @@
+"""Refused campaigns by the rule that refused them, and both sides of it in words."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from snapbid.exchange.explain import words
+from snapbid.exchange.explain.carried import Carried, asked, sizes_of
+from snapbid.exchange.explain.codes import BELOW_DEAL_FLOOR, CAP_MET, SIZE, Code, code_of
+from snapbid.exchange.explain.search import NO_RATE
+from snapbid.exchange.request import BidRequest, Deal, Imp
+from snapbid.match.alone import FORMAT_NAME, Refusal
+from snapbid.match.campaign import Campaign
+from snapbid.match.catalog import Index
+from snapbid.match.compile import Document, read_document
+
+SAMPLE = 20  # campaigns of a group that are named, those with the highest prices
+BANNER = 1  # as in OpenRTB 2.6, 4.2.3, mtype
+
+CAPPED = "frequency cap reached"
+PACED = "budget spent for now (even pacing)"
+SPENT = "budget spent"
+_LIMITS = {CAPPED, PACED, SPENT}
+_LABELS = {
+    Refusal.REFUSED_INACTIVE: "paused",
+    Refusal.REFUSED_TIME: "flight",
+    Refusal.REFUSED_DEAL: "deal terms",
+    Refusal.REFUSED_PRIVATE_AUCTION: "private auction",
+    Refusal.REFUSED_SEAT: "seat",
+    Refusal.REFUSED_BLOCKED_APP: "blocked app",
+    Refusal.REFUSED_BLOCKED_ADVERTISER: "blocked advertiser",
+    Refusal.REFUSED_BLOCKED_CATEGORY: "blocked category",
+    Refusal.REFUSED_DISTANCE: "geo_radius",
+    Refusal.REFUSED_CREATIVE: "creative",
+    Refusal.REFUSED_USER: "no recognised user",
+    Refusal.REFUSED_FLOOR: "floor",
+}
+
+
+class Group(msgspec.Struct, frozen=True):
+    """`count` campaigns that one rule refused; `campaigns` are the first of them. `limited`: by
+    what they have spent or shown, not by the request.
+    """
+
+    rule: str
+    count: int
+    why: str
+    code: Code | None
+    campaigns: list[str]
+    limited: bool = False
+
+
+class _Refused(msgspec.Struct):
+    code: Code | None
+    dimension: str | None = None
+    count: int = 0
+    highest: int = 0
+    lowest: int = 0
+    ranks: list[int] = []
+
+
+class Groups:
+    """Collects the campaigns (by rank, the highest price first) that an impression is refused.
+
+    `floor` in micro-USD; `deals` with their floors.
+    """
+
+    def __init__(
+        self, index: Index, imp: Imp, floor: int, deals: Sequence[tuple[Deal, int]]
+    ) -> None:
+        self._index = index
+        self._imp = imp
+        self._floor = floor
+        self._deals = deals
+        self._lowest = min((one for _, one in deals if one != NO_RATE), default=0)
+        self._sizes = set(sizes_of(imp))
+        self._found: dict[str, _Refused] = {}
+        self._ids: dict[int, str] = {}
+
+    def refuse(self, rank: int, refusal: Refusal, name: str | None) -> None:
+        """The matcher's verdict on a campaign, `name` that of a dimension; NOT_REFUSED is none."""
+        if refusal == Refusal.NOT_REFUSED:
+            return
+        label, code = name or _LABELS[refusal], code_of(refusal, name)
+        if name == FORMAT_NAME and self._sizes and self._has_banner(rank):
+            label, code = "size", SIZE
+        elif refusal == Refusal.REFUSED_DEAL and self._index.price(rank) < self._lowest:
+            label, code = "deal floor", BELOW_DEAL_FLOOR
+        self._add(rank, label, code, name)
+
+    def limit(self, rank: int, letter: str, document: Document) -> None:
+        """The ledger's verdict on a campaign that could bid (remember.lua's letters)."""
+        if letter == "c":
+            self._add(rank, CAPPED, CAP_MET)
+        elif document.budget.pacing == "even":
+            self._add(rank, PACED, None)
+        else:
+            self._add(rank, SPENT, None)
+
+    def _add(self, rank: int, label: str, code: Code | None, dimension: str | None = None) -> None:
+        group = self._found.setdefault(label, _Refused(code, dimension))
+        price = self._index.price(rank)
+        group.highest = max(group.highest, price)
+        group.lowest = min(group.lowest, price) if group.count else price
+        group.count += 1
+        if len(group.ranks) < SAMPLE:
+            group.ranks.append(rank)
+
+    def _has_banner(self, rank: int) -> bool:
+        document = read_document(self._index.payload(rank))
+        return any(creative.mtype == BANNER for creative in document.creatives)
+
+    def samples(self) -> list[str]:
+        """The ids of the campaigns that are named."""
+        for group in self._found.values():
+            for rank in group.ranks:
+                if rank not in self._ids:
+                    self._ids[rank] = read_document(self._index.payload(rank)).cid
+        return list(self._ids.values())
+
+    def told(
+        self, request: BidRequest, has: Carried, campaigns: Mapping[str, Campaign]
+    ) -> list[Group]:
+        """The groups, the largest first; `campaigns` are those of the samples."""
+        found = []
+        for label, group in self._found.items():
+            ids = [self._ids[rank] for rank in group.ranks]
+            known = [campaigns[id] for id in ids if id in campaigns]
+            rule = label
+            if label == "floor":
+                prices = words.amount(group.highest)
+                if group.lowest != group.highest:
+                    prices = f"{words.amount(group.lowest)} to {prices}"
+                rule = f"floor {words.amount(self._floor)} > {prices}"
+            why = self._why(label, group.dimension, request, has, known)
+            limited = label in _LIMITS
+            found.append(Group(rule, group.count, why, group.code, ids, limited))
+        return sorted(found, key=lambda group: -group.count)
+
+    def _why(
+        self,
+        label: str,
+        dimension: str | None,
+        request: BidRequest,
+        has: Carried,
+        campaigns: Sequence[Campaign],
+    ) -> str:
+        if dimension == FORMAT_NAME:
+            own = (words.creative(one) for each in campaigns for one in each.creatives)
+            return f"request {asked(self._imp)}; creatives {words.some(dict.fromkeys(own))}"
+        if dimension is not None or label == "geo_radius":
+            return _targeted(dimension or label, has, campaigns)
+        if label == "seat":
+            seats = dict.fromkeys(each.seat or "none" for each in campaigns)
+            limits = words.lists(wseat=request.wseat, bseat=request.bseat)
+            return f"request {limits}; campaigns' seats {words.some(seats)}"
+        if label in _BLOCKED:
+            field = _BLOCKED[label]
+            return f"request {words.lists(**{field: getattr(request, field)})}"
+        if label.startswith("deal "):
+            return f"request {words.some(words.deal(*one) for one in self._deals)}"
+        return _WHY.get(label, "")
+
+
+_BLOCKED = {"blocked app": "bapp", "blocked advertiser": "badv", "blocked category": "bcat"}
+_WHY = {
+    "private auction": "only campaigns that target one of its deals may bid",
+    "creative": "secure, battr, mimes, protocols or duration: --campaign ID says which",
+    "flight": "not started yet, or over",
+    SPENT: "what is left does not pay for one more bid",
+    PACED: "what the day allows until now is used",
+    "no recognised user": "campaigns with frequency caps need one",
+}
+
+
+def _targeted(dimension: str, has: Carried, campaigns: Sequence[Campaign]) -> str:
+    """`request country DEU; campaigns want USA, CAN`."""
+    if dimension in has:
+        parts = [f"request {dimension} {words.some(has[dimension])}"]
+    else:
+        parts = [f"request has no {dimension}"]
+    if dimension == "geo_radius":
+        return f"{parts[0]}; campaigns want to be near other places"
+    values = [each.targeting[dimension] for each in campaigns if dimension in each.targeting]
+    wanted = dict.fromkeys(one for of in values for one in of.include)
+    unwanted = dict.fromkeys(one for of in values for one in of.exclude)
+    if wanted:
+        parts.append(f"campaigns want {words.entries(dimension, list(wanted))}")
+    if unwanted and dimension in has:
+        parts.append(f"campaigns exclude {words.entries(dimension, list(unwanted))}")
+    return "; ".join(parts)

@@ -1,0 +1,264 @@
+"""One request and all campaigns: who wins each impression, and why the others do not.
+
+The request is decoded, its features are read and the index is searched as for a bid; of those that
+the search gives, the ledger says which have money and are within their caps. Each campaign that is
+not given is asked for by the matcher's own `Query.explain`: the first rule that refuses it.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from heapq import merge
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from snapbid.errors import BadRequest
+from snapbid.exchange.bid import Market, Reason, can_be_notified, unanswered
+from snapbid.exchange.explain import words
+from snapbid.exchange.explain.carried import (
+    Carried,
+    asked,
+    known_by,
+    unrecognised,
+    withheld,
+)
+from snapbid.exchange.explain.codes import HIGHER_BID, INVALID_REQUEST, Code
+from snapbid.exchange.explain.groups import Group, Groups
+from snapbid.exchange.explain.search import NO_RATE, Search, Situation, deals_of, floor_of
+from snapbid.exchange.features import accepts_usd
+from snapbid.exchange.limits import Limited
+from snapbid.exchange.market import limits_of
+from snapbid.exchange.request import BidRequest, Imp, decode
+from snapbid.match.alone import Refusal
+from snapbid.match.campaign import Campaign
+from snapbid.match.compile import Document, read_document
+
+Look = Callable[[bytes, list[Limited], str | None], Awaitable[str]]
+Documents = Callable[[Sequence[str]], Awaitable[Mapping[str, Campaign]]]
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A bid that would be made; `price` in USD CPM."""
+
+    campaign: str
+    creative: str
+    deal: str | None
+    price: float
+    code: Code | None = None  # of the one that lost
+
+
+class Impression(msgspec.Struct, frozen=True):
+    """One impression: of `campaigns`, `eligible` could bid, and the others are `refused`."""
+
+    id: str
+    asks: str
+    floor: str
+    floor_usd: float | None  # None: it has no exchange rate
+    campaigns: int
+    eligible: int
+    winner: Offer | None
+    runner_up: Offer | None
+    summary: str
+    refused: list[Group]
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request gets, and why; `withheld` says why it is decided without user data.
+
+    `campaigns_from`: the warehouse, or a server's catalog that has all of it. `unread`: campaigns
+    of the warehouse that do not bid at all, since their documents are wrong.
+    """
+
+    ssp: str
+    status: int
+    reason: str
+    code: Code | None = None
+    id: str | None = None
+    canonical: str | None = None
+    at: str | None = None
+    withheld: list[str] = []
+    user: str | None = None
+    carries: Carried = {}
+    impressions: list[Impression] = []
+    campaigns_from: Literal["warehouse", "catalog"] = "warehouse"
+    unread: list[str] = []
+
+
+class Asked(NamedTuple):
+    """A request that can be matched."""
+
+    request: BidRequest
+    situation: Situation
+
+
+def read(
+    body: bytes, ssp: str, market: Market | None, now_ms: int, max_bytes: int
+) -> Asked | Explanation:
+    """What is refused before any campaign is asked, in the order of the endpoint's checks.
+
+    No market: the SSP is not registered.
+    """
+    if market is None:
+        return Explanation(
+            ssp=ssp, status=404, reason=f"unknown_ssp: {ssp[:60]!a} is not registered"
+        )
+    if len(body) > max_bytes:
+        reason = f"too_large: the body has {len(body)} bytes, over {max_bytes}"
+        return Explanation(ssp=ssp, status=413, reason=reason)
+    try:
+        request = decode(body)
+    except BadRequest as error:
+        reason = f"{error.code}: {error.detail}"
+        return Explanation(ssp=ssp, status=400, reason=reason, code=INVALID_REQUEST)
+    canonical = market.catalog.ssps[ssp]
+    why = withheld(request, market.references)
+    situation = Situation(ssp, canonical, now_ms, market.references, why, market.shards)
+    return Asked(request, situation)
+
+
+async def explain(of: Asked, market: Market, look: Look, documents: Documents) -> Explanation:
+    """Every impression's winner, and the campaigns that are refused, by rule."""
+    request, situation = of
+    ssp, canonical, now_ms, _, why, shards = situation
+    search = Search(market.catalog.index, request, situation)
+    base = Explanation(
+        ssp=ssp,
+        status=204,
+        reason="",
+        id=str(request.id),
+        canonical=canonical,
+        at=words.time(now_ms),
+        withheld=why,
+        user=known_by(search.user) or f"not recognised: {unrecognised(request, why, shards)}",
+        carries=search.carried(),
+    )
+    if request.cur and not accepts_usd(request.cur):
+        names = words.some(request.cur)
+        reason = f"{Reason.CURRENCY.value}: cur names {names}, and bids are in USD"
+        return msgspec.structs.replace(base, reason=reason)
+    if not can_be_notified(str(request.id)):
+        reason = (
+            f"{Reason.LONG_ID.value}: id is over 512 bytes, its notifications could not be taken"
+        )
+        return msgspec.structs.replace(base, reason=reason)
+    one = _OneImpression(market, request, search, look, documents)
+    found = [await one.explain(imp) for imp in request.imp or ()]
+    if any(each.winner for each in found):
+        base = msgspec.structs.replace(base, status=200, reason="a bid")
+    else:
+        limited = any(group.limited for each in found for group in each.refused)
+        rated = any(each.floor_usd is not None for each in found)
+        outcome = Reason.LIMITED if limited else unanswered(request, has_floor=rated)
+        base = msgspec.structs.replace(base, reason=f"no bid ({outcome.value})")
+    return msgspec.structs.replace(base, impressions=found)
+
+
+class _OneImpression:
+    """Explains the impressions of a request, one after the other."""
+
+    def __init__(
+        self,
+        market: Market,
+        request: BidRequest,
+        search: Search,
+        look: Look,
+        documents: Documents,
+    ) -> None:
+        self._market = market
+        self._index = market.catalog.index
+        self._request = request
+        self._search = search
+        self._look = look
+        self._documents = documents
+
+    async def explain(self, imp: Imp) -> Impression:
+        references = self._market.references
+        floor = floor_of(imp, references)
+        told = words.floor(floor, imp.bidfloor, imp.bidfloorcur)
+        usd = None if floor == NO_RATE else floor / 1_000_000
+        total = len(self._index)
+        base = Impression(str(imp.id), asked(imp), told, usd, total, 0, None, None, "", [])
+        if not self._search.impression(imp):
+            return msgspec.structs.replace(base, summary=f"every campaign: {told}")
+        if not can_be_notified(str(imp.id)):
+            why = "imp.id is over 512 bytes, its notifications could not be taken"
+            return msgspec.structs.replace(base, summary=why)
+        groups = Groups(self._index, imp, floor, deals_of(imp, references))
+        for rank in self._ranks():
+            refusal, dimension = self._search.explain(rank)
+            if refusal == Refusal.REFUSED_INACTIVE and self._is_hidden(rank):
+                total -= 1
+            else:
+                groups.refuse(rank, refusal, dimension)
+        best, eligible = await self._eligible(imp, groups)
+        names = groups.samples()
+        campaigns = await self._documents(names) if names else {}
+        refused = groups.told(self._request, self._search.carried(), campaigns)
+        runner_up = best[1] if len(best) > 1 else None
+        if runner_up is not None:
+            runner_up = msgspec.structs.replace(runner_up, code=HIGHER_BID)
+        return msgspec.structs.replace(
+            base,
+            campaigns=total,
+            eligible=eligible,
+            winner=best[0] if best else None,
+            runner_up=runner_up,
+            summary=_summary(refused, total),
+            refused=refused,
+        )
+
+    def _ranks(self) -> Iterable[int]:
+        """All campaigns, the highest price first; those of the overlay count on from the base's."""
+        base = self._market.catalog.base
+        if base is None:
+            return range(len(self._index))
+        parts = (range(base.campaigns), range(base.campaigns, len(self._index)))
+        return merge(*parts, key=lambda rank: -self._index.price(rank))
+
+    def _is_hidden(self, rank: int) -> bool:
+        """Whether the overlay has the campaign in another form, or has it gone."""
+        return self._index.rank(self._document(rank).cid) != rank
+
+    async def _eligible(self, imp: Imp, groups: Groups) -> tuple[list[Offer], int]:
+        """The best two bids, in the order of the search, and how many there are."""
+        choices = []
+        while (choice := self._search.query.next()) is not None:
+            choices.append(choice)
+        refused = await self._refused([rank for rank, _, _ in choices], str(imp.id).encode())
+        for rank, letter in refused.items():
+            groups.limit(rank, letter, self._document(rank))
+        kept = [choice for choice in choices if choice[0] not in refused]
+        return [self._offer(imp, *choice) for choice in kept[:2]], len(kept)
+
+    async def _refused(self, ranks: Sequence[int], imp_id: bytes) -> dict[int, str]:
+        """Those that are out of money, or that the user has seen too often: the ledger's letter."""
+        limited: dict[int, Limited] = {}
+        for rank in ranks:
+            document = self._document(rank)
+            limits = limits_of(document, self._market.shards)
+            if limits is not None:
+                limited[rank] = (imp_id, document.number, self._index.price(rank), limits)
+        auction, bids = str(self._request.id).encode(), list(limited.values())
+        letters = await self._look(auction, bids, self._search.user) if bids else ""
+        found = zip(limited, letters, strict=True)
+        return {rank: letter for rank, letter in found if letter != "k"}
+
+    def _offer(self, imp: Imp, rank: int, creative: int, deal: int) -> Offer:
+        document = self._document(rank)
+        deals = (imp.pmp.deals if imp.pmp else None) or ()
+        return Offer(
+            document.cid,
+            document.creatives[creative].crid,
+            str(deals[deal].id) if deal >= 0 else None,
+            self._index.price(rank) / 1_000_000,
+        )
+
+    def _document(self, rank: int) -> Document:
+        return read_document(self._index.payload(rank))
+
+
+def _summary(refused: list[Group], total: int) -> str:
+    """`31 of 40: country; 6: size; 2: floor 1.20 > 0.90; 1: budget spent`."""
+    parts = [f"{group.count}: {group.rule}" for group in refused]
+    if parts:
+        parts[0] = f"{refused[0].count} of {total}: {refused[0].rule}"
+    return "; ".join(parts)

@@ -1,0 +1,59 @@
+"""The live search as the explanations use it: all that they ask of it goes through here."""
+
+from typing import NamedTuple
+
+from snapbid.exchange.explain.carried import Carried, in_words
+from snapbid.exchange.features import NO_RATE as NO_RATE
+from snapbid.exchange.features import References
+from snapbid.exchange.request import BidRequest, Deal, Imp
+from snapbid.match.alone import Refusal, dimension_name
+from snapbid.match.catalog import Index
+
+
+class Situation(NamedTuple):
+    """Who asks when, and what is looked up in; `withheld` says why user data is not used."""
+
+    ssp: str
+    canonical: str
+    now_ms: int
+    references: References
+    withheld: list[str]
+    shards: int
+
+
+class Search:
+    """The search for one request over an index."""
+
+    def __init__(self, index: Index, request: BidRequest, situation: Situation) -> None:
+        ssp, canonical, now_ms, references, *_ = situation
+        self.query = index.query(references, request, ssp, canonical, now_ms)
+
+    @property
+    def user(self) -> str | None:
+        """Who is recognised, for frequency caps."""
+        return self.query.user
+
+    def impression(self, imp: Imp) -> bool:
+        """Turns to an impression; False where its floor has no exchange rate."""
+        return self.query.impression(imp)
+
+    def explain(self, rank: int) -> tuple[Refusal, str | None]:
+        """The first rule that refuses a campaign, and the name of the dimension if it is one."""
+        refusal, dimension = self.query.explain(rank)
+        return refusal, dimension_name(dimension) if dimension >= 0 else None
+
+    def carried(self) -> Carried:
+        """What the request, and the impression if one is set, carries for any campaign to ask."""
+        found = {dimension_name(key): values for key, values in self.query.carried().items()}
+        return in_words(found, self.query.point)
+
+
+def floor_of(asking: Imp | Deal, references: References) -> int:
+    """The floor of an impression or a deal in micro-USD, or NO_RATE."""
+    return references.floor_micros(asking.bidfloor, asking.bidfloorcur)
+
+
+def deals_of(imp: Imp, references: References) -> list[tuple[Deal, int]]:
+    """The deals that are offered, with their floors."""
+    offered = (imp.pmp.deals if imp.pmp is not None else None) or ()
+    return [(deal, floor_of(deal, references)) for deal in offered]

@@ -1,0 +1,118 @@
+"""Plain words for what campaigns and requests say."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from snapbid.exchange.explain.carried import asked, shown_hour
+from snapbid.exchange.features import NO_RATE
+from snapbid.exchange.request import Deal, Imp
+from snapbid.match.campaign import Creative
+
+SHOWN: Final = 8  # of a list
+LONGEST: Final = 60  # characters of one value
+NOTHING: Final = "nothing"
+
+
+def usd(micros: int) -> str:
+    """A CPM with at least two decimals: `1.25 USD`."""
+    return f"{amount(micros)} USD"
+
+
+def amount(micros: int) -> str:
+    """A CPM without its currency."""
+    whole, rest = divmod(micros, 1_000_000)
+    return f"{whole}.{f'{rest:06}'.rstrip('0').ljust(2, '0')}"
+
+
+def some(values: Iterable[object]) -> str:
+    """The first of them, and how many there are if more."""
+    texts = [str(value) for value in values if value is not None and value != ""]
+    short = (text if len(text) <= LONGEST else f"{text[:LONGEST]}…" for text in texts[:SHOWN])
+    shown = ", ".join(short)
+    return shown if len(texts) <= SHOWN else f"{shown}, … ({len(texts)} in all)"
+
+
+def entries(dimension: str, values: Sequence[str | int]) -> str:
+    """What a campaign names in a dimension."""
+    if dimension == "hour":
+        return some(shown_hour(int(value)) for value in values)
+    return some(values)
+
+
+def lists(**named: Sequence[object] | None) -> str:
+    """Lists of the request that are not empty, by name."""
+    return "; ".join(f"{name} {some(values)}" for name, values in named.items() if values)
+
+
+def time(ms: int) -> str:
+    """A UTC time to the second."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def span(starts_ms: int | None, ends_ms: int | None) -> str:
+    """From when until when."""
+    parts = [f"from {time(starts_ms)}"] if starts_ms is not None else []
+    return " ".join([*parts, f"until {time(ends_ms)}"] if ends_ms is not None else parts)
+
+
+def floor(micros: int, value: float | None, currency: str | None) -> str:
+    """An impression's or a deal's floor, with what it came from where that is no USD."""
+    named = f"{str(value).removesuffix('.0')} {currency}"
+    if micros == NO_RATE:
+        return f"floor {named}, which has no exchange rate"
+    if currency and currency.upper() != "USD" and micros:
+        return f"floor {usd(micros)} ({named})"
+    return f"floor {usd(micros)}"
+
+
+def deal(offered: Deal, micros: int) -> str:
+    """A deal's terms."""
+    terms = lists(wseat=offered.wseat, wadomain=offered.wadomain)
+    asks = floor(micros, offered.bidfloor, offered.bidfloorcur)
+    return f"{offered.id}: {asks}{'; ' if terms else ''}{terms}"
+
+
+def creative(of: Creative) -> str:
+    """What it is."""
+    return f"{of.media} {of.w}x{of.h}" if of.media == "banner" else of.media
+
+
+def neutral(of: Creative, imp: Imp) -> Creative:
+    """The creative without anything that an impression of its format could mind."""
+    stream: Any = getattr(imp, of.media)
+    bounds = [getattr(stream, name, None) for name in ("minduration", "maxduration")]
+    lasting = next((seconds for seconds in bounds if seconds is not None and seconds >= 0), None)
+    return msgspec.structs.replace(
+        of, secure=True, attributes=(), mimes=(), protocols=(), duration=lasting
+    )
+
+
+def misfit(of: Creative, cause: str) -> str:
+    """A creative's side of what keeps it from an impression."""
+    match cause:
+        case "secure":
+            return "not secure"
+        case "duration":
+            return "no duration" if of.duration is None else f"{of.duration} s"
+        case "attributes" | "mimes" | "protocols":
+            return some(getattr(of, cause))
+    return creative(of)
+
+
+def wanted(of: Creative, imp: Imp, cause: str) -> str:
+    """The impression's side of it."""
+    stream: Any = getattr(imp, of.media)
+    match cause:
+        case "secure":
+            return "secure 1"
+        case "attributes":
+            return lists(battr=stream.battr)
+        case "duration":
+            asks = {name: getattr(stream, name) for name in ("minduration", "maxduration")}
+            return ", ".join(f"{name} {s}" for name, s in asks.items() if s is not None)
+        case "mimes" | "protocols":
+            return some(getattr(stream, cause) or [getattr(stream, "protocol", None)])
+    return asked(imp)

@@ -1,0 +1,188 @@
+"""What `snapbid explain` decides from: a market as a worker's, read from the stores."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from time import time
+from types import TracebackType
+from typing import Final
+
+import asyncpg
+
+from snapbid.exchange.explain import words
+from snapbid.exchange.explain.campaign import Row, examine
+from snapbid.exchange.explain.codes import CAP_MET
+from snapbid.exchange.explain.overview import Asked
+from snapbid.exchange.explain.search import Search, Situation
+from snapbid.exchange.features import References
+from snapbid.exchange.limits import Limited
+from snapbid.exchange.market import Market, limits_of
+from snapbid.exchange.request import BidRequest
+from snapbid.ledger import connection
+from snapbid.ledger.budgets import Budgets
+from snapbid.ledger.ledger import reserved
+from snapbid.ledger.records import shard_of
+from snapbid.match import document
+from snapbid.match.alone import index_of
+from snapbid.match.campaign import Campaign
+from snapbid.match.catalog import Catalog, CatalogError, encode
+from snapbid.match.compile import describe
+from snapbid.match.stored import insert, new_builder
+from snapbid.reference import agents, rates
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.settings import Settings
+from snapbid.spending import Spending
+from snapbid.spending import fetch as fetch_spending
+from snapbid.warehouse import campaigns, registry
+from snapbid.wiring import catalog_path
+
+BATCH: Final = 1000  # bids in one look
+
+
+class LedgerAway(Exception):
+    """Redis does not answer."""
+
+
+class Stores:
+    """The stores, open for one explanation."""
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.redis_url is not None
+        self._settings = settings
+        self._redis = connection.connect(settings.redis_url)
+        self._budgets = Budgets(self._redis, settings.ledger_shards, settings.hold_s, time)
+        self.unread: dict[str, str] = {}  # campaigns whose documents are wrong, with what is
+
+    async def __aenter__(self) -> "Stores":
+        self._warehouse = await asyncpg.connect(self._settings.database_url)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        await self._warehouse.close()
+        await self._redis.aclose()
+
+    async def market(self, ssp: str) -> Market | None:
+        """All campaigns, as the workers have them; None where the SSP is not registered."""
+        ssps = await registry.fetch_numbered(self._warehouse)
+        if ssp not in ssps:
+            return None
+        settings = self._settings
+        catalog = await self._published(ssps) or await self._built(ssps)
+        agents.load()
+        references = References(
+            GeoDatabase(settings.geo_db or DEFAULT_PATH),
+            catalog.rates,
+            needs_user=settings.ledger_shards == 1,
+            gvl_id=settings.gvl_id,
+        )
+        return Market(catalog, references, settings.ledger_shards)
+
+    async def _published(self, ssps: dict[str, tuple[str, int]]) -> Catalog | None:
+        """What a server of this home has published, if nothing has changed since."""
+        try:
+            catalog = Catalog.open(catalog_path(self._settings))
+        except (OSError, CatalogError):
+            return None
+        standing = await campaigns.fetch_standing(self._warehouse)
+        numbers = {descriptor: number for descriptor, (_, number) in ssps.items()}
+        as_it_stands = (
+            catalog.base is not None
+            and catalog.base.warehouse == standing.warehouse
+            and catalog.revision == standing.revision
+            and catalog.ssp_numbers == numbers
+        )
+        return catalog if as_it_stands else None
+
+    async def _built(self, ssps: dict[str, tuple[str, int]]) -> Catalog:
+        """What the publisher would build of the warehouse now."""
+        builder = new_builder()
+        async with self._warehouse.transaction(isolation="repeatable_read", readonly=True):
+            async for batch in campaigns.fetch_batches(self._warehouse):
+                for stored in batch:
+                    try:
+                        insert(builder, stored.document, stored.number, stored.created_at_ms)
+                    except ValueError as error:  # written past the import, by hand
+                        self.unread[stored.id] = str(error)
+        return Catalog(b"".join(encode(ssps, rates.load(), builder.build())))
+
+    async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:
+        """The campaigns with these ids that can be read."""
+        found = {}
+        for each in await campaigns.fetch_some(self._warehouse, ids):
+            with contextlib.suppress(ValueError):
+                found[each.id] = _parse(each)
+        return found
+
+    async def examine(self, id: str, asked: Asked) -> dict[str, list[Row]] | None:
+        """By impression, every rule of a campaign; None where there is no such one.
+
+        Raises CampaignError where its document is wrong, and LedgerAway.
+        """
+        found = await campaigns.fetch_some(self._warehouse, [id])
+        if not found:
+            return None
+        (stored,) = found
+        campaign = _parse(stored)
+        request, situation = asked
+        own = await self._limits(stored, campaign, request, situation)
+        return {
+            str(imp.id): [*examine(campaign, request, imp, situation), *own]
+            for imp in request.imp or ()
+        }
+
+    async def _limits(
+        self, stored: campaigns.Stored, campaign: Campaign, request: BidRequest, of: Situation
+    ) -> list[Row]:
+        """Budget and frequency caps, each looked at by itself."""
+        described = describe(campaign, stored.number, stored.created_at_ms)
+        limits = limits_of(described, self._settings.ledger_shards)
+        if limits is None:
+            return []
+        auction, rows = str(request.id).encode(), []
+        bids: list[Limited] = [(b"", stored.number, campaign.cpm_micros, limits)]
+        money = (await fetch_spending(self._settings, [stored])).get(campaign.id)
+        if money is not None:
+            holds = await self.look(auction, bids, None) == "k"
+            rows.append(Row("budget", _budget(money), _spent(money), holds))
+        user = Search(index_of(campaign), request, of).user
+        if campaign.frequency_caps and user is not None:
+            holds = await self.look(auction, bids, user) != "c"
+            caps = [f"{cap.impressions} in {cap.seconds} s" for cap in campaign.frequency_caps]
+            carries = "within them" if holds else "the user has seen it so often"
+            rows.append(
+                Row("frequency caps", words.some(caps), carries, holds, None if holds else CAP_MET)
+            )
+        return rows
+
+    async def look(self, auction_id: bytes, bids: list[Limited], user: str | None) -> str:
+        """The letters of remember.lua, were these bids made now. Raises LedgerAway."""
+        shard = shard_of(auction_id, self._settings.ledger_shards)
+        letters = ""
+        for start in range(0, len(bids), BATCH):
+            some = reserved(auction_id, bids[start : start + BATCH], user)
+            letters += await self._budgets.look(shard, some)
+        if len(letters) != len(bids):
+            raise LedgerAway
+        return letters
+
+
+def _parse(stored: campaigns.Stored) -> Campaign:
+    """Raises ValueError for a document that was written past the import, by hand."""
+    return document.parse(document.decode(stored.document))
+
+
+def _budget(money: Spending) -> str:
+    parts = [f"{name} {most} USD" for name, most in (("daily", money.daily), ("total", money.total))
+             if most is not None]  # fmt: skip
+    return f"{', '.join(parts)}, {money.pacing}"
+
+
+def _spent(money: Spending) -> str:
+    spent = f"spent {money.spent} USD, today {money.spent_today}, held {money.held}"
+    left = [f"{name} {amount}" for name, amount in (("today", money.remaining_today),
+            ("in all", money.remaining)) if amount is not None]  # fmt: skip
+    return f"{spent}; left: {', '.join(left)}"

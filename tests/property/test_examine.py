@@ -1,0 +1,111 @@
+"""Every rule that `explain --campaign` says refuses is one of the plain bidder's, and all of them.
+
+The explanation asks the matcher over and over, each time without the rule that refused last; the
+plain bidder names all that refuse at once.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from support import matching_cases, oracle, strategies
+from support.deciders import LIMITS, SIDES
+from support.market import AROUND, market_of_world
+from support.oracle_reading import Document, read_impression
+
+from snapbid.exchange.explain.campaign import causes, examine
+from snapbid.exchange.explain.search import Situation
+from snapbid.exchange.request import BidRequest, decode
+from snapbid.match.document import parse
+
+ROWS = {
+    "status": "status",
+    "starts_at": "flight",
+    "ends_at": "flight",
+    "frequency_caps.user": "user",
+    "targeting.geo_radius": "geo_radius",
+    "bcat": "blocked categories",
+    "badv": "blocked advertisers",
+    "bapp": "blocked apps",
+    "bseat": "seats",
+    "wseat": "seats",
+    "floor": "floor",
+    "floor.rate": "floor",
+    "private_auction": "private auction",
+    "deal.rate": "deal terms",
+    "deal.wseat": "deal terms",
+    "deal.wadomain": "deal terms",
+    "deal.floor": "deal terms",
+}
+CAUSES = {
+    "creative.secure": "secure",
+    "creative.battr": "attributes",
+    "creative.mimes": "mimes",
+    "creative.protocols": "protocols",
+    "creative.duration.unknown": "duration",
+    "creative.minduration": "duration",
+    "creative.maxduration": "duration",
+}
+OF_FORMAT = {"creative.media", "creative.size"}
+
+
+def row_of(rule: str) -> str:
+    if rule.startswith("creative."):
+        return "creative"
+    if rule in ROWS:
+        return ROWS[rule]
+    _, dimension, side = rule.split(".")
+    return f"{dimension} {side}"
+
+
+def situations(
+    world: oracle.World, ssp: str, request: Document
+) -> Iterator[tuple[Situation, BidRequest]]:
+    made = market_of_world(world)
+    now_ms = round(world.now.timestamp() * 1000)
+    decoded = decode(msgspec.json.encode(request))
+    yield Situation(ssp, world.registry[ssp], now_ms, made.references, [], 1), decoded
+
+
+def compare(world: oracle.World, ssp: str, request: Document, seen: Counter[str]) -> None:
+    """Each campaign of the world, for each impression."""
+    ((situation, decoded),) = situations(world, ssp, request)
+    for imp, document in zip(decoded.imp or (), request["imp"], strict=True):
+        slot = read_impression(world, document)
+        for campaign in world.campaigns:
+            rules = oracle.refusals(world, ssp, request, document, campaign)
+            expected = {row_of(rule) for rule in rules if rule != "cur"}
+            parsed = parse(campaign)
+            rows = examine(parsed, decoded, imp, situation)
+            names = [row.rule for row in rows]
+            assert len(set(names)) == len(names), names
+            refused = {"creative" if row.rule.startswith("creative ") else row.rule
+                       for row in rows if not row.holds}  # fmt: skip
+            assert refused == expected, (rules, rows, campaign, request)
+            assert all(row.asks and row.carries for row in rows), rows
+            seen.update(rules)
+            for creative, plain in zip(parsed.creatives, campaign["creatives"], strict=True):
+                found = set(causes(creative, decoded, imp, situation))
+                misfits = set(oracle.misfits(slot, plain))
+                if found & {"size", "format"}:
+                    assert len(found) == 1
+                    assert misfits & OF_FORMAT
+                else:
+                    assert found == {CAUSES[misfit] for misfit in misfits}, (creative, document)
+
+
+def test_random_worlds() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(60):
+        world = strategies.random_world(seed, 8, AROUND)
+        rng = random.Random(f"examined {seed}")
+        for _ in range(4):
+            compare(world, *strategies.random_request(rng, world), seen)
+    assert not [rule for rule in (*LIMITS, *SIDES) if not seen[rule]]
+
+
+@pytest.mark.parametrize("case", matching_cases.load(AROUND), ids=lambda case: case.name)
+def test_cases(case: matching_cases.MatchingCase) -> None:
+    compare(case.world, case.descriptor, case.request, Counter())

@@ -1,0 +1,147 @@
+"""`explain` names the winner that the live decision has, and every other campaign once."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from support import oracle, strategies
+from support.market import AROUND, layered_market, market_of_world
+from support.oracle_reading import Document
+
+from snapbid.exchange.bid import NoBid, bid_of, decide
+from snapbid.exchange.explain.overview import Asked, Explanation, explain, read
+from snapbid.exchange.limits import Limited
+from snapbid.exchange.market import Market
+from snapbid.match.campaign import Campaign
+from snapbid.match.compile import read_document
+from snapbid.match.document import parse
+
+REFUSED = "b"
+
+
+def overview(
+    world: oracle.World, ssp: str, request: Document, refused: frozenset[int] = frozenset()
+) -> Explanation:
+    """The explanation, where these campaigns (numbers) are out of money."""
+    return overview_of(market_of_world(world), world, ssp, request, refused)
+
+
+def overview_of(
+    market: Market,
+    world: oracle.World,
+    ssp: str,
+    request: Document,
+    refused: frozenset[int] = frozenset(),
+) -> Explanation:
+    documents = {campaign["id"]: parse(campaign) for campaign in world.campaigns}
+
+    async def look(auction: bytes, bids: list[Limited], user: str | None) -> str:
+        return "".join(REFUSED if number in refused else "k" for _, number, _, _ in bids)
+
+    async def fetch(ids: Sequence[str]) -> Mapping[str, Campaign]:
+        return {id: documents[id] for id in ids}
+
+    now_ms = round(world.now.timestamp() * 1000)
+    asked = read(msgspec.json.encode(request), ssp, market, now_ms, 1 << 20)
+    assert isinstance(asked, Asked)
+    return asyncio.run(explain(asked, market, look, fetch))
+
+
+def decided(
+    world: oracle.World, ssp: str, request: Document
+) -> tuple[dict[str, tuple[str, str, str]], str]:
+    """The live decision: campaign, creative and deal by impression, and why there is none."""
+    market = market_of_world(world)
+    now_ms = round(world.now.timestamp() * 1000)
+    asked = read(msgspec.json.encode(request), ssp, market, now_ms, 1 << 20)
+    assert isinstance(asked, Asked)
+    choices = decide(asked.request, ssp, market, now_ms)
+    if isinstance(choices, NoBid):
+        return {}, choices.reason.value
+    found = {}
+    for choice in choices:
+        document = read_document(market.catalog.index.payload(choice.rank))
+        deal = bid_of(choice, market).deal
+        found[str(choice.imp.id)] = (
+            document.cid, document.creatives[choice.creative].crid, deal or ""
+        )  # fmt: skip
+    return found, ""
+
+
+def test_the_winner_is_that_of_the_live_decision() -> None:
+    outcomes: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    for seed in range(80):
+        world = strategies.random_world(seed, 12, AROUND)
+        rng = random.Random(f"overview {seed}")
+        for _ in range(5):
+            ssp, request = strategies.random_request(rng, world)
+            answer = overview(world, ssp, request)
+            winners = {
+                each.id: (each.winner.campaign, each.winner.creative, each.winner.deal or "")
+                for each in answer.impressions
+                if each.winner
+            }
+            expected, reason = decided(world, ssp, request)
+            assert winners == expected, request
+            assert answer.status == (200 if winners else 204)
+            assert reason in answer.reason
+            reasons[reason] += 1
+            for each in answer.impressions:
+                if each.refused or each.eligible:
+                    told = each.eligible + sum(group.count for group in each.refused)
+                    assert told == each.campaigns == 12
+                    assert (each.runner_up is not None) == (each.eligible > 1)
+                    outcomes.update(group.rule.split(" ")[0] for group in each.refused)
+    assert len(outcomes) > 25, outcomes
+    assert set(reasons) >= {"", "currency", "no_campaign", "floor_currency"}, reasons
+
+
+def test_one_without_money_leaves_its_place_to_the_next() -> None:
+    passed = 0
+    for seed in range(40):
+        world = strategies.random_world(seed, 12, AROUND)
+        for number, campaign in enumerate(world.campaigns, 1):
+            campaign["budget"] = {"daily": number}
+        ssp, request = strategies.random_request(random.Random(f"money {seed}"), world)
+        before = overview(world, ssp, request)
+        for each in before.impressions:
+            if each.winner is None or each.runner_up is None:
+                continue
+            names = [campaign["id"] for campaign in world.campaigns]
+            poor = names.index(each.winner.campaign) + 1
+            (after,) = (
+                one for one in overview(world, ssp, request, frozenset({poor})).impressions
+                if one.id == each.id
+            )  # fmt: skip
+            assert after.winner == msgspec.structs.replace(each.runner_up, code=None)
+            (group,) = (one for one in after.refused if one.rule == "budget spent")
+            assert (group.count, group.campaigns) == (1, [each.winner.campaign])
+            assert after.eligible == each.eligible - 1
+            passed += 1
+    assert passed > 3
+
+
+def test_hidden_campaigns_are_not_told() -> None:
+    """A base and an overlay are explained as the one catalog that they make."""
+    for seed in range(40):
+        world = strategies.random_world(seed, 12, AROUND)
+        old = strategies.random_world(1000 + seed, 6, AROUND).campaigns  # c0 to c5, all outdated
+        gone = [{**campaign, "id": f"gone-{campaign['id']}"} for campaign in old]
+        base = [*old, *gone, *world.campaigns[6:9]]
+        changed = [*world.campaigns[:6], *world.campaigns[9:]]
+        layered = layered_market(world, base, changed, [campaign["id"] for campaign in gone])
+        ssp, request = strategies.random_request(random.Random(f"layers {seed}"), world)
+        plain = overview(world, ssp, request)
+        found = overview_of(layered, world, ssp, request)
+        for one, other in zip(found.impressions, plain.impressions, strict=True):
+            if not other.refused and not other.eligible:
+                continue  # its floor has no exchange rate
+            rules = {(group.rule, group.count, frozenset(group.campaigns)) for group in one.refused}
+            assert rules == {
+                (group.rule, group.count, frozenset(group.campaigns)) for group in other.refused
+            }
+            assert (one.winner, one.runner_up) == (other.winner, other.runner_up)
+            assert (one.campaigns, one.eligible) == (12, other.eligible)
