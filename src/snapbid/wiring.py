@@ -1,7 +1,6 @@
 """The composition root of a worker: settings -> stores -> rooms -> application."""
 
 import asyncio
-import contextlib
 import ctypes
 import gc
 import logging
@@ -34,6 +33,7 @@ from snapbid.reference import agents, history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.report.endpoint import ReportEndpoint, ssp_of
 from snapbid.settings import Settings, load, require_secret
+from snapbid.tasks import end
 from snapbid.warehouse.reports import open_pool
 
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
@@ -147,9 +147,7 @@ class Worker:
         self._evidence.start()
 
     async def close(self) -> None:
-        self._watch.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._watch
+        await end(self._watch)
         await self._recall.stop()
         await self._evidence.stop()
         await self._queue.close()

@@ -21,6 +21,7 @@ from snapbid.metrics import Metrics
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.settings import Settings
+from snapbid.tasks import end
 from snapbid.warehouse import absorb, events
 from snapbid.warehouse.away import AWAY
 
@@ -210,9 +211,7 @@ class Process:
             await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
             return task.result() if task.done() else None
         finally:
-            for one in (task, stop):
-                one.cancel()
-            await asyncio.gather(task, stop, return_exceptions=True)
+            await end(task, stop)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

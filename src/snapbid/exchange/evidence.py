@@ -25,6 +25,7 @@ from snapbid.http import Answer, Disconnected, Headers, Receive
 from snapbid.ledger import evidence
 from snapbid.ledger.evidence import KEPT, Sent
 from snapbid.ledger.records import BILLING, LOSS, WIN, place
+from snapbid.tasks import end
 
 WRITE_S: Final = 1.0
 LOOKS: Final = 3  # writes during which an unknown notice is looked for among the tests
@@ -176,9 +177,7 @@ class Evidence:
     async def stop(self) -> None:
         """Writes what is left, if Redis is there."""
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await end(self._task)
         with contextlib.suppress(RedisError, OSError):
             await self.write()
 

@@ -6,7 +6,6 @@ finds that there is some again.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol
@@ -14,6 +13,7 @@ from typing import Final, Protocol
 from snapbid.exchange.bid import Choice, Market, Proposal, Reason, bid_of
 from snapbid.exchange.response import Bid
 from snapbid.ledger.limits import Limits
+from snapbid.tasks import end
 
 ATTEMPTS: Final = 5  # round trips for one request
 RECALL_S: Final = 0.25  # a fresh budget bids after so long
@@ -149,9 +149,7 @@ class Recall:
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await end(self._task)
 
     async def look(self) -> None:
         """One look at the campaigns that are skipped."""

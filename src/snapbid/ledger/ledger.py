@@ -15,6 +15,7 @@ from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import NOTICE, Remembered, Reserved, place, shard_of, user_digest
 from snapbid.ledger.shard import Shard
 from snapbid.ledger.spool import Spool, Spooled, SpoolFullError
+from snapbid.tasks import end
 
 TICK_S: Final = 0.005
 NOTICE_S: Final = 0.25  # then the notice goes to the spool
@@ -68,11 +69,9 @@ class Ledger:
     async def close(self) -> None:
         """Sends what waits, and closes."""
         tick, replay = self._tasks
-        replay.cancel()
-        await asyncio.gather(replay, return_exceptions=True)
+        await end(replay)
         await asyncio.gather(*(shard.stop() for shard in self._shards))  # a stall ends by the tick
-        tick.cancel()
-        await asyncio.gather(tick, return_exceptions=True)
+        await end(tick)
         await self._spool.close()
         await self._looking.aclose()
 

@@ -19,6 +19,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
 from snapbid.ledger.connection import connector
+from snapbid.tasks import end
 
 STREAM: Final = "{sb0}:e"
 ANSWER_S: Final = 2.0  # for a round trip; then the connection is given up
@@ -89,8 +90,7 @@ class Queue:
             return
         while self.connected and (self._waiting or self._sent):
             await asyncio.sleep(0.001)
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     async def put(
         self, received_at_ms: int, product: str, events: Iterable[tuple[str, bytes]]

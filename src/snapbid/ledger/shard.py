@@ -26,6 +26,7 @@ from snapbid.ledger.batch import Batch, Bids, make_batch, split
 from snapbid.ledger.commits import Observe, unobserved
 from snapbid.ledger.records import Remembered, Reserved
 from snapbid.ledger.wire import Wire
+from snapbid.tasks import end
 
 STALL_S: Final = 1.0  # without an answer, the connection is given up
 IDLE_S: Final = 0.25  # then Redis is asked whether it is still there
@@ -111,8 +112,7 @@ class Shard:
             return
         while self.connected and (self._sent_at is not None or self._bids or self._notices):
             await asyncio.sleep(0.001)
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     # -- what requests call ------------------------------------------------------------------
 

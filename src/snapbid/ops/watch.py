@@ -25,6 +25,7 @@ from snapbid.ops.counts import History
 from snapbid.ops.ledger import Totals, Traffic, Waiting
 from snapbid.settings import Settings
 from snapbid.spending import Spending
+from snapbid.tasks import end
 from snapbid.warehouse import registry, watching
 
 LOOK_S: Final = 2.0  # at the counters and at Redis
@@ -140,9 +141,7 @@ class Watch:
             )
         ]
         await self._stopping.wait()
-        for look in looks:
-            look.cancel()
-        await asyncio.gather(*looks, return_exceptions=True)
+        await end(*looks)
         await self._redis.aclose()
 
     # Each gives whether it could look.

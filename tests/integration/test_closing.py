@@ -1,0 +1,32 @@
+"""What connects to Redis ends when it is closed, whatever it is doing at that moment."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.queue import Queue
+
+
+@pytest.mark.parametrize("turns", range(9))
+async def test_the_queue_closes_while_it_connects(redis_url: str, turns: int) -> None:
+    queue = Queue(redis_url)
+    await queue.open()
+    await closes_after(turns, queue)
+
+
+@pytest.mark.parametrize("turns", range(9))
+async def test_the_ledger_closes_while_it_connects(
+    redis_url: str, tmp_path: Path, turns: int
+) -> None:
+    ledger = Ledger(redis_url, tmp_path / "spool", shards=1, ttl_s=60, spool_max_bytes=1_000)
+    await ledger.open()
+    await closes_after(turns, ledger)
+
+
+async def closes_after(turns: int, one: Queue | Ledger) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        await one.close()
