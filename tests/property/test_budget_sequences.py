@@ -121,8 +121,8 @@ class Machine(RuleBasedStateMachine):
             assert done == letters
             self.placed += kept
         else:
-            for _, _, bid in kept:
-                self.plain.bids.remove(bid)
+            gone = {id(bid) for _, _, bid in kept}  # another one may be equal
+            self.plain.bids = [bid for bid in self.plain.bids if id(bid) not in gone]
 
     async def _reserve(self, auction: bytes, wanted: Any, user: str, answered: bool) -> str:
         done = self.ledger.reserve(auction, 1, wanted, user, 10.0, False)
