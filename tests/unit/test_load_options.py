@@ -101,7 +101,7 @@ def test_steps_follow_warm_up_and_ramp() -> None:
 
 def search(holds_up_to: float, start: float, most: float = 10_000) -> list[float]:
     """The rates that are tried where every rate up to a bound holds."""
-    plan = capacity(0, start, most, 1)
+    plan = capacity(0, 0, start, most, 1)
     phase = next(plan)
     tried = [phase.rate]
     while True:
@@ -127,7 +127,7 @@ def test_the_search_ends() -> None:
 
 
 def test_the_search_ends_where_the_client_is_the_limit() -> None:
-    plan = capacity(0, 100, 1000, 1)
+    plan = capacity(0, 0, 100, 1000, 1)
     phase = next(plan)
     with pytest.raises(StopIteration):
         plan.send(phase_result(phase, held=False, limited=True))

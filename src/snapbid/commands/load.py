@@ -70,6 +70,7 @@ def load(target: str | None, **raw: Any) -> None:
 
     try:
         options = _options(target, raw)
+        _check_files(raw["json_file"], raw["html_file"])
         refuse_misuse(options, raw["owned"])
         result = _run(options, raw)
     except (OptionError, ReplayError) as error:
@@ -189,7 +190,12 @@ def _access(
                 "to compare with the report give --report-token for each canonical SSP, or the "
                 f"bidder's settings ({error.message}); or say --no-reconcile"
             ) from error
-        canonical = {one: named.get(one, known.get(one, one)) for one in descriptors}
+        strangers = sorted(descriptors - known.keys())
+        if strangers:
+            raise OptionError(
+                f"{', '.join(strangers)} is not registered: snapbid ssp add, or --ssp"
+            )
+        canonical = {one: named.get(one, known[one]) for one in descriptors}
         found = {one: tokens.issue(one, key, issuer) for one in canonical.values()}
     missing = sorted(set(canonical.values()) - set(found))
     if missing:
@@ -224,6 +230,15 @@ def _issue_key() -> str:
     click.echo("issued a key of product load-test")
     time.sleep(2.5)  # within 2 s it is everywhere (contract 1)
     return key
+
+
+def _check_files(*files: Path | None) -> None:
+    """Raises OptionError before a long run rather than after it."""
+    from snapbid.load.options import OptionError
+
+    for file in files:
+        if file is not None and not file.absolute().parent.is_dir():
+            raise OptionError(f"{file} cannot be written: its directory does not exist")
 
 
 def _write(result: "Result", json_file: Path | None, html_file: Path | None) -> None:

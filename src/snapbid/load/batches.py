@@ -55,10 +55,13 @@ class Batches:
     def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
         self.open -= 1
         self.histogram.record(now - call.due)
-        if status == 202:
-            self.accepted += msgspec.json.decode(body, type=_Accepted).count
-        else:
-            self._fail(f"status {status}: {body[:200].decode(errors='replace')}")
+        try:
+            if status == 202:
+                self.accepted += msgspec.json.decode(body, type=_Accepted).count
+                return
+        except msgspec.DecodeError:
+            pass
+        self._fail(f"status {status}: {body[:200].decode(errors='replace')}")
 
     def dropped(self, call: Call, now: float) -> None:
         self._end(call, now, "no connection was free in time")

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 GIVE_UP_S: Final = 10.0  # on an answer, beyond a call's patience
 REOPEN_S: Final = 0.1  # after a connection that could not be made
+MAX_HEAD: Final = 65_536
 HEAD_END: Final = b"\r\n\r\n"
 
 
@@ -59,32 +60,23 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._buffer:
             data = self._buffer + data
-        head = data.find(HEAD_END)
-        if head < 0:
+        try:
+            parsed = _parse(data)
+        except ValueError:
+            self.transport.abort()  # it is no HTTP
+            return
+        if parsed is None:
             self._buffer = data
             return
-        at = data.find(b"content-length: ", 0, head)
-        if at >= 0:
-            end = data.find(b"\r", at)
-            first, last = head + 4, head + 4 + int(data[at + 16 : end])
-            if len(data) < last:
-                self._buffer = data
-                return
-            body = data[first:last]
-        else:
-            found = _body(data, head)
-            if found is None:
-                self._buffer = data
-                return
-            body = found
         self._buffer = b""
         call, self.call = self.call, None
         if call is None:
             self.transport.abort()  # an answer to nothing: what comes next cannot be told apart
             return
         now = perf_counter()
-        call.by.answered(call, int(data[9:12]), body, now)
-        if b"close" in data[:head]:
+        status, body, last = parsed
+        call.by.answered(call, status, body, now)
+        if last:
             self.transport.close()
         else:
             self._client.release(self, now)
@@ -94,6 +86,26 @@ class Connection(asyncio.Protocol):
         if call is not None:
             call.by.lost(call, perf_counter())
         self._client.ended(self)
+
+
+def _parse(data: bytes) -> tuple[int, bytes, bool] | None:
+    """Status, body and whether the connection ends; None while the answer is not whole.
+
+    Raises ValueError for what is no HTTP/1.1 answer.
+    """
+    head = data.find(HEAD_END)
+    if head < 0:
+        if len(data) > MAX_HEAD:
+            raise ValueError("no head")
+        return None
+    status = int(data[9:12])
+    at = data.find(b"content-length: ", 0, head)
+    if at >= 0:
+        last = head + 4 + int(data[at + 16 : data.find(b"\r", at)])
+        body = data[head + 4 : last] if len(data) >= last else None
+    else:
+        body = _body(data, head)
+    return None if body is None else (status, body, b"close" in data[:head])
 
 
 def _body(data: bytes, head: int) -> bytes | None:

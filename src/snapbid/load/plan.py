@@ -35,12 +35,12 @@ def fixed(warmup_s: float, ramp_s: float, rates: list[float], seconds: float) ->
         yield Phase(f"step {number}" if len(rates) > 1 else "load", seconds, rate)
 
 
-def capacity(warmup_s: float, rate: float, most: float, seconds: float) -> Plan:
+def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: float) -> Plan:
     """Trials from a rate on: doubled while they hold, then halving the way to the one that did not.
 
     A trial where the client itself was the limit ends the search: above it nothing is known.
     """
-    yield from _before(warmup_s, 0.0, rate)
+    yield from _before(warmup_s, ramp_s, rate)
     held, missed = 0.0, float("inf")
     for number in range(1, MAX_TRIALS + 1):
         result = yield Phase(f"trial {number}", seconds, rate)

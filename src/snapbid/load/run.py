@@ -130,7 +130,11 @@ class Run:
         options = self._options
         if options.find_capacity:
             return plan.capacity(
-                options.warmup_s, options.rates[0], options.max_rate, options.duration_s
+                options.warmup_s,
+                options.ramp_s,
+                options.rates[0],
+                options.max_rate,
+                options.duration_s,
             )
         return plan.fixed(options.warmup_s, options.ramp_s, options.rates, options.duration_s)
 
