@@ -243,13 +243,15 @@ async def test_an_idle_ledger_sends_at_once(ledger: Ledger, store: Any) -> None:
         assert shard.batches == before + 2
 
 
-async def test_large_crowds_travel_in_bounded_batches(ledger: Ledger, store: Any) -> None:
+async def test_large_crowds_travel_in_bounded_batches(
+    ledger: Ledger, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snapbid.ledger.ledger.NOTICE_S", 20.0)  # a busy machine takes its time
     many = 6000
     waiting = [ledger.remember(b"%d" % number, 1, [(b"1", 1, 1)], 20.0) for number in range(many)]
     assert all(await asyncio.gather(*filter(None, waiting)))
     letters = await asyncio.gather(*(ledger.settle(WIN, b"%d" % n, b"1") for n in range(many)))
-    assert set(letters) <= {"c", "s"}
-    assert letters.count("c") > 0
+    assert set(letters) == {"c"}
     assert counts(store)[DAY]["b:1"] == many
 
 
