@@ -10,6 +10,11 @@ from typing import Final
 
 from snapbid.load.pools import Pool as Pool
 from snapbid.load.pools import shares, zipf
+from snapbid.load.traffic import BUNDLES as BUNDLES
+from snapbid.load.traffic import DEALS as DEALS
+from snapbid.load.traffic import PUBLISHERS as PUBLISHERS
+from snapbid.load.traffic import SEGMENTS as SEGMENTS
+from snapbid.load.traffic import SITES as SITES
 
 COUNTRIES: Final = shares(
     """
@@ -45,13 +50,6 @@ CARRIERS: Final = zipf(
 LANGUAGES: Final = Pool(
     [("en", 52), ("es", 11), ("pt", 6), ("de", 5), ("fr", 5), ("ja", 4), ("id", 4), ("hi", 3)]
 )
-SITES: Final = zipf([f"{kind}{n}.example" for n in range(1, 1000) for kind in (
-    "daily-news", "weather", "sport-live", "recipes", "travel-guide",
-)])  # fmt: skip
-BUNDLES: Final = zipf([f"com.studio{n % 97}.{kind}{n}" for n in range(1, 1000) for kind in (
-    "puzzle", "runner", "radio",
-)])  # fmt: skip
-PUBLISHERS: Final = zipf([f"pub-{n * 7919 % 1_000_003:07d}" for n in range(1, 1500)])
 SITE_CATEGORIES: Final = shares(
     """
     IAB12 20 IAB1 15 IAB17 9 IAB19 9 IAB9 8 IAB15 6 IAB8 5 IAB2 4 IAB13 4 IAB20 3 IAB7 4 IAB22 4
@@ -64,8 +62,6 @@ APP_CATEGORIES: Final = shares(
 )
 AD_CATEGORIES: Final = [f"IAB{n}-{m}" for n in range(1, 23) for m in range(1, 7)]
 BLOCKABLE: Final = ["IAB25", "IAB26", "IAB24", "IAB7-39", "IAB8-5", "IAB8-18", "IAB9-9", "IAB14-1"]
-SEGMENTS: Final = zipf([f"seg{n * 31337 % 100_003:05d}" for n in range(2000)], 0.7)
-DEALS: Final = zipf([f"deal-{n:04d}" for n in range(300)], 0.8)
 ADVERTISERS: Final = [f"brand{n}.example" for n in range(1200)]
 SEATS: Final = [f"seat-{n}" for n in range(40)]
 WEB_SIZES: Final = Pool(

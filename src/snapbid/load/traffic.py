@@ -28,15 +28,15 @@ _CENTRES: Final = {
     "GBR": ((51.51, -0.13),), "DEU": ((52.52, 13.4),), "FRA": ((48.86, 2.35),),
 }  # fmt: skip
 _CARRIERS: Final = zipf(("Verizon", "AT&T", "T-Mobile", "Vodafone", "Jio", "Orange", "Claro"))
-_SITES: Final = zipf([f"{kind}{n}.example" for n in range(1, 1200) for kind in (
+SITES: Final = zipf([f"{kind}{n}.example" for n in range(1, 1000) for kind in (
     "daily-news", "weather", "sport-live", "recipes", "travel-guide",
 )])  # fmt: skip
-_BUNDLES: Final = zipf([f"com.studio{n % 97}.{kind}{n}" for n in range(1, 700) for kind in (
+BUNDLES: Final = zipf([f"com.studio{n % 97}.{kind}{n}" for n in range(1, 1000) for kind in (
     "puzzle", "runner", "radio",
 )])  # fmt: skip
-_PUBLISHERS: Final = zipf([f"pub-{n * 7919 % 1_000_003:07d}" for n in range(1, 1500)])
-_SEGMENTS: Final = zipf([f"seg{n * 31337 % 100_003:05d}" for n in range(2000)], 0.7)
-_DEALS: Final = zipf([f"deal-{n:04d}" for n in range(300)], 0.8)
+PUBLISHERS: Final = zipf([f"pub-{n * 7919 % 1_000_003:07d}" for n in range(1, 1500)])
+SEGMENTS: Final = zipf([f"seg{n * 31337 % 100_003:05d}" for n in range(2000)], 0.7)
+DEALS: Final = zipf([f"deal-{n:04d}" for n in range(300)], 0.8)
 _BLOCKED: Final = tuple(f"IAB{n}-{m}" for n in (7, 8, 9, 14, 24, 25, 26) for m in range(1, 18))
 _DEVICES: Final = {"web_phone": 4, "web_desktop": 2, "web_tablet": 5, "app_android": 4,
                    "app_ios": 4, "ctv": 3}  # fmt: skip
@@ -134,7 +134,7 @@ class _Draw:
         if self._chance(self._share["deals"]):
             deals = [
                 {"id": one, "bidfloor": round(self._random.uniform(0.5, 8), 2), "at": 1}
-                for one in _DEALS.several(self._random, 4)
+                for one in DEALS.several(self._random, 4)
             ]
             imp["pmp"] = {"private_auction": int(self._chance(0.1)), "deals": deals}
         return imp
@@ -191,24 +191,24 @@ class _Draw:
     # -- where and who ---------------------------------------------------------------------------
 
     def _app(self) -> Request:
-        bundle = _BUNDLES.one(self._random)
+        bundle = BUNDLES.one(self._random)
         return {
             "id": self._hex(8),
             "name": bundle.rpartition(".")[2].title(),
             "bundle": bundle,
             "storeurl": f"https://store.example/apps/{bundle}",
             "cat": [self._one("app_categories")],
-            "publisher": {"id": _PUBLISHERS.one(self._random)},
+            "publisher": {"id": PUBLISHERS.one(self._random)},
         }
 
     def _site(self) -> Request:
-        domain = _SITES.one(self._random)
+        domain = SITES.one(self._random)
         return {
             "id": self._hex(8),
             "domain": domain,
             "page": f"https://www.{domain}/section/article-{self._random.randrange(10**5)}",
             "cat": self._pools["site_categories"].several(self._random, 2),
-            "publisher": {"id": _PUBLISHERS.one(self._random)},
+            "publisher": {"id": PUBLISHERS.one(self._random)},
         }
 
     def _screen(self) -> Request:
@@ -263,7 +263,7 @@ class _Draw:
             user["id"] = f"{Random(number).getrandbits(128):032x}"
             user["buyeruid"] = f"{Random(~number).getrandbits(96):024x}"
         if self._chance(self._share["user_data"]):
-            segments = [{"id": one} for one in _SEGMENTS.several(self._random, 8)]
+            segments = [{"id": one} for one in SEGMENTS.several(self._random, 8)]
             user["data"] = [{"id": "dmp", "name": "dmp.example", "segment": segments}]
         return user
 
@@ -278,7 +278,7 @@ class _Draw:
             most = min(300, int(12 * exp(self._random.gauss(0, 1.5))) + 1)
             request["badv"] = [f"rival{self._random.randrange(10**5)}.example" for _ in range(most)]
         if self._chance(lists["bapp"]["present"]):
-            request["bapp"] = _BUNDLES.several(self._random, 5)
+            request["bapp"] = BUNDLES.several(self._random, 5)
         if self._chance(lists["wseat"]["present"]):
             request["wseat"] = [f"seat-{self._random.randrange(40)}"]
 
