@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from snapbid.app import App, BidHandler, Page, bid_path
@@ -42,6 +43,7 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 # bid's processor time.
 COLLECT: Final = (50_000, 20, 100)
 LOOK_EVERY_S: Final = 0.1  # at the catalog's file
+SETTLE_IN_S: Final = 2.0
 
 logger = logging.getLogger("snapbid")
 
@@ -141,7 +143,7 @@ class Worker:
         self._events = EventEndpoints(
             self._queue, RateLimit(self._redis), self._metrics, self._geo, history.load()
         )
-        await self._look()
+        await self._settle_in()
         self._watch = asyncio.create_task(self._keep_looking())
         self._recall.start()
         self._evidence.start()
@@ -164,6 +166,16 @@ class Worker:
         if not await connection.answers(self._redis):
             missing.append("redis")
         return missing
+
+    async def _settle_in(self) -> None:
+        """Waits a little for what bids need, which may just be coming up.
+
+        A worker that opens sooner than that would answer 204 where another one bids.
+        """
+        until = monotonic() + SETTLE_IN_S
+        while not (self.has_catalog and self._ledger.connected) and monotonic() < until:
+            await self._look()
+            await asyncio.sleep(LOOK_EVERY_S / 10)
 
     async def _keep_looking(self) -> None:
         while True:
