@@ -285,6 +285,7 @@ def test_killed_publishers_leave_whole_catalogs(database: str, path: Path) -> No
         stored = asyncio.run(documents_of(database))
         cpms = {each["id"]: each["cpm"] for each in stored}
         assert prices(catalog, [*cpms, *names(300)]) == cpms
+        await_base(path)  # what was left behind is gone
 
 
 def test_a_foreign_file_is_replaced(database: str, path: Path) -> None:
