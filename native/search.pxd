@@ -36,4 +36,5 @@ cdef extern from "search.h" nogil:
     bint sb_admits(const sb_group *group, sb_cursor *cursors, uint32_t rank)
     void sb_narrow(uint64_t *candidates, uint32_t block, const uint64_t **rows, uint32_t n_rows,
                    const sb_group *groups, uint32_t n_groups, const sb_cursor *cursors)
-    int64_t sb_now_ns()
+    enum: CLOCK_MONOTONIC, CLOCK_THREAD_CPUTIME_ID
+    int64_t sb_now_ns(int clock)

@@ -86,8 +86,10 @@ class Query:
         """
 
 STEPS: tuple[str, ...]
+TIMES: int
 
 def measure(queries: list[Query], step: str, flush: Any = None) -> list[int]:
-    """For benchmarks: the time that a step of the queries takes, ns, all together; or one by one,
-    where a buffer is given that is walked before each to empty the processor's caches.
+    """For benchmarks: the processor time that a step of the queries takes, each TIMES in a row, ns,
+    all together; or the time of the clock, one by one, where a buffer is given that is walked
+    before each to empty the processor's caches.
     """
