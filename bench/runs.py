@@ -10,7 +10,7 @@ To add a run `KIND`:
 
 from typing import Final, NamedTuple
 
-from bench.sections import catalog, ledger, limits, micro, socket, together
+from bench.sections import catalog, ledger, limits, match, micro, socket, together
 from bench.sections.parts import Section
 
 
@@ -39,4 +39,5 @@ RUNS: Final = {
     "together": Run(together, ("--rounds=3", "--seconds=3")),
     "limits": Run(limits, ("--rounds=40",)),
     "catalog": Run(catalog, ("--counts", "10000", "100000")),
+    "match": Run(match, ("--most=100000", "--peers=10000", "--rounds=40")),
 }

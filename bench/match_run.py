@@ -1,0 +1,203 @@
+"""The matcher by itself, at up to a million campaigns of both shapes, beside what a Python user
+would use instead.
+
+    python -m bench.match_run [--most N] [--peers N] [--output FILE]
+
+Processor time, medians of rounds over all requests on one core; with cold caches the time of the
+clock, one search at a time. A busy machine shows, since others empty the caches.
+Indexes are kept in build/bench/indexes, since a million campaigns take minutes to generate.
+"""
+
+import argparse
+import gc
+import hashlib
+import json
+import mmap
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+from time import thread_time_ns
+from typing import Any, Final
+
+from bench import campaigns, pools, requests
+from bench.about import ROOT, about
+from bench.market import NOW_MS, SSP
+from bench.processes import cores, pinned
+from bench.scans import SCANS, best, carried, end_of, in_order
+from bench.spread import spread
+from snapbid.exchange.features import References
+from snapbid.exchange.request import BidRequest, Imp, decode
+from snapbid.match._matcher import STEPS, TIMES, Index, Query, measure
+from snapbid.match.stored import insert, new_builder
+from snapbid.reference import agents, rates
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+
+SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
+REQUESTS: Final = 512
+ROUNDS: Final = 200
+COLD_ROUNDS: Final = 2
+PEER_REQUESTS: Final = 40  # of the plain scan at 100,000 campaigns each takes a tenth of a second
+FLUSH_BYTES: Final = 64 << 20  # twice the last level of the processor's caches
+KEPT: Final = ROOT / "build" / "bench" / "indexes"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An index, what it takes, and the requests to it."""
+
+    index: Index
+    bytes: int  # without payloads
+    payload_bytes: int
+    references: References
+    asked: list[tuple[BidRequest, Imp]]
+
+    def query(self, request: BidRequest, imp: Imp) -> Query:
+        found = self.index.query(self.references, request, SSP, pools.REGISTRY[SSP], NOW_MS)
+        found.impression(imp)
+        return found
+
+
+def subject(shape: str, count: int) -> Subject:
+    """The index, made or as it was kept."""
+    path = KEPT / f"{shape}-{count}-{_version()}"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path, shape, count)
+    sizes = json.loads(path.with_suffix(".json").read_text())
+    with path.open("rb") as file:
+        index = Index(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    agents.load()
+    references = References(GeoDatabase(DEFAULT_PATH), rates.load())
+    made = [decode(body) for body in requests.encode(requests.make(REQUESTS))]
+    asked = [(request, imp) for request in made for imp in request.imp or ()]
+    return Subject(index, sizes["index"], sizes["payload"], references, asked)
+
+
+def _make(path: Path, shape: str, count: int) -> None:
+    gc.disable()  # what a large import makes is no garbage
+    with tempfile.TemporaryFile(dir=path.parent) as payloads:
+        builder = new_builder(payloads)
+        for number, document in enumerate(campaigns.documents(count, shape=shape), 1):
+            insert(builder, json.dumps(document), number)
+        index = builder.build()
+        payloads.seek(0)
+        beside = path.with_suffix(".new")
+        with beside.open("wb") as file:
+            file.write(index)
+            while block := payloads.read(1 << 20):
+                file.write(block)
+        sizes = {"index": len(index), "payload": payloads.tell()}
+    path.with_suffix(".json").write_text(json.dumps(sizes))
+    beside.replace(path)
+    gc.enable()
+
+
+def _version() -> str:
+    """Tells apart what other sources would build."""
+    sources = ("native/layout.h", "native/_builder.pyx", "bench/campaigns.py", "bench/pools.py")
+    text = b"".join((ROOT / source).read_bytes() for source in sources)
+    return hashlib.sha256(text).hexdigest()[:12]
+
+
+def figures(subject: Subject, rounds: int) -> dict[str, Any]:
+    """Of one size and shape; times in ns."""
+    queries = [subject.query(*one) for one in subject.asked]
+    flush = bytearray(FLUSH_BYTES)
+    hot = {step: _hot(queries, step, rounds) for step in STEPS}
+    cold = [ns for _ in range(COLD_ROUNDS) for ns in measure(queries, "walk", flush)]
+    return {
+        "eligible": _eligible(subject),
+        "bytes_a_campaign": round(subject.bytes / len(subject.index), 1),
+        "payload_bytes_a_campaign": round(subject.payload_bytes / len(subject.index), 1),
+        "hot_ns": hot,
+        "cold_walk_ns": {"p50": median(cold), "p99": quantiles(cold, n=100)[98]},
+        "call_ns": spread([_call(subject) for _ in range(rounds)], 0),
+    }
+
+
+def _hot(queries: list[Query], step: str, rounds: int) -> dict[str, float]:
+    return spread([measure(queries, step)[0] / len(queries) / TIMES for _ in range(rounds)], 1)
+
+
+def _call(subject: Subject) -> float:
+    """From the decoded request to the best campaign, a call from Python."""
+    index, references = subject.index, subject.references
+    canonical = pools.REGISTRY[SSP]
+    start = thread_time_ns()
+    for request, imp in subject.asked:
+        query = index.query(references, request, SSP, canonical, NOW_MS)
+        query.impression(imp)
+        query.next()
+    return (thread_time_ns() - start) / len(subject.asked)
+
+
+def _eligible(subject: Subject) -> float:
+    """The share of campaigns that may answer a request, in the mean over some."""
+    some = subject.asked[:100]
+    found = sum(len(list(_all(subject.query(*one)))) for one in some)
+    return round(found / len(some) / len(subject.index), 5)
+
+
+def _all(query: Query) -> Iterator[int]:
+    while (found := query.next()) is not None:
+        yield found[0]
+
+
+def peers(subject: Subject, shape: str, count: int) -> dict[str, Any]:
+    """Microseconds that the others take for the same requests, whose best prices must agree."""
+    index = subject.index
+    prices = [index.price(rank) for rank in range(count)]
+    ranked = in_order(count, shape)
+    asked = []
+    for request, imp in subject.asked[:PEER_REQUESTS]:
+        query = subject.query(request, imp)
+        lowest = 0 if imp.pmp is not None else subject.references.floor_micros(
+            imp.bidfloor, imp.bidfloorcur
+        )  # fmt: skip
+        found = query.next()
+        price = None if found is None else index.price(found[0])
+        asked.append((carried(query, imp), end_of(prices, lowest), query, price))
+    taken = {}
+    for name, make in SCANS.items():
+        scan = make(ranked)
+        times = []
+        for values, end, query, price in asked:
+            start = thread_time_ns()
+            rank = best(scan, values, end, query)
+            times.append((thread_time_ns() - start) / 1000)
+            if price != (None if rank is None else index.price(rank)):
+                raise AssertionError(f"{name} disagrees at {count} campaigns ({shape})")
+        taken[name] = {"median": round(median(times), 1)}
+    return {"requests": len(asked), "us": taken}
+
+
+def main(argv: list[str] | None = None, report: Callable[[str], None] = print) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.match_run", description=__doc__)
+    parser.add_argument("--most", type=int, default=SIZES[-1], help="campaigns")
+    parser.add_argument("--peers", type=int, default=10_000, help="beside the others up to so many")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args(argv)
+    origin = about()
+    found: dict[str, dict[str, Any]] = {}
+    with pinned(cores()[0]):
+        for shape in campaigns.SHAPES:
+            for count in SIZES:
+                if count > options.most:
+                    continue
+                made = subject(shape, count)
+                own = figures(made, options.rounds)
+                if count <= options.peers:
+                    own["peers"] = peers(made, shape, count)
+                found.setdefault(shape, {})[str(count)] = own
+                report(f"{shape} {count:,}: {json.dumps(own)}")
+    method = {"requests": REQUESTS, "rounds": options.rounds, "flush_mib": FLUSH_BYTES >> 20}
+    result = {"kind": "match", "about": origin, "method": method, "figures": found}
+    if options.output:
+        options.output.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
