@@ -126,6 +126,7 @@ class Books:
     offers: Mapping[Size, Offer] = field(default_factory=lambda: OFFERS)
     lower: Counter[Key] = field(default_factory=Counter)
     upper: Counter[Key] = field(default_factory=Counter)
+    asked: Counter[str] = field(default_factory=Counter)  # requests that may have a bid, by SSP
     statuses: Counter[tuple[str, int | None]] = field(default_factory=Counter)
     pending: list[Notice] = field(default_factory=list)
     slowest_s: float = 0.0
@@ -152,9 +153,10 @@ class Books:
         imps = {str(number): size for number, size in enumerate(sizes, 1)}
         user = f"u{self.rng.randrange(USERS)}"
         body = _request(auction, imps, tmax, user)
+        bidding = {imp: self.offers[size] for imp, size in imps.items() if size != NOBODY}
+        self.asked[descriptor] += bool(bidding)
         reply = await lane.post(f"/api/v1/openrtb2/{descriptor}/bid", body)
         self.statuses["bid", reply.status if reply else None] += 1
-        bidding = {imp: self.offers[size] for imp, size in imps.items() if size != NOBODY}
         most = _bid_counts(descriptor, [offer.campaign for offer in bidding.values()])
         if reply is None:
             _add(self.upper, most)

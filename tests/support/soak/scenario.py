@@ -78,7 +78,6 @@ class Run:
     def __init__(self, seed: Seed, stage: Stage) -> None:
         self._seed = seed
         self._stage = stage
-        self._rng = random.Random(f"{seed} run")
         self._steps = steps(seed)
         self.tally = Tally(scenarios=1)
         parts = {PARTS[name] for step in self._steps for name in step.faults}
@@ -102,7 +101,8 @@ class Run:
         names = []
         with contextlib.ExitStack() as stack:
             for name in step.faults:
-                detail = stack.enter_context(FAULTS[name](self._stage, self._rng))
+                rng = random.Random(f"{self._seed} {name}")  # whatever others have drawn
+                detail = stack.enter_context(FAULTS[name](self._stage, rng))
                 skipped = detail.startswith("skipped")
                 (self.tally.skipped if skipped else self.tally.faults)[name] += 1
                 names.append(f"{name} ({detail})" if detail else name)
