@@ -29,10 +29,8 @@ from bench import requests
 from bench.about import about, write
 from bench.market import SSP, market
 from snapbid.embedded import Home, Redis
-from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market
-from snapbid.exchange.endpoint import BidEndpoint
-from snapbid.exchange.times import Times
+from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.ledger.batch import Bids, make_batch
 from snapbid.ledger.ledger import Ledger, Limited, reserved
 from snapbid.ledger.limits import Limits
@@ -174,10 +172,8 @@ def _added(values: list[float], plain: list[float]) -> list[float]:
 
 
 def _endpoint(made: Market, bidder: Bidder, ledger: Any, metrics: Metrics) -> BidEndpoint:
-    worker = (Admission(), Times(metrics))
-    return BidEndpoint(
-        SSP, bidder, made, ledger, metrics, *worker, max_bytes=262_144, tmax_ms=10_000
-    )
+    bidding = Bidding(bidder, ledger, metrics, max_bytes=262_144, tmax_ms=10_000)
+    return BidEndpoint(SSP, made, bidding)
 
 
 async def _bids(endpoints: dict[str, BidEndpoint], body: bytes) -> bool:

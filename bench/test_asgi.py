@@ -14,10 +14,8 @@ import uvloop
 
 from bench.market import SSP
 from snapbid.app import App, BidHandler, bid_path
-from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market
-from snapbid.exchange.endpoint import BidEndpoint
-from snapbid.exchange.times import Times
+from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.metrics import Metrics
 
 START = {"type": "http.response.start", "status": 204, "headers": []}
@@ -89,18 +87,8 @@ class Ledger:
 def app(ten_thousand: Market, scratch: Path) -> Iterator[App]:
     metrics = Metrics(scratch / "metrics")
     bidder = Bidder("http://127.0.0.1:8000")
-    endpoint = BidEndpoint(
-        SSP,
-        bidder,
-        ten_thousand,
-        Ledger(),
-        metrics,
-        Admission(),
-        Times(metrics),
-        max_bytes=262_144,
-        tmax_ms=100,
-    )
-    yield App(Resources({bid_path(SSP): endpoint}))
+    bidding = Bidding(bidder, Ledger(), metrics, max_bytes=262_144, tmax_ms=100)
+    yield App(Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding)}))
     metrics.close()
 
 

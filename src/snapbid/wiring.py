@@ -15,14 +15,12 @@ from snapbid.app import App, BidHandler, Page, bid_path
 from snapbid.events.endpoint import PREFIX as EVENTS
 from snapbid.events.endpoint import EventEndpoints
 from snapbid.events.limit import RateLimit
-from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market
-from snapbid.exchange.endpoint import BidEndpoint
+from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.exchange.evidence import Evidence
 from snapbid.exchange.features import References
 from snapbid.exchange.limits import Recall
 from snapbid.exchange.notice import KINDS, NoticeEndpoint
-from snapbid.exchange.times import Times
 from snapbid.ledger import connection, evidence
 from snapbid.ledger.commits import commits
 from snapbid.ledger.ledger import Ledger
@@ -70,10 +68,8 @@ class Worker:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._bidder = Bidder(settings.base_url)
-        self._admission = Admission()
-        self._bidding: list[BidEndpoint] = []
-        self._endpoints: dict[str, BidHandler] = {}
+        self._endpoints: list[BidEndpoint] = []
+        self._handlers: dict[str, BidHandler] = {}
         self._pages: dict[str, Page] = {}
         self._ssps: Mapping[str, str] | None = None
         self._market: Market | None = None
@@ -82,7 +78,7 @@ class Worker:
 
     @property
     def bid_endpoints(self) -> Mapping[str, BidHandler]:
-        return self._endpoints
+        return self._handlers
 
     @property
     def has_catalog(self) -> bool:
@@ -108,7 +104,6 @@ class Worker:
         self._metrics = Metrics(metrics_path(settings))
         self._requests = Counters(self._metrics, "snapbid_http_requests_total", "route", "status")
         self._swaps = Counters(self._metrics, "snapbid_catalog_swaps_total", "result")
-        self._times = Times(self._metrics)
         self._redis = connection.connect(settings.redis_url)
         self._ledger = Ledger(
             settings.redis_url,
@@ -118,6 +113,13 @@ class Worker:
             spool_max_bytes=settings.spool_max_bytes,
             hold_s=settings.hold_s,
             observe=commits(self._metrics),
+        )
+        self._bidding = Bidding(
+            Bidder(settings.base_url),
+            self._ledger,
+            self._metrics,
+            max_bytes=settings.bid_max_bytes,
+            tmax_ms=settings.tmax_ms,
         )
         self._evidence = Evidence(evidence.Store(self._redis))
         self._recorder = _recorder(settings)
@@ -228,29 +230,17 @@ class Worker:
         if before is None or catalog.events != before.catalog.events:
             self._events.take_up(catalog.events)
         if before is None or catalog.ssp_numbers != before.catalog.ssp_numbers:
-            self._bidding.clear()
-            self._endpoints = {bid_path(ssp): self._endpoint(ssp, market) for ssp in catalog.ssps}
+            self._endpoints.clear()
+            self._handlers = {bid_path(ssp): self._endpoint(ssp, market) for ssp in catalog.ssps}
         self._market, self._ssps = market, catalog.ssps
-        for endpoint in self._bidding:
+        for endpoint in self._endpoints:
             endpoint.market = market
 
     def _endpoint(self, ssp: str, market: Market) -> BidHandler:
         sightings = self._evidence.of(market.catalog.ssp_numbers[ssp])
-        endpoint = BidEndpoint(
-            ssp,
-            self._bidder,
-            market,
-            self._ledger,
-            self._metrics,
-            self._admission,
-            self._times,
-            max_bytes=self._settings.bid_max_bytes,
-            tmax_ms=self._settings.tmax_ms,
-            see=sightings.request,
-        )
-        self._bidding.append(endpoint)
-        handler = sightings.watch(endpoint)
-        return handler if self._recorder is None else self._recorder.watch(ssp, handler)
+        endpoint = BidEndpoint(ssp, market, self._bidding, sightings)
+        self._endpoints.append(endpoint)
+        return endpoint if self._recorder is None else self._recorder.watch(ssp, endpoint)
 
 
 def _recorder(settings: Settings) -> Recorder | None:

@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from snapbid.app import App, bid_path
-from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market
-from snapbid.exchange.endpoint import BidEndpoint
-from snapbid.exchange.times import Times
+from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.http import Message
 from snapbid.ledger.ledger import Ledger
 from snapbid.metrics import Metrics
@@ -56,23 +54,12 @@ class LocalResources:
         )
         self._endpoints: dict[str, BidEndpoint] = {}
         self.has_catalog = market is not None
-        bidder = Bidder(base_url)
-        admission = Admission()
-        times = Times(self._metrics)
+        bidding = Bidding(
+            Bidder(base_url), self._ledger, self._metrics, max_bytes=max_bytes, tmax_ms=tmax_ms
+        )
         if market is not None:
             self._endpoints = {
-                bid_path(ssp): BidEndpoint(
-                    ssp,
-                    bidder,
-                    market,
-                    self._ledger,
-                    self._metrics,
-                    admission,
-                    times,
-                    max_bytes=max_bytes,
-                    tmax_ms=tmax_ms,
-                )
-                for ssp in market.catalog.ssps
+                bid_path(ssp): BidEndpoint(ssp, market, bidding) for ssp in market.catalog.ssps
             }
 
     @property

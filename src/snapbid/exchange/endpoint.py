@@ -1,18 +1,20 @@
 """`POST /api/v1/openrtb2/{sspId}/bid` over HTTP (document 2; contract 4)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from time import perf_counter, time_ns
 from typing import Final, Protocol
 
 from snapbid.errors import Problem
 from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal, Reason
+from snapbid.exchange.evidence import Sightings
 from snapbid.exchange.limits import Reserves, replace_refused, wanted
-from snapbid.exchange.request import BidRequest, decode
+from snapbid.exchange.request import decode
 from snapbid.exchange.times import Times
 from snapbid.http import (
     JSON,
     Answer,
+    Disconnected,
     Headers,
     Receive,
     accepts_gzip,
@@ -37,52 +39,54 @@ class Remembers(Reserves, Protocol):
     ) -> Awaitable[bool] | None: ...
 
 
-class BidEndpoint:
-    """Answers one SSP's bid requests from a market, which may change; counted by outcome.
-
-    `see` is shown each request.
+class Bidding:
+    """What the endpoints of a worker share. `max_bytes`: of a body, inflated; `tmax_ms`: where a
+    request has none.
     """
 
     def __init__(
-        self,
-        ssp: str,
-        bidder: Bidder,
-        market: Market,
-        ledger: Remembers,
-        metrics: Metrics,
-        admission: Admission,
-        times: Times,
-        *,
-        max_bytes: int,
-        tmax_ms: int,
-        see: Callable[[BidRequest], None] = lambda request: None,
+        self, bidder: Bidder, ledger: Remembers, metrics: Metrics, *, max_bytes: int, tmax_ms: int
     ) -> None:
-        self._ssp = ssp
-        self._see = see
-        self._number = market.catalog.ssp_numbers[ssp]
-        self._bidder = bidder
+        self.bidder = bidder
+        self.ledger = ledger
+        self.metrics = metrics
+        self.admission = Admission()
+        self.times = Times(metrics)
+        self.max_bytes = max_bytes
+        self.tmax_ms = tmax_ms
+
+
+class BidEndpoint:
+    """Answers one SSP's bid requests from a market, which may change; counted by outcome."""
+
+    def __init__(
+        self, ssp: str, market: Market, bidding: Bidding, sightings: Sightings | None = None
+    ) -> None:
         self.market = market
-        self._ledger = ledger
-        self._admission = admission
-        self._lane = admission.lane(market.catalog.ssps[ssp])
-        self._max_bytes = max_bytes
-        self._tmax_ms = tmax_ms
-        name = "snapbid_bid_requests_total"
+        self._ssp = ssp
+        self._number = market.catalog.ssp_numbers[ssp]
+        self._bidder = bidding.bidder
+        self._ledger = bidding.ledger
+        self._admission = bidding.admission
+        self._lane = bidding.admission.lane(market.catalog.ssps[ssp])
+        self._times = bidding.times
+        self._max_bytes = bidding.max_bytes
+        self._tmax_ms = bidding.tmax_ms
+        self._sightings = sightings or Sightings()
+        name, metrics = "snapbid_bid_requests_total", bidding.metrics
         self._bids = metrics.counter(name, ssp=ssp, outcome="bid")
         self._no_bids = {
             reason: metrics.counter(name, ssp=ssp, outcome=reason.value) for reason in Reason
         }
         self._refusals = Counters(metrics, name, "ssp", "outcome")
-        self._times = times
 
     async def __call__(self, headers: Headers, receive: Receive) -> Answer:
         """Raises Problem for what is answered with an error."""
         started = perf_counter()
         admission, lane = self._admission, self._lane
         if not admission.enter(lane, started):
-            self._no_bids[Reason.OVERLOAD].inc()
             await leave_body(headers, receive, admission.waited_s)
-            return NO_CONTENT
+            return self._no_bid(Reason.OVERLOAD)
         try:
             try:
                 body = await read_json_body(headers, receive, self._max_bytes)
@@ -91,17 +95,28 @@ class BidEndpoint:
             result = await self._bid(body, started - admission.waited_s)
         except Problem as problem:
             self._refusals.inc(self._ssp, problem.code)
+            self._sightings.refused(problem)
+            raise
+        except Disconnected:
+            raise
+        except Exception:
+            self._sightings.answered(500)
             raise
         finally:
             admission.leave(lane)
         self._times.whole(perf_counter() - started)
         if isinstance(result, Reason):
-            self._no_bids[result].inc()
-            return NO_CONTENT
+            return self._no_bid(result)
         self._bids.inc()
+        self._sightings.answered(200)
         if len(result) > GZIP_FROM and accepts_gzip(headers.get(b"accept-encoding", b"")):
             return answer(200, deflate(result), JSON, ((b"content-encoding", b"gzip"),))
         return json_body(result)
+
+    def _no_bid(self, reason: Reason) -> Answer:
+        self._no_bids[reason].inc()
+        self._sightings.answered(204)
+        return NO_CONTENT
 
     async def _bid(self, body: bytes, started: float) -> bytes | Reason:
         """The response's body, once Redis has what it promises (a test promises nothing); or why
@@ -111,7 +126,7 @@ class BidEndpoint:
         request = decode(body)
         if steps:
             steps.end("decode")
-        self._see(request)
+        self._sightings.request(request)
         tmax = request.tmax
         allowed_s = (tmax if tmax is not None and tmax > 0 else self._tmax_ms) / 1000
         if perf_counter() - started > allowed_s:

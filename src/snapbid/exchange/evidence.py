@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 
 from snapbid.errors import Problem, UnsupportedMediaType
 from snapbid.exchange.request import BidRequest
-from snapbid.http import Answer, Disconnected, Headers, Receive
+from snapbid.http import Answer, Headers, Receive
 from snapbid.ledger import evidence
 from snapbid.ledger.evidence import KEPT, Sent
 from snapbid.ledger.records import BILLING, LOSS, WIN, place
@@ -91,25 +91,6 @@ class Sightings:
         self._problems.append(f"{problem.status} {problem.detail[:MAX_DETAIL]}")
         if isinstance(problem, UnsupportedMediaType) and problem.detail.startswith("Content-Type"):
             self._content_type += 1
-
-    def watch(self, endpoint: Handler) -> Handler:
-        """The endpoint, its answers counted."""
-
-        async def watched(headers: Headers, receive: Receive) -> Answer:
-            try:
-                answer = await endpoint(headers, receive)
-            except Problem as problem:
-                self.refused(problem)
-                raise
-            except Disconnected:
-                raise
-            except Exception:
-                self.answered(500)
-                raise
-            self.answered(answer.start["status"])
-            return answer
-
-        return watched
 
     def take(self, now: int) -> Sent:
         """What has come, stamped with the time (epoch s), and begins anew."""
