@@ -74,6 +74,7 @@ class Worker:
         self._ssps: Mapping[str, str] | None = None
         self._market: Market | None = None
         self._seen: tuple[int, int] | None = None  # the catalog's file
+        self._refused: tuple[int, int] | None = None  # one that was none, told once
         self._retired: list[Market] = []
 
     @property
@@ -198,12 +199,15 @@ class Worker:
                 if self._retired:
                     await asyncio.to_thread(self._retired.clear)
                 return
+            if seen == self._refused:
+                return
             catalog = await asyncio.to_thread(self._open_catalog, path)
         except FileNotFoundError:  # or its base, since there is a new one by now
             return
-        except CatalogError:
-            logger.exception("%s is not taken up", path)
+        except CatalogError as error:
+            logger.error("%s is not taken up: %s", path, error)
             self._swaps.inc("refused")
+            self._refused = seen
             return
         await self._take_up(catalog)
         self._swaps.inc("taken_up")

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,6 +105,42 @@ def test_a_killed_worker_maps_what_is_there(database: str, stack: Stack) -> None
     eventually(lambda: len(workers_of(server) - {victim}) == 2, "another worker")
     eventually(lambda: stack.get("/readyz")[0] == 200, "that it is ready")
     all_answer(stack, "c7")
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, 8192)
+
+
+def damage(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(64)
+        file.write(b"\xff" * 512)
+
+
+@pytest.mark.parametrize("spoil", [cut, damage])
+def test_a_spoilt_base_ends_no_worker_twice(
+    database: str, stack: Stack, spoil: Callable[[Path], None]
+) -> None:
+    """Nobody can keep a mapped file from being cut short: who touches what is gone is killed. The
+    next worker finds the base damaged and serves no bids, until the publisher has made another.
+    """
+    asyncio.run(put(database, document("c7", 3)))
+    all_answer(stack, "c7")
+    (base,) = Path(stack.environ["SNAPBID_HOME"]).rglob("base-*")
+    spoil(base)
+    assert stack.process is not None
+    for worker in workers_of(stack.process.pid):
+        os.kill(worker, signal.SIGKILL)
+    eventually(lambda: "is not taken up" in stack.output, "that the base is refused")
+    if spoil is damage:  # looks as whole as before: the next publisher reads all of it
+        stack.stop()
+        stack.start()
+    else:
+        asyncio.run(put(database, document("c8", 4)))
+    eventually(lambda: not base.exists(), "another base")
+    eventually(lambda: stack.get("/readyz")[0] == 200, "that it is ready")
+    all_answer(stack, "c7" if spoil is damage else "c8")
+    assert stack.output.count("is not taken up") <= 8, "told again and again"
 
 
 def test_a_new_base_takes_the_place_of_the_old(database: str, stack: Stack) -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from support.processes import eventually
 from support.stack import connected, execute
 
-from snapbid.match.catalog import Catalog
+from snapbid.match.catalog import Catalog, CatalogError
 from snapbid.publisher import Publisher
 from snapbid.warehouse import campaigns, registry
 
@@ -39,6 +40,24 @@ def path(database: str, tmp_path: Path) -> Iterator[Path]:
 def ids(path: Path) -> list[str]:
     index = Catalog.open(path).index
     return [id for id in ("a", "b", "c") if index.rank(id) is not None]
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def scribble(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(-40, os.SEEK_END)
+        file.write(b"scribble")
+
+
+def is_whole(path: Path) -> bool:
+    try:
+        Catalog.open(path)
+    except CatalogError:
+        return False
+    return True
 
 
 def test_an_empty_warehouse_is_published(path: Path) -> None:
@@ -82,6 +101,20 @@ def test_a_lost_catalog_is_written_again(database: str, path: Path) -> None:
     path.unlink()
     asyncio.run(execute(database, "select pg_notify('snapbid_catalog', '')"))
     eventually(path.exists, "the catalog")
+    assert ids(path) == ["a"]
+
+
+@pytest.mark.parametrize("spoil", [cut, scribble])
+def test_a_spoilt_catalog_is_written_again(
+    database: str, path: Path, spoil: Callable[[Path], None]
+) -> None:
+    asyncio.run(fill(database, "a"))
+    eventually(lambda: path.exists() and ids(path) == ["a"], "the campaign")
+    spoil(path)
+    with pytest.raises(CatalogError):
+        Catalog.open(path)
+    asyncio.run(execute(database, "select pg_notify('snapbid_catalog', '')"))
+    eventually(lambda: is_whole(path), "a whole catalog")
     assert ids(path) == ["a"]
 
 

@@ -6,14 +6,15 @@ from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.market import numbered
 
 from snapbid.match._builder import Builder
-from snapbid.match.catalog import Catalog, CatalogError, Index, encode, write
+from snapbid.match.catalog import Base, Catalog, CatalogError, Index, encode, write
 from snapbid.match.compile import put, read_document
 from snapbid.match.document import parse
 from snapbid.reference.rates import Rates
@@ -28,14 +29,31 @@ def document(id: str, cpm: float, **members: Any) -> dict[str, Any]:
     return {**common, **members}
 
 
-def content(*documents: dict[str, Any]) -> bytes:
+def index_of(*documents: dict[str, Any]) -> bytearray:
     builder = Builder()
     for number, one in enumerate(documents, 1):
         put(builder, parse(one), number)
-    return b"".join(encode(numbered(SSPS), RATES, builder.build()))
+    return builder.build()
+
+
+def content(*documents: dict[str, Any]) -> bytes:
+    return b"".join(encode(numbered(SSPS), RATES, index_of(*documents)))
 
 
 GOOD = content(document("a", 1), document("b", 2, targeting={"os": {"include": ["ios"]}}))
+
+
+BASE = bytes(index_of(document("a", 1), document("b", 2)))
+HEAD_END = 20 + int.from_bytes(GOOD[8:16], "little")
+PADDING = range(HEAD_END, -(-HEAD_END // 64) * 64)
+
+
+def over_a_base(folder: Path, base: bytes) -> Path:
+    """A catalog whose base is to be BASE, with these bytes in its file."""
+    about = Base("base-1", len(BASE), crc32(BASE), 2, 1, "w")
+    write(folder / "catalog", encode(numbered(SSPS), RATES, index_of(), base=about))
+    (folder / "base-1").write_bytes(base)
+    return folder / "catalog"
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -111,9 +129,38 @@ def test_any_shorter_file_is_refused(size: int) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused(data: bytes) -> None:
-    for tried in (data, GOOD[:16] + data):
+    for tried in (data, GOOD[:20] + data):
         with pytest.raises(CatalogError):
             Catalog(tried)
+
+
+@given(at=st.integers(0, len(GOOD) - 1), bits=st.integers(1, 255))
+def test_any_damaged_byte_is_found(at: int, bits: int) -> None:
+    if at in PADDING:  # is read by nobody
+        return
+    with pytest.raises(CatalogError):
+        Catalog(GOOD[:at] + bytes([GOOD[at] ^ bits]) + GOOD[at + 1 :])
+
+
+@pytest.mark.parametrize("size", [0, 1, -1, len(BASE) // 2, 64])
+def test_a_base_cut_short_is_refused(tmp_path: Path, size: int) -> None:
+    path = over_a_base(tmp_path, BASE[:size])
+    with pytest.raises(CatalogError):
+        Catalog.open(path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.integers(0, len(BASE) - 1), bits=st.integers(1, 255))
+def test_any_damaged_byte_of_a_base_is_found(tmp_path: Path, at: int, bits: int) -> None:
+    """The matcher trusts offsets: without this a damaged one ends every worker."""
+    path = over_a_base(tmp_path, BASE[:at] + bytes([BASE[at] ^ bits]) + BASE[at + 1 :])
+    with pytest.raises(CatalogError, match="base-1 is damaged"):
+        Catalog.open(path)
+
+
+def test_a_whole_base_is_taken(tmp_path: Path) -> None:
+    catalog = Catalog.open(over_a_base(tmp_path, BASE))
+    assert [catalog.index.rank(id) is not None for id in "abc"] == [True, True, False]
 
 
 class Source(bytearray):

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from support.market import RATES, Geo, builder_of
@@ -33,7 +34,7 @@ def market(
     overlay = builder_of(changed)
     for id in gone:
         overlay.hide(id)
-    about = Base(base, len(index), 0, len(BASED), 1, "w")
+    about = Base(base, len(index), crc32(index), len(BASED), 1, "w")
     path = folder / "catalog"
     write(path, encode(SSPS, RATES, overlay.build(), base=about))
     catalog = Catalog.open(path, before.catalog if before else None)

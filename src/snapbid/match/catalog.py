@@ -15,7 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -28,8 +28,8 @@ from snapbid.reference.rates import Rates
 Buffer: TypeAlias = bytes | bytearray
 Mapped: TypeAlias = mmap.mmap
 
-_PREAMBLE: Final = struct.Struct("<8sQ")  # magic, length of the head
-_MAGIC: Final = b"SNAPCAT4"
+_PREAMBLE: Final = struct.Struct("<8sQI")  # magic, length of the head and its CRC-32
+_MAGIC: Final = b"SNAPCAT5"
 _ALIGNMENT: Final = 64
 
 
@@ -66,6 +66,14 @@ class CatalogError(ValueError):
     """The file is no catalog of this version; it is made again by the publisher."""
 
 
+class Stamp(NamedTuple):
+    """What tells a file from another, and from itself after somebody has written to it."""
+
+    inode: int
+    size: int
+    modified_ns: int
+
+
 class Catalog:
     """A catalog in memory.
 
@@ -77,10 +85,13 @@ class Catalog:
         self, data: Mapped | Buffer, open_base: Callable[[Base], Mapped] | None = None
     ) -> None:
         try:
-            magic, length = _PREAMBLE.unpack_from(data)
+            magic, length, checksum = _PREAMBLE.unpack_from(data)
             if magic != _MAGIC:
                 raise CatalogError("not a catalog of this version")
-            head = msgspec.json.decode(data[_PREAMBLE.size : _PREAMBLE.size + length], type=Head)
+            start = data[_PREAMBLE.size : _PREAMBLE.size + length]
+            if zlib.crc32(start) != checksum:
+                raise CatalogError("the head is damaged")
+            head = msgspec.json.decode(start, type=Head)
             self.rates = Rates.from_json(bytes(head.rates))
             index = memoryview(data)[_aligned(_PREAMBLE.size + length) :]
             if zlib.crc32(index) != head.checksum:
@@ -116,14 +127,16 @@ class Catalog:
     @classmethod
     def open(cls, path: Path, before: "Catalog | None" = None) -> "Catalog":
         """Maps the file, and its base unless `before` has it. Raises FileNotFoundError or
-        CatalogError.
+        CatalogError: also where a byte of them is not as it was written.
         """
 
         def open_base(base: Base) -> Mapped:
             if before is not None and before.mapped is not None and before.base == base:
                 return before.mapped
-            mapped = _map(path.with_name(base.name))
-            if len(mapped) != base.size:
+            beside = path.with_name(base.name)
+            mapped = _map(beside)
+            # Read, since to go through the mapping would count as memory of this process.
+            if len(mapped) != base.size or checksum_of(beside) != base.checksum:
                 raise CatalogError(f"{base.name} is damaged")
             return mapped
 
@@ -143,16 +156,31 @@ def encode(
     checksum = zlib.crc32(index)
     head = Head(dict(ssps), table, time.time(), checksum, msgspec.Raw(events), base, revision)
     start = msgspec.json.encode(head)
-    start = _PREAMBLE.pack(_MAGIC, len(start)) + start
+    start = _PREAMBLE.pack(_MAGIC, len(start), zlib.crc32(start)) + start
     return [start.ljust(_aligned(len(start)), b"\0"), index]
 
 
-def write(path: Path, pieces: list[Buffer]) -> None:
-    """Puts the content in place of what is there, in one step."""
+def write(path: Path, pieces: list[Buffer]) -> Stamp:
+    """Puts the content in place of what is there, in one step; the stamp of the new file."""
     beside = path.with_suffix(f".{os.getpid()}")
     with beside.open("wb") as file:
         file.writelines(pieces)
+        file.flush()
+        written = _stamp(os.fstat(file.fileno()))
     beside.replace(path)
+    return written
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """The stamp of the file that is there now."""
+    try:
+        return _stamp(path.stat())
+    except FileNotFoundError:
+        return None
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def checksum_of(path: Path) -> int:

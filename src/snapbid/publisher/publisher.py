@@ -20,7 +20,7 @@ import asyncpg
 
 from snapbid.events import keys
 from snapbid.match import catalog
-from snapbid.match.catalog import Base, Catalog, CatalogError
+from snapbid.match.catalog import Base, Catalog, CatalogError, Stamp, stamp_of
 from snapbid.publisher.making import make_base, remove_others
 from snapbid.publisher.overlay import Overlay
 from snapbid.reference import rates
@@ -47,6 +47,7 @@ class Publisher:
         self._warehouse = ""
         self._making: asyncio.Task[Base] | None = None
         self._published: tuple[Any, ...] = ()
+        self._written: Stamp | None = None  # the file that holds what is published
         self._rates = rates.load()
         self.published_at: float | None = None  # epoch s
         self.checked_at: float | None = None  # when the warehouse was last asked
@@ -141,13 +142,13 @@ class Publisher:
         events = await self._read_events(connection)
         self.checked_at = time()
         state = (ssps, events, changes.revision, overlay.base)
-        if state == self._published and self._path.exists():
+        if state == self._published and self._written == stamp_of(self._path):
             return
         started = perf_counter()
         overlay.apply(changes)
         index = overlay.build()
         pieces = catalog.encode(ssps, self._rates, index, events, overlay.base, overlay.complete)
-        catalog.write(self._path, pieces)
+        self._written = catalog.write(self._path, pieces)
         self._published, self.published_at = state, time()
         if self._making is None:
             remove_others(self._path.parent, overlay.base)
@@ -178,8 +179,10 @@ class Publisher:
         """What to publish from: a new base, where one is there and not too old already."""
         assert self._overlay is not None
         base = self._overlay.base
-        if base is not None and not self._path.with_name(base.name).exists():
-            self._overlay = Overlay(None)
+        if base is not None:
+            stamp = stamp_of(self._path.with_name(base.name))
+            if stamp is None or stamp.size != base.size:
+                self._overlay = Overlay(None)
         if self._making is not None and self._making.done():
             made = self._making.result()
             since = await campaigns.count_since(connection, made.revision, MOST + 1)
