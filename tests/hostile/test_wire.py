@@ -4,120 +4,23 @@ What matters of each: the worker lives, the bystander's next request is answered
 client's bytes becomes another request, memory comes back, and no answer tells of the inside.
 """
 
-import asyncio
 import contextlib
 import gzip
-import json
 import socket
-import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.bystander import BODY, JSON, PATH, REQUEST, Bystander
 from support.processes import eventually, workers_of
-from support.stack import Stack, connected
+from support.stack import Stack
 from support.wire import Wire, chunked, head
 
-from snapbid.warehouse import demo, products
-
-PATH = "/api/v1/openrtb2/acme/bid"
-JSON = {"content-type": "application/json"}
-GOOD = {
-    "id": "auction 1",
-    "tmax": 60_000,
-    "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}],
-    "device": {"geo": {"country": "USA"}},
-}
-BODY = json.dumps(GOOD).encode()
-REQUEST = head("POST", PATH, {"host": "x", "content-length": len(BODY), **JSON}) + BODY
 HEALTH = head("GET", "/healthz", {"host": "x"})
 HEALTHY = b'{"status":"ok"}'
 HALF_OPEN = 1_000
 ROOM_KB = 48 * 1024  # for the process to grow by: what a thousand connections and 4 MiB bodies take
-
-
-class Bystander(threading.Thread):
-    """Another client: one connection, one bid request after the other, until told to stop."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__(daemon=True)
-        self.may_be_shed = False
-        self._port = port
-        self._stopping = threading.Event()
-        self.answers = self.shed = 0
-        self.failure = ""
-
-    def run(self) -> None:
-        with Wire(self._port) as wire:
-            while not self._stopping.wait(0.005):
-                try:
-                    wire.write(REQUEST)
-                    status = wire.read().status
-                except (OSError, EOFError) as error:
-                    self.failure = f"after {self.answers} answers: {error!r}"
-                    return
-                if status == 204:
-                    self.shed += 1
-                elif status != 200:
-                    self.failure = f"after {self.answers} answers: {status}"
-                    return
-                self.answers += 1
-
-    def is_served(self) -> None:
-        """Waits for answers to what is asked from now on."""
-        wanted = self.answers + 3
-        eventually(lambda: self.answers >= wanted or bool(self.failure), "the bystander's answers")
-        assert not self.failure
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self.join()
-        assert not self.failure
-        assert self.may_be_shed or not self.shed
-
-
-@pytest.fixture(scope="module")
-def key(module_database: str) -> str:
-    async def issue() -> str:
-        async with connected(module_database) as connection:
-            return await products.issue(connection, "shop")
-
-    return asyncio.run(issue())
-
-
-@pytest.fixture(scope="module")
-def server(
-    module_database: str, key: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
-    asyncio.run(demo.seed(module_database))
-    stack = Stack(
-        {
-            "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
-            "SNAPBID_DATABASE_URL": module_database,
-            "SNAPBID_REDIS_URL": redis_url,
-            "SNAPBID_TMAX_MS": "60000",
-        }
-    )
-    try:
-        stack.start()
-        assert stack.process
-        workers = workers_of(stack.process.pid)
-        yield stack
-        assert workers_of(stack.process.pid) == workers, f"a worker has died:\n{stack.output}"
-        assert "Traceback" not in stack.output
-    finally:
-        stack.close()
-
-
-@pytest.fixture(autouse=True)
-def bystander(server: Stack) -> Iterator[Bystander]:
-    other = Bystander(server.port)
-    other.start()
-    other.is_served()
-    yield other
-    other.is_served()
-    other.stop()
 
 
 def exchange(port: int, *raw: bytes) -> bytes:
