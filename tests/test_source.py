@@ -25,6 +25,7 @@ LAYERS = [
     {"match", "ledger", "warehouse", "embedded", "demo"},
     {"exchange", "report", "events"},
     {"app", "publisher", "drain", "load", "spending", "recording"},
+    {"describe"},
     {"wiring", "supervise", "examples", "console", "ops"},
     {"serving", "explaining"},
     {"up"},

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Final
 
 from snapbid.app import App, BidHandler, Page, bid_path
+from snapbid.describe.endpoint import pages
 from snapbid.events.endpoint import PREFIX as EVENTS
 from snapbid.events.endpoint import EventEndpoints
 from snapbid.events.limit import RateLimit
@@ -139,6 +140,7 @@ class Worker:
             path: NoticeEndpoint(kind, self._ledger, self._metrics, self._evidence.unknown_notice)
             for path, kind in KINDS.items()
         }
+        self._pages |= pages(settings)
         self._geo = GeoDatabase(settings.geo_db or DEFAULT_PATH)
         agents.load()
         self._queue = Queue(settings.redis_url)

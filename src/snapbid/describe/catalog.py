@@ -1,0 +1,202 @@
+"""Schemas of the event catalog: each event an envelope of its own, told apart by `event`.
+
+A null counts as absent, so what may be absent may be null. JSON Schema does not say that times lie
+at most an hour ahead, and that codes may come in any case (it lists them in upper case).
+"""
+
+from typing import Any, Final
+
+from snapbid.describe.parts import NULL, Schema, objects, optional, ref
+from snapbid.events.catalog import EVENTS
+from snapbid.events.codes import EMPTY_HASH, HASH_SUFFIX, PLAINTEXT_KEYS
+from snapbid.events.fields import IGAMING, MAX_MS, MAX_TEXT, MIN_MS, Event, Field, Kind, Level
+from snapbid.reference import calling_codes, countries, currencies
+
+LEVELS: Final = {
+    Level.REQUIRED: "Required", Level.SUGGESTED: "Suggested", Level.OPTIONAL: "Optional",
+}  # fmt: skip
+UNITS: Final = {"ms": "UTC epoch milliseconds", "minutes": "minutes", "days": "days"}
+_ALPHA2: Final = sorted({code for code in map(countries.alpha2, countries.ALPHA3) if code})
+
+
+def _any_case(word: str) -> str:
+    return "".join(f"[{one.lower()}{one.upper()}]" if one.isalpha() else one for one in word)
+
+
+_PLAINTEXT: Final = "|".join(_any_case(key) for key in sorted(PLAINTEXT_KEYS))
+
+KINDS: Final[dict[Kind, str]] = {
+    Kind.TIME: "Timestamp",
+    Kind.HASH: "Sha256",
+    Kind.IP: "IpAddress",
+    Kind.CURRENCY: "Currency",
+    Kind.COUNTRY: "Country",
+    Kind.CALLING_CODE: "CallingCode",
+}
+
+VALUES: Final[dict[str, Schema]] = {
+    "Timestamp": {
+        "type": "integer",
+        "minimum": MIN_MS,
+        "maximum": MAX_MS,
+        "description": "UTC epoch milliseconds, 13 digits.",
+    },
+    "Sha256": {
+        "type": "string",
+        "pattern": "^[0-9a-fA-F]{64}$",
+        "maxLength": 64,
+        "not": {"enum": [EMPTY_HASH, EMPTY_HASH.upper()]},
+        "description": "A SHA-256 as 64 hexadecimal digits, stored in lower case; not the hash "
+        "of nothing. Emails are hashed in lower case and trimmed, phone numbers in E.164.",
+    },
+    "IpAddress": {
+        "type": "string",
+        "minLength": 1,
+        "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}],
+        "description": "IPv4 in four decimals, or IPv6 without a zone.",
+    },
+    "Currency": {
+        "anyOf": [ref("IsoCurrency"), ref("CryptoSymbol")],
+        "description": "ISO 4217, any case; with `is_crypto: true` a crypto symbol instead.",
+    },
+    "IsoCurrency": {"enum": sorted(currencies.CODES), "description": "An ISO 4217 code."},
+    "CryptoSymbol": {
+        "type": "string",
+        "pattern": "^[A-Za-z0-9]{2,10}$",
+        "description": "A crypto symbol, 2 to 10 letters or digits, stored in upper case.",
+    },
+    "Country": {
+        "enum": [*_ALPHA2, *sorted(countries.ALPHA3)],
+        "description": "ISO 3166-1 alpha-2 or alpha-3, any case, stored as alpha-2; `UK` is none.",
+    },
+    "CallingCode": {
+        "enum": [f"{sign}{code}" for sign in ("+", "") for code in sorted(calling_codes.CODES)],
+        "description": "E.164 country calling code, `44` or `+44`, stored as `+44`.",
+    },
+}
+
+
+def component(event: str) -> str:
+    """The name of an event's schema: `LoginEvent`."""
+    return "".join(part.capitalize() for part in event.split("_")) + "Event"
+
+
+def event_schemas() -> dict[str, Schema]:
+    """The schemas of all events, of their union and of the values in them."""
+    mapping = {name: ref(component(name))["$ref"] for name in EVENTS}
+    union = {
+        "title": "Event",
+        "description": "One event of the catalog; `event` says which.",
+        "oneOf": [{"$ref": each} for each in mapping.values()],
+        "discriminator": {"propertyName": "event", "mapping": mapping},
+    }
+    own = {component(name): _event(event) for name, event in EVENTS.items()}
+    return {"Event": union, **own, **VALUES}
+
+
+def _event(event: Event) -> Schema:
+    properties = {
+        "event": {"const": event.name},
+        "timestamp": ref("Timestamp"),
+        "identity": _identity(event),
+        "context": _context(event),
+    }
+    gaming = event.preset == IGAMING
+    preset = "needs the preset `igaming`" if gaming else "in the preset `general.core`"
+    description = f"{event.summary[0].upper()}{event.summary[1:]}; {preset}."
+    if event.key is not None:
+        description += f" `{event.key}` is what tells repeats: it is kept once."
+    return objects(
+        properties, title=event.name, description=description, **{"x-preset": event.preset}
+    )
+
+
+def _identity(event: Event) -> Schema:
+    found = _object(event.identity_fields())
+    if event.lifecycle:
+        users = ("client_user_id", "anonymous_id")
+        found["anyOf"] = [_present(name) for name in users]
+        found["description"] = "At least one of `client_user_id` and `anonymous_id`."
+    return found
+
+
+def _present(name: str) -> Schema:
+    return {"required": [name], "properties": {name: {"not": NULL}}}
+
+
+def _context(event: Event) -> Schema:
+    fields = event.context_fields()
+    groups = dict.fromkeys(field.parent for field in fields if field.parent != "context")
+    found = _object([field for field in fields if field.parent == "context"])
+    for group in groups:
+        inner = _object([field for field in fields if field.parent == group])
+        leaf = group.removeprefix("context.")
+        found["properties"][leaf] = optional(_private(inner) if leaf == "privacy" else inner)
+    rules = [_required_with(name, totals) for name, totals in event.required_with.items()]
+    if "currency" in found["properties"]:
+        rules.append(_either_currency())
+    return _private(found) | ({"allOf": rules} if rules else {})
+
+
+def _private(schema: Schema) -> Schema:
+    """Personal data only as hashes, also under keys that the event does not have."""
+    return schema | {
+        "patternProperties": {f"{HASH_SUFFIX}$": optional(ref("Sha256"))},
+        "propertyNames": {"not": {"pattern": f"^({_PLAINTEXT})$"}},
+    }
+
+
+def _required_with(name: str, totals: tuple[str, ...]) -> Schema:
+    return {"if": {"anyOf": [_present(total) for total in totals]}, "then": _present(name)}
+
+
+def _either_currency() -> Schema:
+    def of(schema: Schema) -> Schema:
+        return {"properties": {"currency": {"anyOf": [schema, NULL]}}}
+
+    return {
+        "if": {"properties": {"is_crypto": {"const": True}}, "required": ["is_crypto"]},
+        "then": of(ref("CryptoSymbol")),
+        "else": of(ref("IsoCurrency")),
+    }
+
+
+def _object(fields: Any) -> Schema:
+    properties = {field.leaf: _field(field) for field in fields}
+    required = [field.leaf for field in fields if field.level is Level.REQUIRED]
+    return {"type": "object", "required": required, "properties": properties}
+
+
+def _field(field: Field) -> Schema:
+    schema = _value(field)
+    if field.level is not Level.REQUIRED:
+        schema = optional(schema)
+    notes = [field.note] if field.note else []
+    if field.unit is not None:
+        notes.append(UNITS[field.unit])
+    if field.monetary:
+        notes.append("an amount in `currency`")
+    if field.deprecated:
+        notes.append(f"deprecated: {_list(field.deprecated)}")
+    if field.stored:
+        pairs = (f"`{spelling}` as `{kept}`" for spelling, kept in field.stored.items())
+        notes.append(f"stored: {', '.join(pairs)}")
+    described = {"description": "; ".join(notes)} if notes else {}
+    return schema | described | {"x-level": LEVELS[field.level]}
+
+
+def _list(values: tuple[str, ...]) -> str:
+    return ", ".join(f"`{value}`" for value in values)
+
+
+def _value(field: Field) -> Schema:
+    if field.kind in KINDS:
+        return ref(KINDS[field.kind])
+    match field.kind:
+        case Kind.CHOICE:
+            return {"type": "string", "enum": [*field.values]}
+        case Kind.FLAG:
+            return {"type": "boolean"}
+        case Kind.NUMBER:
+            return {"type": "number"} | ({} if field.signed else {"minimum": 0})
+    return {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}

@@ -1,0 +1,97 @@
+"""The whole description as an OpenAPI 3.1 document."""
+
+from typing import Any, Final
+
+import msgspec
+
+import snapbid
+from snapbid.describe import bidding, ingesting, reporting
+from snapbid.describe.catalog import event_schemas
+from snapbid.describe.openrtb import request_schemas, response_schemas
+from snapbid.describe.parts import Example, Part
+from snapbid.events.endpoint import BATCH, SINGLE
+from snapbid.settings import Settings
+
+EXAMPLES: Final = "x-examples"  # of an operation: `parts.Example`s
+
+INFO: Final = (
+    "The buying side of real-time advertising, for SSPs and partners: bids, their notifications, "
+    "the daily report, and server events.\n\n"
+    "Bodies are JSON in UTF-8. Requests may be compressed (`Content-Encoding: gzip`). Times are "
+    "UTC, money is USD unless a field says otherwise. Errors are for two readers: a code for "
+    "programs, a text that names the field and the rule for people.\n\n"
+    "The version stands in the path: `v1` for bid and report, `v3` for events. Fields may be added "
+    "to answers within a version, so do not fail at what you do not know."
+)
+
+TAGS: Final = {
+    "Bidding": "OpenRTB 2.5 and 2.6, one endpoint for each SSP.",
+    "Notifications": "The URLs of a bid response, fired by the SSP with GET, once each.",
+    "Report": "Figures for reconciling, one row for each day.",
+    "Server events": "What users do, sent from partners' servers. Personal data is sent as "
+    "SHA-256 only.",
+}
+
+SECURITY: Final = {
+    "reportToken": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "Issued by the operator for one canonical SSP. It holds until the operator "
+        "changes the secret; keep it like a password.",
+    },
+    "apiKey": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-API-KEY",
+        "description": "Issued by the operator for one product; the rate limit is the key's.",
+    },
+}
+
+
+def document(settings: Settings) -> dict[str, Any]:
+    """The document for the server of these settings."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Snapbid", "version": snapbid.__version__, "description": INFO},
+        "servers": [{"url": settings.base_url}],
+        "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
+        "paths": _paths(settings),
+        "components": {"schemas": _schemas(), "securitySchemes": SECURITY},
+    }
+
+
+def _schemas() -> dict[str, Any]:
+    return {
+        **request_schemas(),
+        **response_schemas(),
+        "Error": bidding.ERROR,
+        **reporting.SCHEMAS,
+        **ingesting.schemas(),
+        **event_schemas(),
+    }
+
+
+def _paths(settings: Settings) -> dict[str, Any]:
+    bids = bidding.bid_examples(settings.base_url)
+    notices = {kind: bidding.notice(kind, settings) for kind in bidding.WORDS}
+    fired = bidding.notice_examples()
+    reports = reporting.examples()
+    singles, batches = ingesting.single_examples(), ingesting.batch_examples()
+    return {
+        bidding.BID: {"post": _with(bidding.bid(settings, bids), bids)},
+        **{
+            f"/rtb/{kind}": {
+                "get": _with(of, [one for one in fired if f"/{kind}?" in one.target])
+            }
+            for kind, of in notices.items()
+        },
+        reporting.REPORT: {"get": _with(reporting.report(reports), reports)},
+        SINGLE: {"post": _with(ingesting.single(singles), singles)},
+        BATCH: {"post": _with(ingesting.batch(batches), batches)},
+    }  # fmt: skip
+
+
+def _with(operation: Part, examples: list[Example]) -> Part:
+    shown = [one for one in examples if one.name != "too_many"]  # which is long, and says little
+    return operation | {EXAMPLES: [msgspec.to_builtins(one) for one in shown]}

@@ -1,0 +1,377 @@
+"""Server events (document 3; contract 7): both endpoints and what they answer."""
+
+from typing import Any, Final
+
+import msgspec
+
+from snapbid.describe.parts import (
+    REF,
+    Example,
+    Part,
+    Schema,
+    body,
+    failures,
+    headers,
+    objects,
+    optional,
+    parameter,
+    ref,
+)
+from snapbid.errors import (
+    BadRequest,
+    MethodNotAllowed,
+    Problem,
+    TooLarge,
+    UnsupportedMediaType,
+)
+from snapbid.events.endpoint import BATCH, MAX_BYTES, SINGLE
+from snapbid.events.fields import CORE
+from snapbid.events.messages import MAX_EVENTS, RULES, WARNINGS
+from snapbid.events.outcomes import BATCH_TOO_LARGE, STATUSES, Failed, Finding, Product, Refusal
+from snapbid.events.problems import (
+    Away,
+    RateExceeded,
+    Unauthorized,
+    problem_answer,
+    refusal_answer,
+)
+from snapbid.events.validate import read_batch, read_single
+from snapbid.http import Answer
+from snapbid.reference.agents import Agent
+from snapbid.warehouse.products import RATE
+
+_TEXT: Final[Schema] = {"type": "string"}
+_MAYBE_TEXT: Final[Schema] = {"type": ["string", "null"]}
+_MAYBE_NUMBER: Final[Schema] = {"type": ["number", "null"]}
+_COUNT: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": MAX_EVENTS}
+WHEN_MS: Final = 1_750_000_000_000
+
+
+def _list(name: str) -> Schema:
+    return {"type": "array", "items": ref(name)}
+
+
+def schemas() -> dict[str, Schema]:
+    """Answers and errors."""
+    _, found = msgspec.json.schema_components([Finding, Failed], ref_template=REF)
+    finding, failed = found["Finding"], found["Failed"]
+    warning = finding | {"title": "Warning", "properties": dict(finding["properties"])}
+    for schema, rules, what in (
+        (finding, RULES, "A rule that is broken."),
+        (warning, WARNINGS, "What is accepted, but worth a look. In test mode only."),
+    ):
+        schema["description"] = (
+            f"{what} In a batch `index` is the event's place, and `field` starts with it: "
+            "`[3].context.amount`."
+        )
+        schema["properties"]["rule"] = {
+            "enum": [*rules],
+            "description": "; ".join(f"`{rule}`: {text}" for rule, text in rules.items()),
+        }
+    failed["properties"]["code"] = {"enum": sorted(STATUSES.keys() - {BATCH_TOO_LARGE})}
+    return {"Finding": finding, "Warning": warning, "Failed": failed, **_answers(), **_test_mode()}
+
+
+def _answers() -> dict[str, Schema]:
+    accepted = {"const": "accepted"}
+    error = objects(
+        {"code": _TEXT, "message": _TEXT, "violations": _list("Finding")},
+        title="EventError",
+        description="What is wrong with a request, every violation at once. Quotes no value.",
+    )
+    event_id = {
+        "type": "string",
+        "pattern": "^ev1-[0-9a-f]{32}$",
+        "description": "The same for the same event, however often it is sent.",
+    }
+    batch = {
+        "status": accepted,
+        "requestId": _TEXT,
+        "count": _COUNT | {"description": "Events that were accepted."},
+        "rejected": _COUNT | {"description": "With lenient handling: those that were not."},
+        "errors": _list("Failed"),
+    }
+    return {
+        "EventError": error,
+        "RateError": objects({"error": _TEXT}, title="RateError", additionalProperties=False),
+        "EventAccepted": objects(
+            {"status": accepted, "eventId": event_id},
+            title="EventAccepted",
+            additionalProperties=False,
+        ),
+        "BatchAccepted": objects(
+            batch, "rejected", "errors", title="BatchAccepted", additionalProperties=False
+        ),
+    }
+
+
+def _test_mode() -> dict[str, Schema]:
+    agent = dict.fromkeys(Agent._fields, _MAYBE_TEXT) | {"is_bot": {"type": "boolean"}}
+    amount = objects(
+        {
+            "value": {"type": "number"},
+            "currency": _MAYBE_TEXT,
+            "usd": _MAYBE_NUMBER,
+            "rate": _MAYBE_NUMBER,
+            "rate_date": _MAYBE_TEXT,
+        }
+    )
+    enrichment = objects(
+        {
+            "geo": optional(objects(dict.fromkeys(("country", "region", "city"), _MAYBE_TEXT))),
+            "user_agent": optional(objects(agent)),
+            "amounts": {"type": ["object", "null"], "additionalProperties": amount},
+        },
+        title="Enrichment",
+        description="Place of the address, browser and system of the user agent, amounts in USD "
+        "at the rate of the event's day; null where there is no source.",
+    )
+    echoed = objects(
+        {
+            "event": _TEXT,
+            "timestamp": ref("Timestamp"),
+            "identity": {"type": "object"},
+            "context": {"type": "object"},
+            "enrichment": ref("Enrichment"),
+        },
+        title="EnrichedEvent",
+        description="The event as it would be stored.",
+    )
+    tested = {
+        "status": {"const": "valid"},
+        "event": ref("EnrichedEvent"),
+        "warnings": _list("Warning"),
+    }
+    batch = {
+        "status": {"enum": ["valid", "invalid"]},
+        "successCount": _COUNT,
+        "failureCount": _COUNT,
+        "errors": _list("Failed"),
+        "warnings": _list("Warning"),
+    }
+    return {
+        "Enrichment": enrichment,
+        "EnrichedEvent": echoed,
+        "EventTested": objects(tested, title="EventTested", additionalProperties=False),
+        "BatchTested": objects(batch, title="BatchTested", additionalProperties=False),
+    }
+
+
+def _envelope(event: str, user: str = "user-1", **context: Any) -> dict[str, Any]:
+    return {
+        "event": event,
+        "timestamp": WHEN_MS,
+        "identity": {"client_user_id": user},
+        "context": {"ip_address": "192.0.2.1", **context},
+    }
+
+
+REGISTER: Final = _envelope("register", user_agent="Mozilla/5.0")
+DEPOSIT: Final = _envelope("deposit", transaction_id="tx-1", amount=20, currency="EUR")
+LOGIN: Final = _envelope("login", user_agent="Mozilla/5.0")
+WRONG: Final = _envelope("login", user="", user_agent="Mozilla/5.0")
+UNKNOWN: Final = _envelope("signup")
+ACCEPTED: Final = {"status": "accepted", "eventId": "ev1-0123456789abcdef0123456789abcdef"}
+BATCH_ID: Final = "req-0123456789abcdef0123456789abcdef"
+_SHOP: Final = Product("shop", frozenset({CORE}))
+_ECHOED: Final = {
+    "status": "valid",
+    "event": LOGIN
+    | {
+        "enrichment": {
+            "geo": {"country": None, "region": None, "city": None},
+            "user_agent": {
+                "browser": "other",
+                "browser_version": None,
+                "os": "other",
+                "os_version": None,
+                "device": None,
+                "is_bot": False,
+            },
+            "amounts": None,
+        }
+    },
+    "warnings": [{"field": "identity.click_id", "rule": "suggested_missing", "event": "login"}],
+}  # fmt: skip
+
+
+def _post(name: str, summary: str, target: str, status: int, **more: Any) -> Example:
+    sent = {"X-API-KEY": "$KEY", "Content-Type": "application/json"} | more.pop("headers", {})
+    kept = {name: value for name, value in sent.items() if value is not None}
+    return Example(
+        name=name,
+        summary=summary,
+        method="POST",
+        target=target,
+        status=status,
+        headers=kept,
+        **more,
+    )
+
+
+def single_examples() -> list[Example]:
+    """`$KEY` is a key of a product with both presets, `$SHOP_KEY` of one without `igaming`."""
+    return [
+        _post("accepted", "An account is created", SINGLE, 202, body=REGISTER, answer=ACCEPTED),
+        _post("deposit", "Money comes in", SINGLE, 202, body=DEPOSIT),
+        _post("test", "Test mode: looked at, not kept", SINGLE, 200, body=LOGIN,
+              headers={"X-Test-Mode": "true"}, answer=_ECHOED),
+        _post("invalid", "An empty user id", SINGLE, 400, body=WRONG, code="VALIDATION_ERROR"),
+        _post("no_key", "Without a key", SINGLE, 401, body=REGISTER, headers={"X-API-KEY": None},
+              code="UNAUTHORIZED"),
+        _post("media_type", "Not sent as JSON", SINGLE, 415, body=REGISTER,
+              headers={"Content-Type": "text/plain"}, code="UNSUPPORTED_MEDIA_TYPE"),
+        _post("unknown_event", "No event of the catalog", SINGLE, 422, body=UNKNOWN,
+              code="UNKNOWN_EVENT_TYPE"),
+        _post("disabled_event", "Without the preset `igaming`", SINGLE, 422, body=DEPOSIT,
+              headers={"X-API-KEY": "$SHOP_KEY"}, code="EVENT_DISABLED"),
+    ]  # fmt: skip
+
+
+def batch_examples() -> list[Example]:
+    """Keys as in `single_examples`."""
+    accepted: dict[str, Any] = {"status": "accepted", "requestId": BATCH_ID}
+    wrong = {"field": "[1].identity.client_user_id", "rule": "empty", "event": "login", "index": 1}
+    failed = {"index": 1, "code": "VALIDATION_ERROR", "event": "login", "violations": [wrong]}
+    tested = {"status": "invalid", "successCount": 1, "failureCount": 1, "errors": [failed]}
+    click = "identity.click_id"
+    warnings = [
+        {**wrong, "field": f"[{index}].{click}", "rule": "suggested_missing", "index": index}
+        for index in range(2)
+    ]
+    return [
+        _post("accepted", "Two events", BATCH, 202, body=[REGISTER, DEPOSIT],
+              answer=accepted | {"count": 2}),
+        _post("lenient", "The good ones of two", BATCH, 202, body=[REGISTER, WRONG],
+              headers={"Prefer": "handling=lenient"},
+              answer=accepted | {"count": 1, "rejected": 1, "errors": [failed]}),
+        _post("test", "Test mode: looked at, not kept", BATCH, 200, body=[LOGIN, WRONG],
+              headers={"X-Test-Mode": "true"}, answer=tested | {"warnings": warnings}),
+        _post("invalid", "All or nothing", BATCH, 400, body=[REGISTER, WRONG],
+              code="VALIDATION_ERROR"),
+        _post("too_many", f"{MAX_EVENTS + 1} events", BATCH, 400,
+              body=[REGISTER] * (MAX_EVENTS + 1), code="BATCH_TOO_LARGE"),
+        _post("unknown_event", "No event of the catalog", BATCH, 422, body=[UNKNOWN],
+              code="UNKNOWN_EVENT_TYPE"),
+        _post("disabled_event", "Without the preset `igaming`", BATCH, 422, body=[DEPOSIT],
+              headers={"X-API-KEY": "$SHOP_KEY"}, code="EVENT_DISABLED"),
+    ]  # fmt: skip
+
+
+_RULES: Final = (
+    "Sending an event again is safe: it has the same `eventId` and is kept once. On 429 and 5xx "
+    "send again, later each time.\n\nWhat is wrong is looked for in this order: 405, 401, 429, "
+    "415, 413, 400, 422. In test mode (`X-Test-Mode: true`) nothing is kept, and the answer shows "
+    "what would be."
+)
+
+
+def single(examples: list[Example]) -> Part:
+    """The operation that takes one event."""
+    description = "The body is one envelope. 202 says that it is kept for good.\n\n" + _RULES
+    answered = {
+        "200": _answered("Test mode: the event as it would be stored, enriched.", "EventTested",
+                         examples, 200),
+        "202": _answered("The event is kept.", "EventAccepted", examples, 202),
+    }  # fmt: skip
+    named = ("ingestEvent", "Send one event", description)
+    return _operation(named, ref("Event"), examples, answered, batch=False)
+
+
+def batch(examples: list[Example]) -> Part:
+    """The operation that takes several."""
+    description = (
+        f"The body is an array of 1 to {MAX_EVENTS} envelopes: all are accepted, or none. With "
+        "`Prefer: handling=lenient` the good ones are accepted and the others named.\n\n"
+        + _RULES
+    )
+    many = {"type": "array", "minItems": 1, "maxItems": MAX_EVENTS, "items": ref("Event")}
+    kept = _answered("The events are kept.", "BatchAccepted", examples, 202)
+    answered = {
+        "200": _answered("Test mode: what is wrong with which, also where all are.", "BatchTested",
+                         examples, 200),
+        "202": kept | {"headers": headers("preference-applied")},
+    }  # fmt: skip
+    named = ("ingestBatch", "Send several events", description)
+    found = _operation(named, many, examples, answered, batch=True)
+    found["parameters"].append(
+        parameter("Prefer", "header", {"type": "string"},
+                  "`handling=lenient`: accept what is good. Not in test mode.")
+    )  # fmt: skip
+    return found
+
+
+def _answered(description: str, schema: str, examples: list[Example], status: int) -> Part:
+    shown = [one for one in examples if one.status == status]
+    return {"description": description, "content": body(ref(schema), shown, answers=True)}
+
+
+def _operation(
+    named: tuple[str, str, str],
+    sent: Schema,
+    examples: list[Example],
+    answered: Part,
+    *,
+    batch: bool,
+) -> Part:
+    valid = [one for one in examples if one.status < 300 and "Prefer" not in one.headers]
+    shown = [one for one in valid if not batch or one.status != 200]
+    operation_id, summary, description = named
+    return {
+        "operationId": operation_id,
+        "tags": ["Server events"],
+        "summary": summary,
+        "description": description,
+        "security": [{"apiKey": []}],
+        "parameters": [
+            parameter("X-Test-Mode", "header",
+                      {"type": "string", "pattern": "^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE]|)$"},
+                      "`true`: validate, enrich and echo, keep nothing."),
+            parameter("Content-Encoding", "header", {"enum": ["gzip", "identity"]},
+                      "`gzip` where the body is compressed."),
+        ],
+        "requestBody": {"required": True, "content": body(sent, shown)},
+        "responses": answered | _failures(batch=batch),
+    }  # fmt: skip
+
+
+def _failures(*, batch: bool) -> Part:
+    def read(document: Any) -> Answer:
+        text = msgspec.json.encode([document] if batch else document)
+        found = (read_batch if batch else read_single)(text, _SHOP, WHEN_MS)
+        assert isinstance(found, Refusal)
+        return refusal_answer(found)
+
+    wrong = problem_answer(BadRequest("the gzip body was cut short"))
+    given = [
+        ("A field is missing or wrong, or the header `X-Test-Mode` is", read(WRONG)),
+        ("The body is not JSON, not gzip or cut short", wrong),
+        *([(f"More than {MAX_EVENTS} events", _too_many())] if batch else []),
+        ("The key is missing or unknown", problem_answer(Unauthorized())),
+        ("Any other method", problem_answer(MethodNotAllowed("POST"))),
+        (f"The body is over {MAX_BYTES >> 20} MiB, decompressed",
+         problem_answer(TooLarge(f"the body is over {MAX_BYTES} bytes"))),
+        ("The type is not `application/json`, or the encoding not gzip",
+         problem_answer(UnsupportedMediaType("Content-Type: must be application/json"))),
+        ("`event` is not in the catalog", read(UNKNOWN)),
+        ("The event's preset is not enabled for the product", read(DEPOSIT)),
+        ("Something broke here; send again", problem_answer(Problem("the request could not be "
+                                                                    "served"))),
+        ("It cannot be kept now; send again", problem_answer(Away())),
+    ]  # fmt: skip
+    limited = {
+        f"The key's requests in any minute are used up ({RATE} unless agreed otherwise)":
+        problem_answer(RateExceeded(RATE, 12)),
+    }  # fmt: skip
+    found = failures(ref("EventError"), "code", given)
+    found |= failures(ref("RateError"), "error", limited.items())
+    answer = found["429"]["content"]["application/json"]
+    answer["schema"] = ref("RateError")
+    answer["examples"] = {"rate": next(iter(answer["examples"].values()))}
+    return dict(sorted(found.items()))
+
+
+def _too_many() -> Answer:
+    found = read_batch(b"[%b]" % b",".join([b"0"] * (MAX_EVENTS + 1)), _SHOP, WHEN_MS)
+    assert isinstance(found, Refusal)
+    return refusal_answer(found)

@@ -1,0 +1,202 @@
+"""Schemas of the bid request, from the structs that decode it, and of the bid response."""
+
+from typing import Any, Final
+
+import msgspec
+
+from snapbid.describe.parts import REF, Schema, objects, ref
+from snapbid.exchange.request import BidRequest
+
+NOTES: Final[dict[str, dict[str, str]]] = {
+    "BidRequest": {
+        "id": "The auction's id, yours; comes back in the response and in the notification URLs.",
+        "imp": "What is offered; each is decided on its own.",
+        "device": "Go-live asks for `ua`, `ip` and `geo.country` in each request.",
+        "test": "1: answered like live traffic, but never counted, held or billed.",
+        "tmax": "How many milliseconds there are until the response must have arrived.",
+        "cur": "Currencies that you take; without `USD` among them there is no bid.",
+        "bcat": "Blocked categories; a parent blocks its children.",
+        "badv": "Blocked advertiser domains; a domain blocks those below it.",
+        "bapp": "Blocked app bundles.",
+        "bseat": "Blocked buyer seats.",
+        "wseat": "Where not empty, the only buyer seats that may bid.",
+    },
+    "Imp": {
+        "id": "Unique in the request; comes back in the bid and in the notification URLs.",
+        "bidfloor": "CPM; a bid is never below it. 0 or absent: no floor.",
+        "bidfloorcur": "ISO 4217; the floor is converted. USD where absent.",
+        "secure": "1: only creatives that load over HTTPS.",
+        "native": "Only its presence is read.",
+    },
+    "Banner": {
+        "w": "Pixels.",
+        "h": "Pixels.",
+        "format": "Sizes; a creative has one of them, or `w` x `h`.",
+        "battr": "Blocked creative attributes.",
+        "pos": "Ad position on the screen.",
+    },
+    "Format": {"w": "Pixels.", "h": "Pixels."},
+    "Video": {
+        "mimes": "Content types that are played.",
+        "minduration": "Seconds.",
+        "maxduration": "Seconds.",
+        "protocols": "VAST versions that are played.",
+        "protocol": "As OpenRTB 2.1 had it.",
+        "battr": "Blocked creative attributes.",
+    },
+    "Audio": {
+        "mimes": "Content types that are played.",
+        "minduration": "Seconds.",
+        "maxduration": "Seconds.",
+        "protocols": "DAAST versions that are played.",
+        "battr": "Blocked creative attributes.",
+    },
+    "Pmp": {
+        "private_auction": "1: only campaigns that have one of the deals may bid.",
+        "deals": "Deals on offer for this impression.",
+    },
+    "Deal": {
+        "bidfloor": "CPM; replaces the impression's floor.",
+        "wseat": "Buyer seats that have the deal.",
+        "wadomain": "Advertiser domains that have the deal.",
+    },
+    "Device": {
+        "ua": "User agent; asked for at go-live.",
+        "ip": "IPv4 address; asked for at go-live.",
+        "ipv6": "IPv6 address.",
+        "ifa": "Advertising id; all zeroes count as none.",
+        "lmt": "1: the user is not recognised for frequency caps.",
+        "dnt": "1: the user is not recognised for frequency caps.",
+    },
+    "Geo": {
+        "country": "ISO 3166-1, alpha-3 or alpha-2; asked for at go-live.",
+        "region": "`USA-CA` or `CA`.",
+    },
+    "Regs": {
+        "coppa": "1: no user data is used.",
+        "gdpr": "1: user data is used only as the consent string allows.",
+        "us_privacy": "US privacy string; an opt-out is followed.",
+        "gpp": "GPP string; an opt-out of a US section is followed.",
+        "gpp_sid": "GPP sections that apply.",
+    },
+    "User": {"consent": "TCF consent string.", "eids": "Extended ids."},
+}
+"""Struct -> field -> what a partner should know of it."""
+
+REQUIRED: Final = {"BidRequest": ["id", "imp"], "Imp": ["id"]}
+_KEYWORDS: Final = {"type": "array", "minItems": 1, "items": ref("Imp")}
+_ID: Final[Schema] = {"type": ["string", "integer"], "minLength": 1}
+
+
+def request_schemas() -> dict[str, Schema]:
+    """The schemas of a bid request and of all objects in it, by the names of their structs."""
+    _, found = msgspec.json.schema_components([BidRequest], ref_template=REF)
+    for name, schema in found.items():
+        _refine(name, schema)
+    found["BidRequest"]["description"] = (
+        "OpenRTB 2.5 or 2.6 (3.2.1): the fields that are read; all others are welcome and ignored."
+    )
+    return found
+
+
+def _refine(name: str, schema: Schema) -> None:
+    """What `decode` checks beyond the types, and the words."""
+    stated = schema.get("description", "")
+    schema["description"] = f"OpenRTB {stated}" if stated.startswith("2.6") else stated
+    properties = schema["properties"]
+    for field, own in properties.items():
+        properties[field] = _plain(own)
+    if name == "BidRequest":
+        properties["imp"] = dict(_KEYWORDS)
+    del schema["required"]
+    if required := REQUIRED.get(name):
+        schema["required"] = required
+        properties["id"] = dict(_ID)
+    for field, note in NOTES.get(name, {}).items():
+        properties[field]["description"] = note
+
+
+def _plain(schema: Schema) -> Schema:
+    """Without the default, and with a list of types for a choice between simple ones."""
+    kept = {key: value for key, value in schema.items() if key != "default"}
+    if "items" in kept:
+        kept["items"] = _plain(kept["items"])
+    choices = [_plain(one) for one in kept.get("anyOf", ())]
+    if not choices:
+        return kept
+    if all(one.keys() <= {"type", "items"} for one in choices):
+        merged: dict[str, Any] = {"type": [one["type"] for one in choices]}
+        for one in choices:
+            merged |= {"items": one["items"]} if "items" in one else {}
+        return merged
+    return {"anyOf": choices}
+
+
+def _text(description: str, **more: Any) -> Schema:
+    return {"type": "string", "description": description, **more}
+
+
+def response_schemas() -> dict[str, Schema]:
+    """The schemas of the response; it is written from templates (`exchange/response.py`)."""
+    bid = objects(
+        {
+            "id": _text("The bid's own id."),
+            "impid": _text("The `id` of the impression."),
+            "price": {"type": "number", "exclusiveMinimum": 0, "description": "CPM in USD."},
+            "adm": _text("The markup; put your macros in as ever before it is shown."),
+            "adomain": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "The advertiser's domain.",
+            },
+            "cid": _text("The campaign's id."),
+            "crid": _text("The creative's id."),
+            "cat": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "IAB content categories of the ad.",
+            },
+            "attr": {
+                "type": "array",
+                "items": {"type": "integer"},
+                "description": "Creative attributes.",
+            },
+            "w": {"type": "integer", "description": "Pixels, where known."},
+            "h": {"type": "integer", "description": "Pixels, where known."},
+            "iurl": _text("An image of the creative, for checking its content."),
+            "mtype": {
+                "enum": [1, 2, 3, 4],
+                "description": "1 banner, 2 video, 3 audio, 4 native.",
+            },
+            "dealid": _text("The deal under which the bid is made."),
+            "nurl": _text("Win: fire it as soon as the bid has won the auction."),
+            "burl": _text("Billing: fire it when the impression is rendered and billed."),
+            "lurl": _text("Loss: put the loss reason for `${AUCTION_LOSS}`, then fire it."),
+        },
+        *("cat", "attr", "w", "h", "iurl", "dealid"),
+        title="Bid",
+        description="OpenRTB 2.6, 4.2.3.",
+        additionalProperties=False,
+    )
+    seat = objects(
+        {
+            "bid": {"type": "array", "minItems": 1, "items": ref("Bid")},
+            "seat": _text("The buyer seat; absent where the campaign has none."),
+        },
+        "seat",
+        title="SeatBid",
+        description="OpenRTB 2.6, 4.2.2.",
+        additionalProperties=False,
+    )
+    response = objects(
+        {
+            "id": _text("The request's `id`."),
+            "seatbid": {"type": "array", "minItems": 1, "items": ref("SeatBid")},
+            "bidid": _text("Our id of this response."),
+            "cur": {"const": "USD", "description": "The currency of all prices."},
+        },
+        title="BidResponse",
+        description="OpenRTB 2.6, 4.2.1; at most one bid for each impression.",
+        additionalProperties=False,
+    )
+    return {"BidResponse": response, "SeatBid": seat, "Bid": bid}

@@ -1,0 +1,30 @@
+"""The description for partners as the tests read it, and judges of values by its schemas."""
+
+import json
+from typing import Any
+
+import jsonschema
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+from snapbid.describe.document import document
+from snapbid.settings import load
+
+BASE_URL = "https://bid.example"
+DOCUMENT = document(load({"SNAPBID_BASE_URL": BASE_URL}))
+SCHEMAS = DOCUMENT["components"]["schemas"]
+
+_URN = "urn:snapbid:api"
+_REGISTRY: Any = Registry().with_resource(
+    _URN, Resource.from_contents(DOCUMENT, default_specification=DRAFT202012)
+)
+
+
+def validator(schema: dict[str, Any]) -> jsonschema.Draft202012Validator:
+    """The judge of a schema, whose references are the document's."""
+    absolute = json.loads(json.dumps(schema).replace('"#/', f'"{_URN}#/'))
+    return jsonschema.Draft202012Validator(
+        absolute,
+        registry=_REGISTRY,
+        format_checker=jsonschema.FormatChecker(["ipv4", "ipv6"]),
+    )

@@ -1,0 +1,138 @@
+"""The description for partners: complete, sound, and of one mind with the code."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openapi_spec_validator
+import pytest
+from support import event_cases
+from support.described import BASE_URL, DOCUMENT, SCHEMAS, validator
+from support.event_cases import apply, to_json
+
+from snapbid import errors
+from snapbid.app import ROUTES
+from snapbid.describe.catalog import component
+from snapbid.describe.document import document
+from snapbid.describe.openrtb import NOTES
+from snapbid.describe.page import page
+from snapbid.events.catalog import EVENTS
+from snapbid.events.messages import RULES, WARNINGS
+from snapbid.events.outcomes import STATUSES
+from snapbid.events.problems import _CODES
+from snapbid.settings import load
+
+PAGE = page(DOCUMENT)
+FILES = sorted(event_cases.FOLDER.glob("*.json"))
+# What a schema cannot tell: the time, what a product has, numbers that are infinite as doubles.
+BEYOND = {"timestamp_in_future", "event_disabled", "out_of_range"}
+CODES = ("currency", "jurisdiction")  # in any case, where the schema has them in upper case
+
+
+def operations() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in DOCUMENT["paths"].items():
+        for operation in methods.values():
+            yield path, operation
+
+
+def test_it_is_openapi() -> None:
+    openapi_spec_validator.validate(DOCUMENT)
+    assert DOCUMENT["servers"] == [{"url": BASE_URL}]
+
+
+def test_every_route_for_partners_is_described() -> None:
+    served = {path for path in ROUTES if path not in ("/healthz", "/readyz")}
+    assert served <= DOCUMENT["paths"].keys()
+    ids = [operation["operationId"] for _, operation in operations()]
+    assert len(ids) == len(set(ids)) == len(served) + 2
+
+
+def test_every_error_code_is_described() -> None:
+    text = json.dumps(DOCUMENT["paths"])
+    classes: set[type[errors.Problem]] = {errors.Problem, *errors.Problem.__subclasses__()}
+    classes |= {errors.MissingToken, errors.InvalidToken, errors.SspMismatch}
+    own = {one.code for one in classes if "_" not in one.__name__ and one.__module__ == errors.__name__}
+    codes = own | {*STATUSES} | {*_CODES.values()} - {"NOT_FOUND"}
+    assert {code for code in codes if f'"{code}"' not in text} == set()
+
+
+def test_every_event_and_rule_is_described() -> None:
+    assert {*SCHEMAS["Event"]["discriminator"]["mapping"]} == {*EVENTS}
+    assert SCHEMAS["Finding"]["properties"]["rule"]["enum"] == [*RULES]
+    assert SCHEMAS["Warning"]["properties"]["rule"]["enum"] == [*WARNINGS]
+    for name, event in EVENTS.items():
+        levels = re.findall(r'"x-level": "(\w)', json.dumps(SCHEMAS[component(name)]))
+        fields = [*event.identity_fields(), *event.context_fields()]
+        assert sorted(levels) == sorted(field.level.value for field in fields)
+
+
+def test_notes_are_of_fields_that_there_are() -> None:
+    found = {(name, field) for name, notes in NOTES.items() for field in notes}
+    known = {(name, field) for name in NOTES for field in SCHEMAS[name]["properties"]}
+    assert not found - known
+
+
+def test_examples_are_valid_under_their_schemas() -> None:
+    seen = 0
+    for path, operation in operations():
+        parts = [operation.get("requestBody", {}), *operation["responses"].values()]
+        for content in (part.get("content", {}).get("application/json") for part in parts):
+            for name, example in (content or {}).get("examples", {}).items():
+                found = [*validator(content["schema"]).iter_errors(example["value"])]
+                assert found == [], (path, name)
+                seen += 1
+    assert seen > 40
+
+
+def in_upper_case(envelope: Any) -> Any:
+    """The envelope with codes as the schema lists them."""
+    context = envelope.get("context") if isinstance(envelope, dict) else None
+    if isinstance(context, dict):
+        for name in CODES:
+            code = context.get(name)
+            if isinstance(code, str) and code.isascii():
+                context[name] = code.upper()
+    return envelope
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_event_schemas_agree_with_the_validation(path: Path) -> None:
+    """Each generated case: what is refused breaks the schema, what is accepted keeps it."""
+    found = json.loads(path.read_text())
+    judge = validator(SCHEMAS[component(path.stem)])
+    wrong = []
+    for case in found["cases"]:
+        envelope = apply(found["envelope"], case)
+        try:
+            value = json.loads(to_json(envelope))
+        except ValueError:
+            continue
+        rules = {violation["rule"] for violation in case.get("violations", [])}
+        if rules and rules <= BEYOND:
+            continue
+        valid = judge.is_valid(in_upper_case(value))
+        if valid == bool(rules):
+            wrong.append(f"{case['case']}: {'valid' if valid else 'invalid'}, but {rules}")
+    assert not wrong, "\n".join(wrong[:30])
+
+
+def test_the_page_stands_alone() -> None:
+    assert "<script" not in PAGE
+    assert not re.findall(r'(?:src|href)="(?!#|/openapi\.json)[^"]*"', PAGE)
+    assert "url(" not in PAGE
+    assert "@import" not in PAGE
+
+
+def test_links_of_the_page_lead_somewhere() -> None:
+    ids = re.findall(r' id="([^"]+)"', PAGE)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', PAGE)) <= set(ids)
+    assert {operation["operationId"] for _, operation in operations()} <= set(ids)
+
+
+def test_the_page_quotes_what_it_shows() -> None:
+    shown = page(document(load({"SNAPBID_BASE_URL": "https://a.example/<b>"})))
+    assert "<b>/" not in shown
+    assert "a.example/&lt;b&gt;" in shown
