@@ -181,7 +181,7 @@ def main(argv: list[str] | None = None, report: Callable[[str], None] = print) -
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(argv)
     origin = about()
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Any] = {}
     with pinned(cores()[0]):
         for shape in campaigns.SHAPES:
             for count in SIZES:
@@ -191,7 +191,7 @@ def main(argv: list[str] | None = None, report: Callable[[str], None] = print) -
                 own = figures(made, options.rounds)
                 if count <= options.peers:
                     own["peers"] = peers(made, shape, count)
-                found.setdefault(shape, {})[str(count)] = own
+                found[f"{shape} {count:,}"] = own
                 report(f"{shape} {count:,}: {json.dumps(own)}")
     method = {"requests": REQUESTS, "rounds": options.rounds, "flush_mib": FLUSH_BYTES >> 20}
     result = {"kind": "match", "about": origin, "method": method, "figures": found}

@@ -29,34 +29,31 @@ STEPS: Final = ("walk", "impression", "request")
 
 def render(result: dict[str, Any]) -> str:
     rows, scans = [], []
-    for shape, sizes in result["figures"].items():
-        for count, own in sizes.items():
-            name = f"{shape} {int(count):,}"
-            hot, cold = own["hot_ns"], own["cold_walk_ns"]
-            rows.append(
-                (
-                    name,
-                    f"{own['eligible']:.2%}",
-                    *(f"{hot[step]['median']:,.0f}" for step in STEPS),
-                    f"{cold['p50']:,.0f} / {cold['p99']:,.0f}",
-                    f"{own['call_ns']['median']:,.0f}",
-                    f"{own['bytes_a_campaign']:,.0f}",
-                )
+    for name, own in result["figures"].items():
+        hot, cold = own["hot_ns"], own["cold_walk_ns"]
+        rows.append(
+            (
+                name,
+                f"{own['eligible']:.2%}",
+                *(f"{hot[step]['median']:,.0f}" for step in STEPS),
+                f"{cold['p50']:,.0f} / {cold['p99']:,.0f}",
+                f"{own['call_ns']['median']:,.0f}",
+                f"{own['bytes_a_campaign']:,.0f}",
             )
-            if "peers" in own:
-                walk = f"{hot['walk']['median'] / 1000:.2f}"
-                taken = (f"{us['median']:,.1f}" for us in own["peers"]["us"].values())
-                scans.append((name, walk, *taken))
-                names = tuple(own["peers"]["us"])
+        )
+        if "peers" in own:
+            walk = f"{hot['walk']['median'] / 1000:.2f}"
+            names = tuple(own["peers"]["us"])
+            scans.append(
+                (name, walk, *(f"{own['peers']['us'][one]['median']:,.1f}" for one in names))
+            )
     heading = ("", "eligible", *STEPS, "cold walk p50 / p99", "call", "bytes a campaign")
     text = TEXT.format(**result["method"]) + about(result) + table(heading, rows)
     return text + SCANS + table(("", "walk", *names), scans) if scans else text
 
 
 def figures(result: dict[str, Any]) -> Iterator[Figure]:
-    for shape, sizes in result["figures"].items():
-        for count, own in sizes.items():
-            name = f"{shape} {int(count):,}"
-            yield spread_figure(f"match {name}: walk, ns", own["hot_ns"]["walk"])
-            yield spread_figure(f"match {name}: call, ns", own["call_ns"])
-            yield Figure(f"match {name}: bytes a campaign", own["bytes_a_campaign"])
+    for name, own in result["figures"].items():
+        yield spread_figure(f"match {name}: walk, ns", own["hot_ns"]["walk"])
+        yield spread_figure(f"match {name}: call, ns", own["call_ns"])
+        yield Figure(f"match {name}: bytes a campaign", own["bytes_a_campaign"])
