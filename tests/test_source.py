@@ -20,7 +20,7 @@ LONGEST = 400
 
 # Imports run one way: a module imports from its own layer's room, or from lower numbers.
 LAYERS = [
-    {"settings", "errors", "metrics", "export"},
+    {"settings", "errors", "metrics", "export", "private"},
     {"reference", "http", "pace", "tasks"},
     {"match", "ledger", "warehouse", "embedded", "demo"},
     {"exchange", "report", "events"},

@@ -15,6 +15,7 @@ from snapbid.commands.explain import explain
 from snapbid.commands.export import export
 from snapbid.commands.golive import golive
 from snapbid.commands.load import load as load_command
+from snapbid.private import keep_private
 from snapbid.settings import SettingsError, load, require
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def up() -> None:
     """Run everything on this machine: stores, schema, demo data, HTTP workers, the drain."""
     from snapbid.up import run
 
+    keep_private()
     sys.exit(run(load(os.environ)))
 
 
@@ -55,6 +57,7 @@ def serve(record: str | None, sample: str | None) -> None:
     require(settings, "redis_url", "database_url", "jwt_secret")
     from snapbid.serving import serve as run
 
+    keep_private()
     sys.exit(run(settings))
 
 
@@ -65,6 +68,7 @@ def drain() -> None:
     from snapbid import wiring
     from snapbid.drain.run import run
 
+    keep_private()
     sys.exit(run(settings, wiring.metrics_path(settings)))
 
 

@@ -44,7 +44,7 @@ def server(
         stack.close()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def bystander(server: Stack) -> Iterator[Bystander]:
     other = Bystander(server.port)
     other.start()

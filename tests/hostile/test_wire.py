@@ -17,6 +17,8 @@ from support.processes import eventually, workers_of
 from support.stack import Stack
 from support.wire import Wire, chunked, head
 
+pytestmark = pytest.mark.usefixtures("bystander")
+
 HEALTH = head("GET", "/healthz", {"host": "x"})
 HEALTHY = b'{"status":"ok"}'
 HALF_OPEN = 1_000
