@@ -139,7 +139,7 @@ class Bitsets:
         self._exclude = {key: self._sparse(ranks) for key, ranks in made.exclude.items()}
 
     def _row(self, ranks: list[int]) -> Row:
-        row = np.zeros(self._words, np.uint64)
+        row: Row = np.zeros(self._words, np.uint64)
         where = np.asarray(ranks, np.int64)
         np.bitwise_or.at(row, where >> 6, BITS[where & 63])
         return row

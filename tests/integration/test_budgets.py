@@ -1,38 +1,19 @@
 """Budgets over a real Redis: held, spent, released, never exceeded (contract 3, Budgets)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.remembered import TTL_S, Clock, at, counts, looking, opened
+from support.remembered import NOON, TTL_S, Clock, at, counts, opened
 from support.spending import HOLD_S, NANO, has_room, limits, reserve, sent, state
 
 from snapbid.ledger.ledger import Ledger, Limited
 from snapbid.ledger.records import BILLING, LOSS, WIN
 
-NOON = at("2030-06-15T12:00:00")
 DAY = "2030-06-15"
 PRICE = 2_000_000  # a CPM; a bid costs 2000 micro-USD
 COST = PRICE // 1000
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock(NOON)
-
-
-@pytest.fixture
-async def ledger(fresh_redis: str, tmp_path: Path, clock: Clock) -> AsyncIterator[Ledger]:
-    async with opened(fresh_redis, tmp_path / "spool", clock=clock) as ledger:
-        yield ledger
-
-
-@pytest.fixture
-def store(fresh_redis: str) -> Iterator[Any]:
-    with looking(fresh_redis) as client:
-        yield client
 
 
 async def bid(ledger: Ledger, number: int, of: Any, price: int = PRICE) -> str:

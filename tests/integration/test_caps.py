@@ -2,37 +2,17 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-from support.remembered import Clock, at, counts, keys, looking, opened
+from support.remembered import NOON, Clock, counts, keys, opened
 from support.spending import HOLD_S, limits, reserve, sent, state
 
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import BILLING, LOSS, WIN
 
-NOON = at("2030-06-15T12:00:00")
 PRICE = 1_000_000
 HOUR = 3600
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock(NOON)
-
-
-@pytest.fixture
-async def ledger(fresh_redis: str, tmp_path: Path, clock: Clock) -> AsyncIterator[Ledger]:
-    async with opened(fresh_redis, tmp_path / "spool", clock=clock) as ledger:
-        yield ledger
-
-
-@pytest.fixture
-def store(fresh_redis: str) -> Iterator[Any]:
-    with looking(fresh_redis) as client:
-        yield client
 
 
 async def bid(ledger: Ledger, number: int, of: Any, user: str = "u") -> str:

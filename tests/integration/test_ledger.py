@@ -3,15 +3,14 @@
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.remembered import (
     KINDS,
+    NOON,
     Clock,
-    at,
     counts,
     expected,
     keys,
@@ -24,26 +23,8 @@ from support.remembered import (
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import BILLING, LOSS, WIN
 
-NOON = at("2030-06-15T12:00:00")
 DAY = "2030-06-15"
 PRICE = 2_345_678
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock(NOON)
-
-
-@pytest.fixture
-async def ledger(fresh_redis: str, tmp_path: Path, clock: Clock) -> AsyncIterator[Ledger]:
-    async with opened(fresh_redis, tmp_path / "spool", clock=clock) as ledger:
-        yield ledger
-
-
-@pytest.fixture
-def store(fresh_redis: str) -> Iterator[Any]:
-    with looking(fresh_redis) as client:
-        yield client
 
 
 # -- once -----------------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """How long a bid is remembered, and on which day it counts (contract 5)."""
 
 import random
-from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.remembered import (
+    NOON,
     TTL_S,
     Clock,
     at,
@@ -15,7 +15,6 @@ from support.remembered import (
     day_of,
     expected,
     keys,
-    looking,
     opened,
     remember,
     settle_all,
@@ -24,26 +23,8 @@ from support.remembered import (
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import BILLING, WIN
 
-NOON = at("2030-06-15T12:00:00")
 LONG_S = 4 * 86_400  # long enough to remember over the end of a day
 PRICE = 2_345_678
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock(NOON)
-
-
-@pytest.fixture
-async def ledger(fresh_redis: str, tmp_path: Path, clock: Clock) -> AsyncIterator[Ledger]:
-    async with opened(fresh_redis, tmp_path / "spool", clock=clock) as ledger:
-        yield ledger
-
-
-@pytest.fixture
-def store(fresh_redis: str) -> Iterator[Any]:
-    with looking(fresh_redis) as client:
-        yield client
 
 
 # -- how long -------------------------------------------------------------------------------------

@@ -32,6 +32,9 @@ def day_of(epoch_s: float) -> str:
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d")
 
 
+NOON = at("2030-06-15T12:00:00")
+
+
 @dataclass
 class Clock:
     """A clock that stands until it is set. Redis expires by its own: take times in the future."""
