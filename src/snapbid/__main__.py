@@ -252,7 +252,7 @@ def _set_status(campaign_id: str, status: Any) -> None:
         changed = console.in_warehouse(work)
     except campaigns.UnknownCampaignError as error:
         raise console.Refused(str(error)) from error
-    click.echo(f"{campaign_id}: {status}{'' if changed else ' already'}")
+    click.echo(f"{console.one_line(campaign_id)}: {status}{'' if changed else ' already'}")
 
 
 @main.group()
