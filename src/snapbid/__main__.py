@@ -14,6 +14,7 @@ from snapbid import console
 from snapbid.commands.explain import explain
 from snapbid.commands.export import export
 from snapbid.commands.golive import golive
+from snapbid.commands.keys import list_keys, revoke
 from snapbid.commands.load import load as load_command
 from snapbid.private import keep_private
 from snapbid.settings import SettingsError, load, require
@@ -328,6 +329,8 @@ def rates_import(file: str) -> None:
     click.echo(f"{len(read)} rates imported")
 
 
+key.add_command(list_keys)
+key.add_command(revoke)
 main.add_command(explain)
 main.add_command(golive)
 main.add_command(load_command)

@@ -104,8 +104,36 @@ def test_changes_reach_every_worker(
     eventually(lambda: statuses(stack, key, paid) == {202}, "that the product is subscribed")
     sending.run_sql(database, "update product set presets = '{}'")
     eventually(lambda: statuses(stack, key, paid) == {422}, "that it no longer is")
-    sending.run_sql(database, "delete from api_key")
+    assert cli("key", "revoke", key).returncode == 0
     eventually(lambda: statuses(stack, key, paid) == {401}, "that the key is gone")
+    revoked, unknown = (sending.send(stack.port, SINGLE, paid, each) for each in (key, "sbk_none"))
+    assert revoked.body == unknown.body, "nobody learns which keys there were"
+
+
+def test_keys_are_listed_and_revoked(cli: Cli) -> None:
+    keys = {product: issued(cli("key", "issue", product)) for product in ("a", "b", "c")}
+    kept = issued(cli("key", "issue", "a", "--preset", "igaming", "--rate", "7"))
+    listed = json.loads(cli("key", "list", "--json").stdout)
+    assert [(one["product"], one["rate"]) for one in listed] == [
+        ("a", 6000), ("a", 7), ("b", 6000), ("c", 6000)
+    ]  # fmt: skip
+    assert listed[1]["presets"] == ["igaming"]
+    ids = {one["product"]: one["id"] for one in listed if one["rate"] != 7}
+    plain = cli("key", "list").stdout
+    assert [line.split("\t")[0] for line in plain.splitlines()] == [one["id"] for one in listed]
+    assert not any(key in plain + str(listed) for key in (*keys.values(), kept))
+    for given, product in ((keys["a"], "a"), (ids["b"], "b")):
+        done = cli("key", "revoke", given)
+        assert done.stdout == f"{ids[product]}: revoked (product {product})\n"
+        assert done.stderr == ""
+    for given in (keys["a"], ids["b"], "sbk_none", "", ids["c"][:6], "%", "a" * 5000):
+        done = cli("key", "revoke", "--", given)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == "KEY_OR_ID is no key that holds: see snapbid key list\n"
+    left = {
+        (one["product"], one["rate"]) for one in json.loads(cli("key", "list", "--json").stdout)
+    }
+    assert left == {("a", 7), ("c", 6000)}
 
 
 # -- the rate -------------------------------------------------------------------------------------

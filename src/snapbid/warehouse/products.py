@@ -6,6 +6,7 @@ slow hash would, and checking costs a request nothing.
 
 import re
 import secrets
+from datetime import datetime
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -18,6 +19,11 @@ MAX_RATE: Final = 1_000_000
 
 _FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 _PREFIX: Final = "sbk_"  # a key never begins like an option
+_ID: Final = re.compile(r"[0-9a-f]{12}", re.ASCII)
+_ISSUED: Final = (
+    "select left(encode(k.hash, 'hex'), 12), p.name, p.presets, k.rate, k.issued_at"
+    " from {} k join product p on p.name = k.product"
+)
 
 
 class ProductError(ValueError):
@@ -30,6 +36,16 @@ class Key(NamedTuple):
     product: str
     presets: tuple[str, ...]
     rate: int
+
+
+class Issued(NamedTuple):
+    """A key as the operator may see it; `id` is the beginning of its hash."""
+
+    id: str
+    product: str
+    presets: tuple[str, ...]
+    rate: int
+    issued_at: datetime
 
 
 async def add(connection: asyncpg.Connection, product: str, presets: tuple[str, ...]) -> None:
@@ -79,3 +95,31 @@ async def fetch_keys(connection: asyncpg.Connection) -> dict[str, Key]:
         " from api_key k join product p on p.name = k.product order by k.hash"
     )
     return {row["hash"]: Key(row["name"], tuple(row["presets"]), row["rate"]) for row in rows}
+
+
+async def fetch_issued(connection: asyncpg.Connection) -> list[Issued]:
+    """Give the keys of all products, of each the oldest first."""
+    rows = await connection.fetch(f"{_ISSUED.format('api_key')} order by p.name, k.issued_at")
+    return [_issued(row) for row in rows]
+
+
+async def revoke(connection: asyncpg.Connection, given: str) -> Issued:
+    """End a key, given itself or its id.
+
+    Raises ProductError, which does not quote what may be a key.
+    """
+    is_id = _ID.fullmatch(given) is not None
+    which = "left(encode(hash, 'hex'), 12) = $1" if is_id else "encode(hash, 'hex') = $1"
+    value = given if is_id else sha256(given.encode(errors="surrogateescape")).hexdigest()
+    rows = await connection.fetch(
+        f"with gone as (delete from api_key where {which} returning *) {_ISSUED.format('gone')}",
+        value,
+    )
+    if not rows:
+        raise ProductError("KEY_OR_ID is no key that holds: see snapbid key list")
+    return _issued(rows[0])
+
+
+def _issued(row: asyncpg.Record) -> Issued:
+    id, product, presets, rate, issued_at = row
+    return Issued(id, product, tuple(presets), rate, issued_at)
