@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 from support.answers import as_echoed, check_bid_response, check_refusal
 from support.client import BASE_URL, LocalApp, Reply
+from support.described import validator
 from support.market import market_of
 from support.matching_cases import campaign_of, request_of
 
@@ -51,6 +52,7 @@ EXPECT_KEYS = {"status", "error", "detail", "bids", "response", "headers"}
 SSPS = {"acme": "acme", "acme-eu": "acme", "acme2": "acme2", "nova": "nova"}
 USD = {"USD": Fraction(1), "EUR": Fraction(11, 10), "GBP": Fraction(5, 4), "JPY": Fraction(1, 150)}
 NOW = "2026-03-04T12:00:00Z"  # a Wednesday
+DESCRIBED = validator({"$ref": "#/components/schemas/BidResponse"})
 
 
 def load() -> list[Any]:
@@ -157,6 +159,7 @@ def compare_bids(response: Document, expect: Document, exchange: Document, where
     auction = as_echoed(request["id"]) if known else response["id"]
     offered = {as_echoed(imp["id"]) for imp in request["imp"]}
     check_bid_response(response, auction, offered, BASE_URL)
+    assert [*DESCRIBED.iter_errors(response)] == [], where
     for name, value in expect.get("response", {}).items():
         assert response.get(name) == value, f"{where}: {name}"
     if "bids" not in expect:

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
+import schemathesis.checks as common
+import schemathesis.specs.openapi.checks as openapi
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis import Case, GenerationMode
+from schemathesis.core.result import Ok
+from schemathesis.openapi import from_dict
 from support import sending
+from support.browser import browser
 from support.described import DOCUMENT, validator
 from support.ops import ask, bid, prepare
 from support.processes import eventually
@@ -15,6 +22,17 @@ from support.stack import JWT_SECRET, Stack, run
 from snapbid.report import tokens
 
 CREDENTIALS = ("$KEY", "$SHOP_KEY", "$TOKEN")
+GIVEN = {"apiKey": {"X-API-KEY": "$KEY"}, "reportToken": {"Authorization": "Bearer $TOKEN"}}
+REQUESTS = 15  # of each kind, to each operation
+ALWAYS = [
+    common.not_a_server_error,
+    openapi.status_code_conformance,
+    openapi.content_type_conformance,
+    openapi.response_headers_conformance,
+    openapi.response_schema_conformance,
+]
+# What is valid under the schema, yet refused: the time, numbers that are infinite as doubles.
+BEYOND = {"timestamp_in_future", "out_of_range"}
 
 
 class Served(NamedTuple):
@@ -96,6 +114,49 @@ def test_examples_do_as_they_say(
         assert found == example["answer"]
 
 
+def test_methods_and_sizes_are_refused_as_described(served: Served) -> None:
+    for path, methods in DOCUMENT["paths"].items():
+        ((method, operation),) = methods.items()
+        target = path.replace("{sspId}", "acme")
+        headers = {"x_api_key": served.key, "content_type": "application/json"}
+        answers = [ask(served.stack, "PUT", target)]
+        if method == "post":
+            long = b" " * (5 << 20)
+            answers.append(ask(served.stack, "POST", target, long, ops=False, **headers))
+        for (status, carried, body), wanted in zip(answers, (405, 413), strict=False):
+            assert status == wanted
+            described = operation["responses"][str(status)]
+            schema = described["content"]["application/json"]["schema"]
+            assert [*validator(schema).iter_errors(json.loads(body))] == []
+            assert ("allow" in carried) == ("Allow" in described.get("headers", {}))
+
+
+LIMITED = [
+    ("GET", "/api/v1/ssp/acme/report", "/api/v1/ssp/{sspId}/report"),
+    ("POST", "/v3/s2s/event", "/v3/s2s/event"),
+]
+
+
+@pytest.mark.parametrize(("method", "target", "path"), LIMITED)
+def test_rates_are_refused_as_described(
+    served: Served, module_database: str, method: str, target: str, path: str
+) -> None:
+    key = sending.issue(module_database, "slow", rate=1)
+    headers = {"authorization": served.filled("Bearer $TOKEN"), "x_api_key": key}
+    found: list[tuple[int, dict[str, str], bytes]] = []
+
+    def is_limited() -> bool:
+        found.append(ask(served.stack, method, target, b"", ops=False, **headers))
+        return found[-1][0] == 429
+
+    eventually(is_limited, "the limit")
+    described = DOCUMENT["paths"][path][method.lower()]["responses"]["429"]
+    _, carried, body = found[-1]
+    schema = described["content"]["application/json"]["schema"]
+    assert [*validator(schema).iter_errors(json.loads(body))] == []
+    assert {name.lower() for name in described["headers"]} <= carried.keys()
+
+
 def test_the_document_is_served(served: Served) -> None:
     status, headers, body = ask(served.stack, "GET", "/openapi.json")
     assert (status, headers["content-type"]) == (200, "application/json")
@@ -127,3 +188,61 @@ def test_the_page_may_load_nothing(served: Served) -> None:
     policy = headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
+
+
+@pytest.mark.parametrize(("width", "height"), [(1366, 768), (390, 844)])
+def test_the_page_in_a_browser(served: Served, width: int, height: int) -> None:
+    with browser(width, height, dark=width < 600) as window:
+        window.open(f"{served.stack.base_url}/docs#ingestBatch")
+        assert window.run("return scrollY") > 0, "the link leads nowhere"
+        assert window.run("return getComputedStyle(document.body).marginTop") == "0px", "no style"
+        window.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+        width_of_page = window.run("return document.documentElement.scrollWidth")
+        assert width_of_page <= window.run("return innerWidth"), "it is wider than the window"
+        assert not [one for one in window.problems() if "favicon" not in one]
+
+
+FOUND = from_dict(DOCUMENT).get_all_operations()
+OPERATIONS = {one.ok().label: one.ok() for one in FOUND if isinstance(one, Ok)}
+
+
+@pytest.mark.parametrize("mode", [*GenerationMode])
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_generated_requests_are_answered_as_described(
+    served: Served, label: str, mode: GenerationMode
+) -> None:
+    operation = OPERATIONS[label]
+    path = {"sspId": "acme"} if "{sspId}" in label else None
+    schemes = [name for names in operation.definition.raw["security"] for name in names]
+
+    @seed(1)
+    @settings(
+        max_examples=REQUESTS,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=[*HealthCheck],
+    )
+    @given(case=operation.as_strategy(generation_mode=mode, path_parameters=path))
+    def run(case: "Case[Any]") -> None:
+        given = {name: text for scheme in schemes for name, text in GIVEN[scheme].items()}
+        headers = {name: served.filled(text) for name, text in given.items()}
+        if mode is GenerationMode.POSITIVE:
+            case.headers.pop("Content-Encoding", None)  # the body goes out as it is
+        answer = case.call(base_url=served.stack.base_url, headers=headers)
+        case.validate_response(answer, checks=ALWAYS)
+        if mode is GenerationMode.POSITIVE:
+            assert answer.status_code < 300 or may_be_refused(label, answer.json()), answer.text
+
+    run()
+
+
+def may_be_refused(label: str, answer: Any) -> bool:
+    """Whether it was for what a schema cannot tell that a valid request was refused."""
+    if "/bid" in label:
+        return "is the same as" in answer["detail"]
+    if "/report" in label:
+        return answer["error"] in ("bad_window", "bad_date")
+    if "/s2s/" in label:
+        rules = {violation["rule"] for violation in answer["violations"]}
+        return rules <= BEYOND or (rules == {"malformed_json"} and "U+0000" in answer["message"])
+    return "bytes" in answer["detail"]

@@ -262,7 +262,7 @@ _RULES: Final = (
     "Sending an event again is safe: it has the same `eventId` and is kept once. On 429 and 5xx "
     "send again, later each time.\n\nWhat is wrong is looked for in this order: 405, 401, 429, "
     "415, 413, 400, 422. In test mode (`X-Test-Mode: true`) nothing is kept, and the answer shows "
-    "what would be."
+    "what would be. A string may not have U+0000 or half of a surrogate pair in it."
 )
 
 

@@ -43,14 +43,12 @@ def _kind(kind: str, schema: Schema) -> str:
 
 def _bounds(schema: Schema) -> str:
     words = {
-        "minimum": "at least",
-        "exclusiveMinimum": "above",
-        "maximum": "at most",
-        "minItems": "at least",
-        "maxItems": "at most",
-        "maxLength": "characters up to",
+        "minimum": "at least {}",
+        "exclusiveMinimum": "above {}",
+        "maximum": "at most {}",
+        "minItems": "at least {}",
+        "maxItems": "at most {}",
+        "maxLength": "up to {} characters",
     }
-    found = [
-        f"{word} {escape(str(schema[name]))}" for name, word in words.items() if name in schema
-    ]
+    found = [word.format(schema[name]) for name, word in words.items() if name in schema]
     return f' <span class="faint">({", ".join(found)})</span>' if found else ""
