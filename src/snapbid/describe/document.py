@@ -20,8 +20,7 @@ INFO: Final = (
     "Bodies are JSON in UTF-8. Requests may be compressed (`Content-Encoding: gzip`). Times are "
     "UTC, money is USD unless a field says otherwise. Errors are for two readers: a code for "
     "programs, a text that names the field and the rule for people.\n\n"
-    "The version stands in the path: `v1` for bid and report, `v3` for events. Fields may be added "
-    "to answers within a version, so do not fail at what you do not know."
+    "The version stands in the path: `v1` for bid and report, `v3` for events."
 )
 
 TAGS: Final = {
