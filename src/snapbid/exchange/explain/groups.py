@@ -178,7 +178,7 @@ def _targeted(dimension: str, has: Carried, campaigns: Sequence[Campaign]) -> st
     if dimension in has:
         parts = [f"request {dimension} {words.some(has[dimension])}"]
     else:
-        parts = [f"request has no {dimension}"]
+        parts = [f"request has no {'lat and lon' if dimension == 'geo_radius' else dimension}"]
     if dimension == "geo_radius":
         return f"{parts[0]}; campaigns want to be near other places"
     values = [each.targeting[dimension] for each in campaigns if dimension in each.targeting]
