@@ -2,6 +2,7 @@
 # make test    the same to a passed test suite: lint, types, tests against real servers
 # make bench   the benchmarks
 # make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario
+# make fuzz     coverage-guided fuzzing of every decoder for MINUTES=2 in all; TARGET=bid: of one
 # make sanitize   the extensions' tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #
 # Needs Python >= 3.11 with venv and headers, a C compiler and make. PYTHON=... picks another one.
@@ -21,9 +22,9 @@ needs = $$($(PY) -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml"
 	p["build-system"]["requires"] if k == "build" else \
 	p["project"]["optional-dependencies"][k])))' $(1))
 
-MINUTES ?= 10
+MINUTES ?= $(if $(filter fuzz,$(MAKECMDGOALS)),2,10)
 
-.PHONY: run build test lint bench soak sanitize clean check
+.PHONY: run build test lint bench soak fuzz sanitize clean check
 .DELETE_ON_ERROR:
 
 run: build
@@ -44,6 +45,9 @@ bench: $(VENV)/.dev $(VENV)/.bench build
 
 soak: $(VENV)/.dev build
 	PYTHONPATH=tests $(PY) -m support.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+fuzz: $(VENV)/.dev $(VENV)/.fuzz build
+	PYTHONPATH=tests $(PY) -m support.fuzz --minutes $(MINUTES) $(TARGET)
 
 # A build of its own; leaks are not looked for, since the interpreter never frees all it has.
 SANITIZED := build/sanitize
@@ -72,7 +76,7 @@ $(VENV)/.run: $(FRAME)
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@mkdir -p build && touch $(EXTENSION) $@
 
-$(VENV)/.dev $(VENV)/.bench: $(VENV)/.%: $(VENV)/.run
+$(VENV)/.dev $(VENV)/.bench $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.run
 	@echo "installing what $* needs"
 	@$(PIP) install $(call needs,$*)
 	@touch $@

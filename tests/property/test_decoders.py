@@ -14,6 +14,7 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.fuzz.targets import TARGETS
 
 from snapbid.errors import BadDate, BadWindow
 from snapbid.events import asked
@@ -191,3 +192,18 @@ def test_a_spool_of_nothing(tmp_path: Path, data: bytes) -> None:
     (spooled,) = Spool(tmp_path, 1 << 20).abandoned()
     assert spooled.notices() == []
     spooled.keep()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_is_fuzzed(name: str) -> None:
+    """The targets of `make fuzz`, from their seeds."""
+    target = TARGETS[name]
+    for seed in target.seeds:
+        target(seed)
+
+    @settings(max_examples=60)
+    @given(damaged(target.seeds[0]))
+    def run(data: bytes) -> None:
+        target(data)
+
+    run()

@@ -1,0 +1,58 @@
+"""Fuzzes one target after the other, each in a process of its own; finds are files in build/fuzz.
+
+python -m support.fuzz [--minutes 2] [TARGET ...]
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+FOUND = Path("build/fuzz")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="support.fuzz")
+    parser.add_argument("--minutes", type=float, default=2)
+    parser.add_argument("--in-this-process", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("targets", nargs="*")
+    options = parser.parse_args()
+    if options.in_this_process:
+        fuzz(options.targets[0], int(options.minutes * 60))
+    from support.fuzz.targets import TARGETS
+
+    unknown = set(options.targets) - TARGETS.keys()
+    if unknown:
+        parser.error(f"no such target: {', '.join(unknown)}; there are {', '.join(TARGETS)}")
+    chosen = options.targets or list(TARGETS)
+    failed = []
+    for name in chosen:
+        share = str(options.minutes / len(chosen))
+        command = [sys.executable, "-m", "support.fuzz", "--in-this-process", "--minutes", share]
+        print(f"fuzzing {name}", flush=True)
+        if subprocess.run([*command, name]).returncode:
+            failed.append(name)
+    print(f"finds, in {FOUND}: {', '.join(failed)}" if failed else "nothing was found")
+    return bool(failed)
+
+
+def fuzz(name: str, seconds: int) -> None:
+    """Fuzzes in this process, which ends by itself, with a status above 0 after a find."""
+    import atheris
+
+    with atheris.instrument_imports(include=["snapbid"]):
+        from support.fuzz.targets import TARGETS
+
+    target = TARGETS[name]
+    corpus = FOUND / "corpus" / name
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(target.seeds):
+        (corpus / f"seed-{number}").write_bytes(seed)
+    flags = (f"-max_total_time={max(seconds, 1)}", f"-artifact_prefix={FOUND}/{name}-")
+    quiet = ("-verbosity=0", "-print_final_stats=1", "-max_len=65536", "-timeout=20")
+    atheris.Setup([sys.argv[0], *flags, *quiet, str(corpus)], target)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
