@@ -73,7 +73,8 @@ cdef class _Numbers:
 
     cdef uint32_t *copy(self) except NULL:
         cdef uint32_t *block = <uint32_t *>_array(self.n, sizeof(uint32_t))
-        memcpy(block, self.at, self.n * sizeof(uint32_t))
+        if self.n:  # `at` is NULL where nothing was added
+            memcpy(block, self.at, self.n * sizeof(uint32_t))
         return block
 
 
