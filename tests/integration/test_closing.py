@@ -4,9 +4,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
+import uvloop
+from redis.exceptions import ConnectionError
 
+from snapbid.ledger.connection import connector
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.queue import Queue
+from snapbid.ledger.wire import Wire
 
 
 @pytest.mark.parametrize("turns", range(9))
@@ -23,6 +27,22 @@ async def test_the_ledger_closes_while_it_connects(
     ledger = Ledger(redis_url, tmp_path / "spool", shards=1, ttl_s=60, spool_max_bytes=1_000)
     await ledger.open()
     await closes_after(turns, ledger)
+
+
+def test_what_is_sent_to_a_closing_connection_ends_it(redis_url: str) -> None:
+    """uvloop, unlike asyncio, raises where something is written to a transport that is closing."""
+
+    async def send_late() -> None:
+        connection = connector(redis_url)()
+        await connection.connect()  # type: ignore[no-untyped-call]
+        wire = Wire(connection, lambda replies: None)
+        wire._transport.abort()
+        wire.send(("PING",))
+        with pytest.raises(ConnectionError):
+            await wire.ended
+        await connection.disconnect(nowait=True)
+
+    uvloop.run(send_late())
 
 
 async def closes_after(turns: int, one: Queue | Ledger) -> None:

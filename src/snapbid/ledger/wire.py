@@ -37,7 +37,13 @@ class Wire(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     def send(self, *commands: tuple[Any, ...]) -> None:
-        """Sends commands, all replies to earlier ones being there."""
+        """Sends commands, all replies to earlier ones being there.
+
+        Where the connection is closing already, its end is told in a later turn of the loop.
+        """
+        if self._transport.is_closing():
+            self.end(ConnectionError("Redis has closed the connection"))
+            return
         self._expected = len(commands)
         self._replies = []
         self._transport.writelines(
