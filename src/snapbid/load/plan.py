@@ -80,7 +80,9 @@ class Schedule:
         self._phase = phase
         self._random = random
         self._even = even
-        self._area = 0.0  # of the rate over time, in requests
+        # Of the rate over time, in requests. Even ones stand in the middle of their gaps, so that
+        # their number does not hang on how the last moment is rounded.
+        self._area = -0.5 if even else 0.0
         self.due = start
         self.advance()
 

@@ -170,6 +170,8 @@ class Run:
         while (now := perf_counter()) < self._schedule.end and not self._stopped.is_set():
             self._shows.phase(phase, tally, now - start)
             await asyncio.sleep(min(SHOW_S, max(0.0, self._schedule.end - now)))
+        while self._schedule.due < float("inf") and not self._stopped.is_set():
+            await asyncio.sleep(SWEEP_S / 5)  # what was due before the end leaves, if late
         self._schedule.due = float("inf")
         if self._batches is not None:
             self._batches.due = float("inf")
