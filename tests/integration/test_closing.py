@@ -37,6 +37,7 @@ def test_what_is_sent_to_a_closing_connection_ends_it(redis_url: str) -> None:
         await connection.connect()  # type: ignore[no-untyped-call]
         wire = Wire(connection, lambda replies: None)
         wire._transport.abort()
+        await asyncio.sleep(0)
         wire.send(("PING",))
         with pytest.raises(ConnectionError):
             await wire.ended
