@@ -52,7 +52,7 @@ def main() -> None:
         sys.exit(f"failed: {', '.join(failed)}")
     if chosen.keep:
         for path in OUTPUT.iterdir():
-            if path.name != render.PAGE:
+            if path.is_file() and path.name != render.PAGE:
                 shutil.copy(path, render.RESULTS)
         render.main()
 
