@@ -105,6 +105,8 @@ def latency_of(stack: Stack) -> dict[str, Any]:
 
 
 def test_what_workers_count(served: Stack) -> None:
+    # Each request is a connection, to either worker: both have the campaign then.
+    eventually(lambda: all(bid(served, f"w{n}")[0] == 200 for n in range(32)), "both workers bid")
     before = samples(served)
     for number in range(64):  # of two workers one has had 16 requests at least
         assert bid(served, f"a{number}")[0] == 200
