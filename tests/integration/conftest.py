@@ -15,6 +15,13 @@ from support.remembered import NOON, Clock, looking, opened
 from snapbid.ledger.ledger import Ledger
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here is about a Redis that is away: a busy machine may take its time."""
+    monkeypatch.setattr("snapbid.ledger.ledger.NOTICE_S", 20.0)
+    monkeypatch.setattr("snapbid.ledger.shard.STALL_S", 20.0)
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock(NOON)

@@ -224,10 +224,7 @@ async def test_an_idle_ledger_sends_at_once(ledger: Ledger, store: Any) -> None:
         assert shard.batches == before + 2
 
 
-async def test_large_crowds_travel_in_bounded_batches(
-    ledger: Ledger, store: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("snapbid.ledger.ledger.NOTICE_S", 20.0)  # a busy machine takes its time
+async def test_large_crowds_travel_in_bounded_batches(ledger: Ledger, store: Any) -> None:
     many = 6000
     waiting = [ledger.remember(b"%d" % number, 1, [(b"1", 1, 1)], 20.0) for number in range(many)]
     assert all(await asyncio.gather(*filter(None, waiting)))
