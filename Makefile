@@ -37,6 +37,7 @@ test: lint
 
 lint: $(VENV)/.dev build
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m mypy.stubtest --concise snapbid.match._matcher snapbid.match._builder
 

@@ -1,6 +1,8 @@
 """ASGI applications that always answer the same: on the product's own server settings, or uvicorn.
 
-python -m bench.constant full|full_read|empty|empty_read [uvicorn]
+python -m bench.constant full|full_read|empty|empty_read [uvicorn|plain]
+
+`plain`: the threads of the worker are scheduled as the operating system does by itself.
 """
 
 import multiprocessing
@@ -67,6 +69,8 @@ def main() -> None:
     # The product's own function, so that the options cannot drift apart; another application.
     server = serving._server(settings)
     server.target = target
+    if "plain" not in sys.argv:
+        serving.take_turns()
     server.factory = False
     server.serve()
 

@@ -56,12 +56,13 @@ def _constants(
     stack: ExitStack, scratch: Path, core: int, bids: Sequence[bytes]
 ) -> list[Contender]:
     def on(server: Any, name: str, kind: str, status: int, rated: bool = False) -> Contender:
-        process = stack.enter_context(server(scratch, core, kind))
+        process = stack.enter_context(server(scratch, core, *kind.split()))
         return Contender(name, process, bids, status, rated)
 
     return [
         on(served.constant, "constant", "full", 200, rated=True),
         on(served.constant, "constant-read", "full_read", 200),
+        on(served.constant, "constant-plain", "full plain", 200),
         on(served.constant, "constant-204", "empty", 204),
         on(served.constant, "constant-204-read", "empty_read", 204),
         on(served.uvicorn_constant, "uvicorn-constant", "full", 200, rated=True),

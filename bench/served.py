@@ -41,9 +41,9 @@ def product(scratch: Path, core: int, store_core: int, count: int) -> Iterator[S
 
 
 @contextmanager
-def constant(scratch: Path, core: int, kind: str) -> Iterator[ServerProcess]:
-    """One of the applications of `bench.constant`, as the product is served."""
-    with _started(scratch, core, {}, "bench.constant", kind) as server:
+def constant(scratch: Path, core: int, *kind: str) -> Iterator[ServerProcess]:
+    """One of the applications of `bench.constant`, as the product is served unless it says so."""
+    with _started(scratch, core, {}, "bench.constant", *kind) as server:
         yield server
 
 

@@ -50,11 +50,17 @@ ADDED: Final = {
 RATIOS: Final[dict[str, tuple[str, str, float | None]]] = {
     "a bid, to the constant answer": ("bid", "constant", 0.7),
     "a bid, to the constant answer with the body read": ("bid", "constant-read", None),
+    "a bid, to the constant answer, threads scheduled plainly": ("bid", "constant-plain", None),
     "a no-bid, to the constant 204": ("no-bid", "constant-204", None),
     "a win notice, to the constant answer": ("win", "constant", None),
     "a bid, to the FastAPI peer's": ("bid", "fastapi-bid", 8.0),
     "a no-bid, to the FastAPI peer's": ("no-bid", "fastapi-no-bid", None),
     "a win notice, to the FastAPI peer's": ("win", "fastapi-win", None),
+    "the constant answer, to itself with threads scheduled plainly": (
+        "constant",
+        "constant-plain",
+        None,
+    ),
     "the constant answer, to uvicorn's": ("constant", "uvicorn-constant", None),
     "both with the body read": ("constant-read", "uvicorn-constant-read", None),
 }

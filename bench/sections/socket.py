@@ -26,7 +26,10 @@ were answered 204 since their time was over.
   `test: 1`, which are answered but not remembered, `bid-today` those with today's sizes. `win` are
   win notices of the remembered bids, settled in Redis before they are answered.
 - `constant` is an application that always sends 1 KB (or 204) under the same server settings, the
-  ceiling; `read` takes the request's body first. `uvicorn-constant` is the same on uvicorn.
+  ceiling; `read` takes the request's body first. `constant-plain` leaves the threads of its worker
+  to the operating system's default (SCHED_OTHER), as Granian comes; `snapbid serve` sets
+  SCHED_BATCH, so that the thread that reads requests and the one that answers them take turns
+  instead of interrupting each other. `uvicorn-constant` is the same application on uvicorn.
 - `fastapi` is the same bidder as one writes it with FastAPI, pydantic v2, uvicorn[standard] and
   redis-py (`peers/fastapi_bidder`), on the same Redis, with the same campaigns and requests; before
   anything is measured {compared} bids, and a quarter as many no-bids, are compared: they are equal.

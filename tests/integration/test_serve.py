@@ -141,6 +141,16 @@ def test_a_killed_worker_is_replaced(filled: str, start_stack: Callable[..., Sta
     assert before < workers_of(server)
 
 
+def test_the_threads_of_a_worker_take_turns(start_stack: Callable[..., Stack]) -> None:
+    """They would interrupt each other for each request (`serving.take_turns`)."""
+    stack = start_stack()
+    assert stack.process
+    (worker,) = workers_of(stack.process.pid)
+    threads = [int(each.name) for each in Path(f"/proc/{worker}/task").iterdir()]
+    assert len(threads) > 1
+    assert {os.sched_getscheduler(each) for each in threads} == {os.SCHED_BATCH}
+
+
 def test_a_request_in_flight_is_answered_before_the_end(
     filled: str, start_stack: Callable[..., Stack]
 ) -> None:

@@ -88,7 +88,9 @@ def test_at_the_limit(change: dict[str, Any]) -> None:
         (
             {"targeting": {"city": {"include": ["ß" * 100, "ΐ" * 100]}}},
             "targeting.city.include[1]: must have at most 512 bytes in lower case: "
-            + '"' + "\\u0390" * 60 + '..."',
+            + '"'
+            + "\\u0390" * 60
+            + '..."',
         ),
         ({"categories": names(1001)}, "categories: must have at most 1000 entries, found 1001"),
         (

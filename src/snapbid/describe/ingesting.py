@@ -282,8 +282,7 @@ def batch(examples: list[Example]) -> Part:
     """The operation that takes several."""
     description = (
         f"The body is an array of 1 to {MAX_EVENTS} envelopes: all are accepted, or none. With "
-        "`Prefer: handling=lenient` the good ones are accepted and the others named.\n\n"
-        + _RULES
+        "`Prefer: handling=lenient` the good ones are accepted and the others named.\n\n" + _RULES
     )
     many = {"type": "array", "minItems": 1, "maxItems": MAX_EVENTS, "items": ref("Event")}
     kept = _answered("The events are kept.", "BatchAccepted", examples, 202)

@@ -59,9 +59,7 @@ class Index:
     def price(self, rank: int) -> int: ...
     def set_active(self, rank: int, active: bool) -> None:
         """Lets the campaign bid or not, in this process; a hidden one never does."""
-    def query(
-        self, reader: Reader, request: Any, ssp: str, canonical: str, now_ms: int
-    ) -> Query:
+    def query(self, reader: Reader, request: Any, ssp: str, canonical: str, now_ms: int) -> Query:
         """Starts a request's search: a decoded request to an SSP, at a time (UTC epoch ms)."""
 
 @final
