@@ -189,7 +189,7 @@ cdef void release(Room *room) noexcept:
 
 cdef enum:  # of STRUCTS
     REQUEST, IMP, BANNER, SIZE, VIDEO, AUDIO, PMP, DEAL, SITE, APP, DOOH, PUBLISHER, DEVICE, GEO
-    USER, DATA, SEGMENT, N_STRUCTS
+    USER, DATA, SEGMENT, REGS, OLD_REGS, N_STRUCTS
 
 # The fields that are read, in the order of the numbers below.
 STRUCTS = (
@@ -210,6 +210,8 @@ STRUCTS = (
     "data geo",
     "segment",
     "id",
+    "coppa gdpr us_privacy gpp_sid ext",
+    "gdpr us_privacy gpp_sid",
 )
 
 cdef enum:
@@ -232,6 +234,8 @@ cdef enum:
     USER_DATA, USER_GEO
     DATA_SEGMENT
     SEGMENT_ID
+    REGS_COPPA, REGS_GDPR, REGS_US_PRIVACY, REGS_SECTIONS, REGS_EXT
+    OLD_GDPR, OLD_US_PRIVACY, OLD_SECTIONS
     N_FIELDS
 
 
@@ -240,23 +244,27 @@ cdef class Reader:
 
     structs: the classes of the decoded request, in the order of `STRUCTS`. Their fields are read
     where they lie in memory, so each object's class is checked. The memos (exchange.features.Memo)
-    have countries by code, systems by spelling, (system, browser) by user agent.
+    have countries by code, systems by spelling, (system, browser) by user agent, and whether a US
+    Privacy string opts out.
     """
 
     cdef tuple structs
     cdef object countries
     cdef object systems
     cdef object agents
+    cdef object opt_outs
     cdef Py_ssize_t offsets[N_FIELDS]
     cdef PyTypeObject *types[N_STRUCTS]
 
-    def __init__(self, tuple structs, object countries, object systems, object agents):
+    def __init__(self, tuple structs, object countries, object systems, object agents,
+                 object opt_outs):
         cdef Py_ssize_t field = 0, number = 0
         if len(structs) != N_STRUCTS:
             raise ValueError("not the structs of a request")
         self.countries = countries
         self.systems = systems
         self.agents = agents
+        self.opt_outs = opt_outs
         for struct, names in zip(structs, STRUCTS):
             self.types[number] = <PyTypeObject *>struct
             number += 1
@@ -515,6 +523,7 @@ cdef enum:  # parts of a request's terms: the dimensions, then
     N_PARTS
 
 
+@cython.no_gc  # nothing that it holds leads back
 @cython.final
 @cython.freelist(8)
 cdef class Query:
@@ -612,8 +621,8 @@ cdef class Query:
         self.read_publication(site, app, dooh)
         self.begin(SB_HOUR)
         if used >> SB_HOUR & 1:
-            self.push(sb_term_of_number(
-                SB_HOUR, (self.asker.now_ms // HOUR_MS + EPOCH_HOUR) % WEEK_HOURS))
+            self.push_number(
+                SB_HOUR, (self.asker.now_ms // HOUR_MS + EPOCH_HOUR) % WEEK_HOURS)
         self.end(SB_HOUR)
         self.begin(BLOCKED)
         self.texts(SB_AD_CATEGORY, reader.get(request, REQUEST_BCAT), False)
@@ -685,8 +694,7 @@ cdef class Query:
                 memcpy(self.scratch, PyUnicode_DATA(country), length)
                 self.scratch[length] = c'-'
                 memcpy(self.scratch + length + 1, raw, size)
-                self.push(sb_term_of_text(
-                    SB_REGION, self.scratch, length + 1 + size, True))
+                self.push_text(SB_REGION, self.scratch, length + 1 + size, True)
                 return 0
         found = (<object>self.reader).region(country, str(code))
         if found is not None:
@@ -713,8 +721,7 @@ cdef class Query:
             data = reader.get(user, USER_DATA)
         if lat is None and postal is None and data is None and not self.index.has_caps:
             return 0
-        if (reader.get(self.request, REQUEST_REGS) is not None
-                and not (<object>reader).may_use_user_data(self.request)):
+        if not self.may_use_user_data():
             return 0
         if self.index.has_caps:
             self.user = (<object>reader).person(self.request)
@@ -740,6 +747,26 @@ cdef class Query:
                             reader.checked(segment, SEGMENT), SEGMENT_ID), False)
         self.end(SB_SEGMENT)
         return 0
+
+    cdef bint may_use_user_data(self) except -1:
+        """What exchange.privacy says. It is asked where a consent string or a GPP section decides;
+        of a US Privacy string alone the memo has what it said.
+        """
+        cdef Reader reader = self.reader
+        regs = reader.child(self.request, REQUEST_REGS, REGS)
+        if regs is None:
+            return True
+        text = reader.get(regs, REGS_US_PRIVACY)
+        ext = reader.child(regs, REGS_EXT, OLD_REGS)
+        if is_one(reader.get(regs, REGS_GDPR)) or filled(reader.get(regs, REGS_SECTIONS)):
+            return (<object>reader).may_use_user_data(self.request)
+        if ext is not None:
+            if is_one(reader.get(ext, OLD_GDPR)) or filled(reader.get(ext, OLD_SECTIONS)):
+                return (<object>reader).may_use_user_data(self.request)
+            text = text if is_given(text) else reader.get(ext, OLD_US_PRIVACY)
+        if is_one(reader.get(regs, REGS_COPPA)):
+            return False
+        return not is_given(text) or not recall(reader.opt_outs, text)
 
     cdef int read_device(self, object device) except -1:
         cdef Reader reader = self.reader
@@ -792,7 +819,7 @@ cdef class Query:
         while length < size and (c'a' <= raw[length] <= c'z' or c'A' <= raw[length] <= c'Z'):
             length += 1
         if 2 <= length <= 8 and (length == size or raw[length] == c'-' or raw[length] == c'_'):
-            self.push(sb_term_of_text(SB_LANGUAGE, raw, length, True))
+            self.push_text(SB_LANGUAGE, raw, length, True)
         return 0
 
     cdef int read_publication(self, object site, object app, object dooh) except -1:
@@ -843,7 +870,7 @@ cdef class Query:
         raw = self.encoded(url, &size)
         for i in range(size):
             if i == 0 or raw[i - 1] == c'.':
-                self.push(sb_term_of_text(SB_DOMAIN, raw + i, size - i, True))
+                self.push_text(SB_DOMAIN, raw + i, size - i, True)
         return True
 
     cdef int read_publisher(self, object owner, int field) except -1:
@@ -865,7 +892,7 @@ cdef class Query:
                 raw = self.encoded(category, &size)
                 dash = <const char *>memchr(raw, c'-', size)
                 if dash is not NULL:
-                    self.push(sb_term_of_text(SB_CATEGORY, raw, dash - raw, False))
+                    self.push_text(SB_CATEGORY, raw, dash - raw, False)
         return 0
 
     # -- reading: the impression -------------------------------------------------------------
@@ -891,11 +918,11 @@ cdef class Query:
         asked.video.present = video is not None
         asked.audio.present = audio is not None
         if asked.video.present:
-            self.push(sb_term_of_number(SB_FORMAT, <uint64_t>SB_VIDEO << 56))
+            self.push_number(SB_FORMAT, <uint64_t>SB_VIDEO << 56)
         if asked.audio.present:
-            self.push(sb_term_of_number(SB_FORMAT, <uint64_t>SB_AUDIO << 56))
+            self.push_number(SB_FORMAT, <uint64_t>SB_AUDIO << 56)
         if asked.native:
-            self.push(sb_term_of_number(SB_FORMAT, <uint64_t>SB_NATIVE << 56))
+            self.push_number(SB_FORMAT, <uint64_t>SB_NATIVE << 56)
         self.end(SB_FORMAT)
         self.begin(SB_POSITION)
         if banner is not None:
@@ -944,7 +971,7 @@ cdef class Query:
         room.sizes[self.asked.n_sizes] = size
         self.asked.n_sizes += 1
         self.asked.sizes = room.sizes
-        return self.push(sb_term_of_number(SB_FORMAT, <uint64_t>SB_BANNER << 56 | size))
+        return self.push_number(SB_FORMAT, <uint64_t>SB_BANNER << 56 | size)
 
     cdef int read_video(self, object video) except -1:
         cdef Reader reader = self.reader
@@ -1039,13 +1066,24 @@ cdef class Query:
     cdef inline void end(self, uint32_t part) noexcept:
         self.ends[part] = self.n_terms
 
-    cdef inline int push(self, sb_term term) except -1:
+    cdef inline sb_term *push(self) except NULL:
         cdef Room *room = self.room
         if self.n_terms == room.terms_room:
             room.terms = <sb_term *>fit(
                 room.terms, &room.terms_room, self.n_terms + 1, sizeof(sb_term))
-        room.terms[self.n_terms] = term
         self.n_terms += 1
+        return room.terms + self.n_terms - 1
+
+    cdef inline int push_text(self, uint32_t space, const char *text, size_t size,
+                              bint fold) except -1:
+        cdef sb_term *term = self.push()
+        sb_text_term(term, space, text, size, fold)
+        sb_expect(self.index.head, term.hash)
+        return 0
+
+    cdef inline int push_number(self, uint32_t space, uint64_t number) except -1:
+        cdef sb_term *term = self.push()
+        sb_number_term(term, space, number)
         sb_expect(self.index.head, term.hash)
         return 0
 
@@ -1081,7 +1119,7 @@ cdef class Query:
             size -= 1
         if size == 0 or size > SB_KEY_MAX:
             return 0
-        return self.push(sb_term_of_text(space, raw, size, fold))
+        return self.push_text(space, raw, size, fold)
 
     cdef const char *unusual(self, object text, bint *fold, Py_ssize_t *size) except? NULL:
         """The same of an integer, and of what is not ASCII."""
@@ -1105,7 +1143,7 @@ cdef class Query:
     cdef inline int number(self, uint32_t space, object number) except -1:
         cdef int64_t value
         if number is not None and integer(number, &value):
-            return self.push(sb_term_of_number(space, value))
+            return self.push_number(space, value)
         return 0
 
     cdef uint32_t masked(self, uint32_t space, object numbers, bint *any) except? 0:
@@ -1122,7 +1160,7 @@ cdef class Query:
                         if number < SB_MASKED:
                             bits |= 1u << number
                         else:
-                            self.push(sb_term_of_number(space, number))
+                            self.push_number(space, number)
         return bits
 
     # -- resolving and arranging: a layer takes the terms of the first one ---------------------

@@ -23,22 +23,23 @@ typedef struct {
     uint8_t space, form;
 } sb_term;
 
-static inline sb_term sb_term_of_text(uint32_t space, const char *text, size_t size, int fold) {
-    sb_term term = {.hash = fold ? sb_hash_of(space, text, size, 1) : sb_hash(space, text, size)};
-    term.text = text;
-    term.size = size;
-    term.space = space;
-    term.form = fold ? SB_FOLDED : SB_TEXT;
-    return term;
+/* Both write where the term stays: a copy of what has just been written in smaller pieces waits for
+ * all of them. */
+static inline void sb_text_term(sb_term *term, uint32_t space, const char *text, size_t size,
+                                int fold) {
+    term->hash = fold ? sb_hash_of(space, text, size, 1) : sb_hash(space, text, size);
+    term->text = text;
+    term->size = size;
+    term->space = space;
+    term->form = fold ? SB_FOLDED : SB_TEXT;
 }
 
-static inline sb_term sb_term_of_number(uint32_t space, uint64_t number) {
-    sb_term term = {.hash = sb_hash(space, &number, 8)};
-    term.number = number;
-    term.size = 8;
-    term.space = space;
-    term.form = SB_NUMBER;
-    return term;
+static inline void sb_number_term(sb_term *term, uint32_t space, uint64_t number) {
+    term->hash = sb_hash(space, &number, 8);
+    term->number = number;
+    term->size = 8;
+    term->space = space;
+    term->form = SB_NUMBER;
 }
 
 static inline const sb_slot *sb_slots(const sb_header *index) {

@@ -4,6 +4,7 @@ import json
 import math
 from datetime import date
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from support.market import builder_of
 
 from snapbid.exchange.features import NO_RATE, STRUCTS, UNREACHABLE, Memo, References, accepts_usd
-from snapbid.exchange.request import BidRequest, Device, Imp, Present, decode
+from snapbid.exchange.request import BidRequest, Device, Geo, Imp, Present, Regs, RegsExt, decode
 from snapbid.match import vocabulary
 from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import Index, Query, Reader
@@ -210,6 +211,23 @@ def test_user_data_is_withheld(signals: Document) -> None:
     assert query(document).point is not None
 
 
+def test_the_memo_of_us_privacy_strings_agrees_with_what_all_signals_say() -> None:
+    flags, texts = (None, 0, 1), (None, "", "1YNN", "1YYN", "none")
+    sections: tuple[list[int] | None, ...] = (None, [], [7])
+    references, judged = References(Addresses(), RATES), set()
+    for coppa, gdpr, text, sids, old_gdpr, old_text, old_sids in product(
+        (None, 1, True), flags, texts, sections, flags, texts, sections
+    ):
+        ext = RegsExt(gdpr=old_gdpr, us_privacy=old_text, gpp_sid=old_sids)
+        regs = Regs(coppa=coppa, gdpr=gdpr, us_privacy=text, gpp_sid=sids, ext=ext)
+        made = BidRequest(id="a", imp=[], device=Device(geo=Geo(lat=1.0, lon=1.0)), regs=regs)
+        allowed = references.may_use_user_data(made)
+        found = EVERYTHING.query(references, made, "acme", "acme", 0)
+        assert (found.point is not None) == allowed, regs
+        judged.add(allowed)
+    assert judged == {True, False}
+
+
 def test_2_6_comes_before_2_5() -> None:
     user = {"data": [{"segment": [{"id": "s"}]}]}
     assert carried({"user": user, "regs": {"gdpr": 0, "ext": {"gdpr": 1}}})["segment"]
@@ -336,9 +354,9 @@ def test_objects_of_other_classes_are_refused() -> None:
     with pytest.raises(ValueError, match="no structs"):
         EVERYTHING.query(Reader.__new__(Reader), request, "acme", "acme", 0)
     with pytest.raises(TypeError, match="is no member"):
-        Reader((Plain, *STRUCTS[1:]), {}, {}, {})
+        Reader((Plain, *STRUCTS[1:]), {}, {}, {}, {})
     with pytest.raises(ValueError, match="not the structs"):
-        Reader((), {}, {}, {})
+        Reader((), {}, {}, {}, {})
 
 
 class Plain:

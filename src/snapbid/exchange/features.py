@@ -24,7 +24,7 @@ T = TypeVar("T")
 STRUCTS: Final = (
     BidRequest, request.Imp, request.Banner, request.Format, request.Video, request.Audio,
     request.Pmp, request.Deal, request.Site, request.App, request.Dooh, request.Publisher, Device,
-    request.Geo, User, request.Data, request.Segment,
+    request.Geo, User, request.Data, request.Segment, request.Regs, request.RegsExt,
 )  # fmt: skip
 """In the order in which the matcher names their fields."""
 
@@ -58,6 +58,7 @@ class Memo(dict[str, T]):
 _COUNTRIES: Final = Memo(countries.alpha3, 4_096)
 _SYSTEMS: Final = Memo(agents.fold_os, 4_096)
 _AGENTS: Final = Memo(agents.parse, 16_384)
+_OPT_OUTS: Final = Memo(privacy.usp_opts_out, 4_096)
 _HOSTS: Final = Memo(vocabulary.host, 65_536)
 
 
@@ -74,7 +75,7 @@ class References(Reader):
         needs_user: bool = True,
         gvl_id: int | None = None,
     ) -> None:
-        super().__init__(STRUCTS, _COUNTRIES, _SYSTEMS, _AGENTS)
+        super().__init__(STRUCTS, _COUNTRIES, _SYSTEMS, _AGENTS, _OPT_OUTS)
         self._geo = geo
         self._rates = rates
         self._needs_user = needs_user

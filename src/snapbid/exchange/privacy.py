@@ -52,7 +52,7 @@ def may_use_user_data(
         return False
     if gdpr == 1 and not (consent and grants(consent, gvl_id)):
         return False
-    if us_privacy and _usp_opts_out(us_privacy):
+    if us_privacy and usp_opts_out(us_privacy):
         return False
     if gpp_sid:
         sections = tuple(sid for sid in gpp_sid if 6 <= sid <= 12)
@@ -155,7 +155,8 @@ class _Bits:
 _USP = re.compile(r"1[YN-]([YN-])[YN-]", re.IGNORECASE | re.ASCII)
 
 
-def _usp_opts_out(us_privacy: str) -> bool:
+def usp_opts_out(us_privacy: str) -> bool:
+    """Say whether a US Privacy string opts out of sale, or is none."""
     found = _USP.fullmatch(us_privacy)
     return found is None or found.group(1) in "Yy"
 
@@ -239,7 +240,7 @@ def _fibonacci(bits: _Bits) -> int:
 
 def _section_opts_out(section: int, body: str) -> bool:
     if section == _USP_SECTION:
-        return _usp_opts_out(body)
+        return usp_opts_out(body)
     if not _SECTION.fullmatch(body):
         return True
     core, *subsections = body.split(".")

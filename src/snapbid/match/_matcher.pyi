@@ -28,7 +28,8 @@ class Reader:
     """How requests are read; `exchange.features.References` says what takes more than comparing.
 
     `structs`: the classes of the decoded request, with the fields that `STRUCTS` names. The memos
-    have countries by code, systems by spelling, (system, browser) by user agent.
+    have countries by code, systems by spelling, (system, browser) by user agent, and whether a US
+    Privacy string opts out.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Reader:
         countries: dict[str, str | None],
         systems: dict[str, str],
         agents: dict[str, tuple[str, str]],
+        opt_outs: dict[str, bool],
     ) -> None: ...
 
 @final
