@@ -96,7 +96,9 @@ def _make(path: Path, shape: str, count: int) -> None:
 
 def _version() -> str:
     """Tells apart what other sources would build."""
-    sources = ("native/layout.h", "native/_builder.pyx", "bench/campaigns.py", "bench/pools.py")
+    generator = ("bench/campaigns.py", "bench/pools.py")
+    pools = ("src/snapbid/load/pools.py", "src/snapbid/load/traffic.py")
+    sources = ("native/layout.h", "native/_builder.pyx", *generator, *pools)
     text = b"".join((ROOT / source).read_bytes() for source in sources)
     return hashlib.sha256(text).hexdigest()[:12]
 
