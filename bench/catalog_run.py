@@ -120,7 +120,7 @@ async def swaps(base: Base, folder: Path) -> dict[str, Any]:
     """
     builder = new_builder()
     for number, document in enumerate(campaigns.documents(OVERLAID), 1):
-        insert(builder, json.dumps(document), number)
+        insert(builder, json.dumps(document).encode(), number)
     path = folder / "swapped"
     ssps = {name: (of, number) for number, (name, of) in enumerate(pools.REGISTRY.items(), 1)}
     write(path, encode(ssps, rates.load(), builder.build(), base=base))

@@ -80,7 +80,7 @@ def _make(path: Path, shape: str, count: int) -> None:
     with tempfile.TemporaryFile(dir=path.parent) as payloads:
         builder = new_builder(payloads)
         for number, document in enumerate(campaigns.documents(count, shape=shape), 1):
-            insert(builder, json.dumps(document), number)
+            insert(builder, json.dumps(document).encode(), number)
         index = builder.build()
         payloads.seek(0)
         beside = path.with_suffix(".new")

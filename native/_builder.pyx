@@ -6,6 +6,7 @@ The builder is kept between builds: a changed campaign is put again, a deleted o
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.math cimport M_PI, cos, sin
 from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -39,8 +40,8 @@ cdef dict MIME_SPACE = {SB_VIDEO: SB_VIDEO_MIME, SB_AUDIO: SB_AUDIO_MIME}
 cdef dict PROTOCOL_SPACE = {SB_VIDEO: SB_VIDEO_PROTOCOL, SB_AUDIO: SB_AUDIO_PROTOCOL}
 
 
-cdef void *_array(Py_ssize_t count, size_t size) except NULL:
-    cdef void *block = PyMem_Malloc(max(count, 1) * size)
+cdef void *_block(size_t size) except NULL:
+    cdef void *block = PyMem_Malloc(size)
     if block is NULL:
         raise MemoryError
     return block
@@ -71,11 +72,11 @@ cdef class _Numbers:
         self.room = room
         return 0
 
-    cdef uint32_t *copy(self) except NULL:
-        cdef uint32_t *block = <uint32_t *>_array(self.n, sizeof(uint32_t))
+    cdef uint32_t *copy_to(self, uint32_t *place) noexcept:
+        """The place behind the copy."""
         if self.n:  # `at` is NULL where nothing was added
-            memcpy(block, self.at, self.n * sizeof(uint32_t))
-        return block
+            memcpy(place, self.at, self.n * sizeof(uint32_t))
+        return place + self.n
 
 
 cdef class _Entry:
@@ -88,19 +89,17 @@ cdef class _Entry:
     cdef sb_extra extra
     cdef uint32_t n_creatives
     cdef uint32_t includes, excludes  # bits: dimensions with such a list
+    cdef sb_creative *creatives
+    cdef sb_circle *circles  # in the block of the creatives
     cdef uint32_t *terms
     cdef uint32_t n_terms
-    cdef uint32_t *lists
+    cdef uint32_t *lists     # in the block of the terms
     cdef uint32_t n_lists
-    cdef sb_creative *creatives
-    cdef sb_circle *circles
     cdef bytes payload  # None: in the file, from detail.payload on
 
     def __dealloc__(self):
-        PyMem_Free(self.terms)
-        PyMem_Free(self.lists)
         PyMem_Free(self.creatives)
-        PyMem_Free(self.circles)
+        PyMem_Free(self.terms)
 
 
 cdef uint32_t mask(object numbers) except? 0:
@@ -232,44 +231,68 @@ cdef class Builder:
         self.entries.pop(id, None)
         self.gone.add(id)
 
-    def put(self, str id, int64_t price, bint active, object starts_ms, object ends_ms,
-            object seat, object bundle, str advertiser, object categories, object targeting,
-            object circles, object creatives, bint capped, bytes payload):
+    def put(self, object campaign, bytes payload):
         """Adds or replaces a campaign.
 
-        price: micro-USD CPM. targeting: of (dimension of DIMENSIONS, include, exclude). circles: of (lat, lon, km). creatives: of (id, media of MEDIA, w, h,
-        attributes, secure, mimes, duration, protocols). capped: it bids only for a recognised
-        user. payload: what `Index.payload` gives back. Raises ValueError where a value is none.
+        campaign: with the attributes of `campaign.Campaign`. payload: what `Index.payload` gives
+        back. Raises ValueError where a value is none.
         """
         cdef _Entry entry = _Entry()
-        cdef _Numbers terms = self.terms, lists = self.lists
-        cdef uint32_t dimension, i, first
-        terms.n = lists.n = 0
-        entry.id = id
-        entry.active = active
-        entry.record.price = price
-        entry.record.flags = 0
-        if capped:
-            entry.record.flags |= SB_CAPPED
-        if starts_ms is not None or ends_ms is not None:
-            entry.record.flags |= SB_TIMED
-        if circles:
-            entry.record.flags |= SB_CIRCLES
-        entry.extra.starts_ms = INT64_MIN if starts_ms is None else starts_ms
-        entry.extra.ends_ms = INT64_MAX if ends_ms is None else ends_ms
-        encoded = id.encode()
+        self.terms.n = self.lists.n = 0
+        entry.id = campaign.id
+        encoded = entry.id.encode()
         if len(encoded) > SB_KEY_MAX:
             raise ValueError(f"a campaign's id is over {SB_KEY_MAX} bytes")
         entry.detail.seed = sb_hash(SB_CAMPAIGN_ID, <const char *>encoded, len(encoded))
+        entry.active = campaign.status == "active"
+        self.put_record(entry, campaign)
+        self.put_targeting(entry, campaign.targeting)
+        self.put_creatives(entry, campaign.creatives, campaign.geo_radius)
+        self.put_circles(entry, campaign.geo_radius)
+        entry.n_terms = self.terms.n
+        entry.n_lists = self.lists.n
+        entry.terms = <uint32_t *>_block(
+            <size_t>(entry.n_terms + entry.n_lists) * sizeof(uint32_t))
+        entry.lists = self.terms.copy_to(entry.terms)
+        self.lists.copy_to(entry.lists)
+        entry.detail.payload_size = len(payload)
+        if self.payloads is None:
+            entry.payload = payload
+        else:
+            self.payloads.write(payload)
+            entry.detail.payload = self.in_file
+            self.in_file += len(payload)
+        self.gone.discard(entry.id)
+        self.entries[entry.id] = entry
+
+    cdef int put_record(self, _Entry entry, object campaign) except -1:
+        starts_ms, ends_ms = campaign.starts_at_ms, campaign.ends_at_ms
+        entry.extra.starts_ms = INT64_MIN if starts_ms is None else starts_ms
+        entry.extra.ends_ms = INT64_MAX if ends_ms is None else ends_ms
+        entry.record.price = campaign.cpm_micros
+        if campaign.frequency_caps:
+            entry.record.flags |= SB_CAPPED
+        if starts_ms is not None or ends_ms is not None:
+            entry.record.flags |= SB_TIMED
+        if campaign.geo_radius:
+            entry.record.flags |= SB_CIRCLES
+        seat, bundle = campaign.seat, campaign.bundle
         if seat is not None:
             entry.record.seat = self.value(SB_SEAT, seat)
         if bundle is not None:
             entry.record.bundle = self.value(SB_AD_BUNDLE, bundle)
-        entry.record.advertiser = self.domain(advertiser)
-        for category in categories:
-            lists.add(self.category(category))
-        entry.record.categories = counted(lists.n)
-        for dimension, included, excluded in targeting:
+        entry.record.advertiser = self.domain(campaign.advertiser)
+        for category in campaign.categories:
+            self.lists.add(self.category(category))
+        entry.record.categories = counted(self.lists.n)
+        return 0
+
+    cdef int put_targeting(self, _Entry entry, dict targeting) except -1:
+        cdef _Numbers terms = self.terms
+        cdef uint32_t dimension, i, first
+        for name, values in targeting.items():
+            dimension = DIMENSIONS[name]
+            included, excluded = getattr(values, "include"), values.exclude  # a word of Cython's
             if included:
                 entry.includes |= 1u << dimension
                 first = terms.n
@@ -278,28 +301,13 @@ cdef class Builder:
                     entry.record.flags |= SB_DEALS
                     entry.extra.deals = terms.n - first
                     for i in range(first, terms.n):
-                        lists.add(terms.at[i])
+                        self.lists.add(terms.at[i])
             if excluded:
                 entry.excludes |= 1u << dimension
                 self.add_all(terms, dimension, excluded, EXCLUDE)
-        entry.includes |= 1u << SB_FORMAT
-        self.put_creatives(entry, creatives)
-        self.put_circles(entry, circles)
-        entry.terms = terms.copy()
-        entry.n_terms = terms.n
-        entry.lists = lists.copy()
-        entry.n_lists = lists.n
-        entry.detail.payload_size = len(payload)
-        if self.payloads is None:
-            entry.payload = payload
-        else:
-            self.payloads.write(payload)
-            entry.detail.payload = self.in_file
-            self.in_file += len(payload)
-        self.gone.discard(id)
-        self.entries[id] = entry
+        return 0
 
-    cdef int put_creatives(self, _Entry entry, object creatives) except -1:
+    cdef int put_creatives(self, _Entry entry, tuple creatives, tuple circles) except -1:
         """Stores the creatives, with what they list and the formats that they fit."""
         cdef sb_creative *one
         cdef _Numbers lists = self.lists
@@ -308,48 +316,50 @@ cdef class Builder:
         cdef list formats = []
         if not creatives:
             raise ValueError("a campaign has at least one creative")
-        entry.creatives = one = <sb_creative *>_array(len(creatives), sizeof(sb_creative))
         entry.n_creatives = len(creatives)
-        for id, medium, w, h, attributes, secure, mimes, duration, protocols in creatives:
-            encoded = id.encode()
-            media = medium
+        entry.creatives = one = <sb_creative *>_block(
+            len(creatives) * sizeof(sb_creative) + len(circles) * sizeof(sb_circle))
+        entry.circles = <sb_circle *>(one + len(creatives))
+        for creative in creatives:
+            encoded = creative.id.encode()
+            media = MEDIA[creative.media]
+            w, h, duration = creative.w, creative.h, creative.duration
             memset(one, 0, sizeof(sb_creative))
             one.seed = sb_hash(media, <const char *>encoded, len(encoded))
             one.duration = -1 if duration is None else duration
             one.media = media
-            one.flags = SB_SECURE if secure else 0
+            one.flags = SB_SECURE if creative.secure else 0
             one.w = w or 0
             one.h = h or 0
             one.lists = lists.n
-            if mimes and media in MIME_SPACE:
-                one.mimes = counted(self.add_all(lists, MIME_SPACE[media], mimes))
+            if media in MIME_SPACE:
+                one.mimes = counted(self.add_all(lists, MIME_SPACE[media], creative.mimes))
+            attributes, protocols = creative.attributes, creative.protocols
             if attributes and media in ATTRIBUTE_SPACE:
                 one.attributes = mask(attributes)
-                others = beyond(attributes)
                 one.other_attributes = counted(
-                    self.add_all(lists, ATTRIBUTE_SPACE[media], others))
+                    self.add_all(lists, ATTRIBUTE_SPACE[media], beyond(attributes)))
             if protocols and media in PROTOCOL_SPACE:
                 one.protocols = mask(protocols)
-                others = beyond(protocols)
                 one.other_protocols = counted(
-                    self.add_all(lists, PROTOCOL_SPACE[media], others))
+                    self.add_all(lists, PROTOCOL_SPACE[media], beyond(protocols)))
             size = (<uint64_t>one.w << 24 | one.h) if media == SB_BANNER else 0
             formats.append(<uint64_t>media << 56 | size)
             one += 1
         (one - 1).flags |= SB_LAST
+        entry.includes |= 1u << SB_FORMAT
         self.add_all(self.terms, SB_FORMAT, formats)
         return 0
 
-    cdef int put_circles(self, _Entry entry, object circles) except -1:
-        cdef sb_circle *one
-        cdef double km, half
-        entry.circles = one = <sb_circle *>_array(len(circles), sizeof(sb_circle))
+    cdef int put_circles(self, _Entry entry, tuple circles) except -1:
+        cdef sb_circle *one = entry.circles
+        cdef double half
         entry.extra.n_circles = len(circles)
-        for lat, lon, km in circles:
-            one.lat = lat * M_PI / 180
-            one.lon = lon * M_PI / 180
+        for circle in circles:
+            one.lat = circle.lat * M_PI / 180
+            one.lon = circle.lon * M_PI / 180
             one.cos_lat = cos(one.lat)
-            half = km / (2 * EARTH_KM)
+            half = circle.km / (2 * EARTH_KM)
             one.limit = sin(half) ** 2 if half < M_PI / 2 else 2
             one += 1
         return 0
@@ -361,6 +371,17 @@ cdef class Builder:
         """
         cdef _Writer writer = _Writer(self)
         return writer.write()
+
+
+def falling(_Entry entry):
+    return -entry.record.price
+
+
+cdef uint64_t length(str text) except? 0:
+    """In UTF-8."""
+    cdef Py_ssize_t size
+    PyUnicode_AsUTF8AndSize(text, &size)
+    return size
 
 
 cdef class _Writer:
@@ -410,16 +431,16 @@ cdef class _Writer:
         cdef sb_header head
         cdef sb_dimension dimensions[32]
         cdef uint32_t i, term, n_capped = 0, n_extras = 0
-        cdef uint64_t n_lists = 0, n_creatives = 0, n_circles = 0, payload = 0
+        cdef uint64_t n_lists = 0, n_creatives = 0, n_circles = 0, payload = 0, id_bytes = 0
+        cdef list gone = sorted(self.builder.gone)
         entries = self.builder.entries
-        self.order = [entries[id] for _, id in sorted(
-            (-(<_Entry>e).record.price, id) for id, e in entries.items())]
+        self.order = [entries[id] for id in sorted(entries)]
+        self.order.sort(key=falling)
         self.n = len(self.order)
         self.blocks = (self.n + SB_BLOCK - 1) // SB_BLOCK
         self.row_size = <uint64_t>self.blocks * (SB_BLOCK // 8)
         for i in range(SB_DIMENSIONS):
             dimensions[i].open = dimensions[i].includes = dimensions[i].excludes = 0
-        ids = []
         for entry in self.order:
             for i in range(entry.n_terms):
                 term = entry.terms[i]
@@ -444,8 +465,10 @@ cdef class _Writer:
             n_capped += (entry.record.flags & SB_CAPPED) != 0
             if entry.payload is not None:
                 payload += len(entry.payload)
-            ids.append(bytes((SB_CAMPAIGN_ID,)) + entry.id.encode())
-        ids += [bytes((SB_CAMPAIGN_ID,)) + id.encode() for id in sorted(self.builder.gone)]
+            id_bytes += length(entry.id)
+        for id in gone:
+            id_bytes += length(id)
+        cdef uint64_t n_ids = self.n + len(gone)
 
         keys = [None] * self.n_values
         for i in range(1, self.n_builder_values + 1):
@@ -461,14 +484,14 @@ cdef class _Writer:
         head.blocks = self.blocks
         head.capped = n_capped
         head.values = self.n_values + 1
-        head.n_ids = len(ids) + len(ids) // 2 + 1
+        head.n_ids = n_ids + n_ids // 2 + 1
         cdef uint64_t at = sb_align(sizeof(sb_header))
         head.slots = at
         head.slot_mask = n_slots - 1
         at = sb_align(at + n_slots * sizeof(sb_slot))
         head.keys = at
         at += sum(map(len, keys)) + 3 * <uint64_t>self.n_values
-        at = sb_align(at + sum(map(len, ids)) + 3 * <uint64_t>len(ids))
+        at = sb_align(at + id_bytes + 4 * n_ids)
         head.ids = at
         at = sb_align(at + <uint64_t>head.n_ids * sizeof(sb_id))
         head.values_at = at
@@ -509,7 +532,7 @@ cdef class _Writer:
         memcpy(self.base, &head, sizeof(sb_header))
         memcpy(self.base + head.dimensions, dimensions, SB_DIMENSIONS * sizeof(sb_dimension))
         self.place_postings(postings, keys, <sb_value *>(self.base + head.values_at))
-        self.write_ids(&head, ids, self.write_keys(&head, keys))
+        self.write_ids(&head, gone, self.write_keys(&head, keys))
         self.write_parents(<sb_value *>(self.base + head.values_at))
         self.write_campaigns(&head, dimensions)
         self.write_rows(&head, dimensions, keys)
@@ -580,35 +603,41 @@ cdef class _Writer:
             slots[slot].tag = hash >> 32
             slots[slot].value = value
             values[value].key = offset
-            offset = self.write_key(head, key, offset)
+            offset = self.write_key(head, <unsigned char>text[0], text + 1, size, offset)
         return offset
 
-    cdef uint32_t write_key(self, sb_header *head, bytes key, uint32_t offset) noexcept:
-        cdef const char *text = key
-        cdef uint32_t size = len(key) - 1
-        cdef uint32_t head_word = <uint32_t><unsigned char>text[0] << 24 | size
+    cdef uint32_t write_key(self, sb_header *head, uint32_t space, const char *text, uint32_t size,
+                            uint32_t offset) noexcept:
+        cdef uint32_t head_word = space << 24 | size
         memcpy(self.base + head.keys + offset, &head_word, 4)
-        memcpy(self.base + head.keys + offset + 4, text + 1, size)
+        memcpy(self.base + head.keys + offset + 4, text, size)
         return offset + 4 + size
 
-    cdef int write_ids(self, sb_header *head, list ids, uint32_t offset) except -1:
-        """Writes the ids' keys, from this offset on, and their table: in rank order, then gone."""
+    cdef int write_ids(self, sb_header *head, list gone, uint32_t offset) except -1:
+        """Writes the ids' keys, from this offset on, and their table."""
         cdef sb_id *places = <sb_id *>(self.base + head.ids)
-        cdef uint32_t i, place, rank = 0
-        cdef bytes key
-        cdef const char *text
+        cdef _Entry entry
+        cdef uint32_t i, rank = 0
         for i in range(head.n_ids):
             places[i].key = SB_FREE
-        for key in ids:
-            text = key
-            place = sb_id_place(text + 1, len(key) - 1, head.n_ids)
-            while places[place].key != SB_FREE:
-                place = place + 1 if place + 1 < head.n_ids else 0
-            places[place].key = offset
-            places[place].rank = rank if rank < self.n else SB_GONE
+        for entry in self.order:
+            offset = self.write_id(head, entry.id, rank, offset)
             rank += 1
-            offset = self.write_key(head, key, offset)
+        for id in gone:
+            offset = self.write_id(head, id, SB_GONE, offset)
         return 0
+
+    cdef uint32_t write_id(self, sb_header *head, str id, uint32_t rank,
+                           uint32_t offset) except? 0xffffffff:
+        cdef sb_id *places = <sb_id *>(self.base + head.ids)
+        cdef Py_ssize_t size
+        cdef const char *text = PyUnicode_AsUTF8AndSize(id, &size)
+        cdef uint32_t place = sb_id_place(text, size, head.n_ids)
+        while places[place].key != SB_FREE:
+            place = place + 1 if place + 1 < head.n_ids else 0
+        places[place].key = offset
+        places[place].rank = rank
+        return self.write_key(head, SB_CAMPAIGN_ID, text, size, offset)
 
     cdef int write_campaigns(self, sb_header *head, sb_dimension *dimensions) except -1:
         cdef _Entry entry

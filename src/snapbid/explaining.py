@@ -100,13 +100,16 @@ class Stores:
     async def _built(self, ssps: dict[str, tuple[str, int]]) -> Catalog:
         """What the publisher would build of the warehouse now."""
         builder = new_builder()
+
+        def take(rows: list[campaigns.Copied]) -> None:
+            for row in rows:
+                try:
+                    insert(builder, row.document, row.number, row.created_at_ms)
+                except ValueError as error:  # written past the import, by hand
+                    self.unread[row.id.decode()] = str(error)
+
         async with self._warehouse.transaction(isolation="repeatable_read", readonly=True):
-            async for batch in campaigns.fetch_batches(self._warehouse):
-                for stored in batch:
-                    try:
-                        insert(builder, stored.document, stored.number, stored.created_at_ms)
-                    except ValueError as error:  # written past the import, by hand
-                        self.unread[stored.id] = str(error)
+            await campaigns.copy_all(self._warehouse, take)
         return Catalog(b"".join(encode(ssps, rates.load(), builder.build())))
 
     async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:

@@ -17,6 +17,7 @@ from snapbid.exchange.request import BidRequest, Device, Geo, Imp, Present, Regs
 from snapbid.match import vocabulary
 from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import Index, Query, Reader
+from snapbid.match.campaign import Campaign, Creative
 from snapbid.reference.rates import Rates
 
 Document = dict[str, Any]
@@ -317,10 +318,11 @@ def answers_at(price_micros: int, amount: float | None, currency: str | None) ->
 
 def index_at(price_micros: int) -> Index:
     builder = builder_of([])
-    creative = ("k", 4, None, None, (), True, (), None, ())
-    builder.put(
-        "c", price_micros, True, None, None, None, None, "a", (), (), (), [creative], False, b""
+    creative = Creative("k", "native", "x")
+    campaign = Campaign(
+        id="c", advertiser="a.example", cpm_micros=price_micros, creatives=(creative,)
     )
+    builder.put(campaign, b"")
     return Index(builder.build())
 
 

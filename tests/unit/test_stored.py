@@ -28,6 +28,10 @@ def put_slowly(builder: Builder, text: str, number: int) -> None:
     put(builder, document.parse(document.decode(text)), number)
 
 
+def put_quickly(builder: Builder, text: str, number: int) -> None:
+    stored.insert(builder, text.encode(), number)
+
+
 def outcome(builder: Builder, insert: Any, text: str) -> Any:
     try:
         insert(builder, text, 7)
@@ -40,12 +44,12 @@ def outcome(builder: Builder, insert: Any, text: str) -> Any:
 
 def assert_same(text: str) -> None:
     slow = outcome(Builder(), put_slowly, text)
-    assert outcome(stored.new_builder(), stored.insert, text) == slow, text
+    assert outcome(stored.new_builder(), put_quickly, text) == slow, text
 
 
 def is_quick(text: str) -> bool:
     try:
-        put(stored.new_builder(), stored._campaign(text), 7)
+        put(stored.new_builder(), stored._campaign(text.encode()), 7)
     except (ValueError, RecursionError):
         return False
     return True
@@ -98,7 +102,10 @@ def test_random_campaigns_and_damaged_ones(seed: int) -> None:
         assert_same(json.dumps(campaign, ensure_ascii=False))
         for _ in range(20):
             damaged = changed(rng, campaign)
-            assert_same(json.dumps(damaged, ensure_ascii=rng.random() < 0.5))
+            text = json.dumps(damaged, ensure_ascii=False)
+            if rng.random() < 0.5 or "\ud800" in text:  # which UTF-8 cannot hold
+                text = json.dumps(damaged)
+            assert_same(text)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +133,7 @@ def test_the_usual_ones_are_read_quickly(change: dict[str, Any]) -> None:
 def test_what_is_no_campaign(text: str) -> None:
     assert_same(text)
     with pytest.raises(ValueError, match=r"."):
-        stored.insert(stored.new_builder(), text, 1)
+        stored.insert(stored.new_builder(), text.encode(), 1)
 
 
 def test_more_values_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,5 +150,5 @@ def test_one_builder_for_many() -> None:
     texts = [json.dumps(each, ensure_ascii=False) for each in world.campaigns]
     quick, slow = stored.new_builder(), Builder()
     for text in texts:
-        if outcome(quick, stored.insert, text) != outcome(slow, put_slowly, text):
+        if outcome(quick, put_quickly, text) != outcome(slow, put_slowly, text):
             pytest.fail(text)

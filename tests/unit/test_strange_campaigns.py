@@ -18,12 +18,12 @@ NOW_MS = 1_800_000_000_000
 CREATIVE = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}
 
 
-def document(id: str, **members: Any) -> str:
+def document(id: str, **members: Any) -> bytes:
     common = {"id": id, "advertiser": "brand.example", "cpm": 2, "creatives": [CREATIVE]}
-    return json.dumps({**common, **members})
+    return json.dumps({**common, **members}).encode()
 
 
-def market(*documents: str) -> Market:
+def market(*documents: bytes) -> Market:
     builder = stored.new_builder()
     for number, text in enumerate(documents, 1):
         stored.insert(builder, text, number)

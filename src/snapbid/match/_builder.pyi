@@ -1,5 +1,7 @@
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, BinaryIO, Self, final
+from collections.abc import Callable
+from typing import BinaryIO, Self, final
+
+from snapbid.match.campaign import Campaign
 
 DIMENSIONS: dict[str, int]
 MEDIA: dict[str, int]
@@ -21,22 +23,6 @@ class Builder:
     def __len__(self) -> int: ...
     def discard(self, id: str) -> None: ...
     def hide(self, id: str) -> None: ...
-    def put(
-        self,
-        id: str,
-        price: int,
-        active: bool,
-        starts_ms: int | None,
-        ends_ms: int | None,
-        seat: str | None,
-        bundle: str | None,
-        advertiser: str,
-        categories: Iterable[str],
-        targeting: Iterable[tuple[int, Sequence[str | int], Sequence[str | int]]],
-        circles: Sequence[tuple[float, float, float]],
-        creatives: Sequence[tuple[Any, ...]],
-        capped: bool,
-        payload: bytes,
-    ) -> None: ...
+    def put(self, campaign: Campaign, payload: bytes) -> None: ...
     def build(self) -> bytearray:
         """The index; where payloads are in a file, it belongs behind. Raises ValueError."""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from snapbid.match._builder import DIMENSIONS, MEDIA
+from snapbid.match._builder import MEDIA
 from snapbid.match._builder import Builder as Builder
 from snapbid.match.campaign import Budget, Campaign, Creative, FrequencyCap
 
@@ -58,26 +58,7 @@ def describe(campaign: Campaign, number: int, created_at_ms: int = 0) -> Documen
 
 def put(builder: Builder, campaign: Campaign, number: int, created_at_ms: int = 0) -> None:
     """Adds or replaces the campaign in the builder."""
-    document = describe(campaign, number, created_at_ms)
-    builder.put(
-        campaign.id,
-        campaign.cpm_micros,
-        campaign.status == "active",
-        campaign.starts_at_ms,
-        campaign.ends_at_ms,
-        campaign.seat,
-        campaign.bundle,
-        campaign.advertiser,
-        campaign.categories,
-        [
-            (DIMENSIONS[name], values.include, values.exclude)
-            for name, values in campaign.targeting.items()
-        ],
-        [(circle.lat, circle.lon, circle.km) for circle in campaign.geo_radius],
-        [_fit(creative) for creative in campaign.creatives],
-        bool(campaign.frequency_caps),
-        _encoder.encode(document),
-    )
+    builder.put(campaign, _encoder.encode(describe(campaign, number, created_at_ms)))
 
 
 def read_document(payload: bytes) -> Document:
@@ -94,18 +75,4 @@ def _advertisement(creative: Creative) -> Advertisement:
         creative.h,
         creative.attributes,
         creative.iurl,
-    )
-
-
-def _fit(creative: Creative) -> tuple[object, ...]:
-    return (
-        creative.id,
-        MEDIA[creative.media],
-        creative.w,
-        creative.h,
-        creative.attributes,
-        creative.secure,
-        creative.mimes,
-        creative.duration,
-        creative.protocols,
     )

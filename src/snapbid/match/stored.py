@@ -6,6 +6,7 @@ pass, or is written in a form that is rare (a price like `1e0`), goes the long w
 `document.parse`, which alone says what is wrong. So both put the same campaign.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, BinaryIO, Final, Literal
 
@@ -139,7 +140,8 @@ _times: Final = _Known(_by_rule(time_ms))
 _money: Final = _Known(lambda raw: _by_rule(micros)(decode(raw.decode())))
 _names: Final = {number: name for name, number in DIMENSIONS.items()}
 _circle: Final = _by_rule(CIRCLE)
-_MACROS: Final = tuple(f"{{{{{name}}}}}" for name in BIDDER_MACROS)
+_OTHER_BRACES: Final = re.compile(rf"{{{{(?!(?:{'|'.join(BIDDER_MACROS)})}}}})")
+_ESCAPE: Final = re.compile(rb"\\u")  # U+0000, or more bytes than are seen; twice as quick as `in`
 
 
 def new_builder(payloads: BinaryIO | None = None) -> Builder:
@@ -147,21 +149,21 @@ def new_builder(payloads: BinaryIO | None = None) -> Builder:
     return Builder(payloads, lambda number, value: normalise(_names[number], value))
 
 
-def insert(builder: Builder, document: str, number: int, created_at_ms: int = 0) -> None:
-    """Adds or replaces the campaign of a document (`compile.put`).
+def insert(builder: Builder, document: bytes, number: int, created_at_ms: int = 0) -> None:
+    """Adds or replaces the campaign of a document in UTF-8 (`compile.put`).
 
     Raises CampaignError with every mistake, or another ValueError for what cannot be read.
     """
-    if len(document) <= MAX_STORED and "\\u" not in document:  # U+0000 and surrogates, perhaps
+    if len(document) <= MAX_STORED and _ESCAPE.search(document) is None:
         try:
             put(builder, _campaign(document), number, created_at_ms)
             return
         except (ValueError, RecursionError):
             pass
-    put(builder, parse(decode(document)), number, created_at_ms)
+    put(builder, parse(decode(document.decode())), number, created_at_ms)
 
 
-def _campaign(document: str) -> Campaign:
+def _campaign(document: bytes) -> Campaign:
     """Its targeting values as they are spelled.
 
     Raises ValueError where another rule does not hold or cannot be told here.
@@ -247,8 +249,7 @@ def _check_creatives(creatives: tuple[Creative, ...]) -> None:
 
 
 def _check_macros(adm: str) -> None:
-    opened = adm.count("{{")
-    if opened and opened != sum(map(adm.count, _MACROS)):
+    if _OTHER_BRACES.search(adm) is not None:
         raise _UnusualError
 
 

@@ -65,14 +65,18 @@ async def _load(connection: asyncpg.Connection, builder: Builder) -> campaigns.S
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         standing = await campaigns.fetch_standing(connection)
         read, told = 0, monotonic()
-        async for batch in campaigns.fetch_batches(connection):
-            for row in batch:
+
+        def take(rows: list[campaigns.Copied]) -> None:
+            nonlocal read, told
+            for row in rows:
                 insert(builder, row)
-            read += len(batch)
+            read += len(rows)
             if monotonic() - told > TELL_EVERY_S:
                 told = monotonic()
                 share = f"{read / standing.campaigns:.0%}"
                 logger.info(f"read {read:,} of {standing.campaigns:,} campaigns ({share})")
+
+        await campaigns.copy_all(connection, take)
     return standing
 
 

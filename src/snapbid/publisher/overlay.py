@@ -5,7 +5,7 @@ import logging
 from snapbid.match import stored
 from snapbid.match.catalog import Base
 from snapbid.match.compile import Builder
-from snapbid.warehouse.campaigns import Changes, Stored
+from snapbid.warehouse.campaigns import Changes, Copied
 
 LEAST: int = 4096  # changed campaigns that every base may have above it
 LEAST_BYTES: int = 16 * 1024 * 1024  # that they may take; some list a million domains
@@ -44,7 +44,7 @@ class Overlay:
         for id in changes.deleted:
             self._builder.hide(id)
         for row in changes.changed:
-            if not insert(self._builder, row):
+            if not insert(self._builder, row.copied()):
                 self._builder.hide(row.id)
         self._touched.update(changes.deleted, (row.id for row in changes.changed))
         if self.complete == self.revision:
@@ -62,11 +62,11 @@ class Overlay:
         return index
 
 
-def insert(builder: Builder, row: Stored) -> bool:
+def insert(builder: Builder, row: Copied) -> bool:
     """Puts a campaign into an index; False, with a line in the log, where it is none."""
     try:
         stored.insert(builder, row.document, row.number, row.created_at_ms)
     except ValueError as error:  # written past the import, by hand
-        logger.error("campaign %a does not bid: %s", row.id[:60], str(error)[:500])
+        logger.error("campaign %a does not bid: %s", row.id.decode()[:60], str(error)[:500])
         return False
     return True
