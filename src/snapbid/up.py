@@ -50,7 +50,7 @@ def run(settings: Settings) -> int:
 
 
 def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
-    redis, postgres = Redis(home), Postgres(home)
+    redis, postgres = Redis(home, say), Postgres(home)
     if settings.redis_url or settings.database_url:
         say("SNAPBID_REDIS_URL and SNAPBID_DATABASE_URL are not used: `up` has its own stores")
     settings = msgspec.structs.replace(

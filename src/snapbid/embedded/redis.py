@@ -4,6 +4,9 @@ What Redis acknowledges is written to the file before the answer leaves, so that
 when Redis is killed. `appendfsync everysec` does not promise that: while its own sync is under way
 Redis holds writes back, and answers. So Redis runs with `no`, and the file is synced from here each
 second, which bounds what a crash of the operating system can take in the same way.
+
+Redis takes what needs memory, and so all that is acknowledged to somebody, only while the file has
+room for it (room.py): `maxmemory` is 1 until that is known, and whenever it has not.
 """
 
 import contextlib
@@ -16,30 +19,40 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 from snapbid.embedded.home import Home
 from snapbid.embedded.process import EmbeddedError, evict, read_pid, rotate, size, spawn, stop, tail
+from snapbid.embedded.room import Room
 
 SYNC_S = 1.0
+LOOK_S = 0.25  # whether there is room
 START_S = 60.0  # a long append-only file is read first
 OLDEST = (6, 2)
 MULTI_PART_AOF = (7, 0)  # from here on the append-only file is a directory that 6.2 overlooks
 
 
 class Redis:
-    """`start` blocks until it answers; raises EmbeddedError with the reason and the way out."""
+    """`start` blocks until it answers; raises EmbeddedError with the reason and the way out.
+
+    `tell` is called with what the operator should know of a running one.
+    """
 
     name = "Redis"
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, tell: Callable[[str], None] = lambda _: None) -> None:
         self.data = home.path / "redis"
         self.log = home.log / "redis.log"
         self.socket = home.run / "redis.sock"
         self.process: subprocess.Popen[bytes] | None = None
+        self._tell = tell
+        self._room = Room()
+        self._taking = False
+        self._full = False
         self._stopping = threading.Event()
-        self._syncing: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     @property
     def url(self) -> str:
@@ -63,16 +76,43 @@ class Redis:
         since = size(self.log)
         self.process = spawn([server, *self._options(pid_file)], log=self.log)
         self._await_answer(self.process, since)
-        if self._syncing is None:
+        self._taking, self._room = False, Room()
+        self._look()
+        if not self._threads:
             self._stopping.clear()
-            self._syncing = threading.Thread(target=self._sync_for_ever, name="sync", daemon=True)
-            self._syncing.start()
+            self._threads = [
+                threading.Thread(target=self._repeat, args=work, daemon=True)
+                for work in ((SYNC_S, self._sync), (LOOK_S, self._look))
+            ]
+            for thread in self._threads:
+                thread.start()
 
-    def _sync_for_ever(self) -> None:
-        while not self._stopping.wait(SYNC_S):
-            for file in (self.data / "appendonly.aof", *self.data.glob("appendonlydir/*.aof")):
-                with contextlib.suppress(OSError):  # a rewrite replaces files at any time
-                    _sync(file)
+    def _repeat(self, seconds: float, work: Callable[[], None]) -> None:
+        while not self._stopping.wait(seconds):
+            with contextlib.suppress(OSError):  # a rewrite replaces files at any time
+                work()
+
+    def _files(self) -> Iterator[Path]:
+        """What Redis appends to, if it is there."""
+        yield self.data / "appendonly.aof"
+        yield from self.data.glob("appendonlydir/*.incr.aof")
+
+    def _sync(self) -> None:
+        for path in self._files():
+            with contextlib.suppress(FileNotFoundError):
+                _sync(path)
+
+    def _look(self) -> None:
+        """Let Redis take what it is sent while there is room, and nothing else."""
+        room = self._room.reserve(self._files())
+        if room != self._taking:
+            limit = b"0" if room else b"1"
+            if self._answers(b"CONFIG SET maxmemory " + limit, b"+OK"):
+                self._taking = room
+        if room == self._full:
+            self._full = not room
+            has = "has room again" if room else "is full: Redis takes nothing until it has room"
+            self._tell(f"the disk of {self.data} {has}")
 
     def _options(self, pid_file: Path) -> list[str]:
         options = {
@@ -85,6 +125,7 @@ class Redis:
             "save": "",
             "appendonly": "yes",
             "appendfsync": "no",
+            "maxmemory": "1",
             "maxmemory-policy": "noeviction",
         }
         return [part for name, value in options.items() for part in (f"--{name}", value)]
@@ -102,13 +143,13 @@ class Redis:
                 f"Redis cannot start: see {self.log}, which ends:{tail(self.log, since)}"
             )
 
-    def _answers(self) -> bool:
+    def _answers(self, command: bytes = b"PING", answer: bytes = b"+PONG") -> bool:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(1.0)
             try:
                 client.connect(os.fsencode(self.socket))
-                client.sendall(b"PING\r\n")
-                return client.recv(64).startswith(b"+PONG")
+                client.sendall(command + b"\r\n")
+                return client.recv(64).startswith(answer)
             except OSError:
                 return False
 
@@ -118,9 +159,9 @@ class Redis:
 
     def stop(self) -> None:
         self._stopping.set()
-        if self._syncing is not None:
-            self._syncing.join()
-            self._syncing = None
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
         if self.process:
             stop(self.process, signal.SIGTERM)
             self.process = None

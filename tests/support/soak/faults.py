@@ -299,6 +299,15 @@ def redis_disk_full(stage: Stage, rng: random.Random) -> Iterator[str]:
     yield from disk_full(stage, "redis")
 
 
+@fault("redis")
+def redis_killed_on_a_full_disk(stage: Stage, rng: random.Random) -> Iterator[str]:
+    """It is started again while there is still no room."""
+    for said in disk_full(stage, "redis"):
+        time.sleep(rng.uniform(0, 0.5))
+        kill(*pids_of(stage, "redis"))
+        yield said
+
+
 @fault("postgres")
 def postgres_disk_full(stage: Stage, rng: random.Random) -> Iterator[str]:
     yield from disk_full(stage, "postgres")

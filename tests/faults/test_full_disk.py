@@ -1,0 +1,112 @@
+"""The embedded Redis on a disk of its own that becomes full while clients write."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from redis.exceptions import ConnectionError, OutOfMemoryError, ResponseError
+from support.machine import temporary_home
+from support.processes import eventually
+from support.soak.disk import Disk, mounted
+
+from snapbid.embedded import Redis
+from snapbid.embedded.room import RESERVE, Room
+
+MB = 64 + (RESERVE >> 20)
+WRITERS = 6
+PIECE = b"x" * 4000
+
+
+class Writer(threading.Thread):
+    """Counts up in Redis until it is refused, or there is none."""
+
+    def __init__(self, url: str, number: int) -> None:
+        super().__init__(daemon=True)
+        self._url = url
+        self.key = f"writer:{number}"
+        self.acknowledged = 0
+        self.refused: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        with redis.Redis.from_url(self._url) as client:
+            while not self.refused:
+                try:
+                    client.hset(self.key, self.acknowledged + 1, PIECE)
+                    self.acknowledged += 1
+                except (ResponseError, ConnectionError) as error:
+                    self.refused = error
+
+
+class Stand:
+    """A Redis, its disk, and what it has told."""
+
+    def __init__(self, server: Redis, disk: Disk, told: list[str]) -> None:
+        self.server = server
+        self.disk = disk
+        self.told = told
+
+    def kept(self) -> dict[str, int]:
+        with redis.Redis.from_url(self.server.url) as client:
+            return {key.decode(): client.hlen(key) for key in client.keys("writer:*")}
+
+    def takes(self) -> bool:
+        with redis.Redis.from_url(self.server.url) as client:
+            try:
+                return bool(client.set("one", "more"))
+            except ResponseError:
+                return False
+
+
+@pytest.fixture
+def stand() -> Iterator[Stand]:
+    with contextlib.ExitStack() as stack:
+        home = stack.enter_context(temporary_home())
+        disk = stack.enter_context(mounted(home.path / "redis", MB))
+        if disk is None:
+            pytest.skip("no tmpfs can be mounted here")
+        told: list[str] = []
+        server = Redis(home, told.append)
+        stack.callback(server.stop)
+        server.start()
+        yield Stand(server, disk, told)
+
+
+def test_what_was_acknowledged_outlasts_a_kill(stand: Stand) -> None:
+    """Seen before there was a reserve: each time some writes of the last moment were lost."""
+    writers = [Writer(stand.server.url, number) for number in range(WRITERS)]
+    eventually(lambda: all(one.acknowledged > 100 for one in writers), "writes")
+    stand.disk.fill()
+    for one in writers:
+        one.join(60)
+    refused = [one.refused for one in writers]
+    assert all(isinstance(one, OutOfMemoryError) for one in refused), refused
+    assert stand.server.process
+    stand.server.process.kill()
+    stand.server.process.wait()
+    stand.server.start()
+    assert stand.kept() == {one.key: one.acknowledged for one in writers}
+    assert not stand.takes(), "the disk is still full"
+    stand.disk.free()
+    eventually(stand.takes, "room again")
+    assert [line.partition(" is ")[2] or "room" for line in stand.told] == [
+        "full: Redis takes nothing until it has room",
+        "room",
+    ]
+
+
+def test_a_file_keeps_its_room_from_others(stand: Stand, tmp_path: Path) -> None:
+    file = stand.server.data / "appendonly.aof"
+    before = file.stat()
+    assert before.st_blocks * 512 - before.st_size >= RESERVE
+    room = Room()
+    assert room.reserve([file, tmp_path / "gone"])
+    assert file.stat().st_size == before.st_size
+    stand.disk.fill()
+    beside = file.with_name("beside")
+    beside.touch()
+    assert not room.reserve([beside])
+    assert room.reserve([file]), "what is reserved stays so"
