@@ -35,11 +35,15 @@ Page: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
 
 BID_PREFIX: Final = "/api/v1/openrtb2/"
 BID_SUFFIX: Final = "/bid"
+DOCUMENT: Final = "/openapi.json"
+DOCS: Final = "/docs"
 ROUTES: Final = {
     **{path: NOTICE_NAMES[kind] for path, kind in KINDS.items()},
     **{path: f"events_{name}" for path, name in EVENT_NAMES.items()},
     "/healthz": "health",
     "/readyz": "health",
+    DOCUMENT: "docs",
+    DOCS: "docs",
 }
 
 logger = logging.getLogger("snapbid")

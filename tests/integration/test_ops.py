@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -100,6 +102,16 @@ def test_traffic_is_on_the_page_and_among_the_metrics(served: Stack) -> None:
     assert found["snapbid_catalog_campaigns"][()] == 1
 
 
+def test_prometheus_takes_the_metrics(served: Stack) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+    eventually(lambda: "snapbid_campaign_spent_usd" in samples(served), "what Redis tells")
+    _, _, page = ask(served, "GET", "/metrics", ops=True)
+    done = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
 def latency_of(stack: Stack) -> dict[str, Any]:
     return {one["step"]: one["seconds"] for one in data(stack)["latency"]}
 
@@ -115,6 +127,8 @@ def test_what_workers_count(served: Stack) -> None:
     assert ask(served, "GET", "/rtb/win?id=a0&impId=1")[0] == 200
     assert ask(served, "GET", "/rtb/bill")[0] == 400
     assert ask(served, "GET", "/api/v1/ssp/acme/report")[0] == 401
+    assert ask(served, "GET", "/docs")[0] == 200
+    assert ask(served, "GET", "/openapi.json")[0] == 200
     assert ask(served, "GET", "/nothing")[0] == 404
     after = samples(served)
 
@@ -129,6 +143,7 @@ def test_what_workers_count(served: Stack) -> None:
     assert grown(requests, route="win", status="200") == 1
     assert grown(requests, route="billing", status="400") == 1
     assert grown(requests, route="report", status="401") == 1
+    assert grown(requests, route="docs", status="200") == 2
     assert grown(requests, route="other", status="404") == 1
     outcomes = "snapbid_bid_requests_total"
     assert grown(outcomes, ssp="acme", outcome="bid") == 64

@@ -148,6 +148,26 @@ def test_alert_rules_have_the_form_of_prometheus() -> None:
         assert shown <= TARGET_LABELS | set(re.findall(r"\w+", rule["expr"]))
 
 
+def test_prometheus_takes_the_rules_and_the_expressions_of_the_dashboard(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+    recorded = [{"record": f"a:{number}", "expr": text}
+                for number, text in enumerate(expressions())]  # fmt: skip
+    documents = {"alerts": read("alerts.yml"),
+                 "all": yaml.safe_dump({"groups": [{"name": "all", "rules": recorded}]}),
+                 "wrong": read("alerts.yml").replace("rate(", "rote(")}  # fmt: skip
+    found = {}
+    for name, text in documents.items():
+        (tmp_path / name).write_text(text)
+        done = subprocess.run(
+            [promtool, "check", "rules", tmp_path / name], capture_output=True, text=True
+        )
+        found[name] = done.returncode == 0, done.stderr
+    assert found["alerts"] == found["all"] == (True, "")
+    assert not found["wrong"][0]
+
+
 def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
     text = " ".join(expressions())
     assert {name for name in DEFINITIONS if name not in text} == {

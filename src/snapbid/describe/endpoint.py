@@ -10,11 +10,10 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from snapbid.app import DOCS, DOCUMENT
 from snapbid.http import JSON, Answer, Receive, Scope, accepts_gzip, answer
 from snapbid.settings import Settings
 
-DOCUMENT: Final = "/openapi.json"
-PAGE: Final = "/docs"
 HTML: Final = b"text/html; charset=utf-8"
 POLICY: Final = (
     "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'; "
@@ -80,7 +79,7 @@ def pages(settings: Settings) -> dict[str, Described]:
         referrer = (b"referrer-policy", b"no-referrer")
         return page(document(settings)).encode(), (policy, referrer)
 
-    return {DOCUMENT: Described(document, JSON), PAGE: Described(page, HTML)}
+    return {DOCUMENT: Described(document, JSON), DOCS: Described(page, HTML)}
 
 
 def _answer(text: Text, scope: Scope) -> Answer:

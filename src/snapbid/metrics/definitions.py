@@ -81,8 +81,8 @@ WATCHED: dict[str, Definition] = {
 DEFINITIONS: dict[str, Definition] = {
     "snapbid_http_requests_total": Definition(
         "counter",
-        "Requests answered on the public port, by route and status; those of an SSP that is not "
-        "registered, and unknown paths, are `other`.",
+        "Requests answered on the public port, by route (bid, win, billing, loss, report, "
+        "events_single, events_batch, health, docs; unknown paths are `other`) and status.",
         ("route", "status"),
     ),
     "snapbid_bid_requests_total": Definition(
