@@ -561,6 +561,7 @@ cdef class Query:
     cdef uint64_t bits[SB_WORDS]
     cdef uint32_t block, word
     cdef bint finished
+    cdef uint32_t n_candidates, n_verified  # looked at so far
     cdef uint32_t n_found
     cdef int64_t found_price
     cdef uint32_t chosen_creative
@@ -1377,7 +1378,7 @@ cdef class Query:
         """To the first block."""
         if self.n_cursors:
             memcpy(self.room.cursors, self.room.fresh, self.n_cursors * sizeof(sb_cursor))
-        self.block = 0
+        self.block = self.n_candidates = self.n_verified = 0
         self.word = SB_WORDS
         self.n_found = 0
         self.finished = self.nobody
@@ -1491,7 +1492,11 @@ cdef class Query:
             if price < self.lowest:
                 break
             self.bits[self.word] &= self.bits[self.word] - 1
-            if self.is_admitted(rank) and self.verify(rank) == NOT_REFUSED:
+            self.n_candidates += 1
+            if not self.is_admitted(rank):
+                continue
+            self.n_verified += 1
+            if self.verify(rank) == NOT_REFUSED:
                 self.found_price = price
                 self.add(rank)
         self.finished = True
@@ -1754,6 +1759,16 @@ cdef class Query:
     def point(self):
         """(lat, lon) in degrees where the request has them and they may be used, or None."""
         return (self.asker.lat, self.asker.lon) if self.asker.located else None
+
+    @property
+    def counts(self):
+        """What the search has taken so far, an overlay's left out: what narrows a block (rows,
+        groups of rows, and groups with lists among their postings), then blocks, the candidates in
+        them, and those that the groups admitted and that were verified.
+        """
+        return {"rows": self.n_rows, "flats": self.n_flats, "groups": self.n_groups,
+                "postings": self.n_cursors, "blocks": self.block,
+                "candidates": self.n_candidates, "verified": self.n_verified}
 
     cdef int repeat(self, int step) except -1:
         """One of STEPS once more, of a query whose impression is set."""

@@ -227,31 +227,49 @@ static inline int sb_admits(const sb_group *group, sb_cursor *cursors, uint32_t 
     return 1;
 }
 
-/* 512 bits; the rows of a buffer need not stand on cache lines. */
-typedef uint64_t sb_bits __attribute__((vector_size(64), aligned(8), may_alias));
+/* The bits of a block, in parts that fit a register everywhere: a vector of 512 bits would be kept in
+ * memory where there is no such register. The rows of a buffer need not stand on cache lines. */
+typedef uint64_t sb_part __attribute__((vector_size(16), aligned(8), may_alias));
+typedef struct { sb_part a, b, c, d; } sb_bits;
 
-#define SB_AT(row, block) (((const sb_bits *)(row))[block])
+static inline sb_bits sb_at(const uint64_t *row, uint32_t block) {
+    const sb_part *at = (const sb_part *)row + (size_t)block * 4;
+    return (sb_bits){at[0], at[1], at[2], at[3]};
+}
 
-/* Takes out of a block what sb_admits refuses, of a group whose cursors are all rows. */
-static inline void sb_restrict(sb_bits *bits, uint32_t block, const sb_group *group,
-                               const sb_cursor *cursors) {
+static inline sb_bits sb_and(sb_bits x, sb_bits y) {
+    return (sb_bits){x.a & y.a, x.b & y.b, x.c & y.c, x.d & y.d};
+}
+
+static inline sb_bits sb_or(sb_bits x, sb_bits y) {
+    return (sb_bits){x.a | y.a, x.b | y.b, x.c | y.c, x.d | y.d};
+}
+
+static inline sb_bits sb_without(sb_bits x, sb_bits y) {
+    return (sb_bits){x.a & ~y.a, x.b & ~y.b, x.c & ~y.c, x.d & ~y.d};
+}
+
+/* What sb_admits admits of a block, of a group whose cursors are all rows. */
+static inline sb_bits sb_restrict(sb_bits bits, uint32_t block, const sb_group *group,
+                                  const sb_cursor *cursors) {
     const sb_cursor *at = cursors + group->first, *excludes = at + group->includes;
     const sb_cursor *end = excludes + group->excludes;
     if (group->open) {
-        sb_bits any = SB_AT(group->open, block);
-        for (; at < excludes; at++) any |= SB_AT(at->row, block);
-        *bits &= any;
+        sb_bits any = sb_at(group->open, block);
+        for (; at < excludes; at++) any = sb_or(any, sb_at(at->row, block));
+        bits = sb_and(bits, any);
     }
-    for (at = excludes; at < end; at++) *bits &= ~SB_AT(at->row, block);
+    for (at = excludes; at < end; at++) bits = sb_without(bits, sb_at(at->row, block));
+    return bits;
 }
 
 /* The candidates of a block: what is in all rows and admitted by all groups of rows. */
 static inline void sb_narrow(uint64_t candidates[SB_WORDS], uint32_t block,
                              const uint64_t *const *rows, uint32_t n_rows,
                              const sb_group *groups, uint32_t n_groups, const sb_cursor *cursors) {
-    sb_bits bits = SB_AT(rows[0], block);
-    for (uint32_t i = 1; i < n_rows; i++) bits &= SB_AT(rows[i], block);
-    for (uint32_t i = 0; i < n_groups; i++) sb_restrict(&bits, block, groups + i, cursors);
+    sb_bits bits = sb_at(rows[0], block);
+    for (uint32_t i = 1; i < n_rows; i++) bits = sb_and(bits, sb_at(rows[i], block));
+    for (uint32_t i = 0; i < n_groups; i++) bits = sb_restrict(bits, block, groups + i, cursors);
     memcpy(candidates, &bits, sizeof(bits));
 }
 

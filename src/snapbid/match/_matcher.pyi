@@ -85,6 +85,12 @@ class Query:
         which campaigns' are compared. Dimensions in which no campaign has an entry are not read.
         """
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """What the search has taken so far: rows, flats, groups and postings that narrow a block;
+        blocks, candidates and those that were verified.
+        """
+
 STEPS: tuple[str, ...]
 TIMES: int
 
