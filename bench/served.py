@@ -12,8 +12,6 @@ import asyncpg
 from bench import campaigns, pools
 from bench.processes import ServerProcess, free_ports, pinned
 from snapbid.embedded import Home, Postgres, Redis
-from snapbid.match.campaign_file import read_file
-from snapbid.match.document import encode
 from snapbid.warehouse import campaigns as table
 from snapbid.warehouse import registry
 from snapbid.warehouse.migrate import migrate
@@ -86,14 +84,11 @@ def _started(
 
 async def _fill(dsn: str, count: int) -> None:
     await migrate(dsn)
-    lines = "\n".join(json.dumps(each) for each in campaigns.documents(count))
-    read = read_file("campaigns.jsonl", lines.encode())
+    documents = [(each["id"], json.dumps(each)) for each in campaigns.documents(count)]
     connection = await asyncpg.connect(dsn)
     try:
         for descriptor, canonical in pools.REGISTRY.items():
             await registry.add(connection, descriptor, canonical)
-        await table.replace_many(
-            connection, ((each.id, encode(document)) for each, document in read)
-        )
+        await table.replace_many(connection, documents)
     finally:
         await connection.close()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from snapbid import console
+from snapbid.commands.campaign_import import import_campaigns
 from snapbid.commands.explain import explain
 from snapbid.commands.export import export
 from snapbid.commands.golive import golive
@@ -168,38 +169,7 @@ def campaign() -> None:
     """Campaigns."""
 
 
-@campaign.command("import")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-def campaign_import(file: str) -> None:
-    """Import campaigns, all of them or none; a known id is replaced.
-
-    FILE: .json holds an array or one object, anything else (and - for stdin) is JSON Lines.
-    """
-    import gc
-
-    from snapbid.match.campaign import CampaignError
-    from snapbid.match.campaign_file import read_file
-    from snapbid.match.document import encode
-    from snapbid.warehouse import campaigns
-
-    gc.disable()  # a large file makes millions of objects, none of them garbage
-    try:
-        with click.open_file(file, "rb") as source:
-            read = read_file(file, source.read())
-    except CampaignError as error:
-        raise console.Refused("\n".join(map(str, error.mistakes))) from error
-    except OSError as error:
-        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
-
-    async def work(connection: "asyncpg.Connection") -> campaigns.Replaced:
-        documents = ((each.id, encode(document)) for each, document in read)
-        return await campaigns.replace_many(connection, documents)
-
-    done = console.in_warehouse(work)
-    click.echo(
-        f"{len(read)} campaigns imported: {done.added} added, {done.changed} changed, "
-        f"{done.unchanged} as they were"
-    )
+campaign.add_command(import_campaigns)
 
 
 @campaign.command("list")

@@ -7,6 +7,7 @@ test_events, test_examine, test_tokens, test_http, test_settings, test_catalog).
 import json
 import struct
 from datetime import date
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import quote_from_bytes, urlencode
 from zlib import crc32
@@ -24,6 +25,8 @@ from snapbid.ledger.records import NOTICE
 from snapbid.ledger.spool import Spool
 from snapbid.match.campaign import CampaignError
 from snapbid.match.campaign_file import read_file
+from snapbid.match.document import decode as decode_document
+from snapbid.match.document import parse
 from snapbid.report import window
 from snapbid.warehouse import rates
 
@@ -67,11 +70,11 @@ suffixes = st.sampled_from(["file.json", "file.jsonl", "-"])
 @example(name="file.jsonl", data=json.dumps(CAMPAIGN).replace("1.5", "1e" + "9" * 5000).encode())
 def test_campaign_files(name: str, data: bytes) -> None:
     try:
-        read = read_file(name, data)
+        read = list(read_file(name, BytesIO(data)))
     except CampaignError as error:
         refusal = error
     else:
-        assert all(campaign.id and campaign.creatives for campaign, _ in read)
+        assert all(parse(decode_document(text)).id == id for id, text in read)
         return
     assert refusal.mistakes
     assert len(str(refusal)) < 20_000

@@ -1,7 +1,9 @@
 """Campaigns: what the data-driven cases do not hold (limits, exact numbers, bytes, demo data)."""
 
 import json
+import re
 from decimal import Decimal
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from snapbid.match import campaign_file
 from snapbid.match.campaign import Campaign, CampaignError, Mistake
 from snapbid.match.campaign_file import read_file
-from snapbid.match.document import decode, encode, parse
+from snapbid.match.document import decode, parse
 from snapbid.match.readers import MAX_ENTRIES
 from snapbid.match.vocabulary import DIMENSIONS
 from snapbid.warehouse import demo
@@ -28,6 +30,10 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
+
+
+def read(name: str, data: bytes) -> list[tuple[str, str]]:
+    return list(read_file(name, BytesIO(data)))
 
 
 def rules(**change: Any) -> list[str]:
@@ -142,9 +148,12 @@ def test_longest_list() -> None:
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 def test_longest_document(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign_file, "MAX_DOCUMENT", len(json.dumps(BASE)))
-    assert read_file(name, json.dumps(BASE).encode())
-    with pytest.raises(CampaignError, match=r"line 1: must have at most .* characters of JSON"):
-        read_file(name, json.dumps({**BASE, "id": "c12"}).encode())
+    assert read(name, json.dumps(BASE).encode())
+    for longer in ({**BASE, "id": "c12"}, {**BASE, "creatives": adm("x" * 1000)}):
+        with pytest.raises(CampaignError) as caught:
+            read(name, json.dumps(longer).encode() + b"\n" + b" " * 99)
+        (mistake,) = caught.value.mistakes
+        assert re.match("line 1: must have at most .* characters of JSON", str(mistake))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +174,6 @@ def test_money_is_exact(micros: int) -> None:
     text = f"{micros // 10**6}.{micros % 10**6:06}"
     document = decode(json.dumps(BASE).replace('"cpm": 1', f'"cpm": {text}'))
     assert parse(document).cpm_micros == micros
-    assert parse(decode(encode(document))).cpm_micros == micros
 
 
 @given(
@@ -181,7 +189,7 @@ def test_any_other_document_has_named_mistakes(document: object) -> None:
 @given(data=st.binary(max_size=200), name=st.sampled_from(["a.json", "a.jsonl"]))
 def test_any_other_bytes_have_named_mistakes(data: bytes, name: str) -> None:
     with pytest.raises(CampaignError) as caught:
-        read_file(name, data)
+        read(name, data)
     assert caught.value.mistakes
 
 
@@ -197,7 +205,7 @@ def test_any_other_bytes_have_named_mistakes(data: bytes, name: str) -> None:
 )
 def test_bytes_that_are_no_json(name: str, data: bytes, rule: str) -> None:
     with pytest.raises(CampaignError) as caught:
-        read_file(name, data)
+        read(name, data)
     (mistake,) = caught.value.mistakes
     assert mistake.line == 1
     assert mistake.rule.startswith(rule)
@@ -206,7 +214,7 @@ def test_bytes_that_are_no_json(name: str, data: bytes, rule: str) -> None:
 def test_text_that_is_not_utf8_costs_one_line() -> None:
     good = json.dumps(BASE).encode()
     with pytest.raises(CampaignError) as caught:
-        read_file("a.jsonl", good + b"\n\xff\n{}\n")
+        read("a.jsonl", good + b"\n\xff\n{}\n")
     assert [mistake.line for mistake in caught.value.mistakes] == [2, 3, 3, 3, 3]
 
 
@@ -230,12 +238,7 @@ def test_a_long_value_is_shown_in_part() -> None:
 class TestDemo:
     """The demo data keeps the contract's promises about it."""
 
-    campaigns = tuple(
-        campaign
-        for campaign, _ in read_file(
-            "campaigns.jsonl", "\n".join(document for _, document in demo.documents()).encode()
-        )
-    )
+    campaigns = tuple(parse(decode(document)) for _, document in demo.documents())
 
     def test_every_dimension_and_medium_is_used(self) -> None:
         used = {name for campaign in self.campaigns for name in campaign.targeting}

@@ -1,6 +1,7 @@
 """Campaign files: JSON or JSON Lines, every mistake with its line (contract 1, "campaign import").
 
 A key that stands twice in one object is a mistake, as is an id that stands twice in one file.
+JSON Lines are read one by one; of those that were read only the ids are kept.
 """
 
 import codecs
@@ -8,11 +9,13 @@ import json
 import re
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any, Final
+from itertools import count
+from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from snapbid.match.campaign import Campaign, CampaignError, Mistake
+from snapbid.match.accepted import id_of
+from snapbid.match.campaign import CampaignError, Mistake
 from snapbid.match.document import CAMPAIGN, MAX_DOCUMENT
 from snapbid.match.readers import shown
 
@@ -62,13 +65,12 @@ class _Json:
 
 
 class _File:
-    """The campaigns and mistakes of one file, gathered document by document."""
+    """The ids and mistakes of one file, gathered document by document."""
 
     def __init__(self) -> None:
         self.json = _Json()
-        self.campaigns: list[tuple[Campaign, dict[str, Any]]] = []
         self.mistakes: list[Mistake] = []
-        self._lines: dict[str, int] = {}
+        self.lines: dict[str, int] = {}  # by id
 
     def refuse(self, line: int, error: ValueError) -> None:
         """Note text that is not JSON (or not UTF-8)."""
@@ -80,66 +82,99 @@ class _File:
             rule = f"is not JSON: {error}"
         self.mistakes.append(Mistake("", rule, line))
 
-    def add(self, line: int, at: str, document: Any) -> None:
-        """Check one document that starts on `line`; `at` is its place in an array, or empty."""
+    def add_quickly(self, line: int, text: bytes) -> str | None:
+        """The id of the document that is this text; None where it is for `add` to look at."""
+        id = id_of(text) if len(text) <= MAX_DOCUMENT else None
+        if id is not None and self.lines.setdefault(id, line) != line:
+            return None
+        return id
+
+    def add(self, line: int, at: str, document: Any) -> str:
+        """Check one document that starts on `line`; `at` is its place in an array, or empty.
+
+        The id, which counts only if there was no mistake.
+        """
         prefix = f"{at}." if at else ""
         found = [Mistake(prefix + key, "stands twice in one object") for key in self.json.twice]
         if self.json.characters > MAX_DOCUMENT:
-            found.append(Mistake(at, f"must have at most {MAX_DOCUMENT} characters of JSON"))
-        campaign = CAMPAIGN(document, at, found)
+            found.append(_too_long(at))
+        CAMPAIGN(document, at, found)
         name = document.get("id") if isinstance(document, dict) else None
         if isinstance(name, str):
-            if name in self._lines:
-                rule = f"is the id of line {self._lines[name]} already: {shown(name)}"
+            if name in self.lines:
+                rule = f"is the id of line {self.lines[name]} already: {shown(name)}"
                 found.append(Mistake(f"{prefix}id", rule))
-            self._lines.setdefault(name, line)
-        if found:
-            self.mistakes.extend(msgspec.structs.replace(each, line=line) for each in found)
-        else:
-            self.campaigns.append((campaign, document))
+            self.lines.setdefault(name, line)
+        self.mistakes.extend(msgspec.structs.replace(each, line=line) for each in found)
+        return str(name)
 
 
-def read_file(name: str, data: bytes) -> list[tuple[Campaign, dict[str, Any]]]:
-    """Read a campaign file: each campaign, with its document as it stands there (`encode`).
+def _too_long(at: str, line: int | None = None) -> Mistake:
+    return Mistake(at, f"must have at most {MAX_DOCUMENT} characters of JSON", line)
 
-    A `.json` file holds an array or one object, anything else is JSON Lines (contract 1). Raises
-    CampaignError with every mistake of every line. In an array, `line` is the line on which the
-    element starts and the field starts with its place (`[3].cpm`); text that is not JSON ends
-    the reading of an array, but only its own line of JSON Lines.
+
+def read_file(name: str, source: BinaryIO) -> Iterator[tuple[str, str]]:
+    """Give the campaigns of a file, each as its id and its JSON as it stands there.
+
+    A `.json` file holds an array or one object, anything else is JSON Lines (contract 1). At the
+    end raises CampaignError with every mistake of every line, so nothing counts before that. In
+    an array, `line` is the line on which the element starts and the field starts with its place
+    (`[3].cpm`); text that is not JSON ends the reading of an array, but only its own line of JSON
+    Lines.
     """
     file = _File()
-    data = data.removeprefix(codecs.BOM_UTF8)
     if name.lower().endswith(".json"):
-        _read_array(file, data)
+        yield from _read_array(file, source.read().removeprefix(codecs.BOM_UTF8))
     else:
-        _read_lines(file, data)
-    if not file.campaigns and not file.mistakes:
+        yield from _read_lines(file, source)
+    if not file.lines and not file.mistakes:
         file.mistakes.append(Mistake("", "the file holds no campaign"))
     if file.mistakes:
         raise CampaignError(tuple(file.mistakes))
-    return file.campaigns
 
 
-def _read_lines(file: _File, data: bytes) -> None:
-    for line, raw in enumerate(data.split(b"\n"), 1):
-        try:
-            text = raw.decode().strip(_WHITESPACE)
-            if not text:
-                continue
-            document, end = file.json.value(text, 0)
-            _end_of_text(text, end)
-        except ValueError as error:
-            file.refuse(line, error)
-        else:
-            file.add(line, "", document)
+def _read_lines(file: _File, source: BinaryIO) -> Iterator[tuple[str, str]]:
+    for line, raw in _lines(source):
+        if len(raw) > _most_bytes():
+            file.mistakes.append(_too_long("", line))
+            continue
+        stripped = raw.strip(_WHITESPACE.encode())
+        id = file.add_quickly(line, stripped) if stripped else None
+        if id is not None:
+            yield id, stripped.decode()
+        elif stripped:
+            try:
+                text = raw.decode().strip(_WHITESPACE)
+                document, end = file.json.value(text, 0)
+                _end_of_text(text, end)
+            except ValueError as error:
+                file.refuse(line, error)
+            else:
+                yield file.add(line, "", document), text
 
 
-def _read_array(file: _File, data: bytes) -> None:
+def _lines(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Number the lines; of one that is far too long the beginning."""
+    most = _most_bytes() + 1
+    for line in count(1):
+        raw = part = source.readline(most)
+        if not raw:
+            return
+        while len(part) == most and not part.endswith(b"\n"):
+            part = source.readline(most)
+        yield line, raw.removeprefix(codecs.BOM_UTF8) if line == 1 else raw
+
+
+def _most_bytes() -> int:
+    return 4 * MAX_DOCUMENT + len(_WHITESPACE)
+
+
+def _read_array(file: _File, data: bytes) -> Iterator[tuple[str, str]]:
     line = 1
     try:
         text = data.decode()
-        for line, at, document in _elements(file.json, text):
-            file.add(line, at, document)
+        for line, at, document, start, end in _elements(file.json, text):
+            yield file.add(line, at, document), text[start:end]
     except json.JSONDecodeError as error:
         file.refuse(error.lineno, error)
     except UnicodeDecodeError as error:
@@ -159,13 +194,15 @@ def _end_of_text(text: str, position: int) -> None:
         raise json.JSONDecodeError("Extra data", text, end)
 
 
-def _elements(decoder: _Json, text: str) -> Iterator[tuple[int, str, Any]]:
-    """Give line, place (`[0]`; empty for a lone object) and value of each element of an array."""
+def _elements(decoder: _Json, text: str) -> Iterator[tuple[int, str, Any, int, int]]:
+    """Give of each element of an array its line, place (`[0]`; empty for a lone object), value,
+    and where it starts and ends in the text.
+    """
     position = _skip(text, 0)
     if not text.startswith("[", position):
         document, end = decoder.value(text, position)
         _end_of_text(text, end)
-        yield text.count("\n", 0, position) + 1, "", document
+        yield text.count("\n", 0, position) + 1, "", document, position, end
         return
     line, counted, index = 1, 0, 0
     position = _skip(text, position + 1)
@@ -173,7 +210,7 @@ def _elements(decoder: _Json, text: str) -> Iterator[tuple[int, str, Any]]:
         line += text.count("\n", counted, position)
         counted = position
         document, end = decoder.value(text, position)
-        yield line, f"[{index}]", document
+        yield line, f"[{index}]", document, position, end
         position = _skip(text, end)
         if text.startswith(",", position):
             position = _skip(text, position + 1)

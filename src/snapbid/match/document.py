@@ -1,4 +1,4 @@
-"""One campaign document: its fields and their rules, and its exact JSON (contract 2, "Campaign").
+"""One campaign document: its fields and their rules (contract 2, "Campaign").
 
 A document is JSON as an operator writes it. Every mistake is reported at once, each with its
 field and the rule. Numbers are decoded as decimals, never as binary floats.
@@ -8,8 +8,6 @@ import json
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, Final
-
-import msgspec
 
 from snapbid.match.campaign import (
     Budget,
@@ -255,10 +253,4 @@ def decode(text: str) -> Any:
         raise ValueError(f"the document cannot be read: {type(error).__name__}") from None
 
 
-def encode(document: object) -> str:
-    """Encode a decoded document as JSON, its decimals exactly as they were read."""
-    return _ENCODER.encode(document).decode()
-
-
 _STORED: Final = json.JSONDecoder(parse_float=Decimal)
-_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")

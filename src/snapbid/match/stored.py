@@ -154,20 +154,31 @@ def insert(builder: Builder, document: bytes, number: int, created_at_ms: int = 
 
     Raises CampaignError with every mistake, or another ValueError for what cannot be read.
     """
-    if len(document) <= MAX_STORED and _ESCAPE.search(document) is None:
+    campaign = read_quickly(document)
+    if campaign is not None:
         try:
-            put(builder, _campaign(document), number, created_at_ms)
+            put(builder, campaign, number, created_at_ms)
             return
-        except (ValueError, RecursionError):
+        except ValueError:
             pass
     put(builder, parse(decode(document.decode())), number, created_at_ms)
 
 
-def _campaign(document: bytes) -> Campaign:
-    """Its targeting values as they are spelled.
+def read_quickly(document: bytes) -> Campaign | None:
+    """The campaign, its targeting values as they are spelled, which nobody has looked at.
 
-    Raises ValueError where another rule does not hold or cannot be told here.
+    None where another rule does not hold or cannot be told here.
     """
+    if len(document) > MAX_STORED or _ESCAPE.search(document) is not None:
+        return None
+    try:
+        return _campaign(document)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _campaign(document: bytes) -> Campaign:
+    """Raises ValueError for what `read_quickly` leaves."""
     found = _decoder.decode(document)
     budget = found.budget
     targeting, circles = _targeting(found.targeting)

@@ -93,11 +93,10 @@ async def replace_many(
 ) -> Replaced:
     """Add or replace campaigns, (id, JSON document) each, all of them or none.
 
-    An id may occur only once. What is stored already in the same form keeps its revision.
+    An id may occur only once. What is stored already in the same form keeps its revision. The
+    documents are taken one by one; what their iterator raises ends the import.
     """
     async with connection.transaction():
-        # The lock keeps the counts true: nobody else writes between the look and the change.
-        await connection.execute("select catalog_lock()")
         await connection.execute(
             "create temporary table incoming (id text primary key, document jsonb not null)"
             " on commit drop"
@@ -105,6 +104,8 @@ async def replace_many(
         await connection.copy_records_to_table(
             "incoming", records=documents, columns=["id", "document"]
         )
+        # The lock keeps the counts true: nobody else writes between the look and the change.
+        await connection.execute("select catalog_lock()")
         total = await connection.fetchval("select count(*) from incoming")
         known = await connection.fetchval("select count(*) from incoming join campaign using (id)")
         done = await connection.execute(

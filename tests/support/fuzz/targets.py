@@ -8,6 +8,7 @@ import functools
 import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
+from io import BytesIO
 from typing import Final, NamedTuple
 
 from snapbid.errors import BadDate, BadRequest, BadWindow, InvalidToken, MissingToken, TooLarge
@@ -82,7 +83,7 @@ TARGETS: Final = {
     "event": Target(_single, (), (_json(EVENT),)),
     "batch": Target(_batch, (), (_json([EVENT, event("login")]),)),
     "campaign": Target(
-        lambda data: read_file("x.json", data),
+        lambda data: list(read_file("x.json", BytesIO(data))),
         (CampaignError,),
         (_json(list(everything.campaigns())[:3]),),
     ),

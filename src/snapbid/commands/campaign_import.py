@@ -1,0 +1,67 @@
+"""`snapbid campaign import`: campaigns from a file, all of them or none."""
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
+
+import click
+
+from snapbid import console
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from snapbid.warehouse.campaigns import Replaced
+
+TELL_EVERY_S: Final = 5.0
+MANY: Final = 10_000  # campaigns whose storing takes a while
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+def import_campaigns(file: str) -> None:
+    """Import campaigns, all of them or none; a known id is replaced.
+
+    FILE: .json holds an array or one object, anything else (and - for stdin) is JSON Lines, which
+    may be millions.
+    """
+    import gc
+
+    from snapbid.match.campaign import CampaignError
+    from snapbid.warehouse import campaigns
+
+    gc.disable()  # a large file makes millions of objects, none of them garbage
+
+    try:
+        with click.open_file(file, "rb") as opened:
+            source = cast("BinaryIO", opened)
+
+            async def work(connection: "asyncpg.Connection") -> "Replaced":
+                return await campaigns.replace_many(connection, _read(file, source))
+
+            done = console.in_warehouse(work)
+    except CampaignError as error:
+        raise console.Refused("\n".join(map(str, error.mistakes))) from error
+    except OSError as error:
+        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
+    count = done.added + done.changed + done.unchanged
+    click.echo(
+        f"{count} campaigns imported: {done.added} added, {done.changed} changed, "
+        f"{done.unchanged} as they were"
+    )
+
+
+def _read(file: str, source: BinaryIO) -> Iterator[tuple[str, str]]:
+    """The campaigns, with word on stderr of how far it is."""
+    from time import monotonic
+
+    from snapbid.match.campaign_file import read_file
+
+    told, count = monotonic(), 0
+    for count, campaign in enumerate(read_file(file, source), 1):
+        yield campaign
+        if monotonic() - told > TELL_EVERY_S:
+            told = monotonic()
+            print(f"{count:,} campaigns read", file=sys.stderr, flush=True)
+    if count >= MANY:
+        print(f"{count:,} campaigns read, now they are stored", file=sys.stderr, flush=True)
