@@ -17,18 +17,18 @@ def decided(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[s
     if isinstance(choices, NoBid):
         return {}
     found = {}
-    for imp, rank, creative, deal in choices:
-        document = read_document(made.catalog.index.payload(rank))
-        deal_id = None
-        if deal >= 0:
+    for choice in choices:
+        imp, deal_id = choice.imp, None
+        document = read_document(made.catalog.index.payload(choice.rank))
+        if choice.deal >= 0:
             assert imp.pmp is not None
             assert imp.pmp.deals is not None
-            deal_id = str(imp.pmp.deals[deal].id)
+            deal_id = str(imp.pmp.deals[choice.deal].id)
         found[str(imp.id)] = oracle.Offer(
             document.cid,
-            document.creatives[creative].crid,
+            document.creatives[choice.creative].crid,
             deal_id,
-            made.catalog.index.price(rank),
+            made.catalog.index.price(choice.rank),
         )
     return found
 

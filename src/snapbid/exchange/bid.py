@@ -9,7 +9,7 @@ is out of money or a user has seen it often enough, is replaced by the next best
 import secrets
 from enum import Enum
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 
@@ -58,7 +58,7 @@ class NoBid(Struct, frozen=True):
     reason: Reason
 
 
-class Choice(NamedTuple):
+class Choice(Struct, frozen=True):
     """The decision for one impression; `deal` is a place in `imp.pmp.deals`, or -1."""
 
     imp: Imp
@@ -67,7 +67,7 @@ class Choice(NamedTuple):
     deal: int
 
 
-class Decision(NamedTuple):
+class Decision(Struct, frozen=True):
     """The best campaigns, and where the search stands: behind that of the impression `last`."""
 
     choices: list[Choice]
@@ -78,7 +78,7 @@ class Decision(NamedTuple):
 
 def search(request: BidRequest, ssp: str, market: Market, now_ms: int) -> Decision | NoBid:
     """The best campaign for each impression that has one; `now_ms` is UTC epoch time."""
-    if request.cur and not accepts_usd(request.cur):
+    if request.cur and "USD" not in request.cur and not accepts_usd(request.cur):
         return NoBid(Reason.CURRENCY)
     catalog = market.catalog
     canonical = catalog.ssps.get(ssp, ssp)
@@ -91,7 +91,8 @@ def search(request: BidRequest, ssp: str, market: Market, now_ms: int) -> Decisi
             last = imp
             best = query.next()
             if best is not None:
-                choices.append(Choice(imp, *best))
+                rank, creative, deal = best
+                choices.append(Choice(imp, rank, creative, deal))
     if not choices or last is None:
         return NoBid(unanswered(request, has_floor=last is not None))
     return Decision(choices, query, last, query.user)
@@ -116,7 +117,7 @@ def decide(request: BidRequest, ssp: str, market: Market, now_ms: int) -> list[C
     return found if isinstance(found, NoBid) else found.choices
 
 
-class Proposal(NamedTuple):
+class Proposal(Struct, frozen=True):
     """An answer before it is written: its bids, and the choices and the decision behind them."""
 
     auction_id: str
@@ -142,6 +143,8 @@ class Bidder:
         if isinstance(decision, NoBid):
             return decision
         auction_id: str = request.id  # type: ignore[assignment]
+        if not can_be_notified(auction_id):
+            return NoBid(Reason.LONG_ID)
         bids, choices, limited = [], [], False
         for choice in decision.choices:
             bid = bid_of(choice, market)
@@ -149,7 +152,7 @@ class Bidder:
                 bids.append(bid)
                 choices.append(choice)
                 limited = limited or bid.template.limits is not None
-        if not bids or not can_be_notified(auction_id):
+        if not bids:
             return NoBid(Reason.LONG_ID)
         return Proposal(auction_id, bids, choices, decision, limited)
 
@@ -161,13 +164,13 @@ class Bidder:
 
 def bid_of(choice: Choice, market: Market) -> Bid:
     """A choice as the response writes it."""
-    imp, rank, creative, deal = choice
-    deal_id = None
-    if deal >= 0:
+    imp, deal_id = choice.imp, None
+    if choice.deal >= 0:
         assert imp.pmp is not None
         assert imp.pmp.deals is not None
-        deal_id = str(imp.pmp.deals[deal].id)
-    return Bid(imp.id, market.template(rank, creative), deal_id)  # type: ignore[arg-type]
+        deal_id = str(imp.pmp.deals[choice.deal].id)
+    template = market.template(choice.rank, choice.creative)
+    return Bid(imp.id, template, deal_id)  # type: ignore[arg-type]
 
 
 def can_be_notified(text: str) -> bool:

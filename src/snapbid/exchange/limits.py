@@ -51,7 +51,8 @@ class Room(Protocol):
 
 def wanted(bids: Iterable[Bid]) -> list[Limited]:
     """The bids as the ledger takes them."""
-    return [(imp_id.encode(), of.number, of.price_micros, of.limits) for imp_id, of, _ in bids]
+    templates = [(bid.imp_id.encode(), bid.template) for bid in bids]
+    return [(imp_id, of.number, of.price_micros, of.limits) for imp_id, of in templates]
 
 
 async def replace_refused(
