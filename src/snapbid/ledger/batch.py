@@ -8,15 +8,19 @@ from struct import Struct
 from time import gmtime, strftime
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from snapbid.ledger.limits import DAY_S
 from snapbid.ledger.records import PLACE_SIZE, RECORD, USER, Remembered, Reserved
 
 _ANSWER: Final = Struct("<IBH")  # SSP, counted already, number of bids
 _LENGTH: Final = Struct("<H")
 _RECORD: Final = Struct(f"<{PLACE_SIZE}sB" + RECORD.format[1:])  # place, size, record
+_RECORD_SIZE: Final = RECORD.size
+_COUNTER: Final = Struct("<cII")  # of an SSP's answers (b) or a campaign's bids (B): whose, by
 
 
-class Bids(NamedTuple):
+class Bids(msgspec.Struct, frozen=True):
     """One 200 answer that waits to be remembered.
 
     With limits, `counted` says whether it has been counted, and `bids` are Reserved; without any it
@@ -60,7 +64,7 @@ class Batch(NamedTuple):
     answers: bytes
     now_ms: int
     letters: str
-    counters: dict[bytes, int]
+    counters: bytes
 
 
 def split(entries: list[Bids], letters: str) -> list[str]:
@@ -107,21 +111,22 @@ def _day(number: int) -> str:
 
 def _records(entries: list[Bids], now: int, kept: Container[bytes]) -> bytes:
     parts: list[bytes] = []
-    for ssp, bids, *_ in entries:
-        for place, campaign, price, *_ in bids:
-            if place not in kept:
-                digits = b"%d" % price
-                size = RECORD.size + len(digits)
-                parts += (_RECORD.pack(place, size, ssp, campaign, now, 0), digits)
+    for one in entries:
+        for bid in one.bids:
+            if bid.place not in kept:
+                digits = b"%d" % bid.price_micros
+                size = _RECORD_SIZE + len(digits)
+                parts.append(_RECORD.pack(bid.place, size, one.ssp, bid.campaign, now, 0))
+                parts.append(digits)
     return b"".join(parts)
 
 
-def _counters(entries: list[Bids]) -> dict[bytes, int]:
+def _counters(entries: list[Bids]) -> bytes:
     answers = Counter([one.ssp for one in entries])
     bids = Counter([bid.campaign for one in entries for bid in one.bids])
-    counters = {b"b:%d" % ssp: count for ssp, count in answers.items()}
-    counters.update([(b"B:%d" % campaign, count) for campaign, count in bids.items()])
-    return counters
+    parts = [_COUNTER.pack(b"b", ssp, count) for ssp, count in answers.items()]
+    parts += [_COUNTER.pack(b"B", campaign, count) for campaign, count in bids.items()]
+    return b"".join(parts)
 
 
 def _add_limited(one: Bids, now: int, parts: list[bytes]) -> None:
@@ -130,12 +135,12 @@ def _add_limited(one: Bids, now: int, parts: list[bytes]) -> None:
     parts.append(_ANSWER.pack(ssp, bool(one.counted), len(one.bids)))
     for bid in one.bids:
         assert isinstance(bid, Reserved)
-        place, campaign, price, limits, user = bid
+        limits, digits = bid.limits, b"%d" % bid.price_micros
         if limits is None:
-            value, packed = RECORD.pack(ssp, campaign, now, 0) + b"%d" % price, b""
+            value, packed = RECORD.pack(ssp, bid.campaign, now, 0) + digits, b""
         else:
-            value = RECORD.pack(ssp, campaign, now, limits.kinds) + b"%d" % price
+            value = RECORD.pack(ssp, bid.campaign, now, limits.kinds) + digits
             packed = limits.at(now)
             if limits.longest_s:
-                value += USER.pack(user, limits.longest_s)
-        parts += (place, bytes((len(value),)), value, _LENGTH.pack(len(packed)), packed)
+                value += USER.pack(bid.user, limits.longest_s)
+        parts += (bid.place, bytes((len(value),)), value, _LENGTH.pack(len(packed)), packed)

@@ -77,7 +77,11 @@ while at <= size do
     end
   end
 end
-for i = 12, #ARGV, 2 do
-  uncount(ARGV[i], ARGV[i + 1])
+local increments = ARGV[12]
+at, size = 1, #increments
+while at <= size do
+  local letter, whose, by
+  letter, whose, by, at = struct.unpack('<c1I4I4', increments, at)
+  uncount(letter .. ':' .. whose, by)
 end
 return 1

@@ -2,7 +2,9 @@
 
 from hashlib import blake2b
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 if TYPE_CHECKING:
     from snapbid.ledger.limits import Limits
@@ -21,7 +23,7 @@ NOTICE: Final = Struct("<Bh16s")  # kind, loss reason, place
 _digest: Final = blake2b(digest_size=PLACE_SIZE).copy  # a copy costs half as much as a new one
 
 
-class Remembered(NamedTuple):
+class Remembered(msgspec.Struct, frozen=True, gc=False):
     """One bid to remember; `campaign` is the campaign's number, the price a CPM in micro-USD."""
 
     place: bytes
@@ -29,7 +31,7 @@ class Remembered(NamedTuple):
     price_micros: int
 
 
-class Reserved(NamedTuple):
+class Reserved(msgspec.Struct, frozen=True):
     """One bid to remember within limits; `user` is a digest, where the limits have caps."""
 
     place: bytes

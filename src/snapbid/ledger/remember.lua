@@ -12,7 +12,8 @@
 --          each uint16 bucket, 14 bytes field, uint8 length, value; 8 answers with limits, each
 --          uint32 SSP, uint8 1 if counted already, uint16 number of bids, and each bid a record
 --          followed by uint16 length, limits (empty: none); 9 now (epoch ms); 10 how long money and
---          caps are held (s); 11 nothing; 12... counter, increment
+--          caps are held (s); 11 nothing; 12 the counters, each uint8 letter, uint32 number, uint32
+--          increment
 -- Returns 0 where the batch was taken back before it arrived, else + and a letter for each bid of
 -- the answers with limits: k kept, b beyond the budget, c beyond a cap.
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
@@ -92,8 +93,12 @@ close_purses()
 for field, by in pairs(more) do
   count(field, by)
 end
-for i = 12, #ARGV, 2 do
-  count(ARGV[i], ARGV[i + 1])
+local increments = ARGV[12]
+at, size = 1, #increments
+while at <= size do
+  local letter, whose, by
+  letter, whose, by, at = struct.unpack('<c1I4I4', increments, at)
+  count(letter .. ':' .. whose, by)
 end
 letters = table.concat(letters)
 if letters ~= '' then

@@ -26,7 +26,6 @@ class Wire(asyncio.Protocol):
     def __init__(
         self, connection: AbstractConnection, answered: Callable[[list[Any]], None]
     ) -> None:
-        self._pack = connection.pack_command
         self._answered = answered
         self._reader = hiredis.Reader(InvalidResponse, ResponseError, notEnoughData=_PARTIAL)
         self._replies: list[Any] = []
@@ -46,9 +45,7 @@ class Wire(asyncio.Protocol):
             return
         self._expected = len(commands)
         self._replies = []
-        self._transport.writelines(
-            [piece for command in commands for piece in self._pack(*command)]
-        )
+        self._transport.write(b"".join(map(hiredis.pack_command, commands)))
 
     def end(self, error: Exception) -> None:
         """Gives the connection up."""
