@@ -1,12 +1,20 @@
-"""The drain when its connection to the warehouse ends in unusual ways."""
+"""The drain when its connection to the warehouse ends in unusual ways, or does not end."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
 
 import asyncpg
 import pytest
+from support.proxy import FaultProxy, Way
+from support.stack import connected
 
+from snapbid.drain import watch
 from snapbid.drain.run import COUNTERS, Process
 from snapbid.warehouse.away import AWAY
+
+PATIENCE_S = 0.1
 
 
 class Interrupted:
@@ -36,3 +44,91 @@ async def test_a_connection_that_fails_is_replaced(database: str, kind: type[Exc
         await Process(COUNTERS, rounds, database, stopping).run()
     first, second = rounds.connections[:2]
     assert first is not second
+
+
+class Asking:
+    """Rounds of one statement each, until one is answered; `before` is done before the first."""
+
+    def __init__(self, statement: str, stopping: asyncio.Event) -> None:
+        self._statement = statement
+        self._stopping = stopping
+        self.ready, self.go_on = asyncio.Event(), asyncio.Event()
+        self.connections: list[asyncpg.Connection] = []
+
+    async def begin(self) -> None: ...
+
+    async def round(self, connection: asyncpg.Connection) -> int:
+        self.connections.append(connection)
+        self.ready.set()
+        await self.go_on.wait()
+        async with connection.transaction():
+            await connection.fetchval(self._statement)
+        self._stopping.set()
+        return 0
+
+
+@pytest.fixture
+async def wire(database: str) -> AsyncIterator[tuple[FaultProxy, str]]:
+    """A proxy before the warehouse, and the DSN that leads through it."""
+    folder = parse_qs(urlsplit(database).query)["host"][0]
+    async with FaultProxy(Path(folder) / ".s.PGSQL.5432") as proxy:
+        yield proxy, database.replace(quote(folder), quote(str(proxy.socket.parent)))
+        await proxy.resume()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PATIENCE_S", "LOOK_S"):
+        monkeypatch.setattr(watch, name, PATIENCE_S)
+
+
+def stall_requests(proxy: FaultProxy) -> None:
+    """The server never hears of the end of the connection, which has the drain's place."""
+    proxy.stall(Way.REQUESTS, new=False)
+
+
+def stall_answers(proxy: FaultProxy) -> None:
+    proxy.stall(Way.ANSWERS, new=False)
+
+
+def damage_request(proxy: FaultProxy) -> None:
+    proxy.damage(Way.REQUESTS)
+
+
+def damage_answer(proxy: FaultProxy) -> None:
+    proxy.damage(Way.ANSWERS)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("spoil", [stall_requests, stall_answers, damage_request, damage_answer])
+async def test_a_silent_wire_is_given_up(wire: tuple[FaultProxy, str], spoil: object) -> None:
+    """Seen in the soak: figures waited up to 32 s, twice the time-out of a statement."""
+    assert callable(spoil)
+    proxy, dsn = wire
+    stopping = asyncio.Event()
+    rounds = Asking("select 1", stopping)
+    async with asyncio.timeout(30):  # half of the statement's own time-out
+        running = asyncio.create_task(Process(COUNTERS, rounds, dsn, stopping).run())
+        await rounds.ready.wait()
+        spoil(proxy)
+        rounds.go_on.set()
+        await running
+    assert len(set(rounds.connections)) == 2
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("statement", ["select pg_sleep(1)", "lock table campaign"])
+async def test_what_is_slow_is_waited_for(database: str, statement: str) -> None:
+    """At ten times the patience."""
+    stopping = asyncio.Event()
+    rounds = Asking(statement, stopping)
+    rounds.go_on.set()
+    async with asyncio.timeout(30):
+        async with connected(database) as other, other.transaction():
+            await other.execute("lock table campaign")
+            process = Process(COUNTERS, rounds, database, stopping)
+            running = asyncio.create_task(process.run())
+            await rounds.ready.wait()
+            await asyncio.sleep(10 * PATIENCE_S)
+        await running
+    assert len(set(rounds.connections)) == 1

@@ -15,8 +15,9 @@ from redis.exceptions import RedisError
 from snapbid.drain.drain import Drain
 from snapbid.drain.events import EventDrain
 from snapbid.drain.shard import Shard, SupersededError
+from snapbid.drain.watch import APPLICATION, Connection, connect, watch
 from snapbid.errors import where
-from snapbid.ledger.connection import connect
+from snapbid.ledger import connection as ledger
 from snapbid.metrics import Metrics
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
@@ -27,10 +28,8 @@ from snapbid.warehouse.away import AWAY
 
 PAUSE_S: Final = 0.5  # between rounds, and between looks whether the other drain has gone
 RETRY_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
-CONNECT_S: Final = 10.0
-# Then the connection is given up: a wire may fall silent. The most in one statement, 5,000
-# counters, took 0.5 to 0.7 s where two cores were shared with much else.
-COMMAND_S: Final = 15.0
+CONNECT_S: Final = 5.0
+COMMAND_S: Final = 60.0  # however busy the warehouse is with it
 LAST_ROUND_S: Final = 5.0
 
 T = TypeVar("T")
@@ -101,7 +100,7 @@ async def _run(settings: Settings, metrics: Metrics, geo: GeoDatabase) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    redis = connect(settings.redis_url)
+    redis = ledger.connect(settings.redis_url)
     try:
         shards = [Shard(redis, number) for number in range(settings.ledger_shards)]
         counters = Drain(shards, metrics)
@@ -153,6 +152,7 @@ class Process:
         if connection is None:
             yield None
             return
+        watching = asyncio.create_task(watch(connection, self._dsn))
         try:
             while not await self._part.become(connection):
                 self._tell(self._part.another, logging.INFO)
@@ -163,14 +163,15 @@ class Process:
             yield connection
         finally:
             connection.terminate()
+            await end(watching)
 
-    async def _connect(self) -> asyncpg.Connection:
-        return await asyncpg.connect(
+    async def _connect(self) -> Connection:
+        return await connect(
             self._dsn,
-            timeout=CONNECT_S,
+            CONNECT_S,
             command_timeout=COMMAND_S,
             server_settings={
-                "application_name": "snapbid drain",
+                "application_name": APPLICATION,
                 "plan_cache_mode": "force_custom_plan",  # ten counters or thousands: each its plan
                 # So that the place of a drain whose machine has gone becomes free.
                 "tcp_keepalives_idle": "10",
