@@ -389,6 +389,8 @@ cdef class Index:
     cdef const uint32_t *lists
     cdef uint64_t *active
     cdef uint32_t used  # bits: dimensions in which any campaign has an entry, overlay included
+    cdef uint8_t order[SB_DIMENSIONS]  # those of this index, what refuses most campaigns first
+    cdef uint32_t n_order
     cdef Index over  # the overlay, or None
     cdef uint64_t *shown  # a row: campaigns that the overlay does not hide; NULL: all
     cdef Room *spare  # or NULL
@@ -417,6 +419,7 @@ cdef class Index:
         for i in range(SB_DIMENSIONS):
             if self.dimensions[i].includes or self.dimensions[i].excludes:
                 self.used |= 1u << i
+                self.put_in_order(i)
         if overlay is not None:
             self.over = Index(overlay)
             self.used |= self.over.used
@@ -433,6 +436,15 @@ cdef class Index:
         PyMem_Free(self.shown)
         PyMem_Free(self.active)
         PyBuffer_Release(&self.buffer)
+
+    cdef void put_in_order(self, uint32_t dimension) noexcept:
+        cdef uint32_t place = self.n_order
+        cdef uint32_t includes = self.dimensions[dimension].includes
+        while place and self.dimensions[self.order[place - 1]].includes < includes:
+            self.order[place] = self.order[place - 1]
+            place -= 1
+        self.order[place] = dimension
+        self.n_order += 1
 
     def __len__(self):
         """How many ranks there are, those of hidden campaigns among them."""
@@ -557,6 +569,8 @@ cdef class Query:
     cdef sb_set blocked, seats, wanted
     cdef uint32_t n_limits, n_blocked, n_seats, n_offers
     cdef int64_t lowest  # no campaign below this price can answer
+    cdef int64_t undealt  # nor one without a deal below this price
+    cdef sb_group deals
     # The walk.
     cdef uint64_t bits[SB_WORDS]
     cdef uint32_t block, word
@@ -1175,14 +1189,15 @@ cdef class Query:
         return 0
 
     cdef int take_request(self, Query source) except -1:
-        cdef uint32_t dimension
+        cdef uint32_t i, dimension
         self.asker = source.asker
         self.resolve(source)
         self.room.rows[0] = self.index.active
         self.n_rows = 1
         self.n_flats = self.n_groups = self.n_cursors = 0
         self.nobody = False
-        for dimension in range(SB_DIMENSIONS):
+        for i in range(self.index.n_order):
+            dimension = self.index.order[i]
             if dimension not in (SB_DEAL, SB_POSITION, SB_FORMAT):
                 self.arrange(dimension, source)
         self.n_limits = 0
@@ -1228,8 +1243,6 @@ cdef class Query:
         cdef const sb_dimension *open = self.index.dimensions + dimension
         cdef uint32_t *values = self.room.values + source.begins[dimension]
         cdef uint32_t count = source.ends[dimension] - source.begins[dimension]
-        if open.includes == 0 and open.excludes == 0:
-            return 0
         if count > 1:
             count = sb_sort(values, count)
         elif count and values[0] == SB_NONE:
@@ -1271,6 +1284,8 @@ cdef class Query:
         one.excludes = self.n_cursors - one.first - one.includes
         if one.excludes > MAX_CURSORS:
             one.excludes = self.merge(one.first + one.includes)
+        if dimension == SB_DEAL:
+            self.deals = one
         if one.includes + one.excludes == 0:
             return 0
         if flat:
@@ -1354,7 +1369,7 @@ cdef class Query:
 
     cdef int take_impression(self, Query source) except -1:
         cdef Room *room = self.room
-        cdef uint32_t first, count
+        cdef uint32_t dimension, first
         self.asked = source.asked
         self.resolve(source)
         self.n_rows = self.request_rows
@@ -1363,9 +1378,10 @@ cdef class Query:
         self.n_cursors = self.request_cursors
         self.nobody = self.request_nobody
         self.take_offers()
-        self.arrange(SB_FORMAT, source)
-        self.arrange(SB_POSITION, source)
-        self.arrange(SB_DEAL, source)
+        self.deals.includes = 0
+        for dimension in (SB_FORMAT, SB_POSITION, SB_DEAL):
+            if self.index.used >> dimension & 1:
+                self.arrange(dimension, source)
         first = source.begins[ASKED]
         self.wanted = sb_set_of(room.values + first, source.ends[ASKED] - first)
         if self.n_cursors > room.cursors_room:
@@ -1389,7 +1405,7 @@ cdef class Query:
         cdef Asked *asked = &self.asked
         cdef uint32_t i, value
         self.n_offers = 0
-        self.lowest = UNREACHABLE if asked.private else asked.floor
+        self.lowest = self.undealt = UNREACHABLE if asked.private else asked.floor
         for i in range(asked.n_deals):
             if asked.deals[i].id == NO_TERM or asked.deals[i].floor < 0:
                 continue
@@ -1463,7 +1479,7 @@ cdef class Query:
 
     cdef int search(self) except -1:
         """Fills an empty `found` with the eligible campaigns of the highest price that is left."""
-        cdef uint32_t rank
+        cdef uint32_t rank, block
         cdef int64_t price
         cdef const sb_campaign *campaigns = self.index.campaigns
         if self.n_found:
@@ -1479,7 +1495,14 @@ cdef class Query:
                     if not self.n_found:
                         break
                     return 0
-                sb_narrow(self.bits, self.block, self.room.rows, self.n_rows,
+                memset(self.bits, 0xff, sizeof(self.bits))
+                if price < self.undealt:
+                    block = sb_gather(self.bits, self.block, self.index.head.blocks, &self.deals,
+                                      self.room.cursors)
+                    if block != self.block:
+                        self.block = block
+                        continue
+                sb_narrow(self.bits, self.block, self.room.rows, self.request_rows, self.n_rows,
                           self.room.flats, self.n_flats, self.room.cursors)
                 self.block += 1
                 self.word = 0

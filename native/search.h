@@ -191,9 +191,8 @@ typedef struct {
     const uint32_t *rank, *end; /* or NULL */
 } sb_cursor;
 
-/* Whether the posting has the rank. Ranks may be skipped, never gone back. */
-static inline int sb_has(sb_cursor *cursor, uint32_t rank) {
-    if (cursor->row) return sb_bit(cursor->row, rank);
+/* The place of the list's first rank from this one on. Ranks may be skipped, never gone back. */
+static inline const uint32_t *sb_seek(sb_cursor *cursor, uint32_t rank) {
     const uint32_t *at = cursor->rank, *end = cursor->end;
     if (at < end && *at < rank) { /* gallop, then halve */
         size_t step = 1;
@@ -205,7 +204,14 @@ static inline int sb_has(sb_cursor *cursor, uint32_t rank) {
         }
         cursor->rank = at;
     }
-    return at < end && *at == rank;
+    return at;
+}
+
+/* Whether the posting has the rank. */
+static inline int sb_has(sb_cursor *cursor, uint32_t rank) {
+    if (cursor->row) return sb_bit(cursor->row, rank);
+    const uint32_t *at = sb_seek(cursor, rank);
+    return at < cursor->end && *at == rank;
 }
 
 /* A dimension that takes more than a row: (open or any include) and not any exclude. */
@@ -225,6 +231,27 @@ static inline int sb_admits(const sb_group *group, sb_cursor *cursors, uint32_t 
     for (at = excludes; at < end; at++)
         if (sb_has(at, rank)) return 0;
     return 1;
+}
+
+/* The campaigns of a block that the group includes. Gives the block, or where it has none the next
+ * one that may have some; `blocks` where none has. */
+static inline uint32_t sb_gather(uint64_t bits[SB_WORDS], uint32_t block, uint32_t blocks,
+                                 const sb_group *group, sb_cursor *cursors) {
+    sb_cursor *one = cursors + group->first, *behind = one + group->includes;
+    uint32_t next = blocks;
+    memset(bits, 0, SB_WORDS * sizeof(*bits));
+    for (; one < behind; one++) {
+        if (one->row) {
+            for (uint32_t i = 0; i < SB_WORDS; i++) bits[i] |= one->row[block * SB_WORDS + i];
+            next = block;
+            continue;
+        }
+        const uint32_t *at = sb_seek(one, block * SB_BLOCK);
+        if (at < one->end && *at / SB_BLOCK < next) next = *at / SB_BLOCK;
+        for (; at < one->end && *at / SB_BLOCK == block; at++)
+            bits[*at / 64 % SB_WORDS] |= 1ULL << (*at & 63);
+    }
+    return next;
 }
 
 /* The bits of a block, in parts that fit a register everywhere: a vector of 512 bits would be kept in
@@ -263,12 +290,23 @@ static inline sb_bits sb_restrict(sb_bits bits, uint32_t block, const sb_group *
     return bits;
 }
 
-/* The candidates of a block: what is in all rows and admitted by all groups of rows. */
+static inline int sb_is_empty(sb_bits x) {
+    sb_part any = x.a | x.b | x.c | x.d;
+    return !(any[0] | any[1]);
+}
+
+/* Leaves of a block's bits the candidates: what is in all rows and admitted by all groups of rows.
+ * From `first` on the rows are the impression's, which refuse more than most of the request's; these
+ * stand in the order of how many they refuse. */
 static inline void sb_narrow(uint64_t candidates[SB_WORDS], uint32_t block,
-                             const uint64_t *const *rows, uint32_t n_rows,
+                             const uint64_t *const *rows, uint32_t first, uint32_t n_rows,
                              const sb_group *groups, uint32_t n_groups, const sb_cursor *cursors) {
-    sb_bits bits = sb_at(rows[0], block);
-    for (uint32_t i = 1; i < n_rows; i++) bits = sb_and(bits, sb_at(rows[i], block));
+    sb_bits bits = sb_and(sb_at(candidates, 0), sb_at(rows[0], block));
+    for (uint32_t i = first; i < n_rows; i++) bits = sb_and(bits, sb_at(rows[i], block));
+    for (uint32_t i = 1; i < first; i++) {
+        bits = sb_and(bits, sb_at(rows[i], block));
+        if (i % 4 == 1 && sb_is_empty(bits)) n_groups = first = 0;
+    }
     for (uint32_t i = 0; i < n_groups; i++) bits = sb_restrict(bits, block, groups + i, cursors);
     memcpy(candidates, &bits, sizeof(bits));
 }

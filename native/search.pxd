@@ -34,7 +34,10 @@ cdef extern from "search.h" nogil:
     bint sb_line_in(const sb_set *set, const sb_value *values, uint32_t value)
     bint sb_has(sb_cursor *cursor, uint32_t rank)
     bint sb_admits(const sb_group *group, sb_cursor *cursors, uint32_t rank)
-    void sb_narrow(uint64_t *candidates, uint32_t block, const uint64_t **rows, uint32_t n_rows,
-                   const sb_group *groups, uint32_t n_groups, const sb_cursor *cursors)
+    uint32_t sb_gather(uint64_t *bits, uint32_t block, uint32_t blocks, const sb_group *group,
+                       sb_cursor *cursors)
+    void sb_narrow(uint64_t *candidates, uint32_t block, const uint64_t **rows, uint32_t first,
+                   uint32_t n_rows, const sb_group *groups, uint32_t n_groups,
+                   const sb_cursor *cursors)
     enum: CLOCK_MONOTONIC, CLOCK_THREAD_CPUTIME_ID
     int64_t sb_now_ns(int clock)

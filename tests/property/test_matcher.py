@@ -6,6 +6,7 @@ Where several answers are right (ties, several creatives), the product gives one
 
 import random
 from collections import Counter
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -137,6 +138,28 @@ def test_the_search_goes_on_in_the_order_of_price() -> None:
             ssp, request = strategies.random_request(rng, world)
             for imp in request["imp"]:
                 assert_every_eligible_is_given(world, made, ssp, request, imp)
+
+
+@pytest.mark.parametrize("share", [7, 40, 500])
+def test_deals_below_the_floor(share: int) -> None:
+    """Below it only their campaigns can answer, wherever in the index these are."""
+    creative = {"id": "k", "media": "native", "adm": "-"}
+    documents = [
+        {"id": f"{n:04}", "advertiser": "b.example", "cpm": 1800 - n, "creatives": [creative]}
+        for n in range(1600)
+    ]
+    for n in range(share // 2, 1600, share):
+        documents[n]["targeting"] = {"deal": {"include": [("a", "b", "c")[n % 3]]}}
+    world = strategies.random_world(1, 1, AROUND)
+    world.campaigns[:] = documents
+    made = market_of_world(world)
+    offers = (["a"], ["c", "b"], ["unknown"], ["a", "unknown", "c"])
+    for offered, private in product(offers, (0, 1)):
+        deals = [{"id": one, "bidfloor": 400} for one in offered]
+        pmp = {"private_auction": private, "deals": deals}
+        imp = {"id": "1", "native": {}, "bidfloor": 1700, "pmp": pmp}
+        request = {"id": "r", "imp": [imp]}
+        assert_every_eligible_is_given(world, made, next(iter(world.registry)), request, imp)
 
 
 def assert_every_eligible_is_given(
