@@ -1,9 +1,10 @@
 """Large catalogs: loading them, changing them while bids go on, and what workers take of memory.
 
-    python -m bench.catalog_run [--counts 10000 100000 1000000]
+    python -m bench.catalog_run [--counts 10000 100000 1000000] [--agreement]
 
 Loading is the process that makes a base (`snapbid.publisher.base`). The other figures are of
-`snapbid serve` over embedded stores, and of a market in this process for the swap.
+`snapbid serve` over embedded stores, and of a market in this process for the swap. With
+--agreement answers are compared with those of the tests' oracle, while campaigns change.
 """
 
 import argparse
@@ -27,8 +28,10 @@ import uvloop
 
 from bench import campaigns, pools, requests
 from bench.about import about
+from bench.agreement import agreement
 from bench.client import LOOPBACK
 from bench.market import SSP, references
+from bench.overlays import overlays
 from bench.processes import BenchError, ServerProcess, free_ports
 from bench.served import SECRET
 from snapbid.embedded import Home, Postgres, Redis
@@ -255,7 +258,7 @@ async def change_latencies(dsn: str, port: int) -> list[float]:
 # -- the run --------------------------------------------------------------------------------------
 
 
-def measure(scratch: Path, count: int) -> dict[str, Any]:
+def measure(scratch: Path, count: int, *, agreed: bool) -> dict[str, Any]:
     with ExitStack() as stack:
         home = stack.enter_context(Home(scratch / "stores"))
         redis, postgres = Redis(home), Postgres(home)
@@ -265,8 +268,11 @@ def measure(scratch: Path, count: int) -> dict[str, Any]:
         asyncio.run(fill(postgres.dsn, count))
         base, figures = load(postgres.dsn, scratch)
         figures["index_bytes_a_campaign"] = round(index_bytes(scratch, base) / count, 1)
+        figures["overlay"] = overlays(base, scratch)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             figures |= runner.run(swaps(base, scratch))
+        if agreed:
+            figures["agreement"] = agreement(postgres.dsn, base, scratch)
         port, ops_port = free_ports(2)
         environ = {
             "SNAPBID_HOME": str(scratch / "home"),
@@ -296,13 +302,14 @@ def measure(scratch: Path, count: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.catalog_run")
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS)
+    parser.add_argument("--agreement", action="store_true", help="compare with the plain bidder")
     parser.add_argument("--output", type=Path, default=None)
     options = parser.parse_args()
     figures = {}
     for count in options.counts:
         with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as folder:
             os.chmod(folder, 0o711)  # the database runs as another user where this one is root
-            figures[str(count)] = measure(Path(folder), count)
+            figures[str(count)] = measure(Path(folder), count, agreed=options.agreement)
         print(count, json.dumps(figures[str(count)]), flush=True)
     method = {"changes": CHANGES, "swaps": SWAPS, "overlaid": OVERLAID, "touches": TOUCHES}
     result = {"kind": "catalog", "about": about(), "method": method, "figures": figures}

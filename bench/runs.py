@@ -38,6 +38,6 @@ RUNS: Final = {
     "ledger": Run(ledger, ("--bids=300000", "--rounds=3")),
     "together": Run(together, ("--rounds=3", "--seconds=3")),
     "limits": Run(limits, ("--rounds=40",)),
-    "catalog": Run(catalog, ("--counts", "10000", "100000")),
+    "catalog": Run(catalog, ("--counts", "10000", "100000", "--agreement")),
     "match": Run(match, ("--most=100000", "--peers=10000", "--rounds=40")),
 }

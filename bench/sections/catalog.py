@@ -17,6 +17,22 @@ up a catalog with {overlaid:,} changed campaigns, of {swaps} swaps, and of as ma
 same length without one (quiet). Memory is the workers' proportional set size, all of them together,
 after {touches:,} requests; the index is that of the base without what answers are made of.
 """
+OVERLAY: Final = """
+What an overlay costs a call that finds the best campaign for a decoded request: processor
+nanoseconds, medians, in turns. And on how many requests the answers differ from those that the
+plain bidder of the tests finds right (`tests/support/crowd.py`), over a warehouse in which
+campaigns are added, deleted, paused, resumed, replaced and get another price between the requests:
+what has just answered first of all. (With `--agreement`.)
+
+"""
+OVERLAY_HEADING: Final = (
+    "campaigns",
+    "ns, no overlay",
+    "empty one",
+    "1,000 changed",
+    "answers that differ",
+    "campaigns changed",
+)
 FEW: Final = 100_000  # campaigns; larger runs are not compared
 
 
@@ -36,7 +52,21 @@ def render(result: dict[str, Any]) -> str:
         "1 worker MiB",
         "2 workers MiB",
     )
-    return TEXT.format(**result["method"]) + about(result) + table(heading, rows)
+    page = TEXT.format(**result["method"]) + about(result) + table(heading, rows)
+    overlaid = [
+        _overlay_row(f"{int(count):,}", own)
+        for count, own in result["figures"].items()
+        if "overlay" in own
+    ]
+    return page + (OVERLAY + table(OVERLAY_HEADING, overlaid) if overlaid else "")
+
+
+def _overlay_row(count: str, own: dict[str, Any]) -> tuple[str, ...]:
+    calls = [f"{each['call_ns']['median']:,.0f}" for each in own["overlay"].values()]
+    agreed = own.get("agreement")
+    compared = "" if agreed is None else f"{agreed['differences']} of {agreed['requests']:,}"
+    changed = "" if agreed is None else f"{agreed['changes']:,}"
+    return count, *calls, compared, changed
 
 
 def _row(count: str, own: dict[str, Any]) -> tuple[str, ...]:

@@ -35,10 +35,13 @@ def decided(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[s
 
 def assert_agrees(world: oracle.World, made: Market, ssp: str, request: Any) -> None:
     wanted = oracle.offers(world, ssp, request)
-    found = decided(world, made, ssp, request)
-    for imp, acceptable in wanted.items():
-        if acceptable:
-            assert found.get(imp) in acceptable, (imp, found.get(imp), acceptable)
-        else:
-            assert imp not in found, (imp, found[imp], "no bid")
-    assert found.keys() <= wanted.keys()
+    assert disagreement(wanted, decided(world, made, ssp, request)) is None
+
+
+def disagreement(wanted: dict[str, set[oracle.Offer]], found: dict[str, oracle.Offer]) -> Any:
+    """The first impression with a wrong answer, that and the right ones; None if all agree."""
+    for imp in {**wanted, **found}:
+        acceptable = wanted.get(imp, set())
+        if imp in found if not acceptable else found.get(imp) not in acceptable:
+            return imp, found.get(imp), acceptable
+    return None

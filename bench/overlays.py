@@ -1,0 +1,56 @@
+"""What an overlay costs the search of a base: without one, with an empty one, with changes."""
+
+import json
+import mmap
+from pathlib import Path
+from typing import Any, Final
+
+from bench import campaigns, requests
+from bench.match_run import Subject, call_ns
+from bench.spread import spread
+from snapbid.exchange.features import References
+from snapbid.exchange.request import decode
+from snapbid.match._matcher import TIMES, Index, measure
+from snapbid.match.catalog import Base
+from snapbid.match.stored import insert, new_builder
+from snapbid.reference import agents, rates
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+
+CHANGED: Final = 1_000
+REQUESTS: Final = 256
+ROUNDS: Final = 60
+
+
+def overlays(base: Base, folder: Path) -> dict[str, Any]:
+    """Nanoseconds of processor time, the search alone and with the request's part, in turns."""
+    with (folder / base.name).open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    indexes = {
+        "none": Index(mapped),
+        "empty": Index(mapped, new_builder().build()),
+        f"{CHANGED:,} changed": Index(mapped, _changes()),
+    }
+    agents.load()
+    references = References(GeoDatabase(DEFAULT_PATH), rates.load())
+    made = [decode(body) for body in requests.encode(requests.make(REQUESTS))]
+    asked = [(request, imp) for request in made for imp in request.imp or ()]
+    subjects = {name: Subject(index, 0, 0, references, asked) for name, index in indexes.items()}
+    queries = {name: [each.query(*one) for one in asked] for name, each in subjects.items()}
+    walks: dict[str, list[float]] = {name: [] for name in indexes}
+    calls: dict[str, list[float]] = {name: [] for name in indexes}
+    for _ in range(ROUNDS):
+        for name, subject in subjects.items():
+            walks[name].append(measure(queries[name], "walk")[0] / len(asked) / TIMES)
+            calls[name].append(call_ns(subject))
+    return {
+        name: {"walk_ns": spread(walks[name], 1), "call_ns": spread(calls[name], 0)}
+        for name in indexes
+    }
+
+
+def _changes() -> bytearray:
+    """Other campaigns in the place of some."""
+    builder = new_builder()
+    for number, document in enumerate(campaigns.documents(CHANGED, seed=7), 1):
+        insert(builder, json.dumps(document).encode(), number)
+    return builder.build()

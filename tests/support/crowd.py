@@ -1,0 +1,200 @@
+"""Very many campaigns, and changes of them, as the plain bidder of `oracle` sees them.
+
+A request's candidates are those that one bit a campaign leaves over, for a few dimensions that it
+may include and for the formats of its creatives. The oracle judges them, the dearest first, block
+by block: the first block with an answer has the right ones, since all of one price are in one
+block. A document stays JSON until it is looked at.
+"""
+
+import heapq
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from random import Random
+from typing import Any
+
+import msgspec
+
+from snapbid.exchange.bid import Market
+from support import oracle
+from support.agreement import decided, disagreement
+from support.oracle_reading import Document, Facts, Slot, World, read_impression, read_request
+
+BLOCK = 20
+FILTERED = ("country", "region", "city", "os", "device_type", "inventory", "segment")
+Ranked = tuple[int, str, bytes]  # price in micro-USD, negative; id; document
+Changes = dict[str, Document | None]  # by id; None: deleted
+Bits = int  # bit n: the campaign at place n
+
+
+class _Priced(msgspec.Struct):
+    id: str
+    cpm: float
+
+
+def _ranked(document: bytes) -> Ranked:
+    found = msgspec.json.decode(document, type=_Priced)
+    return -oracle.micros(found.cpm), found.id, document
+
+
+class Crowd:
+    """The campaigns of these documents, JSON each."""
+
+    def __init__(self, world: World, documents: Iterable[bytes]) -> None:
+        self._world = world
+        self._ranked = sorted(map(_ranked, documents))
+        self._places = {id: place for place, (_, id, _) in enumerate(self._ranked)}
+        self._changed: dict[str, Ranked | None] = {}
+        self._standing: Bits = (1 << len(self._ranked)) - 1
+        self._named: dict[tuple[str, Any], Bits] = {}  # (dimension, value), or what kind of key
+        self._read_all()
+
+    def _read_all(self) -> None:
+        size = len(self._ranked) // 8 + 1
+        rows: defaultdict[tuple[str, Any], bytearray] = defaultdict(lambda: bytearray(size))
+        entry = cache(lambda name, value: oracle.entry(self._world, name, value))
+        for place, (_, _, text) in enumerate(self._ranked):
+            document = msgspec.json.decode(text)
+            keys = {("format", _format(creative)) for creative in document["creatives"]}
+            for name, lists in document.get("targeting", {}).items():
+                if name in FILTERED and (include := lists.get("include")):
+                    keys |= {(name, entry(name, value)) for value in include}
+                    keys.add(("closed", name))
+            for key in keys:
+                rows[key][place >> 3] |= 1 << (place & 7)
+        for key, row in rows.items():
+            self._named[key] = int.from_bytes(row, "little")
+
+    def take(self, changes: Changes) -> None:
+        """Changes, adds and deletes campaigns."""
+        for id, document in changes.items():
+            text = json.dumps(document).encode()
+            self._changed[id] = None if document is None else _ranked(text)
+            if id in self._places:
+                self._standing &= ~(1 << self._places[id])
+
+    def offers(self, ssp: str, request: Document) -> dict[str, set[oracle.Offer]]:
+        """As `oracle.offers`."""
+        facts = read_request(self._world, ssp, request)
+        slots = [read_impression(self._world, imp) for imp in request["imp"]]
+        return {slot.id: self._best(facts, slot) for slot in slots}
+
+    def _best(self, facts: Facts, slot: Slot) -> set[oracle.Offer]:
+        for block in self._blocks(self._candidates(facts, slot)):
+            if found := oracle.best(replace(self._world, campaigns=block), facts, slot):
+                return found
+        return set()
+
+    def _candidates(self, facts: Facts, slot: Slot) -> Bits:
+        found = self._standing
+        for name in FILTERED:
+            admitted = ~self._named.get(("closed", name), 0)
+            for value in facts.values[name]:
+                admitted |= self._named.get((name, value), 0)
+            found &= admitted
+        fitting = 0
+        for format in _formats(slot):
+            fitting |= self._named.get(("format", format), 0)
+        return found & fitting
+
+    def _blocks(self, candidates: Bits) -> Iterator[list[Document]]:
+        changed = sorted(each for each in self._changed.values() if each is not None)
+        standing = (self._ranked[place] for place in _places(candidates))
+        block: list[Document] = []
+        last = 0
+        for price, _, document in heapq.merge(standing, changed):
+            if len(block) >= BLOCK and price != last:
+                yield block
+                block = []
+            last = price
+            block.append(msgspec.json.decode(document))
+        yield block
+
+    def changes(self, random: Random, wanted: Sequence[str], count: int) -> Changes:
+        """Changes of so many campaigns, of those that are wanted first, and as many new ones."""
+        some = [random.choice(self._ranked)[1] for _ in range(count)]
+        now = {
+            id: self._ranked[self._places[id]][2] for id in (*wanted, *some) if id in self._places
+        }
+        now |= {id: each[2] for id, each in self._changed.items() if each is not None}
+        found: Changes = {}
+        for id in [*dict.fromkeys(wanted), *some][:count]:
+            other = msgspec.json.decode(random.choice(self._ranked)[2])
+            document = msgspec.json.decode(now[id]) if id in now else {**other, "id": id}
+            found[id] = random.choice(FATES)(document, other)
+            new = {**other, "id": f"new {id}", "cpm": random.choice((0.5, 2, 8, 20))}
+            found[new["id"]] = new
+        return found
+
+
+FATES: Sequence[Callable[[Document, Document], Document | None]] = (
+    lambda document, other: None,
+    lambda document, other: {**document, "status": "paused"},
+    lambda document, other: {**document, "status": "active"},
+    lambda document, other: {**document, "cpm": round(document["cpm"] * 2, 2)},
+    lambda document, other: {**document, "cpm": 0.01},
+    lambda document, other: {**other, "id": document["id"]},
+)
+
+
+def _places(bits: Bits) -> Iterator[int]:
+    for at, byte in enumerate(bits.to_bytes(bits.bit_length() // 8 + 1, "little")):
+        if byte:
+            yield from (8 * at + bit for bit in range(8) if byte >> bit & 1)
+
+
+def _format(creative: Document) -> Any:
+    media = creative["media"]
+    return (media, creative["w"], creative["h"]) if media == "banner" else media
+
+
+def _formats(slot: Slot) -> Iterator[Any]:
+    for media, asked in slot.media.items():
+        yield from (
+            [(media, *size) for size in oracle.sizes(asked)] if media == "banner" else [media]
+        )
+
+
+@dataclass
+class Tally:
+    """What was compared, and each request on which the two disagree."""
+
+    requests: int = 0
+    bids: int = 0
+    changes: int = 0
+    differences: list[Any] = field(default_factory=list)
+
+
+def compare(
+    crowd: Crowd,
+    world: World,
+    ssp: str,
+    rounds: Sequence[Sequence[Document]],
+    publish: Callable[[Changes], Market],
+    changes: int,
+) -> Tally:
+    """Compares the product with the oracle in rounds of requests, with changes before each.
+
+    What answered in a round is changed before the next one, in which its requests come again.
+    """
+    random, tally = Random("crowd"), Tally()
+    before: Sequence[Document] = ()
+    winners: list[str] = []
+    for fresh in rounds:
+        made = crowd.changes(random, winners, changes)
+        crowd.take(made)
+        market = publish(made)
+        tally.changes += len(made)
+        winners = []
+        for request in (*fresh, *before):
+            wanted = crowd.offers(ssp, request)
+            found = decided(world, market, ssp, request)
+            if (difference := disagreement(wanted, found)) is not None:
+                tally.differences.append((request["id"], difference))
+            winners += [offer.campaign for offer in found.values()]
+            tally.requests += 1
+            tally.bids += len(found)
+        before = fresh
+    return tally
