@@ -13,7 +13,7 @@ import contextlib
 import logging
 import threading
 from pathlib import Path
-from time import perf_counter, time
+from time import monotonic, perf_counter, time
 from typing import Any, Final
 
 import asyncpg
@@ -31,6 +31,7 @@ from snapbid.warehouse.away import AWAY
 CHANNEL: Final = "snapbid_catalog"
 RETRY_S: Final = 0.5
 CHECK_EVERY_S: Final = 30.0  # that the connection still lives
+FILES_EVERY_S: Final = 1.0  # that nobody has spoilt what is published
 PAUSE_S: Final = 0.02  # in which changes gather
 MOST: Final = 50_000  # changes taken up at once, a second's work; more wait for a new base
 
@@ -100,11 +101,28 @@ class Publisher:
             while not connection.is_closed():
                 self._changed.clear()
                 await self._publish(connection)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), CHECK_EVERY_S)
+                await self._await_change()
                 await asyncio.sleep(PAUSE_S)
         finally:
             connection.terminate()
+
+    async def _await_change(self) -> None:
+        """Until something changed, in the warehouse or the files, or it is time to look."""
+        until = monotonic() + CHECK_EVERY_S
+        while not self._changed.is_set() and monotonic() < until:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), FILES_EVERY_S)
+            if self._making is None and not self._stands():
+                return
+
+    def _stands(self) -> bool:
+        """Whether the files are what was published."""
+        base = self._overlay.base if self._overlay else None
+        return self._written == stamp_of(self._path) and (base is None or self._holds(base))
+
+    def _holds(self, base: Base) -> bool:
+        stamp = stamp_of(self._path.with_name(base.name))
+        return stamp is not None and stamp.size == base.size
 
     async def _begin(self, connection: asyncpg.Connection) -> None:
         """Goes on from what is held or has been published of this warehouse, else from nothing."""
@@ -179,10 +197,8 @@ class Publisher:
         """What to publish from: a new base, where one is there and not too old already."""
         assert self._overlay is not None
         base = self._overlay.base
-        if base is not None:
-            stamp = stamp_of(self._path.with_name(base.name))
-            if stamp is None or stamp.size != base.size:
-                self._overlay = Overlay(None)
+        if base is not None and not self._holds(base):
+            self._overlay = Overlay(None)
         if self._making is not None and self._making.done():
             made = self._making.result()
             since = await campaigns.count_since(connection, made.revision, MOST + 1)
