@@ -10,8 +10,9 @@ import pytest
 from support.proxy import FaultProxy, Way
 from support.stack import connected
 
-from snapbid.drain import watch
+from snapbid.drain import run, watch
 from snapbid.drain.run import COUNTERS, Process
+from snapbid.tasks import end
 from snapbid.warehouse.away import AWAY
 
 PATIENCE_S = 0.1
@@ -132,3 +133,27 @@ async def test_what_is_slow_is_waited_for(database: str, statement: str) -> None
             await asyncio.sleep(10 * PATIENCE_S)
         await running
     assert len(set(rounds.connections)) == 1
+
+
+async def test_a_frozen_drain_keeps_nobody_waiting(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen in the soak: a drain was stopped amid a transaction, and a migration waited for it."""
+    monkeypatch.setattr(run, "FROZEN_S", PATIENCE_S)
+
+    class Freezing:
+        async def begin(self) -> None: ...
+
+        async def round(self, connection: asyncpg.Connection) -> int:
+            async with connection.transaction():
+                await connection.execute("lock table bid_daily")
+                locked.set()
+                await asyncio.Event().wait()
+            return 0
+
+    stopping, locked = asyncio.Event(), asyncio.Event()
+    frozen = asyncio.create_task(Process(COUNTERS, Freezing(), database, stopping).run())
+    async with asyncio.timeout(30), connected(database) as other, other.transaction():
+        await locked.wait()
+        await other.execute("lock table bid_daily")
+    await end(frozen)

@@ -30,6 +30,7 @@ PAUSE_S: Final = 0.5  # between rounds, and between looks whether the other drai
 RETRY_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 CONNECT_S: Final = 5.0
 COMMAND_S: Final = 60.0  # however busy the warehouse is with it
+FROZEN_S: Final = 10.0  # amid a transaction, whose locks others wait for
 LAST_ROUND_S: Final = 5.0
 
 T = TypeVar("T")
@@ -173,7 +174,8 @@ class Process:
             server_settings={
                 "application_name": APPLICATION,
                 "plan_cache_mode": "force_custom_plan",  # ten counters or thousands: each its plan
-                # So that the place of a drain whose machine has gone becomes free.
+                # So that the place of one that is frozen, or whose machine has gone, becomes free.
+                "idle_in_transaction_session_timeout": f"{FROZEN_S * 1000:.0f}",
                 "tcp_keepalives_idle": "10",
                 "tcp_keepalives_interval": "5",
                 "tcp_keepalives_count": "3",
