@@ -32,8 +32,12 @@ run: build
 
 build: $(VENV)/.run $(EXTENSION)
 
+# Files of tests side by side, a worker a processor, each with stores of its own; TESTS=tests/unit,
+# TESTS="-n0 tests/integration/test_up.py -k port" run less. The suite starts interpreters by the
+# hundred: they may keep what they have compiled.
+TESTS ?=
 test: lint
-	$(PY) -m pytest
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n logical --maxprocesses 4 --dist loadfile $(TESTS)
 
 lint: $(VENV)/.dev build
 	$(PY) -m ruff check .
