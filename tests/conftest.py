@@ -1,20 +1,26 @@
 """Fixtures with real servers, started once a session on private sockets in a temporary home.
 
-postgres_dsn     the server's own database, for tests that make theirs
+Under pytest-xdist each worker is a session.
+
+postgres_dsn     the server's own database, of which the others are copies: to be left as it is
 database         DSN of a fresh, migrated database, dropped afterwards
 module_database  the same, shared by a module
 redis_url        the session's Redis as it is
 fresh_redis      the same, emptied first
-initialise       initialise(HOME) spares the PostgreSQL of that home the making of its data
+initialise       initialise(HOME) spares the PostgreSQL of that home the making of its data, and
+                 of its schema
+one_day          for all tests: none begins in the last minutes of a UTC day
 own_postgres     a PostgreSQL for one test, which may stop it
 own_redis        a Redis for one test, which may stop it
-start_stack      starts `snapbid serve` processes: start_stack(SNAPBID_TMAX_MS="250")
+start_stack      starts `snapbid serve` processes: start_stack(SNAPBID_WORKERS="2")
 """
 
+import asyncio
 import contextlib
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +30,10 @@ import redis
 from support.stack import Databases, Stack
 
 from snapbid.embedded import Home, Postgres, Redis
+from snapbid.warehouse.migrate import migrate
+
+DAY_S = 86_400
+LONGEST_TEST_S = 180
 
 # A failure prints the line that reproduces it. Deadlines would be timing assertions.
 hypothesis.settings.register_profile("snapbid", print_blob=True, deadline=None)
@@ -38,8 +48,17 @@ def embedded_home() -> Iterator[Home]:
     shutil.rmtree(path)
 
 
+@pytest.fixture(autouse=True)
+def one_day() -> None:
+    """Budgets, reports and counts are of a day: no test goes over the end of one by accident."""
+    left = DAY_S - time.time() % DAY_S
+    if left < LONGEST_TEST_S:
+        time.sleep(left + 1)
+
+
 @pytest.fixture(scope="session")
-def postgres(embedded_home: Home) -> Iterator[Postgres]:
+def postgres(embedded_home: Home, initialise: Callable[[Path], None]) -> Iterator[Postgres]:
+    initialise(embedded_home.path)
     server = Postgres(embedded_home)
     server.start()
     yield server
@@ -85,11 +104,12 @@ def fresh_redis(redis_url: str) -> str:
 
 @pytest.fixture(scope="session")
 def initialise(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], None]]:
-    """Copies, with its owner, the data that one PostgreSQL has made; half as long as initdb."""
+    """Copies, with its owner, the data of a PostgreSQL that was made and migrated once."""
     made = tmp_path_factory.mktemp("initialised")
     with Home(made) as home:
         server = Postgres(home)
         server.start()
+        asyncio.run(migrate(server.dsn))
         server.stop()
 
     def copy(home: Path) -> None:

@@ -10,7 +10,8 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from support import books
@@ -22,16 +23,18 @@ from support.remembered import until
 from support.trading import Trading
 
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
-ROUNDS = int(os.environ.get("BOOKS_ROUNDS") or 8)
+ROUNDS = int(os.environ.get("BOOKS_ROUNDS") or 5)
 SLACK_S = 0.7  # of a busy machine, on top of tmax
 
 
 @pytest.fixture
-def machine() -> Iterator[Machine]:
+def machine(initialise: Callable[[Path], None]) -> Iterator[Machine]:
     environ = {"SNAPBID_BASE_URL": books.BASE_URL, "SNAPBID_TMAX_MS": "1000"}
-    with temporary_home() as home, contextlib.closing(Machine(home, **environ)) as machine:
-        asyncio.run(set_up(machine.postgres.dsn))
-        yield machine
+    with temporary_home() as home:
+        initialise(home.path)
+        with contextlib.closing(Machine(home, **environ)) as machine:
+            asyncio.run(set_up(machine.postgres.dsn))
+            yield machine
 
 
 def test_nothing_acknowledged_is_lost_or_doubled(machine: Machine) -> None:
@@ -115,7 +118,7 @@ async def fire_all(own: Books, port: int) -> None:
 
 async def flowing_again(own: Books, lane: Lane) -> None:
     """Wait until both workers, whichever answers, bid again."""
-    deadline, in_a_row = time.monotonic() + 20, 0
+    deadline, in_a_row = time.monotonic() + 60, 0
     while in_a_row < 30:
         assert time.monotonic() < deadline, "no bids flow"
         reply = await own.bid(lane, wanted=True)

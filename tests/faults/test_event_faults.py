@@ -9,7 +9,7 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,16 @@ from snapbid.ledger import queue
 from snapbid.ledger.queue import Queue
 
 SEED = int(os.environ.get("EVENT_SEED") or random.SystemRandom().randrange(10**9))
-TOTAL = int(os.environ.get("EVENT_TOTAL") or 60_000)
+TOTAL = int(os.environ.get("EVENT_TOTAL") or 15_000)
 PATIENCE_S = 120.0
 
 
 @pytest.fixture
-def machine() -> Iterator[Machine]:
-    with temporary_home() as home, contextlib.closing(Machine(home)) as machine:
-        yield machine
+def machine(initialise: Callable[[Path], None]) -> Iterator[Machine]:
+    with temporary_home() as home:
+        initialise(home.path)
+        with contextlib.closing(Machine(home)) as machine:
+            yield machine
 
 
 @pytest.fixture

@@ -30,7 +30,6 @@ def server(
             "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
             "SNAPBID_DATABASE_URL": module_database,
             "SNAPBID_REDIS_URL": redis_url,
-            "SNAPBID_TMAX_MS": "60000",
         }
     )
     try:

@@ -23,7 +23,7 @@ from support.wire import Wire
 
 from snapbid.report import tokens
 
-AUCTIONS = int(os.environ.get("BOOKS_AUCTIONS") or 20_000)
+AUCTIONS = int(os.environ.get("BOOKS_AUCTIONS") or 5_000)
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
 
 
@@ -31,9 +31,7 @@ SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9
 def stack(database: str, start_stack: Callable[..., Stack]) -> Iterator[Stack]:
     """Two workers and a drain."""
     asyncio.run(set_up(database))
-    served = start_stack(
-        SNAPBID_WORKERS="2", SNAPBID_BASE_URL=books.BASE_URL, SNAPBID_TMAX_MS="5000"
-    )
+    served = start_stack(SNAPBID_WORKERS="2", SNAPBID_BASE_URL=books.BASE_URL)
     drain = Stack(served.environ, "drain")
     with contextlib.closing(drain):
         drain.launch()

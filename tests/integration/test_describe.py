@@ -14,10 +14,11 @@ from schemathesis.core.result import Ok
 from schemathesis.openapi import from_dict
 from support import sending
 from support.browser import browser
+from support.commands import succeed
 from support.described import DOCUMENT, validator
 from support.ops import ask, bid, prepare
 from support.processes import eventually
-from support.stack import JWT_SECRET, Stack, run
+from support.stack import JWT_SECRET, Stack
 
 from snapbid.report import tokens
 
@@ -59,13 +60,12 @@ def served(
             "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
             "SNAPBID_DATABASE_URL": module_database,
             "SNAPBID_REDIS_URL": redis_url,
-            "SNAPBID_TMAX_MS": "60000",
         }
     )
     try:
         stack.start()
         prepare(module_database)
-        run({"SNAPBID_DATABASE_URL": module_database}, "ssp", "add", "nova", check=True)
+        succeed({"SNAPBID_DATABASE_URL": module_database}, "ssp", "add", "nova")
         shop = sending.issue(module_database, "shop", rate=1_000_000)
         casino = sending.issue(module_database, "casino", "igaming", rate=1_000_000)
         sending.await_key(stack.port, casino)

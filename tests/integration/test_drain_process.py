@@ -21,7 +21,6 @@ from support.stack import Stack, execute
 
 from snapbid.embedded import Home, Postgres, Redis
 from snapbid.metrics import exposition
-from snapbid.warehouse.migrate import migrate
 
 DAY = "2024-05-01"
 WAIT_S = 60
@@ -48,10 +47,10 @@ class Stores:
 
 
 @pytest.fixture(scope="module")
-def stores() -> Iterator[Stores]:
+def stores(initialise: Callable[[Path], None]) -> Iterator[Stores]:
     path = Path(tempfile.mkdtemp(prefix="snapbid-drain-"))
+    initialise(path)
     with Home(path) as home, contextlib.closing(Stores(home)) as stores:
-        asyncio.run(migrate(stores.postgres.dsn))
         asyncio.run(_register(stores.postgres.dsn))
         yield stores
     shutil.rmtree(path)

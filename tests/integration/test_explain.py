@@ -1,5 +1,6 @@
 """`snapbid explain` on real stores, beside what the running server answers."""
 
+import asyncio
 import json
 import subprocess
 import urllib.request
@@ -8,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.stack import Stack, execute, run
+from support.commands import invoke, succeed
+from support.stack import Stack, execute
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 BANNER = {"id": "b", "media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}
@@ -55,13 +57,13 @@ def environ(database: str, fresh_redis: str) -> dict[str, str]:
 def cli(environ: dict[str, str], tmp_path: Path) -> Cli:
     file = tmp_path / "campaigns.json"
     file.write_text(json.dumps(CAMPAIGNS))
-    assert run(environ, "campaign", "import", str(file)).returncode == 0
-    assert run(environ, "ssp", "add", "acme").returncode == 0
-    assert run(environ, "ssp", "add", "acme-eu", "--canonical", "acme").returncode == 0
+    succeed(environ, "campaign", "import", str(file))
+    succeed(environ, "ssp", "add", "acme")
+    succeed(environ, "ssp", "add", "acme-eu", "--canonical", "acme")
 
     def call(ssp: str, request: Any, *options: str) -> "subprocess.CompletedProcess[str]":
         text = request if isinstance(request, str) else json.dumps(request)
-        result = run(environ, "explain", ssp, "-", *options, input=text)
+        result = invoke(environ, "explain", ssp, "-", *options, input=text)
         assert "Traceback" not in result.stderr
         return result
 
@@ -130,7 +132,7 @@ def test_one_campaign(cli: Cli) -> None:
 def test_money_and_caps_are_those_of_the_running_system(
     cli: Cli, start_stack: Callable[..., Stack]
 ) -> None:
-    stack = start_stack(SNAPBID_TMAX_MS="5000")
+    stack = start_stack()
 
     def answered(**more: Any) -> str:
         url = f"{stack.base_url}/api/v1/openrtb2/acme/bid"
@@ -222,9 +224,9 @@ def test_impressions_that_get_no_bid_whatever_the_campaigns(cli: Cli) -> None:
     assert empty["winner"] is None
 
 
-async def test_a_campaign_that_plain_sql_wrote_is_told(cli: Cli, database: str) -> None:
+def test_a_campaign_that_plain_sql_wrote_is_told(cli: Cli, database: str) -> None:
     sql = "insert into campaign (id, document) values ($1, $2::text::jsonb)"
-    await execute(database, sql, "odd", '{"id": "odd", "cpm": 0}')
+    asyncio.run(execute(database, sql, "odd", '{"id": "odd", "cpm": 0}'))
     assert explained(cli, bid_request())["unread"] == ["odd"]
     assert cli("acme", bid_request()).stdout.splitlines()[-1] == (
         "campaign odd does not bid at all, its document is wrong: --campaign says how"
@@ -238,12 +240,12 @@ def test_wrong_input(cli: Cli, environ: dict[str, str], tmp_path: Path) -> None:
     result = cli("acme", bid_request(), "--campaign", "nobody")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == "there is no campaign with the id 'nobody'\n"
-    assert run(environ, "explain", "acme", str(tmp_path / "none")).returncode == 2
+    assert invoke(environ, "explain", "acme", str(tmp_path / "none")).returncode == 2
     file = tmp_path / "request.json"
     file.write_text(json.dumps(bid_request(id="\x1b[31m")))
-    shown = run(environ, "explain", "acme", str(file)).stdout
+    shown = invoke(environ, "explain", "acme", str(file)).stdout
     assert "\x1b" not in shown
     away = environ | {"SNAPBID_REDIS_URL": "redis://127.0.0.1:1"}
-    result = run(away, "explain", "acme", str(file))
+    result = invoke(away, "explain", "acme", str(file))
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "Redis (SNAPBID_REDIS_URL) does not answer\n"

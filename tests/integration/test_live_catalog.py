@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from support import oracle, strategies
 from support.agreement import assert_agrees
+from support.commands import invoke
 from support.market import AROUND, market_of_catalog
 from support.processes import eventually
-from support.stack import clean_environ, connected, execute, run
+from support.stack import clean_environ, connected, execute
 
 from snapbid.match.catalog import Catalog, CatalogError
 from snapbid.publisher import Publisher, overlay, publisher
@@ -370,7 +371,7 @@ def test_explain_takes_the_catalog_where_it_is_up_to_date(
     request = {"id": "r", "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
 
     def explained() -> Any:
-        result = run(environ, "explain", "acme", "-", "--json", input=json.dumps(request))
+        result = invoke(environ, "explain", "acme", "-", "--json", input=json.dumps(request))
         assert (result.returncode, result.stderr) == (0, "")
         return json.loads(result.stdout)
 

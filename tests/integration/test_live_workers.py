@@ -55,7 +55,7 @@ async def set_status(dsn: str, id: str, status: Any) -> None:
 @pytest.fixture
 def stack(database: str, start_stack: Callable[..., Stack]) -> Stack:
     asyncio.run(fill(database))
-    stack = start_stack(SNAPBID_WORKERS="2", SNAPBID_TMAX_MS="5000")
+    stack = start_stack(SNAPBID_WORKERS="2")
     eventually(lambda: f"over a base of {MANY:,}" in stack.output, "a base")
     return stack
 
@@ -63,7 +63,7 @@ def stack(database: str, start_stack: Callable[..., Stack]) -> Stack:
 def winner(stack: Stack) -> str:
     """The campaign that answers, asked on a connection of its own, which any worker may take."""
     body = json.dumps(bid_request(os.urandom(4).hex()) | {"test": 1})
-    with closing(http.client.HTTPConnection("127.0.0.1", stack.port, timeout=10)) as client:
+    with closing(http.client.HTTPConnection("127.0.0.1", stack.port, timeout=60)) as client:
         path = "/api/v1/openrtb2/acme/bid"
         client.request("POST", path, body, {"Content-Type": "application/json"})
         answer = client.getresponse()

@@ -33,7 +33,7 @@ def stack(folder: Path, initialise: Callable[[Path], None]) -> Iterator[Stack]:
     home = folder / "home"
     initialise(home)
     recording = {"SNAPBID_RECORD": str(folder / "recorded"), "SNAPBID_RECORD_SAMPLE": "0.5"}
-    instance = Stack({"SNAPBID_HOME": str(home), "SNAPBID_TMAX_MS": "5000", **recording}, "up")
+    instance = Stack({"SNAPBID_HOME": str(home), **recording}, "up")
     with contextlib.closing(instance):
         instance.start()
         yield instance

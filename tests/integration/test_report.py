@@ -15,6 +15,7 @@ import redis.asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.client import Reply
+from support.commands import invoke
 from support.report import ISSUER, KEY, NOW, SECRET, SSPS, Clock, Reporter, fill, reporter, token
 from support.stack import connected, run
 
@@ -228,8 +229,8 @@ class TestWarehouseAway:
                     assert internal(await worker.report(token(), "2026-03-01/2026-03-02"))
             await until(lambda: _answered(worker, "2026-03-01/2026-03-02"))
 
-    async def test_an_unmigrated_one(self, postgres_dsn: str, fresh_redis: str) -> None:
-        async with reporter(postgres_dsn, fresh_redis) as worker:
+    async def test_an_unmigrated_one(self, postgres: Postgres, fresh_redis: str) -> None:
+        async with reporter(postgres.dsn_of("postgres"), fresh_redis) as worker:
             assert internal(await worker.report(token(), WINDOW))
 
 
@@ -243,18 +244,18 @@ async def test_a_registry_that_is_not_loaded_yet(warehouse: str, fresh_redis: st
 def test_token_issue(database: str, tmp_path: Path) -> None:
     asyncio.run(fill(database, {"ssp": list(SSPS.items())}))
     environ = {"SNAPBID_DATABASE_URL": database, "SNAPBID_JWT_SECRET": SECRET}
-    issued = run({**environ, "SNAPBID_JWT_ISSUER": "us"}, "token", "issue", "acme")
+    issued = invoke({**environ, "SNAPBID_JWT_ISSUER": "us"}, "token", "issue", "acme")
     assert (issued.returncode, issued.stderr, issued.stdout.count("\n")) == (0, "", 1)
     assert check(issued.stdout.strip(), KEY, "us", NOW).sub == "acme"
     for ssp, rule in {
         "acme-eu": "is a variant of acme",
         "else": "'else' is not registered",
     }.items():
-        refused = run(environ, "token", "issue", ssp)
+        refused = invoke(environ, "token", "issue", ssp)
         assert (refused.returncode, refused.stdout) == (1, "")
         assert rule in refused.stderr
     environ["SNAPBID_JWT_SECRET"] = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7"
-    refused = run(environ, "token", "issue", "acme")
+    refused = invoke(environ, "token", "issue", "acme")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("SNAPBID_JWT_SECRET cannot sign")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import succeed
 from support.processes import eventually, workers_of
 from support.stack import Stack, connected, execute, run
 from support.wire import Wire, head
@@ -39,7 +40,7 @@ def statuses(stack: Stack, ssp: str = "acme") -> list[int]:
     """The statuses of the same bid request on several new connections; 0 where none came."""
     found = []
     for _ in range(CONNECTIONS):
-        client = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=20)
+        client = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=60)
         try:
             client.request("POST", bid_path(ssp), BODY, JSON)
             found.append(client.getresponse().status)
@@ -71,7 +72,7 @@ def filled(database: str) -> str:
 
 
 def snapbid(dsn: str, *arguments: str) -> None:
-    run({"SNAPBID_DATABASE_URL": dsn}, *arguments, check=True)
+    succeed({"SNAPBID_DATABASE_URL": dsn}, *arguments)
 
 
 def test_what_the_commands_change_reaches_every_worker(

@@ -145,7 +145,10 @@ def test_whatever_ends_is_started_again(running: Stack) -> None:
         assert child(running, part)
 
 
-def test_a_store_that_ends_before_all_is_ready_is_started_again(launch: Start) -> None:
+def test_a_store_that_ends_before_all_is_ready_is_started_again(
+    launch: Start, home: Path, initialise: Callable[[Path], None]
+) -> None:
+    initialise(home)
     instance = launch()
     await_text(instance, "starting snapbid serve")
     os.kill(child(instance, "redis-server"), signal.SIGKILL)

@@ -16,7 +16,7 @@ import pytest
 
 from support.stack import free_ports
 
-START_S = 30.0
+START_S = 60.0
 ANSWER_S = 60.0
 FLAGS = (
     "--headless",

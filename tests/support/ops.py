@@ -4,29 +4,29 @@ import http.client
 import json
 from typing import Any
 
-from support.stack import Stack, run
+from support.commands import succeed
+from support.stack import Stack
 
 CAMPAIGN: dict[str, Any] = {
     "id": "<b>shoes</b>",
     "advertiser": "brand.example",
     "cpm": 2,
-    "budget": {"daily": 1, "total": 10},
+    "budget": {"daily": 0.2, "total": 10},
     "creatives": [{"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}],
 }
 
 
 def prepare(dsn: str) -> None:
     environ = {"SNAPBID_DATABASE_URL": dsn}
-    run(environ, "ssp", "add", "acme", check=True)
-    document = json.dumps(CAMPAIGN)
-    run(environ, "campaign", "import", "-", input=document, check=True)
+    succeed(environ, "ssp", "add", "acme")
+    succeed(environ, "campaign", "import", "-", input=json.dumps(CAMPAIGN))
 
 
 def ask(
     stack: Stack, method: str, path: str, body: bytes = b"", *, ops: bool = False, **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     port = stack.ops_port if ops else stack.port
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         client.request(method, path, body, named)

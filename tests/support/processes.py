@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 
 
 def eventually(condition: Callable[[], bool], what: str) -> None:

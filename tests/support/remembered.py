@@ -16,7 +16,7 @@ from snapbid.embedded import Redis
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import BILLING, LOSS, WIN
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 TTL_S = 7200
 KINDS = (WIN, BILLING, LOSS)
 FIELDS = ("b:1", "w:1", "i:1", "l:1:1", "p:1")

@@ -17,7 +17,7 @@ SINGLE: Final = "/v3/s2s/event"
 BATCH: Final = "/v3/s2s/batch"
 NOW: Final = time.time_ns() // 1_000_000
 IP: Final = "192.0.2.1"
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 60.0
 
 
 class Reply(NamedTuple):
@@ -101,7 +101,7 @@ def send(
     fields |= {name.replace("_", "-"): value for name, value in headers.items()}
     if not fields["content-type"]:
         del fields["content-type"]
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     with contextlib.closing(client):
         client.request(method, path, body, fields)
         answer = client.getresponse()

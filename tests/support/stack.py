@@ -17,29 +17,27 @@ from typing import Any
 import asyncpg
 
 from snapbid.embedded import Postgres
+from snapbid.embedded.postgres import DATABASE
 from snapbid.warehouse.migrate import migrate
 
-START_S = 60.0
-STOP_S = 60.0
+START_S = 120.0
+STOP_S = 120.0
 JWT_SECRET = "a secret that only the tests ever use"
 
 
 class Databases:
-    """Fresh, migrated databases of one server, copied from a template that is made once."""
-
-    TEMPLATE = "snapbid_template"
+    """Fresh, migrated databases of one server, copies of its own."""
 
     def __init__(self, server: Postgres) -> None:
         self._server = server
         self._numbers = itertools.count(1)
-        self._run(f'CREATE DATABASE "{self.TEMPLATE}"')
-        asyncio.run(migrate(server.dsn_of(self.TEMPLATE)))
+        asyncio.run(migrate(server.dsn))
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[str]:
         """The DSN of a new database, dropped on leaving whoever is still connected."""
         name = f"test_{next(self._numbers)}"
-        self._run(f'CREATE DATABASE "{name}" TEMPLATE "{self.TEMPLATE}"')
+        self._run(f'CREATE DATABASE "{name}" TEMPLATE "{DATABASE}"')
         try:
             yield self._server.dsn_of(name)
         finally:
@@ -87,7 +85,7 @@ def run(
         env=clean_environ(environ),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         **more,
     )
 
@@ -104,6 +102,7 @@ class Stack:
                 "SNAPBID_PORT": str(self.port),
                 "SNAPBID_OPS_PORT": str(self.ops_port),
                 "SNAPBID_JWT_SECRET": JWT_SECRET,
+                "SNAPBID_TMAX_MS": "60000",  # so that a busy machine is not late
                 **environ,
             }
         )
@@ -140,7 +139,7 @@ class Stack:
     def get(self, path: str, *, ops: bool = False) -> tuple[int, bytes]:
         """One GET on a connection of its own: status (0 where nothing answers) and body."""
         port = self.ops_port if ops else self.port
-        client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         with contextlib.closing(client):
             try:
                 client.request("GET", path)

@@ -7,7 +7,7 @@ from typing import Any
 
 from support.client import Reply
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Wire:
