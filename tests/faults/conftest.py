@@ -20,6 +20,13 @@ from snapbid.embedded import Home, Redis
 from snapbid.ledger.ledger import Ledger
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no Redis that is away: longer times for those that are in this process."""
+    monkeypatch.setattr("snapbid.ledger.ledger.NOTICE_S", 2.0)
+    monkeypatch.setattr("snapbid.ledger.shard.STALL_S", 2.0)
+
+
 @pytest.fixture
 def own_redis() -> Iterator[Redis]:
     with contextlib.ExitStack() as stack:

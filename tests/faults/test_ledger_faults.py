@@ -6,7 +6,6 @@ What was acknowledged counts once, what was not acknowledged counts nothing, and
 import asyncio
 import os
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -78,14 +77,15 @@ async def test_what_arrives_after_it_was_given_up_is_refused(
 
 
 async def test_a_stall_answers_in_time_and_leaves_nothing(
-    ledger: Ledger, proxy: FaultProxy, store: Any
+    ledger: Ledger, proxy: FaultProxy, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(shard_module, "STALL_S", 3600.0)  # it is not the connection's end
     for way in Way:
         proxy.stall(way)
-        started = time.monotonic()
-        waiting = [remember(ledger, b"%d" % n, (b"1", 1, 7), within_s=0.05) for n in range(10)]
-        assert await asyncio.gather(*waiting) == [False] * 10
-        assert time.monotonic() - started < 5
+        async with asyncio.timeout(60):
+            waiting = [remember(ledger, b"%d" % n, (b"1", 1, 7), within_s=0.05) for n in range(10)]
+            assert await asyncio.gather(*waiting) == [False] * 10
+        assert ledger.connected
         await proxy.resume()
         await until(lambda: not proxy.held.total())
         assert await remember(ledger, b"after-%d" % way.value, (b"1", 1, 7))
@@ -214,7 +214,7 @@ async def test_a_slow_wire_is_no_broken_one(ledger: Ledger, proxy: FaultProxy, s
 async def test_closing_does_not_wait_for_a_stalled_redis(
     proxy: FaultProxy, tmp_path: Path, store: Any
 ) -> None:
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(60):
         async with opened(proxy.redis_url, tmp_path) as ledger:
             proxy.stall()
             asked = asyncio.create_task(remember(ledger, b"a", (b"1", 1, 7), within_s=0.05))

@@ -107,8 +107,9 @@ def test_writing_replaces_in_one_step(tmp_path: Path) -> None:
         GOOD[:8] + b"\xff" * 8 + GOOD[16:],
         GOOD[:8] + bytes(8) + GOOD[16:],
     ],
-    ids=lambda data: f"{len(data)} bytes {data[:12]!r}",
-)
+    ids=["empty", "a magic alone", "letters", "zeroes", "ELF", "a byte short", "a byte long",
+         "its head", "a half", "no SSPs", "no rates", "endless", "nothing inside"],
+)  # fmt: skip
 def test_foreign_and_damaged_files_are_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "catalog"
     path.write_bytes(data)
