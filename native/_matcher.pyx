@@ -1190,7 +1190,8 @@ cdef class Query:
 
     cdef int take_request(self, Query source) except -1:
         cdef uint32_t i, dimension
-        self.asker = source.asker
+        if source is not self:
+            self.asker = source.asker
         self.resolve(source)
         self.room.rows[0] = self.index.active
         self.n_rows = 1
@@ -1203,8 +1204,8 @@ cdef class Query:
         self.n_limits = 0
         self.n_blocked = self.limit(source, BLOCKED)
         self.n_seats = self.limit(source, SEATS)
-        self.blocked = sb_set_of(self.room.limits, self.n_blocked)
-        self.seats = sb_set_of(self.room.limits + self.n_blocked, self.n_seats)
+        sb_make_set(&self.blocked, self.room.limits, self.n_blocked)
+        sb_make_set(&self.seats, self.room.limits + self.n_blocked, self.n_seats)
         if self.asker.has_wseat and self.seats.count == 0:
             self.nobody = True
         self.request_rows = self.n_rows
@@ -1260,7 +1261,7 @@ cdef class Query:
     cdef int group(self, uint32_t dimension, const uint32_t *values, uint32_t count) except -1:
         cdef const sb_dimension *open = self.index.dimensions + dimension
         cdef const sb_value *known = self.index.values
-        cdef sb_group one
+        cdef sb_group *one = &self.room.groups[self.n_groups]
         cdef bint flat = True
         cdef uint32_t i
         one.dimension = dimension
@@ -1285,14 +1286,13 @@ cdef class Query:
         if one.excludes > MAX_CURSORS:
             one.excludes = self.merge(one.first + one.includes)
         if dimension == SB_DEAL:
-            self.deals = one
+            self.deals = one[0]
         if one.includes + one.excludes == 0:
             return 0
         if flat:
-            self.room.flats[self.n_flats] = one
+            self.room.flats[self.n_flats] = one[0]
             self.n_flats += 1
         else:
-            self.room.groups[self.n_groups] = one
             self.n_groups += 1
         if one.open is not NULL:
             sb_prefetch(one.open)
@@ -1316,6 +1316,7 @@ cdef class Query:
         one.rank = <const uint32_t *>(self.index.base + <uint64_t>posting.at * 4)
         one.end = one.rank + posting.count
         sb_prefetch(one.rank)
+        sb_prefetch(one.rank + 16)
         return False
 
     cdef uint32_t merge(self, uint32_t first) except 0:
@@ -1370,7 +1371,8 @@ cdef class Query:
     cdef int take_impression(self, Query source) except -1:
         cdef Room *room = self.room
         cdef uint32_t dimension, first
-        self.asked = source.asked
+        if source is not self:
+            self.asked = source.asked
         self.resolve(source)
         self.n_rows = self.request_rows
         self.n_flats = self.request_flats
@@ -1383,7 +1385,7 @@ cdef class Query:
             if self.index.used >> dimension & 1:
                 self.arrange(dimension, source)
         first = source.begins[ASKED]
-        self.wanted = sb_set_of(room.values + first, source.ends[ASKED] - first)
+        sb_make_set(&self.wanted, room.values + first, source.ends[ASKED] - first)
         if self.n_cursors > room.cursors_room:
             room.cursors = <sb_cursor *>fit(
                 room.cursors, &room.cursors_room, self.n_cursors, sizeof(sb_cursor))
@@ -1522,6 +1524,8 @@ cdef class Query:
             if self.verify(rank) == NOT_REFUSED:
                 self.found_price = price
                 self.add(rank)
+                if rank + 1 < self.index.head.campaigns and campaigns[rank + 1].price < price:
+                    return 0
         self.finished = True
         return 0
 
@@ -1599,6 +1603,9 @@ cdef class Query:
         cdef const sb_value *values = self.index.values
         cdef const sb_extra *extra = NULL
         cdef uint32_t i
+        sb_prefetch(lists)
+        sb_prefetch(self.index.creatives + campaign.creatives)
+        sb_prefetch(values + campaign.advertiser)
         if campaign.flags & SB_EXTRA:
             extra = self.index.extra(rank)
             if campaign.flags & SB_TIMED and not (
@@ -1813,18 +1820,18 @@ STEPS = ("request", "impression", "walk")
 TIMES = 8
 
 
-def measure(list queries not None, str step not None, object flush=None):
+def measure(list queries not None, str step not None, object flush=None, bint after=False):
     """For benchmarks: the processor time that a step of the queries takes, each TIMES in a row, ns,
     all together; or the time of the clock, one by one, where a buffer is given that is walked
-    before each to empty the processor's caches.
+    before each to empty the processor's caches. after: the steps before it are between the two.
     """
-    cdef int which = STEPS.index(step)
+    cdef int which = STEPS.index(step), i
     cdef Query query
     cdef int64_t start = sb_now_ns(CLOCK_THREAD_CPUTIME_ID)
     cdef list found = []
     cdef const unsigned char[::1] view
     cdef uint64_t sum = 0
-    cdef Py_ssize_t i
+    cdef Py_ssize_t at
     if flush is None:
         for query in queries:
             for i in range(TIMES):
@@ -1832,8 +1839,10 @@ def measure(list queries not None, str step not None, object flush=None):
         return [sb_now_ns(CLOCK_THREAD_CPUTIME_ID) - start]
     view = flush
     for query in queries:
-        for i in range(0, view.shape[0], 64):
-            sum += view[i]
+        for at in range(0, view.shape[0], 64):
+            sum += view[at]
+        for i in range(which if after else 0):
+            query.repeat(i)
         start = sb_now_ns(CLOCK_MONOTONIC) + (sum & 0)
         query.repeat(which)
         found.append(sb_now_ns(CLOCK_MONOTONIC) - start)

@@ -153,10 +153,11 @@ static inline uint32_t sb_sort(uint32_t *values, uint32_t count) {
     return kept;
 }
 
-static inline sb_set sb_set_of(uint32_t *values, uint32_t count) {
-    sb_set set = {values, sb_sort(values, count), 0};
-    for (uint32_t i = 0; i < set.count; i++) set.signature |= 1ULL << (values[i] & 63);
-    return set;
+static inline void sb_make_set(sb_set *set, uint32_t *values, uint32_t count) {
+    set->values = values;
+    set->count = sb_sort(values, count);
+    set->signature = 0;
+    for (uint32_t i = 0; i < set->count; i++) set->signature |= 1ULL << (values[i] & 63);
 }
 
 static inline int sb_in(const sb_set *set, uint32_t value) {

@@ -28,7 +28,7 @@ cdef extern from "search.h" nogil:
     void sb_expect(const sb_header *index, uint64_t hash)
     void sb_resolve(const sb_header *index, const sb_term *terms, uint32_t count, uint32_t *found)
     uint32_t sb_sort(uint32_t *values, uint32_t count)
-    sb_set sb_set_of(uint32_t *values, uint32_t count)
+    void sb_make_set(sb_set *set, uint32_t *values, uint32_t count)
     bint sb_in(const sb_set *set, uint32_t value)
     bint sb_any_in(const sb_set *set, const uint32_t *values, uint32_t count)
     bint sb_line_in(const sb_set *set, const sb_value *values, uint32_t value)
