@@ -29,8 +29,13 @@ cdef frozenset ROWED = frozenset((
     SB_SSP, SB_COUNTRY, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS, SB_BROWSER, SB_LANGUAGE,
     SB_INVENTORY, SB_POSITION, SB_HOUR, SB_FORMAT,
 ))
+# Of these a request never has two, so that a value's row is all that is ever asked of it.
+cdef frozenset SINGLE = frozenset((
+    SB_COUNTRY, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS, SB_BROWSER, SB_LANGUAGE, SB_HOUR,
+))
 cdef uint32_t ROWED_VALUES = 512  # beyond, a dimension's values are postings
 cdef uint32_t EXCLUDE = 1u << 31  # marks a term of an exclude list
+cdef uint32_t NOT_SINGLE = 0xff
 cdef double EARTH_KM = 6371.0088
 
 cdef dict ATTRIBUTE_SPACE = {
@@ -394,6 +399,7 @@ cdef class _Writer:
     cdef uint32_t *inside   # value -> campaigns that include it, later: fill position
     cdef uint32_t *outside
     cdef uint64_t row_size
+    cdef unsigned char *singles  # value -> its dimension, if it has a row and no postings
     cdef object output
     cdef char *base
 
@@ -403,13 +409,17 @@ cdef class _Writer:
         self.renamed = <uint32_t *>calloc(self.n_builder_values + 1, sizeof(uint32_t))
         self.inside = <uint32_t *>calloc(self.n_builder_values + 1, sizeof(uint32_t))
         self.outside = <uint32_t *>calloc(self.n_builder_values + 1, sizeof(uint32_t))
-        if self.renamed is NULL or self.inside is NULL or self.outside is NULL:
+        self.singles = <unsigned char *>calloc(self.n_builder_values + 1, 1)
+        if (self.renamed is NULL or self.inside is NULL or self.outside is NULL
+                or self.singles is NULL):
             raise MemoryError
+        memset(self.singles, NOT_SINGLE, self.n_builder_values + 1)
 
     def __dealloc__(self):
         free(self.renamed)
         free(self.inside)
         free(self.outside)
+        free(self.singles)
 
     cdef uint32_t rename(self, uint32_t value) noexcept:
         if value == SB_NONE:
@@ -484,7 +494,7 @@ cdef class _Writer:
         head.blocks = self.blocks
         head.capped = n_capped
         head.values = self.n_values + 1
-        head.n_ids = n_ids + n_ids // 2 + 1
+        head.n_ids = n_ids + n_ids // 4 + 1
         cdef uint64_t at = sb_align(sizeof(sb_header))
         head.slots = at
         head.slot_mask = n_slots - 1
@@ -554,11 +564,16 @@ cdef class _Writer:
             if space in rowed and (self.inside[i] or self.outside[i]):
                 one.row = at // 64
                 at += self.row_size
-            at = self.place(&one.included, self.inside[i], at, True)
-            at = self.place(&one.excluded, self.outside[i], at, True)
+            if one.row and space in SINGLE:
+                self.singles[i] = space
+            else:
+                at = self.place(&one.included, self.inside[i], at, True)
+                at = self.place(&one.excluded, self.outside[i], at, True)
             if values is not NULL:
                 values[i] = one
         for i in range(1, self.n_values + 1):
+            if self.singles[i] != NOT_SINGLE:
+                continue
             memset(&one, 0, sizeof(one))
             if values is not NULL:
                 one = values[i]
@@ -691,12 +706,24 @@ cdef class _Writer:
         return 0
 
     cdef void post(self, _Entry entry, uint32_t rank, sb_value *values) noexcept:
-        """Adds the campaign to the postings of its terms; `inside`/`outside` count down."""
+        """Adds the campaign to the postings of its terms; `inside`/`outside` count down.
+
+        In a row without postings it sets the bit that `open` has wrong (`write_rows`).
+        """
         cdef uint32_t i, value, left
+        cdef uint64_t bit = <uint64_t>1 << (rank & 63)
+        cdef uint64_t *word
         cdef char *at
         cdef sb_posting *posting
         for i in range(entry.n_terms):
             value = self.renamed[entry.terms[i] & ~EXCLUDE]
+            if self.singles[value] != NOT_SINGLE:
+                word = <uint64_t *>(self.base + <uint64_t>values[value].row * 64) + (rank >> 6)
+                if entry.terms[i] & EXCLUDE and entry.includes >> self.singles[value] & 1:
+                    word[0] &= ~bit  # excludes stand behind the dimension's includes
+                else:
+                    word[0] |= bit
+                continue
             if entry.terms[i] & EXCLUDE:
                 posting = &values[value].excluded
                 left = self.outside[value]
@@ -707,7 +734,7 @@ cdef class _Writer:
                 self.inside[value] -= 1
             at = self.base + <uint64_t>posting.at * 4
             if sb_is_row(posting.count, self.n):
-                (<uint64_t *>at)[rank >> 6] |= <uint64_t>1 << (rank & 63)
+                (<uint64_t *>at)[rank >> 6] |= bit
             else:
                 (<uint32_t *>at)[posting.count - left] = rank
 
@@ -715,16 +742,23 @@ cdef class _Writer:
         """row = (open | include) & ~exclude, for the values that have one."""
         cdef sb_value *values = <sb_value *>(self.base + head.values_at)
         cdef uint64_t *row
+        cdef const uint64_t *open
+        cdef uint64_t word
         cdef uint32_t i, space
+        everyone = b"\xff" * self.row_size
         for i in range(1, self.n_values + 1):
             if not values[i].row:
                 continue
             row = <uint64_t *>(self.base + <uint64_t>values[i].row * 64)
             space = (<bytes>keys[i - 1])[0]
+            open = <const uint64_t *>(<const char *>everyone)
             if dimensions[space].open:
-                memcpy(row, self.base + dimensions[space].open, self.row_size)
-            else:
-                memset(row, 0xff, self.row_size)
+                open = <const uint64_t *>(self.base + dimensions[space].open)
+            if self.singles[i] != NOT_SINGLE:
+                for word in range(self.row_size // 8):
+                    row[word] ^= open[word]
+                continue
+            memcpy(row, open, self.row_size)
             self.combine(row, &values[i].included, True)
             self.combine(row, &values[i].excluded, False)
         return 0

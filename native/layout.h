@@ -54,7 +54,8 @@ typedef struct {
 typedef struct {
     sb_posting included; /* campaigns that name the value in their include */
     sb_posting excluded;
-    uint32_t row;    /* offset / 64: campaigns that accept a request with this value alone, or 0 */
+    uint32_t row;    /* offset / 64: campaigns that accept a request with this value alone, or 0;
+                        where a request never has another one, the postings are left out */
     uint32_t parent; /* of SB_AD_DOMAIN and SB_AD_CATEGORY: the parent's value, or SB_NONE */
     uint32_t key;    /* offset in the keys: uint32_t space << 24 | length, then the bytes */
 } sb_value;
