@@ -117,22 +117,23 @@ class App:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
+        handler = self._resources.bid_endpoints.get(scope["path"])
         try:
-            handler = self._resources.bid_endpoints.get(scope["path"])
             if handler is not None and scope["method"] == "POST":
-                start, body = await handler(dict(scope["headers"]), receive)
+                found = await handler(dict(scope["headers"]), receive)
             else:
-                start, body = await self._answer(scope, receive)
+                found = await self._answer(scope, receive)
         except Disconnected:
-            start, body = answer(400)
+            found = answer(400)
         except Problem as problem:
-            start, body = problem_answer(problem)
+            found = problem_answer(problem)
         except Exception:
             logger.exception("a request failed")
-            start, body = problem_answer(Problem("the request could not be served"))
-        self._resources.count(route_of(scope["path"]), start["status"])
-        await send(start)
-        await send({"type": "http.response.body", "body": body})
+            found = problem_answer(Problem("the request could not be served"))
+        route = "bid" if handler is not None else route_of(scope["path"])
+        self._resources.count(route, found.start["status"])
+        await send(found.start)
+        await send({"type": "http.response.body", "body": found.body})
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         path = scope["path"]

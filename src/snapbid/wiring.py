@@ -70,17 +70,13 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._endpoints: list[BidEndpoint] = []
-        self._handlers: dict[str, BidHandler] = {}
+        self.bid_endpoints: Mapping[str, BidHandler] = {}
         self._pages: dict[str, Page] = {}
         self._ssps: Mapping[str, str] | None = None
         self._market: Market | None = None
         self._seen: tuple[int, int] | None = None  # the catalog's file
         self._refused: tuple[int, int] | None = None  # one that was none, told once
         self._retired: list[Market] = []
-
-    @property
-    def bid_endpoints(self) -> Mapping[str, BidHandler]:
-        return self._handlers
 
     @property
     def has_catalog(self) -> bool:
@@ -237,7 +233,8 @@ class Worker:
             self._events.take_up(catalog.events)
         if before is None or catalog.ssp_numbers != before.catalog.ssp_numbers:
             self._endpoints.clear()
-            self._handlers = {bid_path(ssp): self._endpoint(ssp, market) for ssp in catalog.ssps}
+            found = {bid_path(ssp): self._endpoint(ssp, market) for ssp in catalog.ssps}
+            self.bid_endpoints = found
         self._market, self._ssps = market, catalog.ssps
         for endpoint in self._endpoints:
             endpoint.market = market

@@ -67,12 +67,13 @@ class Reporter:
             "headers": headers,
         }
         try:
-            start, body = await self.endpoint(scope, _nothing_to_receive)
+            answer = await self.endpoint(scope, _nothing_to_receive)
         except Problem as problem:
-            start, body = problem_answer(problem)
+            answer = problem_answer(problem)
+        start = answer.start
         named = {name.decode(): value.decode() for name, value in start["headers"]}
         assert len(named) == len(start["headers"]), "a header is sent twice"
-        return Reply(start["status"], named, body)
+        return Reply(start["status"], named, answer.body)
 
     async def report(self, token: str, window: str = "2026-03-01/2026-03-04") -> Reply:
         """The report of `acme` from one day to another."""

@@ -93,5 +93,5 @@ def _answer(text: Text, scope: Scope) -> Answer:
         return Answer({"type": "http.response.start", "status": 304, "headers": [*own]}, b"")
     if packed:
         own = ((b"content-encoding", b"gzip"), *own)
-    start, body = answer(200, body, text.media_type, own)
-    return Answer(start, b"" if scope["method"] == "HEAD" else body)
+    found = answer(200, body, text.media_type, own)
+    return Answer(found.start, b"") if scope["method"] == "HEAD" else found

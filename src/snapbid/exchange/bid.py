@@ -9,7 +9,7 @@ is out of money or a user has seen it often enough, is replaced by the next best
 import secrets
 from enum import Enum
 from itertools import count
-from typing import Final
+from typing import Final, final
 
 from msgspec import Struct
 
@@ -52,8 +52,11 @@ class Reason(Enum):
     STORE_DOWN = "store_down"
 
 
+@final
 class NoBid(Struct, frozen=True):
-    """An answer without a bid."""
+    """An answer without a bid. On the way of a bid it is told by `type`: that something is no
+    instance of a struct takes ten times as long to find out.
+    """
 
     reason: Reason
 
@@ -140,7 +143,7 @@ class Bidder:
     ) -> Proposal | NoBid:
         """Decides on a request; `now_ms` is UTC epoch time."""
         decision = search(request, ssp, market, now_ms)
-        if isinstance(decision, NoBid):
+        if type(decision) is NoBid:
             return decision
         auction_id: str = request.id  # type: ignore[assignment]
         if not can_be_notified(auction_id):

@@ -2,7 +2,9 @@
 
 from collections.abc import Awaitable
 from time import perf_counter, time_ns
-from typing import Final, Protocol
+from typing import Final, Protocol, final
+
+from msgspec import Struct
 
 from snapbid.errors import Problem
 from snapbid.exchange.admission import Admission
@@ -10,7 +12,7 @@ from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal, Reason
 from snapbid.exchange.evidence import Sightings
 from snapbid.exchange.limits import Reserves, replace_refused, wanted
 from snapbid.exchange.request import decode
-from snapbid.exchange.times import Times
+from snapbid.exchange.times import Steps, Times
 from snapbid.http import (
     JSON,
     Answer,
@@ -37,6 +39,24 @@ class Remembers(Reserves, Protocol):
     def remember(
         self, auction_id: bytes, ssp: int, bids: list[tuple[bytes, int, int]], within_s: float
     ) -> Awaitable[bool] | None: ...
+
+
+@final
+class Promised(Struct):
+    """A response's body, to be sent if what it promises has been remembered."""
+
+    body: bytes
+    remembered: Awaitable[bool]
+
+
+@final
+class Limited(Struct):
+    """Bids of which some have limits; `until` is the time (of `perf_counter`) to know by."""
+
+    proposal: Proposal
+    market: Market
+    test: bool
+    until: float
 
 
 class Bidding:
@@ -92,7 +112,16 @@ class BidEndpoint:
                 body = await read_json_body(headers, receive, self._max_bytes)
             finally:
                 admission.has_body(lane, started, perf_counter())
-            result = await self._bid(body, started - admission.waited_s)
+            steps = self._times.begin()
+            result = self._bid(body, started - admission.waited_s, steps)
+            if type(result) is Promised:
+                result = result.body if await result.remembered else Reason.LATE
+                if steps and result is not Reason.LATE:
+                    steps.end("commit")
+            elif type(result) is Limited:
+                result = await self._bid_within_limits(result)
+                if steps:
+                    steps.end("commit")
         except Problem as problem:
             self._refusals.inc(self._ssp, problem.code)
             self._sightings.refused(problem)
@@ -105,7 +134,7 @@ class BidEndpoint:
         finally:
             admission.leave(lane)
         self._times.whole(perf_counter() - started)
-        if isinstance(result, Reason):
+        if not isinstance(result, bytes):
             return self._no_bid(result)
         self._bids.inc()
         self._sightings.answered(200)
@@ -118,11 +147,12 @@ class BidEndpoint:
         self._sightings.answered(204)
         return NO_CONTENT
 
-    async def _bid(self, body: bytes, started: float) -> bytes | Reason:
-        """The response's body, once Redis has what it promises (a test promises nothing); or why
-        there is none.
+    def _bid(
+        self, body: bytes, started: float, steps: Steps | None
+    ) -> bytes | Reason | Promised | Limited:
+        """The response's body (a test promises nothing), why there is none, or what Redis must
+        answer first.
         """
-        steps = self._times.begin()
         request = decode(body)
         if steps:
             steps.end("decode")
@@ -135,40 +165,30 @@ class BidEndpoint:
         result = self._bidder.propose(request, self._ssp, market, time_ns() // 1_000_000)
         if steps:
             steps.end("match")
-        if isinstance(result, NoBid):
+        if type(result) is NoBid:
             return result.reason
-        allowed_s -= min(MARGIN_S, allowed_s / 2)
+        until = started + allowed_s - min(MARGIN_S, allowed_s / 2)
         if result.limited:
-            test = request.test == 1
-            kept = await self._bid_within_limits(result, market, test, allowed_s, started)
-            if steps:
-                steps.end("commit")
-            return kept
+            return Limited(result, market, request.test == 1, until)
         answered = self._bidder.write(result.auction_id, result.bids)
-        if request.test != 1:
-            remembered = self._ledger.remember(
-                result.auction_id.encode(),
-                self._number,
-                [
-                    (bid.imp_id.encode(), bid.template.number, bid.template.price_micros)
-                    for bid in result.bids
-                ],
-                allowed_s - (perf_counter() - started),
-            )
-            if remembered is None:
-                return Reason.STORE_DOWN
-            if not await remembered:
-                return Reason.LATE
-            if steps:
-                steps.end("commit")
-        return answered
+        if request.test == 1:
+            return answered
+        remembered = self._ledger.remember(
+            result.auction_id.encode(),
+            self._number,
+            [
+                (bid.imp_id.encode(), bid.template.number, bid.template.price_micros)
+                for bid in result.bids
+            ],
+            until - perf_counter(),
+        )
+        return Reason.STORE_DOWN if remembered is None else Promised(answered, remembered)
 
-    async def _bid_within_limits(
-        self, proposal: Proposal, market: Market, test: bool, allowed_s: float, started: float
-    ) -> bytes | Reason:
-        """As `_bid`; written once it is known what was kept."""
+    async def _bid_within_limits(self, limited: Limited) -> bytes | Reason:
+        """The response's body, written once it is known what was kept; or why there is none."""
+        proposal, test, until = limited.proposal, limited.test, limited.until
         auction, user = proposal.auction_id.encode(), proposal.decision.user
-        within_s = allowed_s - (perf_counter() - started)
+        within_s = until - perf_counter()
         bids = wanted(proposal.bids)
         if test:
             letters = await self._ledger.look(auction, bids, user, within_s)
@@ -185,9 +205,9 @@ class BidEndpoint:
             self._ledger,
             self._number,
             proposal,
-            market,
+            limited.market,
             letters,
-            lambda: allowed_s - (perf_counter() - started),
+            lambda: until - perf_counter(),
             test,
         )
         return kept if isinstance(kept, Reason) else self._bidder.write(proposal.auction_id, kept)

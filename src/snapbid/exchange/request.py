@@ -250,10 +250,10 @@ def decode(body: bytes) -> BidRequest:
     Raises BadRequest, naming the field, for anything else.
     """
     try:
-        text = body.decode()  # the decoder does not look into what it skips
-        request = _decoder.decode(text)
+        # The decoder does not look into what it skips.
+        request = _decoder.decode(body if body.isascii() else body.decode())
     except msgspec.ValidationError:
-        request = decode_tolerantly(text, BidRequest)
+        request = decode_tolerantly(body.decode(), BidRequest)
     except UnicodeDecodeError as error:
         raise BadRequest(f"the body is not UTF-8 (byte {error.start})") from None
     except msgspec.DecodeError as error:
@@ -266,12 +266,14 @@ def decode(body: bytes) -> BidRequest:
 
 def _check(request: BidRequest) -> None:
     """What every request needs (contract 4, the 400s)."""
-    request.id = _required(request.id, "id")
+    if type(request.id) is not str or not request.id:
+        request.id = _required(request.id, "id")
     impressions = request.imp
     if not impressions:
         raise BadRequest("imp: is required and may not be empty")
     for place, imp in enumerate(impressions):
-        imp.id = _required(imp.id, "imp[%d].id", place)
+        if type(imp.id) is not str or not imp.id:
+            imp.id = _required(imp.id, "imp[%d].id", place)
     if len(impressions) > 1:
         seen: dict[Text, int] = {}
         for place, imp in enumerate(impressions):

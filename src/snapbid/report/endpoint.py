@@ -91,8 +91,8 @@ class ReportEndpoint:
             problem.headers = (*problem.headers, *fields)
             raise
         body, fields = await self._report(ssp, days, fields, use_cache=quota is not None)
-        start, body = answer(200, body, headers=fields)
-        return Answer(start, b"" if scope["method"] == "HEAD" else body)
+        found = answer(200, body, headers=fields)
+        return Answer(found.start, b"") if scope["method"] == "HEAD" else found
 
     def _authorize(self, scope: Scope, ssp: str, now: datetime) -> tokens.Claims:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
