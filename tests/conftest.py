@@ -13,6 +13,7 @@ one_day          for all tests: none begins in the last minutes of a UTC day
 own_postgres     a PostgreSQL for one test, which may stop it
 own_redis        a Redis for one test, which may stop it
 start_stack      starts `snapbid serve` processes: start_stack(SNAPBID_WORKERS="2")
+module_stack     starts one that a module's tests share, on `module_database`
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 import redis
+from support.processes import workers_of
 from support.stack import Databases, Stack
 
 from snapbid.embedded import Home, Postgres, Redis
@@ -158,3 +160,34 @@ def start_stack(database: str, fresh_redis: str, tmp_path: Path) -> Iterator[Cal
             return served
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def module_stack(
+    module_database: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Stack]]:
+    """The same for a module, once; fails where a worker has died or was surprised by then."""
+    own = {
+        "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
+        "SNAPBID_DATABASE_URL": module_database,
+        "SNAPBID_REDIS_URL": redis_url,
+    }
+    with contextlib.ExitStack() as stack:
+
+        def start(**environ: str) -> Stack:
+            served = Stack(own | environ)
+            stack.callback(served.close)
+            served.start()
+            stack.enter_context(_unharmed(served))
+            return served
+
+        yield start
+
+
+@contextlib.contextmanager
+def _unharmed(served: Stack) -> Iterator[None]:
+    assert served.process
+    workers = workers_of(served.process.pid)
+    yield
+    assert workers_of(served.process.pid) == workers, f"a worker has died:\n{served.output}"
+    assert "Traceback" not in served.output

@@ -1,11 +1,10 @@
 """One `snapbid serve` with the demo's campaigns a module, and a bystander beside each test."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from support.bystander import Bystander
-from support.processes import workers_of
 from support.stack import Stack, connected
 
 from snapbid.warehouse import demo, products
@@ -21,26 +20,9 @@ def key(module_database: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(
-    module_database: str, key: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
+def server(module_database: str, key: str, module_stack: Callable[..., Stack]) -> Stack:
     asyncio.run(demo.seed(module_database))
-    stack = Stack(
-        {
-            "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
-            "SNAPBID_DATABASE_URL": module_database,
-            "SNAPBID_REDIS_URL": redis_url,
-        }
-    )
-    try:
-        stack.start()
-        assert stack.process
-        workers = workers_of(stack.process.pid)
-        yield stack
-        assert workers_of(stack.process.pid) == workers, f"a worker has died:\n{stack.output}"
-        assert "Traceback" not in stack.output
-    finally:
-        stack.close()
+    return module_stack()
 
 
 @pytest.fixture

@@ -6,14 +6,13 @@ import gzip
 import json
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from support.answers import check_bid_response, check_reply
 from support.broken import deeply_nested, of_bytes, of_values
 from support.corpus import Maker, public_corpus
-from support.processes import workers_of
 from support.stack import Stack
 from support.wire import Wire, chunked, head
 
@@ -37,26 +36,9 @@ NO_MEDIA = b'{"id":"1","imp":[{"id":"1"}]}'
 
 
 @pytest.fixture(scope="module")
-def server(
-    module_database: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
+def server(module_database: str, module_stack: Callable[..., Stack]) -> Stack:
     asyncio.run(demo.seed(module_database))
-    stack = Stack(
-        {
-            "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
-            "SNAPBID_DATABASE_URL": module_database,
-            "SNAPBID_REDIS_URL": redis_url,
-        }
-    )
-    try:
-        stack.start()
-        assert stack.process
-        workers = workers_of(stack.process.pid)
-        yield stack
-        assert workers_of(stack.process.pid) == workers, f"a worker has died:\n{stack.output}"
-        assert "Traceback" not in stack.output
-    finally:
-        stack.close()
+    return module_stack()
 
 
 @pytest.fixture

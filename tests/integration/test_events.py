@@ -2,8 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -47,24 +46,11 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(
-    module_database: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+    module_database: str, redis_url: str, module_stack: Callable[..., Stack]
 ) -> Iterator[Served]:
-    home: Path = tmp_path_factory.mktemp("events")
-    stack = Stack(
-        {
-            "SNAPBID_HOME": str(home),
-            "SNAPBID_DATABASE_URL": module_database,
-            "SNAPBID_REDIS_URL": redis_url,
-            "SNAPBID_WORKERS": "2",
-        }
-    )
-    stack.start()
-    try:
-        yield Served(stack, module_database, redis_url)
-        assert SECRET not in stack.output
-        assert "Traceback" not in stack.output
-    finally:
-        stack.close()
+    stack = module_stack(SNAPBID_WORKERS="2")
+    yield Served(stack, module_database, redis_url)
+    assert SECRET not in stack.output
 
 
 @pytest.fixture(autouse=True)

@@ -25,9 +25,9 @@ def test_the_page(
     tmp_path: Path,
 ) -> None:
     with browser(width, height, dark=width < 600) as window:
-        stack = start_stack()
         prepare(database)
-        eventually(lambda: bid(stack, "first")[0] == 200, "a bid")
+        stack = start_stack()
+        assert bid(stack, "first")[0] == 200
         window.open(f"{stack.ops_url}/ops")
         eventually(lambda: "<b>shoes</b>" in text(window), "the campaign's name, as text")
         for number in range(9):

@@ -4,8 +4,13 @@ import http.client
 import json
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from snapbid import metrics
 from support.commands import succeed
 from support.stack import Stack
+
+Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 CAMPAIGN: dict[str, Any] = {
     "id": "<b>shoes</b>",
@@ -48,3 +53,19 @@ def data(stack: Stack) -> Any:
     status, _, body = ask(stack, "GET", "/ops/data", ops=True)
     assert status == 200
     return json.loads(body)
+
+
+def samples(stack: Stack) -> Samples:
+    """The metrics page, which must be sound."""
+    status, headers, body = ask(stack, "GET", "/metrics", ops=True)
+    assert (status, headers["content-type"]) == (200, metrics.CONTENT_TYPE)
+    found: Samples = {}
+    names = {name.removesuffix("_total") for name in metrics.DEFINITIONS}
+    for family in text_string_to_metric_families(body.decode()):
+        assert family.name in names
+        for sample in family.samples:
+            series = found.setdefault(sample.name, {})
+            labels = tuple(sorted(sample.labels.items()))
+            assert labels not in series, f"{sample.name}{labels} is there twice"
+            series[labels] = sample.value
+    return found
