@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,16 @@ def imports(path: Path) -> set[str]:
 def own_parts(path: Path) -> set[str]:
     names = (name.split(".") for name in imports(path))
     return {name[1] for name in names if name[0] == "snapbid" and {*name[1:2]} & set(LAYER)}
+
+
+def test_the_package_takes_its_data_along() -> None:
+    """A wheel has only what `package-data` names; an editable install hides that."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["snapbid"]
+    packed = {path for pattern in patterns for path in PACKAGE.glob(pattern)}
+    data = {path for path in tracked() if PACKAGE in path.parents and path.suffix != ".py"}
+    assert data
+    assert data - packed == set()
 
 
 def tracked() -> list[Path]:

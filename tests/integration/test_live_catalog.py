@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support import oracle, strategies
 from support.agreement import assert_agrees
-from support.commands import invoke
+from support.commands import succeed
 from support.market import AROUND, market_of_catalog
 from support.processes import eventually
 from support.stack import clean_environ, connected, execute
@@ -371,9 +371,8 @@ def test_explain_takes_the_catalog_where_it_is_up_to_date(
     request = {"id": "r", "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
 
     def explained() -> Any:
-        result = invoke(environ, "explain", "acme", "-", "--json", input=json.dumps(request))
-        assert (result.returncode, result.stderr) == (0, "")
-        return json.loads(result.stdout)
+        said = succeed(environ, "explain", "acme", "-", "--json", input=json.dumps(request))
+        return json.loads(said)
 
     async def register() -> None:
         async with connected(database) as connection:
