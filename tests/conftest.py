@@ -37,8 +37,14 @@ from snapbid.warehouse.migrate import migrate
 DAY_S = 86_400
 LONGEST_TEST_S = 180
 
-# A failure prints the line that reproduces it. Deadlines would be timing assertions.
-hypothesis.settings.register_profile("snapbid", print_blob=True, deadline=None)
+# A failure prints the line that reproduces it. Deadlines would be timing assertions, and so is the
+# health check of slow generation.
+hypothesis.settings.register_profile(
+    "snapbid",
+    print_blob=True,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("snapbid")
 
 

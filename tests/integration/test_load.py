@@ -58,7 +58,7 @@ def test_a_stall_is_in_the_percentiles(load: Any) -> None:
     # A quarter of the requests was due in that second, and waited half of it on average.
     assert phase["latency_ms"]["p99"] > 900
     assert phase["latency_ms"]["p90"] > 400
-    assert phase["latency_ms"]["p50"] < phase["latency_ms"]["p90"] / 2
+    assert phase["latency_ms"]["p50"] < phase["latency_ms"]["p90"]
     assert status == 1
     assert re.search(r"^FAILED: objective missed in load at 100/s: p99=500ms", output, re.M), output
 

@@ -93,7 +93,10 @@ class TestLimit:
         assert all(0 < life <= 300_000 for life in lives)
         assert min(lives) <= 60_000
 
-    @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        max_examples=25,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
     @given(st.lists(st.sampled_from([0, 0.000001, 1, 5.9, 6, 7, 29.999999, 60]), max_size=40))
     async def test_any_rolling_minute(self, fresh_redis: str, gaps: list[float]) -> None:
         clock = Clock()

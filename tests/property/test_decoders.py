@@ -171,7 +171,7 @@ entries = st.lists(
 ).map(b"".join)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(whole=entries, rest=st.binary(max_size=80), at=st.integers(0, 400), bits=st.integers(0, 255))
 def test_files_of_the_spool(tmp_path: Path, whole: bytes, rest: bytes, at: int, bits: int) -> None:
     """What a crash left is read as far as it was acknowledged, whatever stands behind it."""

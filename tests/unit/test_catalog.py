@@ -150,7 +150,7 @@ def test_a_base_cut_short_is_refused(tmp_path: Path, size: int) -> None:
         Catalog.open(path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(at=st.integers(0, len(BASE) - 1), bits=st.integers(1, 255))
 def test_any_damaged_byte_of_a_base_is_found(tmp_path: Path, at: int, bits: int) -> None:
     """The matcher trusts offsets: without this a damaged one ends every worker."""

@@ -275,7 +275,7 @@ async def test_setting_aside_between_writes_leaves_nobody_waiting(
     second = asyncio.create_task(write_at_its_end())
     await asyncio.sleep(0)
     aside = asyncio.create_task(spool.set_aside())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await asyncio.gather(first, second, aside)
     await spool.close()
     assert sorted(abandoned(tmp_path)) == listed(range(2))
