@@ -378,7 +378,7 @@ cdef class Builder:
         return writer.write()
 
 
-def falling(_Entry entry):
+def _falling(_Entry entry):
     return -entry.record.price
 
 
@@ -445,7 +445,7 @@ cdef class _Writer:
         cdef list gone = sorted(self.builder.gone)
         entries = self.builder.entries
         self.order = [entries[id] for id in sorted(entries)]
-        self.order.sort(key=falling)
+        self.order.sort(key=_falling)
         self.n = len(self.order)
         self.blocks = (self.n + SB_BLOCK - 1) // SB_BLOCK
         self.row_size = <uint64_t>self.blocks * (SB_BLOCK // 8)
