@@ -94,9 +94,7 @@ class Query:
 STEPS: tuple[str, ...]
 TIMES: int
 
-def measure(
-    queries: list[Query], step: str, flush: Any = None, after: bool = False
-) -> list[int]:
+def measure(queries: list[Query], step: str, flush: Any = None, after: bool = False) -> list[int]:
     """For benchmarks: the processor time that a step of the queries takes, each TIMES in a row, ns,
     all together; or the time of the clock, one by one, where a buffer is given that is walked
     before each to empty the processor's caches. `after`: the steps before it are between the two.
