@@ -17,6 +17,10 @@ TELL_EVERY_S: Final = 5.0
 MANY: Final = 10_000  # campaigns whose storing takes a while
 
 
+class _MistakesError(Exception):
+    """Caused by a CampaignError; the warehouse is told, and logs, no more than these words."""
+
+
 @click.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 def import_campaigns(file: str) -> None:
@@ -27,7 +31,6 @@ def import_campaigns(file: str) -> None:
     """
     import gc
 
-    from snapbid.match.campaign import CampaignError
     from snapbid.warehouse import campaigns
 
     gc.disable()  # a large file makes millions of objects, none of them garbage
@@ -40,8 +43,8 @@ def import_campaigns(file: str) -> None:
                 return await campaigns.replace_many(connection, _read(file, source))
 
             done = console.in_warehouse(work)
-    except CampaignError as error:
-        raise console.Refused("\n".join(map(str, error.mistakes))) from error
+    except _MistakesError as error:
+        raise console.Refused(str(error.__cause__)) from error
     except OSError as error:
         raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
     count = done.added + done.changed + done.unchanged
@@ -55,13 +58,17 @@ def _read(file: str, source: BinaryIO) -> Iterator[tuple[str, str]]:
     """The campaigns, with word on stderr of how far it is."""
     from time import monotonic
 
+    from snapbid.match.campaign import CampaignError
     from snapbid.match.campaign_file import read_file
 
     told, count = monotonic(), 0
-    for count, campaign in enumerate(read_file(file, source), 1):
-        yield campaign
-        if monotonic() - told > TELL_EVERY_S:
-            told = monotonic()
-            print(f"{count:,} campaigns read", file=sys.stderr, flush=True)
+    try:
+        for count, campaign in enumerate(read_file(file, source), 1):
+            yield campaign
+            if monotonic() - told > TELL_EVERY_S:
+                told = monotonic()
+                print(f"{count:,} campaigns read", file=sys.stderr, flush=True)
+    except CampaignError as error:
+        raise _MistakesError("the file has mistakes") from error
     if count >= MANY:
         print(f"{count:,} campaigns read, now they are stored", file=sys.stderr, flush=True)
