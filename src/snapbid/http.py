@@ -96,6 +96,7 @@ async def read_json_body(headers: Headers, receive: Receive, limit: int) -> byte
     return inflate(body, limit) if gzipped else body
 
 
+@lru_cache(4096)
 def _length(header: bytes | None) -> int | None:
     return int(header) if header and len(header) < 20 and header.isdigit() else None
 
