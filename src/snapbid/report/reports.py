@@ -49,12 +49,17 @@ class Reports:
         if task is None:
             task = asyncio.create_task(self._find(ssp, window, use_cache))
             self._under_way[key] = task
-            task.add_done_callback(lambda _: self._under_way.pop(key))
+            task.add_done_callback(lambda task: self._end(key, task))
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await asyncio.shield(task)
         except TimeoutError as error:
             raise WarehouseAway from error
+
+    def _end(self, key: tuple[str, Window], task: asyncio.Task[Report]) -> None:
+        del self._under_way[key]
+        if not task.cancelled():
+            task.exception()  # which is told; everybody who asked may have given up before
 
     async def _find(self, ssp: str, window: Window, use_cache: bool) -> Report:
         # The look-up belongs to the task: who comes when it is over finds what it has stored.
