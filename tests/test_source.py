@@ -27,7 +27,7 @@ LAYERS = [
     {"exchange", "report", "events"},
     {"app", "publisher", "drain", "load", "spending", "recording"},
     {"describe"},
-    {"wiring", "supervise", "examples", "console", "ops"},
+    {"wiring", "supervise", "workers", "examples", "console", "ops"},
     {"serving", "explaining"},
     {"up"},
     {"commands"},

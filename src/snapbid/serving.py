@@ -7,17 +7,16 @@ publishes the catalog, one answers on the private port.
 import logging
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 import time
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
-from granian.server import Server
-from granian.server.common import AbstractServer
 
 from snapbid import wiring
 from snapbid.ops import OpsServer, Places, Watch
@@ -26,10 +25,12 @@ from snapbid.recording.recorder import open_file
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
 from snapbid.settings import Settings, require_secret
+from snapbid.workers import Server
 
 BACKLOG: Final = 4096
 HEADERS_MS: Final = 10_000  # for a client to send its headers
 STOP_S: Final = 20  # for what is in flight
+START_S: Final = 30  # for a worker, until it listens
 RESTART_S: Final = 1.0
 
 logger = logging.getLogger("snapbid")
@@ -40,7 +41,11 @@ class ServeError(RuntimeError):
 
 
 def serve(settings: Settings) -> int:
-    """Serves until SIGTERM or SIGINT; the exit status. Redis and the warehouse must be set."""
+    """Serves until SIGTERM or SIGINT; the exit status. Redis and the warehouse must be set.
+
+    SIGHUP replaces the workers, one by one.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there are some
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     multiprocessing.set_start_method("spawn", force=True)  # no threads are taken along
     assert settings.database_url is not None
@@ -125,7 +130,7 @@ def _run_workers(settings: Settings) -> None:
         time.sleep(RESTART_S)
 
 
-def _server(settings: Settings) -> AbstractServer[Any]:
+def _server(settings: Settings) -> Server:
     """Granian with what measured best for small requests (bench/README.md)."""
     return Server(
         "snapbid.wiring:create",
@@ -143,6 +148,6 @@ def _server(settings: Settings) -> AbstractServer[Any]:
         backpressure=BACKLOG,
         log_level=LogLevels.warning,
         respawn_failed_workers=True,
-        respawn_interval=0,
+        respawn_interval=START_S,
         workers_kill_timeout=STOP_S,
     )

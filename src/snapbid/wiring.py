@@ -262,6 +262,7 @@ def create() -> App:
     gc.freeze()
     gc.set_threshold(*COLLECT)
     _end_with_parent()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # comes to all where a terminal closes
     # A signal that comes before the loop listens would be lost; it waits until then.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     return App(Worker(load(os.environ)))

@@ -73,7 +73,7 @@ EVENTS: Final = Part(
 
 
 def run(settings: Settings, metrics: Path) -> int:
-    """Drain until SIGTERM or SIGINT: the exit status. Redis and the warehouse must be set."""
+    """Drain until SIGTERM, SIGINT or SIGHUP: the exit status. Both stores must be set."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         counts = Metrics(metrics)
@@ -99,8 +99,9 @@ async def _run(settings: Settings, metrics: Metrics, geo: GeoDatabase) -> None:
     assert dsn is not None
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks for
+            loop.add_signal_handler(number, stopping.set)
     redis = ledger.connect(settings.redis_url)
     try:
         shards = [Shard(redis, number) for number in range(settings.ledger_shards)]

@@ -1,9 +1,4 @@
-"""What may break. A fault is a context manager: entered it breaks something, left it mends it.
-
-It gives what exactly it broke. What ends is started again by the stage's supervisor alone. `PARTS`
-says which part each concerns; faults of different parts may come together. `SUDDEN` are those that
-have nothing to mend: they are over at once.
-"""
+"""Faults of processes, stores and the clock (registry.py)."""
 
 import asyncio
 import contextlib
@@ -13,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import asyncpg
@@ -24,16 +19,10 @@ from snapbid.embedded import Postgres
 from snapbid.warehouse.away import AWAY
 from support.machine import WORKERS
 from support.processes import children_of
-from support.proxy import FaultProxy, Way
+from support.soak.registry import fault
 from support.soak.stage import Stage
 from support.stack import clean_environ
 
-Broken = contextlib.AbstractContextManager[str]
-Fault = Callable[[Stage, random.Random], Broken]
-
-FAULTS: Final[dict[str, Fault]] = {}
-PARTS: Final[dict[str, str]] = {}
-SUDDEN: Final[set[str]] = set()
 REPLACED_S: Final = 60.0
 STEP_S: Final = 300  # of the clock, at most
 
@@ -45,19 +34,6 @@ known = migrate.files()
 migrate.files = lambda: known | {name: sql}
 assert asyncio.run(migrate.migrate(dsn)) == [name]
 """
-
-
-def fault(
-    part: str, *, sudden: bool = False
-) -> Callable[[Callable[[Stage, random.Random], Iterator[str]]], None]:
-    def register(function: Callable[[Stage, random.Random], Iterator[str]]) -> None:
-        name = function.__name__.replace("_", " ")
-        FAULTS[name] = contextlib.contextmanager(function)
-        PARTS[name] = part
-        if sudden:
-            SUDDEN.add(name)
-
-    return register
 
 
 # -- processes ------------------------------------------------------------------------------------
@@ -183,6 +159,19 @@ def workers_restarted(stage: Stage, rng: random.Random) -> Iterator[str]:
         while len(stage.machine.workers) < WORKERS or worker in stage.machine.workers:
             assert time.monotonic() < deadline, "a worker that has ended is not replaced"
             time.sleep(0.02)
+    yield ""
+
+
+@fault("server", sudden=True)
+def workers_replaced(stage: Stage, rng: random.Random) -> Iterator[str]:
+    """By the server itself, on SIGHUP."""
+    before = set(stage.machine.workers)
+    for pid in pids_of(stage, "served"):
+        os.kill(pid, signal.SIGHUP)
+    deadline = time.monotonic() + REPLACED_S
+    while len(stage.machine.workers) < WORKERS or before & set(stage.machine.workers):
+        assert time.monotonic() < deadline, "workers are not replaced"
+        time.sleep(0.02)
     yield ""
 
 
@@ -328,81 +317,3 @@ def clock_set(stage: Stage, rng: random.Random) -> Iterator[str]:
         yield f"by {step_s:+.0f} s"
     finally:
         stage.clock.set(0)
-
-
-# -- wires ----------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def broken_link(stage: Stage, rng: random.Random) -> Iterator[tuple[str, FaultProxy]]:
-    """Some wire, which is whole again afterwards."""
-    name = rng.choice(sorted(stage.links))
-    link = stage.links[name]
-    try:
-        yield name, link
-    finally:
-        stage.wire.do(link.spare)
-        stage.wire.call(link.resume())
-
-
-@fault("wire")
-def wire_stalled(stage: Stage, rng: random.Random) -> Iterator[str]:
-    with broken_link(stage, rng) as (name, link):
-        stage.wire.do(link.stall)
-        yield name
-
-
-@fault("wire")
-def answers_stalled(stage: Stage, rng: random.Random) -> Iterator[str]:
-    with broken_link(stage, rng) as (name, link):
-        stage.wire.do(lambda: link.stall(Way.ANSWERS))
-        yield name
-
-
-@fault("wire")
-def requests_stalled(stage: Stage, rng: random.Random) -> Iterator[str]:
-    with broken_link(stage, rng) as (name, link):
-        stage.wire.do(lambda: link.stall(Way.REQUESTS))
-        yield name
-
-
-@fault("wire", sudden=True)
-def wire_cut(stage: Stage, rng: random.Random) -> Iterator[str]:
-    with broken_link(stage, rng) as (name, link):
-        for _ in range(rng.randrange(1, 4)):
-            stage.wire.do(link.cut)
-            time.sleep(rng.uniform(0, 0.2))
-        yield name
-
-
-@fault("wire")
-def wire_slow(stage: Stage, rng: random.Random) -> Iterator[str]:
-    with broken_link(stage, rng) as (name, link):
-        link.delay_s = rng.uniform(0.02, 0.4)
-        try:
-            yield f"{name}, by {link.delay_s:.2f} s"
-        finally:
-            link.delay_s = 0.0
-
-
-@fault("wire")
-def connections_refused(stage: Stage, rng: random.Random) -> Iterator[str]:
-    with broken_link(stage, rng) as (name, link):
-        stage.wire.call(link.refuse())
-        stage.wire.do(link.cut)
-        yield name
-
-
-@fault("wire")
-def length_damaged(stage: Stage, rng: random.Random) -> Iterator[str]:
-    with broken_link(stage, rng) as (name, link):
-        way = rng.choice(list(Way))
-        stage.wire.do(lambda: link.damage(way))
-        yield f"{name}, {way.name.lower()}"
-
-
-@fault("wire")
-def answer_cut_short(stage: Stage, rng: random.Random) -> Iterator[str]:
-    with broken_link(stage, rng) as (name, link):
-        link.answer_bytes = rng.randrange(1, 12)
-        yield name

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from support import books, partner, sending
+from support.soak import faults, wires  # noqa: F401 - they register themselves
 from support.soak import stage as stages
-from support.soak.faults import FAULTS, PARTS, SUDDEN
+from support.soak.registry import FAULTS, PARTS, SUDDEN
 from support.soak.stage import Stage
 from support.soak.tally import Recovery, Tally
 from support.soak.traffic import BUDGET, CAMPAIGNS, CAP, Traffic, of_all, of_family, totals
