@@ -14,12 +14,14 @@ import hashlib
 import json
 import mmap
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import mean, median, quantiles
 from time import thread_time_ns
 from typing import Any, Final
+
+import numpy as np
 
 from bench import campaigns, pools, requests
 from bench.about import ROOT, about
@@ -38,6 +40,9 @@ SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
 REQUESTS: Final = 512
 ROUNDS: Final = 200
 COLD_ROUNDS: Final = 2
+WALKS: Final = 10
+COUNTED: Final = ("a walk", "a row of a block", "a candidate", "a verified one")
+NEAR: Final = 24  # requests that stay in the caches from one call to the next
 PEER_REQUESTS: Final = 40  # of the plain scan at 100,000 campaigns each takes a tenth of a second
 FLUSH_BYTES: Final = 64 << 20  # twice the last level of the processor's caches
 KEPT: Final = ROOT / "build" / "bench" / "indexes"
@@ -108,14 +113,49 @@ def figures(subject: Subject, rounds: int) -> dict[str, Any]:
     queries = [subject.query(*one) for one in subject.asked]
     flush = bytearray(FLUSH_BYTES)
     hot = {step: _hot(queries, step, rounds) for step in STEPS}
-    cold = [ns for _ in range(COLD_ROUNDS) for ns in measure(queries, "walk", flush)]
+    alone = [ns for _ in range(COLD_ROUNDS) for ns in measure(queries, "walk", flush)]
+    after = [ns for _ in range(COLD_ROUNDS) for ns in measure(queries, "walk", flush, True)]
+    near = replace(subject, asked=subject.asked[:NEAR])
     return {
         "eligible": _eligible(subject),
         "bytes_a_campaign": round(subject.bytes / len(subject.index), 1),
         "payload_bytes_a_campaign": round(subject.payload_bytes / len(subject.index), 1),
         "hot_ns": hot,
-        "cold_walk_ns": {"p50": median(cold), "p99": quantiles(cold, n=100)[98]},
+        "walk_ns": _steps(subject),
+        "cold_walk_ns": _percentiles(alone),
+        "cold_walk_after_ns": _percentiles(after),
         "call_ns": spread([call_ns(subject) for _ in range(rounds)], 0),
+        "near_call_ns": spread([call_ns(near) for _ in range(4 * rounds)], 0),
+    }
+
+
+def _percentiles(times: Sequence[float]) -> dict[str, float]:
+    return {"p50": round(median(times), 1), "p99": round(quantiles(times, n=100)[98], 1)}
+
+
+def _steps(subject: Subject) -> dict[str, Any]:
+    """The walks one by one: how long they take, the steps that they take in the mean, and what a
+    step takes, the least squares over all but the slowest hundredth.
+    """
+    steps, times, postings = [], [], []
+    for request, imp in subject.asked:
+        query = subject.query(request, imp)
+        query.next()
+        own = query.counts
+        rows = own["blocks"] * (own["rows"] + own["flats"])
+        steps.append((1, rows, own["candidates"], own["verified"]))
+        postings.append(own["postings"])
+        rounds = (measure([query] * WALKS, "walk")[0] for _ in range(WALKS))
+        times.append(min(rounds) / WALKS / TIMES)
+    found = _percentiles(times)
+    usual = np.array(times) <= found["p99"]
+    each, *_ = np.linalg.lstsq(np.array(steps, float)[usual], np.array(times)[usual])
+    return found | {
+        "postings": round(mean(postings), 1),
+        "steps": {
+            name: {"mean": round(float(count), 1), "ns": round(float(ns), 1)}
+            for name, count, ns in zip(COUNTED, np.mean(steps, axis=0), each, strict=True)
+        },
     }
 
 
@@ -195,7 +235,12 @@ def main(argv: list[str] | None = None, report: Callable[[str], None] = print) -
                     own["peers"] = peers(made, shape, count)
                 found[f"{shape} {count:,}"] = own
                 report(f"{shape} {count:,}: {json.dumps(own)}")
-    method = {"requests": REQUESTS, "rounds": options.rounds, "flush_mib": FLUSH_BYTES >> 20}
+    method = {
+        "requests": REQUESTS,
+        "near": NEAR,
+        "rounds": options.rounds,
+        "flush_mib": FLUSH_BYTES >> 20,
+    }
     result = {"kind": "match", "about": origin, "method": method, "figures": found}
     if options.output:
         options.output.write_text(json.dumps(result, indent=1) + "\n")
