@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 import asyncpg
 import msgspec
@@ -31,6 +31,7 @@ from snapbid.publisher.overlay import insert
 from snapbid.warehouse import campaigns
 
 PREFIX: Final = "base-"
+PIECE: Final = 1 << 20  # bytes written and read at once
 TELL_EVERY_S: Final = 2.0
 NICENESS: Final = 10  # bids come first, where there are any
 
@@ -50,7 +51,8 @@ async def make(dsn: str, folder: Path) -> Base:
 
     Raises OSError, asyncpg's errors, or ValueError where the campaigns are too many.
     """
-    with tempfile.TemporaryFile(dir=folder) as payloads:
+    with tempfile.TemporaryFile(dir=folder, buffering=PIECE) as file:
+        payloads = cast("BinaryIO", file)
         builder = new_builder(payloads)
         connection = await asyncpg.connect(dsn, timeout=10)
         try:
@@ -101,7 +103,7 @@ def _write(
 def _pieces(builder: Builder, payloads: BinaryIO) -> Iterator[bytes | bytearray]:
     yield builder.build()
     payloads.seek(0)
-    while piece := payloads.read(1 << 20):
+    while piece := payloads.read(PIECE):
         yield piece
 
 
