@@ -1,5 +1,6 @@
-"""The operator's commands as processes, against a real PostgreSQL."""
+"""The operator's commands against a real PostgreSQL, and as the processes that they are."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import invoke
 from support.stack import execute, run
 
 from snapbid.embedded import Home, Postgres
@@ -25,7 +27,7 @@ NO_BUDGET = "\t" * 6
 @pytest.fixture
 def cli(database: str) -> Cli:
     def call(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-        return run({"SNAPBID_DATABASE_URL": database}, *arguments, **more)
+        return invoke({"SNAPBID_DATABASE_URL": database}, *arguments, **more)
 
     return call
 
@@ -86,11 +88,12 @@ def test_campaigns(cli: Cli, tmp_path: Path) -> None:
     assert back == "2 campaigns imported: 0 added, 0 changed, 2 as they were\n"
 
 
-async def test_list_shows_what_plain_sql_wrote(cli: Cli, database: str) -> None:
+def test_list_shows_what_plain_sql_wrote(cli: Cli, database: str) -> None:
     deep = '{"id": "b", "creatives": ' + "[" * 3_000 + "]" * 3_000 + "}"
     sql = "insert into campaign (id, document) values ($1, $2::text::jsonb)"
-    await execute(database, sql, "a", '{"id": "a", "cpm": [1], "creatives": 5, "name": {}}')
-    await execute(database, sql, "b", deep)
+    odd = '{"id": "a", "cpm": [1], "creatives": 5, "name": {}}'
+    asyncio.run(execute(database, sql, "a", odd))
+    asyncio.run(execute(database, sql, "b", deep))
     listed = f"a\tactive\t[1]\t\t\t{{}}{NO_BUDGET}\nb\tactive\t\t\t\t{NO_BUDGET}\n"
     assert done(cli("campaign", "list")) == listed
 

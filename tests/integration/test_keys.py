@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,10 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 from support import sending
+from support.commands import invoke
 from support.processes import eventually
 from support.sending import BATCH, SINGLE, event, money
-from support.stack import Stack, clean_environ, execute
+from support.stack import Stack, execute
 
 from snapbid.events.limit import LimitAway, RateLimit, key_of
 from snapbid.ledger.connection import share
@@ -26,14 +26,7 @@ MICROS = 1_000_000
 def cli(database: str, fresh_redis: str) -> Cli:
     def call(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
         stores = {"SNAPBID_DATABASE_URL": database, "SNAPBID_REDIS_URL": fresh_redis}
-        return subprocess.run(
-            [sys.executable, "-m", "snapbid", *arguments],
-            env=clean_environ(stores),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            **more,
-        )
+        return invoke(stores, *arguments, **more)
 
     return call
 

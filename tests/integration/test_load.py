@@ -219,8 +219,8 @@ def test_a_bidder_that_sheds_load_has_no_capacity_for_it(load: Any, plain: tuple
         (["--find-capacity", "--steps", "1,2"], "exclude each other"),
         (["--html", "nowhere/at/all.html"], "its directory does not exist"),
         (["--rate", "0.01", "--duration", "1s"], "not one request"),
-        ([], "--no-reconcile"),
-        (["--report-token", "x"], "--report-token must be a token"),
+        (["--requests", "10"], "--no-reconcile"),
+        (["--requests", "10", "--report-token", "x"], "--report-token must be a token"),
     ],
 )
 def test_what_is_refused(load: Any, arguments: list[str], words: str) -> None:
