@@ -5,11 +5,19 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from support.processes import eventually, workers_of
 from support.stack import Stack
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Below nohup what is started would ignore the signal, as it should."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 class Asker(threading.Thread):
