@@ -9,7 +9,7 @@ TEXT: Final = """
 ## Ledger and drain
 
 One process with the ledger's group commit and Redis as `snapbid up` starts it (append-only file,
-`everysec`); so many bids or win notices wait at once. Processor time is this process's, all
+synced each second); so many bids or win notices wait at once. Processor time is this process's, all
 threads; medians of {rounds} rounds. The drain is given {counters:,} changed counters a round, each
 of another campaign. A remembered bid takes **{bytes_a_remembered_bid} bytes** of Redis' memory, all
 overhead included, at {bids:,} bids.
