@@ -72,13 +72,14 @@ def states(document: dict[str, Any]) -> list[str]:
     return [item["state"] for item in document["items"]]
 
 
-def await_states(stack: Stack, ssp: str, *wanted: str) -> dict[str, Any]:
-    """The judgement, once the items are in these states."""
+def await_states(stack: Stack, ssp: str, *wanted: str, evidence: str = "") -> dict[str, Any]:
+    """The judgement, once the items are in these states, and all requests in the evidence."""
     found: list[dict[str, Any]] = []
 
     def reached() -> bool:
         found[:] = [judged(stack, ssp)]
-        return states(found[0]) == list(wanted)
+        lines = "\n".join(line for item in found[0]["items"] for line in item["evidence"])
+        return states(found[0]) == list(wanted) and evidence in lines
 
     eventually(reached, f"{wanted} of {ssp}")
     return found[0]
@@ -106,7 +107,7 @@ def test_an_ssp_that_goes_live(stack: Stack) -> None:
     fire(stack, bids[2]["lurl"])  # with its macro
     await_states(stack, "nova", PASS, PASS, PASS, PASS, UNSEEN, PASS)
     fire(stack, bids[0]["burl"])
-    await_states(stack, "nova", *[PASS] * 6)
+    await_states(stack, "nova", *[PASS] * 6, evidence="100.0% (4 of 4)")
     eventually(
         lambda: judged(stack, "nova")["seen"]["noticed_at"].get("i", 0) > 0, "the drain's round"
     )
@@ -133,7 +134,8 @@ def test_what_an_ssp_does_wrong(stack: Stack) -> None:
     assert bid(stack, "acme", request_of(3, imp=[])) == 400
     won = bid(stack, "acme", request_of(4))
     fire(stack, won["burl"])
-    document = await_states(stack, "acme", PASS, FAIL, FAIL, FAIL, PASS, FAIL)
+    wanted = (PASS, FAIL, FAIL, FAIL, PASS, FAIL)
+    document = await_states(stack, "acme", *wanted, evidence="on 1 of 4 requests")
     _, content_type, answers, win, _, fields = document["items"]
     assert content_type["evidence"][0].startswith(
         "missing or another one on 1 of 4 requests, the latest at 20"
@@ -163,8 +165,9 @@ def test_test_bids_and_their_notices_are_evidence(stack: Stack) -> None:
         tested = bid(stack, "acme-eu", request_of(number, test=1))
         fire(stack, tested["nurl"])
         fire(stack, tested["burl"])
-    document = await_states(stack, "acme-eu", *[PASS] * 6)
-    assert "3 requests with test: 1" in document["items"][2]["evidence"]
+    wanted = "3 requests with test: 1"
+    document = await_states(stack, "acme-eu", *[PASS] * 6, evidence=wanted)
+    assert wanted in document["items"][2]["evidence"]
     for item in document["items"][3:5]:
         assert item["evidence"][0] == "0 for 0 answers with a bid in the last 3 days (UTC)"
         assert " for test bids, the latest at 20" in item["evidence"][1]
