@@ -77,11 +77,5 @@ while at <= size do
     end
   end
 end
-local increments = ARGV[12]
-at, size = 1, #increments
-while at <= size do
-  local letter, whose, by
-  letter, whose, by, at = struct.unpack('<c1I4I4', increments, at)
-  uncount(letter .. ':' .. whose, by)
-end
+each_counter(ARGV[12], uncount)
 return 1

@@ -1,4 +1,5 @@
--- Money and caps of campaigns: what stands before each script (contract 3, Budgets).
+-- Money and caps of campaigns (contract 3, Budgets), and how a batch names its counters: what stands
+-- before each script.
 --
 -- All keys share the hash tag of KEYS[1], {sbN}:epoch; amounts are nano-USD, so that a bid costs
 -- exactly its CPM in micro-USD. DAY counts from 1970-01-01, SECOND is epoch time.
@@ -14,6 +15,16 @@
 local base = KEYS[1]:sub(1, -6)
 local HELD, CAPPED, EXACT, DAY_S = 8, 16, 9007199254740992, 86400
 local purses, touched = {}, {}
+
+-- The counters that a batch changes: each uint8 letter, uint32 number, uint32 increment.
+local function each_counter(packed, use)
+  local at, size = 1, #packed
+  while at <= size do
+    local letter, whose, by
+    letter, whose, by, at = struct.unpack('<c1I4I4', packed, at)
+    use(letter .. ':' .. whose, by)
+  end
+end
 
 local function add(key, field, digits) -- nothing is done beyond 64 bits
   return type(redis.pcall('HINCRBY', key, field, digits)) == 'number'

@@ -12,8 +12,7 @@
 --          each uint16 bucket, 14 bytes field, uint8 length, value; 8 answers with limits, each
 --          uint32 SSP, uint8 1 if counted already, uint16 number of bids, and each bid a record
 --          followed by uint16 length, limits (empty: none); 9 now (epoch ms); 10 how long money and
---          caps are held (s); 11 nothing; 12 the counters, each uint8 letter, uint32 number, uint32
---          increment
+--          caps are held (s); 11 nothing; 12 the counters
 -- Returns 0 where the batch was taken back before it arrived, else + and a letter for each bid of
 -- the answers with limits: k kept, b beyond the budget, c beyond a cap.
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
@@ -93,13 +92,7 @@ close_purses()
 for field, by in pairs(more) do
   count(field, by)
 end
-local increments = ARGV[12]
-at, size = 1, #increments
-while at <= size do
-  local letter, whose, by
-  letter, whose, by, at = struct.unpack('<c1I4I4', increments, at)
-  count(letter .. ':' .. whose, by)
-end
+each_counter(ARGV[12], count)
 letters = table.concat(letters)
 if letters ~= '' then
   redis.call('SET', base .. 'v:' .. ARGV[2], letters, 'EX', 604800)
