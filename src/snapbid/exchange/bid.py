@@ -81,7 +81,7 @@ class Decision(Struct, frozen=True):
 
 def search(request: BidRequest, ssp: str, market: Market, now_ms: int) -> Decision | NoBid:
     """The best campaign for each impression that has one; `now_ms` is UTC epoch time."""
-    if request.cur and "USD" not in request.cur and not accepts_usd(request.cur):
+    if not accepts_usd(request.cur):
         return NoBid(Reason.CURRENCY)
     catalog = market.catalog
     canonical = catalog.ssps.get(ssp, ssp)

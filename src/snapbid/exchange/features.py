@@ -134,5 +134,7 @@ class References(Reader):
 
 def accepts_usd(cur: Texts) -> bool:
     """Whether the request's currencies, if it names any, include USD."""
-    named = [one for one in cur or () if one is not None and one != ""]
+    if not cur or "USD" in cur:
+        return True
+    named = [one for one in cur if one is not None and one != ""]
     return not named or any(str(one).upper() == "USD" for one in named)
