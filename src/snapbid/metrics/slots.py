@@ -73,8 +73,7 @@ class Counters:
         if counter is None:
             labels = dict(zip(self._labels, values, strict=True))
             self._found[values] = counter = self._metrics.counter(self._name, **labels)
-        counter._value = value = counter._value + 1  # as `Counter.inc` does it, without a call
-        counter._cell[0] = value
+        counter.inc()
 
 
 class Histogram:
