@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from bench.client import LOOPBACK
 READY_S: Final = 60.0
 STOP_S: Final = 30.0
 CPUCLOCK_SCHED: Final = 2  # linux/posix-timers.h
+CHANCE: Final = random.SystemRandom()  # which Hypothesis does not seed
 
 
 class BenchError(RuntimeError):
@@ -23,12 +25,19 @@ class BenchError(RuntimeError):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on now, all different."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((LOOPBACK, 0))
-        return [one.getsockname()[1] for one in sockets]
+    """Loopback ports that nothing has now, all different.
+
+    They are below those that the system gives to connections, which others open by the thousand
+    meanwhile.
+    """
+    below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found: set[int] = set()
+    while len(found) < count:
+        port = CHANCE.randrange(below // 2, below)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind((LOOPBACK, port))
+            found.add(port)
+    return list(found)
 
 
 @contextlib.contextmanager

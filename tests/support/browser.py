@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.stack import free_ports
+from bench.processes import free_ports
 
 START_S = 60.0
 ANSWER_S = 60.0

@@ -5,19 +5,17 @@ import contextlib
 import http.client
 import itertools
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import asyncpg
 
+from bench.processes import free_ports
 from snapbid.embedded import Postgres
 from snapbid.embedded.postgres import DATABASE
 from snapbid.warehouse.migrate import migrate
@@ -25,7 +23,6 @@ from snapbid.warehouse.migrate import migrate
 START_S = 120.0
 STOP_S = 120.0
 JWT_SECRET = "a secret that only the tests ever use"
-CHANCE = random.SystemRandom()  # which Hypothesis does not seed
 
 
 class Databases:
@@ -62,22 +59,6 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
 async def execute(dsn: str, sql: str, *values: Any) -> None:
     async with connected(dsn) as connection:
         await connection.execute(sql, *values)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nothing has now, all different.
-
-    They are below those that the system gives to connections, which other tests open by the
-    thousand meanwhile.
-    """
-    below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    found: set[int] = set()
-    while len(found) < count:
-        port = CHANCE.randrange(below // 2, below)
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            found.add(port)
-    return list(found)
 
 
 def clean_environ(environ: Mapping[str, str]) -> dict[str, str]:
