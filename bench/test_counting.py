@@ -10,7 +10,8 @@ from time import perf_counter
 import pytest
 
 from bench.conftest import Each
-from snapbid.app import bid_path, route_of
+from snapbid.app import route_of
+from snapbid.exchange.routes import bid_path
 from snapbid.exchange.times import Times
 from snapbid.metrics import Counters, Metrics
 

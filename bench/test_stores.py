@@ -23,7 +23,8 @@ from bench.market import SSP
 from bench.processes import ServerProcess
 from bench.together_run import batch, issue_key, until_known
 from snapbid import wiring
-from snapbid.app import App, bid_path
+from snapbid.app import App
+from snapbid.exchange.routes import bid_path
 from snapbid.ledger.ledger import Ledger
 from snapbid.report import tokens
 from snapbid.report.endpoint import report_path

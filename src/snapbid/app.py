@@ -8,12 +8,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
+from snapbid.describe.routes import DOCS, DOCUMENT
 from snapbid.errors import MethodNotAllowed, NotFound, Problem, UnknownSsp
 from snapbid.events.endpoint import NAMES as EVENT_NAMES
 from snapbid.events.endpoint import PREFIX as EVENTS
 from snapbid.exchange.notice import KINDS
 from snapbid.exchange.notice import NAMES as NOTICE_NAMES
 from snapbid.exchange.notice import PREFIX as NOTICES
+from snapbid.exchange.routes import BID_PREFIX, ssp_of
 from snapbid.http import (
     Answer,
     Disconnected,
@@ -33,10 +35,6 @@ from snapbid.report.endpoint import PREFIX as REPORTS
 BidHandler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
 Page: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
 
-BID_PREFIX: Final = "/api/v1/openrtb2/"
-BID_SUFFIX: Final = "/bid"
-DOCUMENT: Final = "/openapi.json"
-DOCS: Final = "/docs"
 ROUTES: Final = {
     **{path: NOTICE_NAMES[kind] for path, kind in KINDS.items()},
     **{path: f"events_{name}" for path, name in EVENT_NAMES.items()},
@@ -81,19 +79,6 @@ class Resources(Protocol):
     def page(self, path: str) -> Page | None:
         """What is read there with GET or HEAD; below `EVENTS`, with any method."""
         ...
-
-
-def bid_path(ssp: str) -> str:
-    """The path of an SSP's bid endpoint (document 2)."""
-    return f"{BID_PREFIX}{ssp}{BID_SUFFIX}"
-
-
-def _is_bid_path(path: str) -> bool:
-    """Whether the path names some SSP's bid endpoint."""
-    if not path.startswith(BID_PREFIX) or not path.endswith(BID_SUFFIX):
-        return False
-    ssp = path[len(BID_PREFIX) : -len(BID_SUFFIX)]
-    return bool(ssp) and "/" not in ssp
 
 
 def route_of(path: str) -> str:
@@ -144,14 +129,15 @@ class App:
             if scope["method"] not in ("GET", "HEAD") and not path.startswith(EVENTS):
                 raise await refused(MethodNotAllowed("GET, HEAD"), receive)
             return await page(scope, receive)
-        if not _is_bid_path(path):
+        ssp = ssp_of(path)
+        if ssp is None:
             raise await refused(NotFound("there is nothing at this path"), receive)
         if scope["method"] != "POST":
             raise await refused(MethodNotAllowed("POST"), receive)
         if not self._resources.has_catalog:
             await drain(receive)
             return answer(204)  # nobody knows yet whose path it is
-        self._resources.stray(path[len(BID_PREFIX) : -len(BID_SUFFIX)])
+        self._resources.stray(ssp)
         raise await refused(UnknownSsp("the SSP id in the path is not registered"), receive)
 
     async def _healthz(self, _scope: Scope, _receive: Receive) -> Answer:

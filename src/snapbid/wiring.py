@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from snapbid.app import App, BidHandler, Page, bid_path
+from snapbid.app import App, BidHandler, Page
 from snapbid.describe.endpoint import pages
 from snapbid.events.endpoint import PREFIX as EVENTS
 from snapbid.events.endpoint import EventEndpoints
@@ -22,6 +22,7 @@ from snapbid.exchange.evidence import Evidence
 from snapbid.exchange.features import References
 from snapbid.exchange.limits import Recall
 from snapbid.exchange.notice import KINDS, NoticeEndpoint
+from snapbid.exchange.routes import bid_path
 from snapbid.ledger import connection, evidence
 from snapbid.ledger.commits import commits
 from snapbid.ledger.ledger import Ledger

@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-from snapbid.app import BID_PREFIX, BID_SUFFIX
 from snapbid.describe.parts import (
     Example,
     Part,
@@ -23,6 +22,7 @@ from snapbid.errors import (
     UnsupportedMediaType,
 )
 from snapbid.exchange.notice import MAX_ID
+from snapbid.exchange.routes import BID_PREFIX, BID_SUFFIX
 from snapbid.http import Answer, problem_answer
 from snapbid.settings import Settings
 

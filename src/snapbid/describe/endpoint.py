@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from snapbid.app import DOCS, DOCUMENT
+from snapbid.describe.routes import DOCS, DOCUMENT
 from snapbid.http import JSON, Answer, Receive, Scope, accepts_gzip, answer
 from snapbid.settings import Settings
 
