@@ -67,11 +67,10 @@ def serve(record: str | None, sample: str | None) -> None:
 def drain() -> None:
     """Carry what Redis has counted into the warehouse; a second one waits to take over."""
     settings = console.with_stores(load(os.environ))
-    from snapbid import wiring
     from snapbid.drain.run import run
 
     keep_private()
-    sys.exit(run(settings, wiring.metrics_path(settings)))
+    sys.exit(run(settings, settings.metrics_path))
 
 
 @main.command()

@@ -33,7 +33,6 @@ from snapbid.settings import Settings
 from snapbid.spending import Spending
 from snapbid.spending import fetch as fetch_spending
 from snapbid.warehouse import campaigns, registry
-from snapbid.wiring import catalog_path
 
 BATCH: Final = 1000  # bids in one look
 
@@ -84,7 +83,7 @@ class Stores:
     async def _published(self, ssps: dict[str, tuple[str, int]]) -> Catalog | None:
         """What a server of this home has published, if nothing has changed since."""
         try:
-            catalog = Catalog.open(catalog_path(self._settings))
+            catalog = Catalog.open(self._settings.catalog_path)
         except (OSError, CatalogError):
             return None
         standing = await campaigns.fetch_standing(self._warehouse)

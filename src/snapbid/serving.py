@@ -18,7 +18,6 @@ from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
-from snapbid import wiring
 from snapbid.ops import OpsServer, Places, Watch
 from snapbid.publisher import Publisher
 from snapbid.recording.recorder import open_file
@@ -49,12 +48,12 @@ def serve(settings: Settings) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     multiprocessing.set_start_method("spawn", force=True)  # no threads are taken along
     assert settings.database_url is not None
-    publisher = Publisher(settings.database_url, wiring.catalog_path(settings))
-    places = Places(wiring.metrics_path(settings), wiring.spool_path(settings))
+    publisher = Publisher(settings.database_url, settings.catalog_path)
+    places = Places(settings.metrics_path, settings.spool_path)
     watch = Watch(settings, places, publisher)
     try:
         _check(settings)
-        wiring.runtime(settings).mkdir(mode=0o700, parents=True, exist_ok=True)
+        settings.runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         ops = _open_ops(settings, watch)
     except ServeError as error:
         print(error, file=sys.stderr)

@@ -79,6 +79,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     record_sample: float = 0.01  # of all bid requests
     record_max_bytes: int = 268_435_456  # of that file
 
+    @property
+    def runtime_dir(self) -> Path:
+        """What the processes of one server share; the server of another port has its own."""
+        return self.home / f"serve-{self.port}"
+
+    @property
+    def catalog_path(self) -> Path:
+        return self.runtime_dir / "catalog"
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.runtime_dir / "metrics"
+
+    @property
+    def spool_path(self) -> Path:
+        return self.runtime_dir / "spool"
+
     def __repr__(self) -> str:
         shown = {
             name: _without_password(value) if name.endswith("_url") and value else value

@@ -48,23 +48,6 @@ SETTLE_IN_S: Final = 2.0
 logger = logging.getLogger("snapbid")
 
 
-def runtime(settings: Settings) -> Path:
-    """Where one server keeps what its processes share: the catalog and the counts."""
-    return settings.home / f"serve-{settings.port}"
-
-
-def catalog_path(settings: Settings) -> Path:
-    return runtime(settings) / "catalog"
-
-
-def metrics_path(settings: Settings) -> Path:
-    return runtime(settings) / "metrics"
-
-
-def spool_path(settings: Settings) -> Path:
-    return runtime(settings) / "spool"
-
-
 class Worker:
     """Everything that one worker process holds; see `app.Resources`."""
 
@@ -100,13 +83,13 @@ class Worker:
     async def open(self) -> None:
         settings = self._settings
         assert settings.redis_url is not None
-        self._metrics = Metrics(metrics_path(settings))
+        self._metrics = Metrics(settings.metrics_path)
         self._requests = Counters(self._metrics, "snapbid_http_requests_total", "route", "status")
         self._swaps = Counters(self._metrics, "snapbid_catalog_swaps_total", "result")
         self._redis = connection.connect(settings.redis_url)
         self._ledger = Ledger(
             settings.redis_url,
-            spool_path(settings),
+            settings.spool_path,
             shards=settings.ledger_shards,
             ttl_s=settings.bid_ttl_s,
             spool_max_bytes=settings.spool_max_bytes,
@@ -190,7 +173,7 @@ class Worker:
 
     async def _look(self) -> None:
         """Takes up the catalog if its file is another one than before."""
-        path = catalog_path(self._settings)
+        path = self._settings.catalog_path
         try:
             status = path.stat()
             seen = (status.st_ino, status.st_mtime_ns)
