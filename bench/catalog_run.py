@@ -145,7 +145,7 @@ async def swaps(base: Base, folder: Path) -> dict[str, Any]:
 
 
 async def _swap(path: Path, before: Market, beside: References) -> Market:
-    """As `wiring.Worker` does it."""
+    """As `server.worker.Worker` does it."""
     catalog = await asyncio.to_thread(Catalog.open, path, before.catalog)
     market = Market(catalog, beside, before=before)
     await market.carry_over(before)

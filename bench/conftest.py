@@ -17,7 +17,7 @@ from bench.about import about
 from bench.market import answer, market
 from bench.processes import cores, pinned
 from snapbid.exchange.bid import Bidder, Market, NoBid
-from snapbid.wiring import COLLECT
+from snapbid.server.worker import COLLECT
 
 REQUESTS = 400
 CAMPAIGNS = 10_000

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any, Final
 
-from snapbid import serving
+from snapbid.server import serve
 from snapbid.settings import load
 
 PATH: Final = "/api/v1/openrtb2/acme/bid"
@@ -67,10 +67,10 @@ def main() -> None:
         return
     multiprocessing.set_start_method("spawn")
     # The product's own function, so that the options cannot drift apart; another application.
-    server = serving._server(settings)
+    server = serve._server(settings)
     server.target = target
     if "plain" not in sys.argv:
-        serving.take_turns()
+        serve.take_turns()
     server.factory = False
     server.serve()
 

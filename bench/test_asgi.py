@@ -13,11 +13,11 @@ import pytest
 import uvloop
 
 from bench.market import SSP
-from snapbid.app import App, BidHandler
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.exchange.routes import bid_path
 from snapbid.metrics import Metrics
+from snapbid.server.app import App, BidHandler
 
 START = {"type": "http.response.start", "status": 204, "headers": []}
 END = {"type": "http.response.body", "body": b""}

@@ -10,10 +10,10 @@ from time import perf_counter
 import pytest
 
 from bench.conftest import Each
-from snapbid.app import route_of
 from snapbid.exchange.routes import bid_path
 from snapbid.exchange.times import Times
 from snapbid.metrics import Counters, Metrics
+from snapbid.server.app import route_of
 
 SSPS = 20
 

@@ -22,12 +22,12 @@ from bench.ledger_run import many, remember
 from bench.market import SSP
 from bench.processes import ServerProcess
 from bench.together_run import batch, issue_key, until_known
-from snapbid import wiring
-from snapbid.app import App
 from snapbid.exchange.routes import bid_path
 from snapbid.ledger.ledger import Ledger
 from snapbid.report import tokens
 from snapbid.report.endpoint import report_path
+from snapbid.server.app import App
+from snapbid.server.worker import Worker
 from snapbid.settings import load
 
 AT_ONCE: Final = 64
@@ -89,7 +89,7 @@ def opened(scratch: Path, store_core: int) -> Iterator[Opened]:
         made = [one | {"tmax": 10_000} for one in requests.make(400)]  # none is late
         bodies = {wire.partition(b"\r\n\r\n")[2] for wire in answered(server, made, 200)}
         auctions = [one for one in made if requests.encode([one])[0] in bodies]
-        worker = wiring.Worker(load(server.environ))
+        worker = Worker(load(server.environ))
         loop.run_until_complete(worker.open())
         opened = Opened(App(worker), loop, key, server.environ["SNAPBID_REDIS_URL"], auctions)
         _await_bids(opened)

@@ -21,14 +21,14 @@ LONGEST = 400
 
 # Imports run one way: a module imports from its own layer's room, or from lower numbers.
 LAYERS = [
-    {"settings", "errors", "metrics", "export", "private"},
-    {"reference", "http", "pace", "tasks"},
+    {"settings", "errors", "metrics", "export"},
+    {"reference", "http", "tasks"},
     {"match", "ledger", "warehouse", "embedded", "demo"},
     {"exchange", "report", "events"},
     {"describe"},
-    {"app", "publisher", "drain", "load", "spending", "recording"},
-    {"wiring", "supervise", "workers", "examples", "console", "ops"},
-    {"serving", "explaining"},
+    {"publisher", "drain", "load", "spending", "recording"},
+    {"supervise", "examples", "console", "ops"},
+    {"server", "explaining"},
     {"up"},
     {"commands"},
     {"__main__"},

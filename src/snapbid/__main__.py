@@ -17,7 +17,7 @@ from snapbid.commands.export import export
 from snapbid.commands.golive import golive
 from snapbid.commands.keys import list_keys, revoke
 from snapbid.commands.load import load as load_command
-from snapbid.private import keep_private
+from snapbid.server.private import keep_private
 from snapbid.settings import SettingsError, load, require
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def serve(record: str | None, sample: str | None) -> None:
             os.environ[variable] = value  # the workers read them there
     settings = load(os.environ)
     require(settings, "redis_url", "database_url", "jwt_secret")
-    from snapbid.serving import serve as run
+    from snapbid.server.serve import serve as run
 
     keep_private()
     sys.exit(run(settings))

@@ -90,7 +90,7 @@ def test_serving_shows_no_secret_and_its_files_to_nobody(
 
 def test_a_crash_leaves_no_core(tmp_path: Path) -> None:
     """Whatever the machine does with cores by default, and also where the shell asks for them."""
-    crash = "from snapbid.private import keep_private; keep_private(); import os; os.abort()"
+    crash = "from snapbid.server.private import keep_private; keep_private(); import os; os.abort()"
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     done = subprocess.run(
         [sys.executable, "-c", crash],

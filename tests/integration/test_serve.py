@@ -143,7 +143,7 @@ def test_a_killed_worker_is_replaced(filled: str, start_stack: Callable[..., Sta
 
 
 def test_the_threads_of_a_worker_take_turns(start_stack: Callable[..., Stack]) -> None:
-    """They would interrupt each other for each request (`serving.take_turns`)."""
+    """They would interrupt each other for each request (`serve.take_turns`)."""
     stack = start_stack()
     assert stack.process
     (worker,) = workers_of(stack.process.pid)

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from snapbid.app import App
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.exchange.routes import bid_path
 from snapbid.http import Message
 from snapbid.ledger.ledger import Ledger
 from snapbid.metrics import Metrics
+from snapbid.server.app import App
 
 BASE_URL = "http://bid.example"
 JSON_HEADERS = {"content-type": "application/json"}

@@ -13,7 +13,6 @@ from support.described import BASE_URL, DOCUMENT, SCHEMAS, validator
 from support.event_cases import apply, to_json
 
 from snapbid import errors
-from snapbid.app import ROUTES
 from snapbid.describe.catalog import component
 from snapbid.describe.document import document
 from snapbid.describe.openrtb import NOTES
@@ -22,6 +21,7 @@ from snapbid.events.catalog import EVENTS
 from snapbid.events.messages import RULES, WARNINGS
 from snapbid.events.outcomes import STATUSES
 from snapbid.events.problems import _CODES
+from snapbid.server.app import ROUTES
 from snapbid.settings import load
 
 PAGE = page(DOCUMENT)

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from snapbid import pace
-from snapbid.pace import AT_ONCE, Pace
+from snapbid.server import pace
+from snapbid.server.pace import AT_ONCE, Pace
 
 
 async def test_so_many_begin_at_once_and_the_others_in_order() -> None:

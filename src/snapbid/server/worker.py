@@ -11,7 +11,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from snapbid.app import App, BidHandler, Page
 from snapbid.describe.endpoint import pages
 from snapbid.events.endpoint import PREFIX as EVENTS
 from snapbid.events.endpoint import EventEndpoints
@@ -33,6 +32,7 @@ from snapbid.recording.recorder import Recorder
 from snapbid.reference import agents, history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.report.endpoint import ReportEndpoint, ssp_of
+from snapbid.server.app import App, BidHandler, Page
 from snapbid.settings import Settings, load, require_secret
 from snapbid.tasks import end
 from snapbid.warehouse.reports import open_pool
@@ -49,7 +49,7 @@ logger = logging.getLogger("snapbid")
 
 
 class Worker:
-    """Everything that one worker process holds; see `app.Resources`."""
+    """Everything that one worker process holds; see `server.app.Resources`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

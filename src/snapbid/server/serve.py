@@ -23,8 +23,8 @@ from snapbid.publisher import Publisher
 from snapbid.recording.recorder import open_file
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
+from snapbid.server.granian import Server
 from snapbid.settings import Settings, require_secret
-from snapbid.workers import Server
 
 BACKLOG: Final = 4096
 HEADERS_MS: Final = 10_000  # for a client to send its headers
@@ -132,7 +132,7 @@ def _run_workers(settings: Settings) -> None:
 def _server(settings: Settings) -> Server:
     """Granian with what measured best for small requests (bench/README.md)."""
     return Server(
-        "snapbid.wiring:create",
+        "snapbid.server.worker:create",
         factory=True,
         address=settings.host,
         port=settings.port,

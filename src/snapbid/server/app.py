@@ -29,8 +29,8 @@ from snapbid.http import (
     problem_answer,
     refused,
 )
-from snapbid.pace import Pace
 from snapbid.report.endpoint import PREFIX as REPORTS
+from snapbid.server.pace import Pace
 
 BidHandler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
 Page: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
