@@ -27,10 +27,10 @@ LAYERS = [
     {"exchange", "report", "events"},
     {"describe"},
     {"publisher", "drain", "load", "spending", "recording"},
-    {"supervise", "examples", "console", "ops"},
+    {"supervise", "examples", "ops"},
     {"server", "explaining"},
     {"up"},
-    {"commands"},
+    {"cli"},
     {"__main__"},
 ]
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}

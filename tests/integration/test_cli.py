@@ -161,7 +161,7 @@ def test_a_warehouse_that_is_away_is_said_in_one_line(tmp_path: Path) -> None:
 
 def test_help_loads_nothing_heavy() -> None:
     code = (
-        "import sys; from snapbid.__main__ import main; main(['--help'], standalone_mode=False);"
+        "import sys; from snapbid.cli.main import main; main(['--help'], standalone_mode=False);"
         "sys.exit(any(name in sys.modules for name in ('asyncpg', 'rich', 'asyncio', 'granian')))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

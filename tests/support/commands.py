@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from click.testing import CliRunner
 
-from snapbid.__main__ import main
+from snapbid.cli.main import main
 
 
 def invoke(

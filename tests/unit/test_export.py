@@ -15,7 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from snapbid.__main__ import main
+from snapbid.cli.main import main
 from snapbid.export import FILES, read
 from snapbid.metrics import DEFINITIONS
 from snapbid.settings import VARIABLES

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from snapbid import console
+from snapbid.cli import console
 from snapbid.export import FILES, PRIVATE, read
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from snapbid import console
+from snapbid.cli import console
 from snapbid.settings import Settings, load
 
 if TYPE_CHECKING:

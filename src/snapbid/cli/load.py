@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from snapbid import console
+from snapbid.cli import console
 from snapbid.settings import load as load_settings
 
 if TYPE_CHECKING:

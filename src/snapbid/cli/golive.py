@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from snapbid import console
+from snapbid.cli import console
 from snapbid.settings import Settings, load
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 import click
 
-from snapbid import console
+from snapbid.cli import console
 
 if TYPE_CHECKING:
     import asyncpg

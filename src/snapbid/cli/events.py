@@ -1,0 +1,61 @@
+"""`snapbid events` and `snapbid rates`: what could not be stored, and exchange rates."""
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from snapbid.cli import console
+from snapbid.settings import load
+
+if TYPE_CHECKING:
+    import asyncpg
+
+
+@click.group()
+def events() -> None:
+    """Server events."""
+
+
+@events.command("replay")
+def events_replay() -> None:
+    """Send again what could not be stored."""
+    from redis.exceptions import RedisError
+
+    from snapbid.drain.replay import replay
+
+    settings = console.with_stores(load(os.environ))
+    try:
+        count = console.finish(replay(settings))
+    except RedisError as error:
+        raise console.Refused(f"Redis (SNAPBID_REDIS_URL) failed: {error}") from error
+    click.echo(f"{count} sent again")
+
+
+@click.group()
+def rates() -> None:
+    """Exchange rates of your own."""
+
+
+@rates.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+def rates_import(file: str) -> None:
+    """Import rates, all of them or none; a known currency and date is replaced.
+
+    FILE: .json holds an array or one object, anything else (and - for stdin) is JSON Lines.
+    """
+    from snapbid.warehouse import rates as table
+
+    try:
+        with click.open_file(file, "rb") as source:
+            read = table.read_file(file, source.read())
+    except table.RatesError as error:
+        raise console.Refused("\n".join(map(str, error.mistakes))) from error
+    except OSError as error:
+        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
+
+    async def work(connection: "asyncpg.Connection") -> None:
+        await table.replace_many(connection, read)
+
+    console.in_warehouse(work)
+    click.echo(f"{len(read)} rates imported")

@@ -1,0 +1,66 @@
+"""`snapbid key`: API keys for server events, issued, listed and revoked."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from snapbid.cli import console
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from snapbid.warehouse.products import Issued
+
+
+@click.group()
+def key() -> None:
+    """API keys for server events."""
+
+
+@key.command("issue")
+@click.argument("product", metavar="PRODUCT")
+@click.option("--preset", "presets", multiple=True, type=click.Choice(["igaming"]),
+              help="Subscribe the product to it.")  # fmt: skip
+@click.option("--rate", metavar="N", type=int, help="Requests per minute (default: 6000).")
+def key_issue(product: str, presets: tuple[str, ...], rate: int | None) -> None:
+    """Print a new API key of a product, and nothing else; it is shown this once."""
+    from snapbid.warehouse import products
+
+    async def work(connection: "asyncpg.Connection") -> str:
+        per_minute = products.RATE if rate is None else rate
+        return await products.issue(connection, product, presets, per_minute)
+
+    try:
+        click.echo(console.in_warehouse(work))
+    except products.ProductError as error:
+        raise console.Refused(str(error)) from error
+
+
+@key.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+def list_keys(as_json: bool) -> None:
+    """List the keys by their ids; the keys themselves are kept nowhere."""
+    from snapbid.warehouse import products
+
+    found = console.in_warehouse(products.fetch_issued)
+    if as_json:
+        console.print_json(each._asdict() for each in found)
+        return
+    rows = [(*each[:2], ",".join(each.presets), *each[3:]) for each in found]
+    console.print_table(products.Issued._fields, rows)
+
+
+@key.command()
+@click.argument("key_or_id", metavar="KEY_OR_ID")
+def revoke(key_or_id: str) -> None:
+    """End a key, given itself or the id by which `key list` has it, within 2 s on every worker."""
+    from snapbid.warehouse import products
+
+    async def work(connection: "asyncpg.Connection") -> "Issued":
+        return await products.revoke(connection, key_or_id)
+
+    try:
+        ended = console.in_warehouse(work)
+    except products.ProductError as error:
+        raise console.Refused(str(error)) from error
+    click.echo(f"{ended.id}: revoked (product {ended.product})")

@@ -1,0 +1,42 @@
+"""The command line: a thin shell over the rooms (contract 1, "Commands").
+
+Exit status: 0 done; 1 refused or failed, with one line a mistake on stderr; 2 wrong usage or
+settings. What a command needs is imported when it runs, so that `snapbid --help` is quick.
+"""
+
+from typing import Any
+
+import click
+
+from snapbid.cli import console
+from snapbid.cli.campaigns import campaign
+from snapbid.cli.events import events, rates
+from snapbid.cli.explain import explain
+from snapbid.cli.export import export
+from snapbid.cli.golive import golive
+from snapbid.cli.keys import key
+from snapbid.cli.load import load
+from snapbid.cli.run import drain, env, migrate, serve, up
+from snapbid.cli.ssps import ssp, token
+from snapbid.settings import SettingsError
+
+
+class _Group(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SettingsError as error:
+            raise console.WrongSettings("\n".join(error.mistakes)) from error
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="snapbid", prog_name="snapbid")
+def main() -> None:
+    """Snapbid: an OpenRTB bidder with its reports."""
+
+
+for command in (
+    up, serve, drain, migrate, env, ssp, token, campaign, key, events, rates, explain, golive, load,
+    export,
+):  # fmt: skip
+    main.add_command(command)

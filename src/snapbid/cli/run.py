@@ -1,0 +1,74 @@
+"""`snapbid up`, `serve`, `drain`, `migrate` and `env`: the processes and their settings."""
+
+import os
+import sys
+
+import click
+
+from snapbid.cli import console
+from snapbid.server.private import keep_private
+from snapbid.settings import load, require
+
+
+@click.command()
+def up() -> None:
+    """Run everything on this machine: stores, schema, demo data, HTTP workers, the drain."""
+    from snapbid.up import run
+
+    keep_private()
+    sys.exit(run(load(os.environ)))
+
+
+@click.command()
+@click.option("--record", metavar="FILE", help="Keep a sample of the bid requests, for replay.")
+@click.option("--sample", metavar="SHARE", help="Of the bid requests (default: 0.01).")
+def serve(record: str | None, sample: str | None) -> None:
+    """Run the HTTP workers against SNAPBID_REDIS_URL and SNAPBID_DATABASE_URL."""
+    for variable, value in (("SNAPBID_RECORD", record), ("SNAPBID_RECORD_SAMPLE", sample)):
+        if value is not None:
+            os.environ[variable] = value  # the workers read them there
+    settings = load(os.environ)
+    require(settings, "redis_url", "database_url", "jwt_secret")
+    from snapbid.server.serve import serve as run
+
+    keep_private()
+    sys.exit(run(settings))
+
+
+@click.command()
+def drain() -> None:
+    """Carry what Redis has counted into the warehouse; a second one waits to take over."""
+    settings = console.with_stores(load(os.environ))
+    from snapbid.drain.run import run
+
+    keep_private()
+    sys.exit(run(settings, settings.metrics_path))
+
+
+@click.command()
+def migrate() -> None:
+    """Bring the warehouse schema up to date."""
+    from snapbid.warehouse import migrate as schema
+
+    dsn = console.database_url(load(os.environ))
+    try:
+        applied = console.finish(schema.migrate(dsn))
+    except schema.MigrationError as error:
+        raise console.Refused(str(error)) from error
+    for name in applied:
+        click.echo(f"applied {name}")
+    if not applied:
+        click.echo("the schema is up to date")
+
+
+@click.command()
+def env() -> None:
+    """Print the settings of the running embedded instance, for `export $(snapbid env)`."""
+    settings = load(os.environ)
+    running = console.running(settings)
+    if running is None:
+        raise console.Refused(
+            f"no embedded instance runs in {settings.home}: start it with snapbid up"
+        )
+    for name, value in running.items():
+        click.echo(f"{name}={value}")

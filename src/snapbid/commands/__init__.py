@@ -1,1 +1,0 @@
-"""Commands of the command line, one module each; what they need is imported when they run."""
