@@ -23,13 +23,12 @@ LONGEST = 400
 LAYERS = [
     {"settings", "errors", "metrics", "export"},
     {"reference", "http", "tasks"},
-    {"match", "ledger", "warehouse", "embedded", "demo"},
+    {"match", "ledger", "warehouse"},
     {"exchange", "report", "events"},
     {"describe"},
     {"publisher", "drain", "load", "spending", "recording"},
-    {"supervise", "examples", "ops"},
+    {"embedded", "ops"},
     {"server", "explaining"},
-    {"up"},
     {"cli"},
     {"__main__"},
 ]

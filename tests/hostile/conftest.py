@@ -7,7 +7,8 @@ import pytest
 from support.bystander import Bystander
 from support.stack import Stack, connected
 
-from snapbid.warehouse import demo, products
+from snapbid.embedded import demo
+from snapbid.warehouse import products
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,9 @@ from support.processes import children_of, eventually
 from support.stack import JWT_SECRET, Stack, connected, run
 from support.wire import Wire
 
+from snapbid.embedded import demo
 from snapbid.settings import load
-from snapbid.warehouse import demo, products
+from snapbid.warehouse import products
 
 SECRET = "PqXk3-secret-of-this-test-and-of-no-other-one"
 PASSWORD = "pässwort-of-this-test"

@@ -16,7 +16,7 @@ from support.corpus import Maker, public_corpus
 from support.stack import Stack
 from support.wire import Wire, chunked, head
 
-from snapbid.warehouse import demo
+from snapbid.embedded import demo
 
 PATH = "/api/v1/openrtb2/acme/bid"
 JSON = {"content-type": "application/json"}

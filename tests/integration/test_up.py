@@ -18,7 +18,7 @@ import pytest
 from support.processes import children_of
 from support.stack import Stack, run
 
-from snapbid.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Keeper
+from snapbid.embedded.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Keeper
 
 Start = Callable[..., Stack]
 READY = "Ctrl-C stops everything"

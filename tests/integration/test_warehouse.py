@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 from support.stack import connected
 
-from snapbid.embedded import Postgres
+from snapbid.embedded import Postgres, demo
 from snapbid.match.document import decode, parse
-from snapbid.warehouse import campaigns, demo, registry
+from snapbid.warehouse import campaigns, registry
 from snapbid.warehouse.migrate import MigrationError, files, migrate
 
 WAIT_S = 30

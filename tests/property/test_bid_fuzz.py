@@ -19,11 +19,11 @@ from support.client import BASE_URL, LocalApp
 from support.corpus import Maker, public_corpus
 from support.market import market_of
 
+from snapbid.embedded import demo
 from snapbid.errors import BadRequest, Problem
 from snapbid.exchange.request import BidRequest, decode
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.reference.rates import Rates
-from snapbid.warehouse import demo
 
 Path = tuple[str | int, ...]
 RATES = Rates({"USD": Fraction(1), "EUR": Fraction(11, 10)}, date(2026, 3, 4))

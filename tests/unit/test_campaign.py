@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapbid.embedded import demo
 from snapbid.match import campaign_file
 from snapbid.match.campaign import Campaign, CampaignError, Mistake
 from snapbid.match.campaign_file import read_file
 from snapbid.match.document import decode, parse
 from snapbid.match.readers import MAX_ENTRIES
 from snapbid.match.vocabulary import DIMENSIONS
-from snapbid.warehouse import demo
 
 CREATIVE = {"id": "n", "media": "native", "adm": "x"}
 BASE: dict[str, Any] = {

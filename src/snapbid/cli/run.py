@@ -13,7 +13,7 @@ from snapbid.settings import load, require
 @click.command()
 def up() -> None:
     """Run everything on this machine: stores, schema, demo data, HTTP workers, the drain."""
-    from snapbid.up import run
+    from snapbid.embedded.up import run
 
     keep_private()
     sys.exit(run(load(os.environ)))

@@ -1,6 +1,7 @@
-"""The private PostgreSQL and Redis of `snapbid up`, and of the tests (contract 1).
+"""Everything on one machine: private PostgreSQL and Redis, and `snapbid up` (contract 1).
 
-Real servers on unix sockets below one home directory, which one owner at a time holds::
+The tests use the same servers: real ones, on unix sockets below one home directory, which one
+owner at a time holds::
 
     with Home(path) as home:
         postgres = Postgres(home)

@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 from unittest.mock import patch
 from urllib.parse import quote
 
-from snapbid import supervise
-from snapbid.embedded import Home, Postgres
+from snapbid.embedded import Home, Postgres, supervise
 from support import books, sending
 from support.machine import Machine
 from support.proxy import FaultProxy

@@ -19,12 +19,11 @@ from pathlib import Path
 import asyncpg
 import msgspec
 
-from snapbid import examples
-from snapbid.embedded import EmbeddedError, Home, Postgres, Redis
+from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, demo, examples
+from snapbid.embedded.supervise import Keeper, Member, Program, Signals, ended, say
 from snapbid.report import tokens
 from snapbid.settings import Settings, load, to_environ
-from snapbid.supervise import Keeper, Member, Program, Signals, ended, say
-from snapbid.warehouse import demo, registry
+from snapbid.warehouse import registry
 from snapbid.warehouse.migrate import MigrationError, migrate
 
 PROGRAMS = ("drain", "serve")  # `snapbid` commands, in the order of their start

@@ -13,7 +13,7 @@ PRODUCTS: dict[str, tuple[str, ...]] = {"demo-shop": (), "demo-casino": ("igamin
 
 def documents() -> list[tuple[str, str]]:
     """Give the demo campaigns: (id, JSON document) each, as the package data holds them."""
-    text = (resources.files("snapbid.demo") / "campaigns.jsonl").read_text(encoding="utf-8")
+    text = (resources.files(__package__) / "demo.jsonl").read_text(encoding="utf-8")
     lines = [line for line in text.split("\n") if line.strip()]
     return [(msgspec.json.decode(line)["id"], line) for line in lines]
 

@@ -1,1 +1,0 @@
-"""Demo campaigns as package data; `warehouse.demo` puts them into an empty warehouse."""
