@@ -26,9 +26,9 @@ LAYERS = [
     {"match", "ledger", "warehouse"},
     {"exchange", "report", "events"},
     {"describe"},
-    {"publisher", "drain", "load", "spending", "recording"},
+    {"publisher", "drain", "load", "recording"},
     {"embedded", "ops"},
-    {"server", "explaining"},
+    {"server", "explain"},
     {"cli"},
     {"__main__"},
 ]

@@ -15,9 +15,9 @@ from support.deciders import LIMITS, SIDES
 from support.market import AROUND, market_of_world
 from support.oracle_reading import Document, read_impression
 
-from snapbid.exchange.explain.campaign import causes, examine
-from snapbid.exchange.explain.search import Situation
 from snapbid.exchange.request import BidRequest, decode
+from snapbid.explain.campaign import causes, examine
+from snapbid.explain.search import Situation
 from snapbid.match.document import parse
 
 ROWS = {

@@ -11,9 +11,9 @@ from support.market import AROUND, layered_market, market_of_world
 from support.oracle_reading import Document
 
 from snapbid.exchange.bid import NoBid, bid_of, decide
-from snapbid.exchange.explain.overview import Asked, Explanation, explain, read
 from snapbid.exchange.limits import Limited
 from snapbid.exchange.market import Market
+from snapbid.explain.overview import Asked, Explanation, explain, read
 from snapbid.match.campaign import Campaign
 from snapbid.match.compile import read_document
 from snapbid.match.document import parse

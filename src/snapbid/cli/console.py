@@ -15,7 +15,7 @@ from snapbid.settings import Settings, load, require, require_secret
 if TYPE_CHECKING:
     import asyncpg
 
-    from snapbid.spending import Spending
+    from snapbid.exchange.spending import Spending
     from snapbid.warehouse.campaigns import Stored
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ def spending(stored: Sequence["Stored"], *, required: bool) -> "dict[str, Spendi
     """What the budgeted campaigns have spent; nothing without a Redis, unless `required`."""
     from redis.exceptions import RedisError
 
-    from snapbid.spending import fetch
+    from snapbid.exchange.spending import fetch
 
     settings = load(os.environ)
     if settings.redis_url is None:

@@ -9,10 +9,10 @@ from snapbid.cli import console
 from snapbid.settings import Settings, load
 
 if TYPE_CHECKING:
-    from snapbid.exchange.explain.campaign import Row
-    from snapbid.exchange.explain.codes import Code
-    from snapbid.exchange.explain.overview import Asked, Explanation, Impression, Offer
-    from snapbid.explaining import Stores
+    from snapbid.explain.campaign import Row
+    from snapbid.explain.codes import Code
+    from snapbid.explain.overview import Asked, Explanation, Impression, Offer
+    from snapbid.explain.stores import Stores
 
 NAMED = 3  # campaigns of a group that are named
 Rows = dict[str, "list[Row]"]  # by impression
@@ -60,8 +60,8 @@ async def _explain(
     import msgspec
     from redis.exceptions import RedisError
 
-    from snapbid.exchange.explain.overview import Asked, explain, read
-    from snapbid.explaining import LedgerAway, Stores
+    from snapbid.explain.overview import Asked, explain, read
+    from snapbid.explain.stores import LedgerAway, Stores
 
     async with Stores(settings) as stores:
         market = await stores.market(ssp)

@@ -18,13 +18,14 @@ import asyncpg
 import msgspec
 from redis.exceptions import RedisError
 
-from snapbid import metrics, spending
+from snapbid import metrics
+from snapbid.exchange import spending
+from snapbid.exchange.spending import Spending
 from snapbid.ledger import connection
 from snapbid.ops import ledger
 from snapbid.ops.counts import History
 from snapbid.ops.ledger import Totals, Traffic, Waiting
 from snapbid.settings import Settings
-from snapbid.spending import Spending
 from snapbid.tasks import end
 from snapbid.warehouse import registry, watching
 

@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
-from snapbid.exchange.explain import words
-from snapbid.exchange.explain.carried import Carried, asked, known_by, sizes_of, unrecognised
-from snapbid.exchange.explain.codes import CREATIVE, Code, code_of
-from snapbid.exchange.explain.search import NO_RATE, Search, Situation, deals_of, floor_of
 from snapbid.exchange.request import BidRequest, Imp, Pmp, Present
+from snapbid.explain import words
+from snapbid.explain.carried import Carried, asked, known_by, sizes_of, unrecognised
+from snapbid.explain.codes import CREATIVE, Code, code_of
+from snapbid.explain.search import NO_RATE, Search, Situation, deals_of, floor_of
 from snapbid.match.alone import FORMAT_NAME, Refusal, index_of
 from snapbid.match.campaign import Campaign, Creative, Values
 

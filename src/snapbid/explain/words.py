@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from snapbid.exchange.explain.carried import asked, shown_hour
 from snapbid.exchange.features import NO_RATE
 from snapbid.exchange.request import Deal, Imp
+from snapbid.explain.carried import asked, shown_hour
 from snapbid.match.campaign import Creative
 
 SHOWN: Final = 8  # of a list

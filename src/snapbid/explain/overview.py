@@ -13,21 +13,21 @@ import msgspec
 
 from snapbid.errors import BadRequest
 from snapbid.exchange.bid import Market, Reason, can_be_notified, unanswered
-from snapbid.exchange.explain import words
-from snapbid.exchange.explain.carried import (
+from snapbid.exchange.features import accepts_usd
+from snapbid.exchange.limits import Limited
+from snapbid.exchange.market import limits_of
+from snapbid.exchange.request import BidRequest, Imp, decode
+from snapbid.explain import words
+from snapbid.explain.carried import (
     Carried,
     asked,
     known_by,
     unrecognised,
     withheld,
 )
-from snapbid.exchange.explain.codes import HIGHER_BID, INVALID_REQUEST, Code
-from snapbid.exchange.explain.groups import Group, Groups
-from snapbid.exchange.explain.search import NO_RATE, Search, Situation, deals_of, floor_of
-from snapbid.exchange.features import accepts_usd
-from snapbid.exchange.limits import Limited
-from snapbid.exchange.market import limits_of
-from snapbid.exchange.request import BidRequest, Imp, decode
+from snapbid.explain.codes import HIGHER_BID, INVALID_REQUEST, Code
+from snapbid.explain.groups import Group, Groups
+from snapbid.explain.search import NO_RATE, Search, Situation, deals_of, floor_of
 from snapbid.match.alone import Refusal
 from snapbid.match.campaign import Campaign
 from snapbid.match.compile import Document, read_document

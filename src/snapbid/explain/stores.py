@@ -8,15 +8,17 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.exchange.explain import words
-from snapbid.exchange.explain.campaign import Row, examine
-from snapbid.exchange.explain.codes import CAP_MET
-from snapbid.exchange.explain.overview import Asked
-from snapbid.exchange.explain.search import Search, Situation
 from snapbid.exchange.features import References
 from snapbid.exchange.limits import Limited
 from snapbid.exchange.market import Market, limits_of
 from snapbid.exchange.request import BidRequest
+from snapbid.exchange.spending import Spending
+from snapbid.exchange.spending import fetch as fetch_spending
+from snapbid.explain import words
+from snapbid.explain.campaign import Row, examine
+from snapbid.explain.codes import CAP_MET
+from snapbid.explain.overview import Asked
+from snapbid.explain.search import Search, Situation
 from snapbid.ledger import connection
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.ledger import reserved
@@ -30,8 +32,6 @@ from snapbid.match.stored import insert, new_builder
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.settings import Settings
-from snapbid.spending import Spending
-from snapbid.spending import fetch as fetch_spending
 from snapbid.warehouse import campaigns, registry
 
 BATCH: Final = 1000  # bids in one look

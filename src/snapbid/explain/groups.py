@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from snapbid.exchange.explain import words
-from snapbid.exchange.explain.carried import Carried, asked, sizes_of
-from snapbid.exchange.explain.codes import BELOW_DEAL_FLOOR, CAP_MET, SIZE, Code, code_of
-from snapbid.exchange.explain.search import NO_RATE
 from snapbid.exchange.request import BidRequest, Deal, Imp
+from snapbid.explain import words
+from snapbid.explain.carried import Carried, asked, sizes_of
+from snapbid.explain.codes import BELOW_DEAL_FLOOR, CAP_MET, SIZE, Code, code_of
+from snapbid.explain.search import NO_RATE
 from snapbid.match.alone import FORMAT_NAME, Refusal
 from snapbid.match.campaign import Campaign
 from snapbid.match.catalog import Index

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from snapbid.exchange.explain.carried import Carried, in_words
 from snapbid.exchange.features import NO_RATE as NO_RATE
 from snapbid.exchange.features import References
 from snapbid.exchange.request import BidRequest, Deal, Imp
+from snapbid.explain.carried import Carried, in_words
 from snapbid.match.alone import Refusal, dimension_name
 from snapbid.match.catalog import Index
 
