@@ -26,7 +26,7 @@ LAYERS = [
     {"match", "ledger", "warehouse"},
     {"exchange", "report", "events"},
     {"describe"},
-    {"publisher", "drain", "load", "recording"},
+    {"publisher", "drain", "load", "recording", "golive"},
     {"embedded", "ops"},
     {"server", "explain"},
     {"cli"},

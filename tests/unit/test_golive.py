@@ -7,9 +7,10 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from snapbid.exchange.evidence import Evidence
-from snapbid.exchange.golive import Item, judge
-from snapbid.ledger.evidence import KEPT, MAX_STRAYS, Seen, Sent, Store
+from snapbid.exchange.sightings import KEPT, Sent
+from snapbid.golive.checklist import Item, judge
+from snapbid.golive.evidence import Evidence
+from snapbid.golive.store import MAX_STRAYS, Seen, Store
 from snapbid.ledger.records import WIN
 
 NOW = 1_767_225_600 + 30  # 2026-01-01 00:00:30

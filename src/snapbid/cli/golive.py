@@ -11,8 +11,8 @@ from snapbid.cli import console
 from snapbid.settings import Settings, load
 
 if TYPE_CHECKING:
-    from snapbid.exchange.golive import Item
-    from snapbid.ledger.evidence import Seen
+    from snapbid.golive.checklist import Item
+    from snapbid.golive.store import Seen
 
 MINUTES: Final = {"m": 1, "h": 60, "d": 24 * 60}
 MOST: Final = 7 * 24 * 60
@@ -36,7 +36,7 @@ def golive(ssp: str, minutes: int, as_json: bool) -> None:
 
     Exit status: 0 where every item passes, else 1. SSP is a descriptor, judged by itself.
     """
-    from snapbid.exchange.golive import judge
+    from snapbid.golive.checklist import judge
     from snapbid.warehouse import registry
 
     settings = console.with_stores(load(os.environ))
@@ -58,8 +58,8 @@ def _read(settings: Settings, number: int, minutes: int) -> "Seen":
 
     from redis.exceptions import RedisError
 
+    from snapbid.golive.store import Store
     from snapbid.ledger import connection
-    from snapbid.ledger.evidence import Store
 
     async def read() -> "Seen":
         assert settings.redis_url is not None
@@ -86,7 +86,7 @@ def _print_json(ssp: str, seen: "Seen", items: "list[Item]") -> None:
 
 
 def _print(ssp: str, seen: "Seen", items: "list[Item]") -> None:
-    from snapbid.exchange.golive import shown_time
+    from snapbid.golive.checklist import shown_time
 
     since, until = shown_time(seen.since), shown_time(seen.until)
     click.echo(f"Go-live check of {ssp}, from {since} to {until}\n")

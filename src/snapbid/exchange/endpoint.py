@@ -9,9 +9,9 @@ from msgspec import Struct
 from snapbid.errors import Problem
 from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal, Reason
-from snapbid.exchange.evidence import Sightings
 from snapbid.exchange.limits import Reserves, replace_refused, wanted
 from snapbid.exchange.request import decode
+from snapbid.exchange.sightings import Sightings
 from snapbid.exchange.times import Steps, Times
 from snapbid.http import (
     JSON,

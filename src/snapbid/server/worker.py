@@ -17,12 +17,13 @@ from snapbid.events.endpoint import EventEndpoints
 from snapbid.events.limit import RateLimit
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
-from snapbid.exchange.evidence import Evidence
 from snapbid.exchange.features import References
 from snapbid.exchange.limits import Recall
 from snapbid.exchange.notice import KINDS, NoticeEndpoint
 from snapbid.exchange.routes import bid_path
-from snapbid.ledger import connection, evidence
+from snapbid.golive.evidence import Evidence
+from snapbid.golive.store import Store as EvidenceStore
+from snapbid.ledger import connection
 from snapbid.ledger.commits import commits
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.queue import Queue
@@ -103,7 +104,7 @@ class Worker:
             max_bytes=settings.bid_max_bytes,
             tmax_ms=settings.tmax_ms,
         )
-        self._evidence = Evidence(evidence.Store(self._redis))
+        self._evidence = Evidence(EvidenceStore(self._redis))
         self._recorder = _recorder(settings)
         self._recall = Recall(self._ledger.budgets, lambda: self._market)
         assert settings.database_url is not None

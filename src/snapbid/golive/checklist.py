@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from snapbid.ledger.evidence import NOTICE_DAYS, Seen
+from snapbid.golive.store import NOTICE_DAYS, Seen
 
 State = Literal["pass", "fail", "not seen yet"]
 

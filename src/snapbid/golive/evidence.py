@@ -1,7 +1,7 @@
 """What each SSP really sends, counted beside the bids for the go-live check (document 2).
 
 A worker counts in memory, every request, in some tenths of a microsecond, and adds what has grown
-to what Redis has (`ledger/evidence.py`) each second. So evidence outlives a worker but for the last
+to what Redis has (`golive/store.py`) each second. So evidence outlives a worker but for the last
 second before a kill.
 
 A test bid is not remembered, so that its notices are of an unknown auction. Which auctions were
@@ -12,106 +12,26 @@ can show with test bids alone that it fires its notices.
 import asyncio
 import contextlib
 import logging
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from time import time
 from typing import Final, NamedTuple
 
 from redis.exceptions import RedisError
 
-from snapbid.errors import Problem, UnsupportedMediaType
-from snapbid.exchange.request import BidRequest
-from snapbid.http import Answer, Headers, Receive
-from snapbid.ledger import evidence
-from snapbid.ledger.evidence import KEPT, Sent
+from snapbid.exchange.sightings import Sent, Sightings
+from snapbid.golive.store import Store
 from snapbid.ledger.records import BILLING, LOSS, WIN, place
 from snapbid.tasks import end
 
 WRITE_S: Final = 1.0
 LOOKS: Final = 3  # writes during which an unknown notice is looked for among the tests
-MAX_TESTS: Final = 20  # of an SSP, noted in one write
 MAX_PLACES: Final = 200  # of test requests, noted in one write
 MAX_UNKNOWN: Final = 1000  # notices that are looked for
 MAX_STRAYS: Final = 20
 MAX_STRAY: Final = 64  # characters
-MAX_DETAIL: Final = 200
 NOTICES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}
 
-Handler = Callable[[Headers, Receive], Awaitable[Answer]]
-
 logger = logging.getLogger("snapbid")
-
-
-class Sightings:
-    """What one SSP has sent to this worker since the last write."""
-
-    __slots__ = ("_answers", "_content_type", "_country", "_ip", "_ipv6", "_problems", "_requests",
-                 "_statuses", "_tests", "_ua", "notices", "tested")  # fmt: skip
-
-    def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        self._requests = self._tests = 0  # requests that could be read
-        self._country = self._ua = self._ip = self._ipv6 = self._content_type = 0
-        self._statuses: dict[int, int] = {}
-        self._answers: deque[int] = deque(maxlen=KEPT)
-        self._problems: deque[str] = deque(maxlen=KEPT)
-        self.notices: Counter[str] = Counter()  # of test bids
-        self.tested: list[tuple[str, list[str]]] = []  # auction, its impressions
-
-    def request(self, request: BidRequest) -> None:
-        """Counts what the checklist asks of a request."""
-        self._requests += 1
-        device = request.device
-        if device is not None:
-            geo = device.geo
-            if geo is not None and geo.country:
-                self._country += 1
-            if device.ua:
-                self._ua += 1
-            if device.ip:
-                self._ip += 1
-            elif device.ipv6:
-                self._ipv6 += 1
-        if request.test == 1:
-            self._tests += 1
-            if len(self.tested) < MAX_TESTS:
-                imps = [str(imp.id) for imp in request.imp or ()]
-                self.tested.append((str(request.id), imps[:MAX_TESTS]))
-
-    def answered(self, status: int) -> None:
-        """Counts an answer."""
-        self._statuses[status] = self._statuses.get(status, 0) + 1
-        self._answers.append(status)
-
-    def refused(self, problem: Problem) -> None:
-        """Counts an answer with an error."""
-        self.answered(problem.status)
-        self._problems.append(f"{problem.status} {problem.detail[:MAX_DETAIL]}")
-        if isinstance(problem, UnsupportedMediaType) and problem.detail.startswith("Content-Type"):
-            self._content_type += 1
-
-    def take(self, now: int) -> Sent:
-        """What has come, stamped with the time (epoch s), and begins anew."""
-        counts = Counter({f"status:{status}": by for status, by in self._statuses.items()})
-        counts.update(
-            requests=self._requests,
-            tests=self._tests,
-            country=self._country,
-            ua=self._ua,
-            ip=self._ip,
-            ipv6=self._ipv6,
-            content_type=self._content_type,
-        )
-        counts.update(self.notices)
-        sent = Sent(
-            +counts,
-            [f"{now} {status}" for status in self._answers],
-            [f"{now} {problem}" for problem in self._problems],
-        )
-        self._clear()
-        return sent
 
 
 class _Notice(NamedTuple):
@@ -125,7 +45,7 @@ class _Notice(NamedTuple):
 class Evidence:
     """All SSPs' sightings in this worker. `clock` gives epoch seconds."""
 
-    def __init__(self, store: evidence.Store, clock: Callable[[], float] = time) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float] = time) -> None:
         self._store = store
         self._clock = clock
         self._ssps: dict[int, Sightings] = {}

@@ -22,8 +22,9 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
+from snapbid.exchange.sightings import KEPT, Sent
+
 BASE: Final = "{golive}:"
-KEPT: Final = 20  # answers and problems of an SSP
 MINUTE_S: Final = 60
 HOUR_S: Final = 3600
 MINUTES_KEPT_S: Final = 2 * HOUR_S
@@ -32,20 +33,6 @@ TEST_KEPT_S: Final = 900
 MAX_STRAYS: Final = 100
 NOTICE_DAYS: Final = 3  # UTC, today among them: as long as the ledger's counters stay in Redis
 _REASONS: Final = range(-1, 10_000)
-
-
-class Sent(msgspec.Struct):
-    """What one SSP has sent in some time; `answers` and `problems` as in Redis, oldest first."""
-
-    counts: Counter[str] = msgspec.field(default_factory=Counter)
-    answers: list[str] = []
-    problems: list[str] = []
-
-    def add(self, other: "Sent") -> None:
-        """What came later."""
-        self.counts.update(other.counts)
-        self.answers = [*self.answers, *other.answers][-KEPT:]
-        self.problems = [*self.problems, *other.problems][-KEPT:]
 
 
 class Seen(msgspec.Struct, frozen=True):

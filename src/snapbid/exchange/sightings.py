@@ -1,0 +1,102 @@
+"""What one SSP sends, counted beside its bids in some tenths of a microsecond a request.
+
+The go-live check asks for it (document 2); `golive/evidence.py` takes it from here to Redis.
+"""
+
+from collections import Counter, deque
+from typing import Final
+
+import msgspec
+
+from snapbid.errors import Problem, UnsupportedMediaType
+from snapbid.exchange.request import BidRequest
+
+KEPT: Final = 20  # answers and problems of an SSP
+MAX_TESTS: Final = 20  # of an SSP, noted in one write
+MAX_DETAIL: Final = 200
+
+
+class Sent(msgspec.Struct):
+    """What one SSP has sent in some time; `answers` and `problems` as in Redis, oldest first."""
+
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    answers: list[str] = []
+    problems: list[str] = []
+
+    def add(self, other: "Sent") -> None:
+        """What came later."""
+        self.counts.update(other.counts)
+        self.answers = [*self.answers, *other.answers][-KEPT:]
+        self.problems = [*self.problems, *other.problems][-KEPT:]
+
+
+class Sightings:
+    """What one SSP has sent to this worker since the last write."""
+
+    __slots__ = ("_answers", "_content_type", "_country", "_ip", "_ipv6", "_problems", "_requests",
+                 "_statuses", "_tests", "_ua", "notices", "tested")  # fmt: skip
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._requests = self._tests = 0  # requests that could be read
+        self._country = self._ua = self._ip = self._ipv6 = self._content_type = 0
+        self._statuses: dict[int, int] = {}
+        self._answers: deque[int] = deque(maxlen=KEPT)
+        self._problems: deque[str] = deque(maxlen=KEPT)
+        self.notices: Counter[str] = Counter()  # of test bids
+        self.tested: list[tuple[str, list[str]]] = []  # auction, its impressions
+
+    def request(self, request: BidRequest) -> None:
+        """Counts what the checklist asks of a request."""
+        self._requests += 1
+        device = request.device
+        if device is not None:
+            geo = device.geo
+            if geo is not None and geo.country:
+                self._country += 1
+            if device.ua:
+                self._ua += 1
+            if device.ip:
+                self._ip += 1
+            elif device.ipv6:
+                self._ipv6 += 1
+        if request.test == 1:
+            self._tests += 1
+            if len(self.tested) < MAX_TESTS:
+                imps = [str(imp.id) for imp in request.imp or ()]
+                self.tested.append((str(request.id), imps[:MAX_TESTS]))
+
+    def answered(self, status: int) -> None:
+        """Counts an answer."""
+        self._statuses[status] = self._statuses.get(status, 0) + 1
+        self._answers.append(status)
+
+    def refused(self, problem: Problem) -> None:
+        """Counts an answer with an error."""
+        self.answered(problem.status)
+        self._problems.append(f"{problem.status} {problem.detail[:MAX_DETAIL]}")
+        if isinstance(problem, UnsupportedMediaType) and problem.detail.startswith("Content-Type"):
+            self._content_type += 1
+
+    def take(self, now: int) -> Sent:
+        """What has come, stamped with the time (epoch s), and begins anew."""
+        counts = Counter({f"status:{status}": by for status, by in self._statuses.items()})
+        counts.update(
+            requests=self._requests,
+            tests=self._tests,
+            country=self._country,
+            ua=self._ua,
+            ip=self._ip,
+            ipv6=self._ipv6,
+            content_type=self._content_type,
+        )
+        counts.update(self.notices)
+        sent = Sent(
+            +counts,
+            [f"{now} {status}" for status in self._answers],
+            [f"{now} {problem}" for problem in self._problems],
+        )
+        self._clear()
+        return sent
