@@ -13,16 +13,17 @@ from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 from snapbid.errors import BadRequest, Unavailable
+from snapbid.exchange.routes import NOTICE_KINDS, NOTICE_NAMES
 from snapbid.http import Answer, Receive, Scope, answer
 from snapbid.ledger.ledger import SpoolFullError
-from snapbid.ledger.records import BILLING, LOSS, WIN
+from snapbid.ledger.records import LOSS
 from snapbid.metrics import Metrics
 
 MAX_ID: Final = 512  # bytes
 NO_REASON: Final = -1
-PREFIX: Final = "/rtb/"
-KINDS: Final = {"/rtb/win": WIN, "/rtb/bill": BILLING, "/rtb/loss": LOSS}
-NAMES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}
+PREFIX: Final = "/rtb/"  # these three go when the server takes its routes from `routes`
+KINDS: Final = NOTICE_KINDS
+NAMES: Final = NOTICE_NAMES
 OUTCOMES: Final = {
     "c": "counted", "l": "late", "d": "duplicate", "u": "unknown", "s": "spooled",
 }  # fmt: skip
@@ -52,8 +53,9 @@ class NoticeEndpoint:
         self._kind = kind
         self._ledger = ledger
         self._unknown = unknown
+        name = NOTICE_NAMES[kind]
         self._outcomes = {
-            letter: metrics.counter("snapbid_notices_total", kind=NAMES[kind], outcome=outcome)
+            letter: metrics.counter("snapbid_notices_total", kind=name, outcome=outcome)
             for letter, outcome in OUTCOMES.items()
         }
 

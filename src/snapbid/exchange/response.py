@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from snapbid.exchange.routes import BILLING_PATH, LOSS_PATH, WIN_PATH
 from snapbid.ledger.limits import Limits
 from snapbid.match.compile import Advertisement, Document
 
@@ -93,10 +94,12 @@ class Writer:
     """Writes responses whose notification URLs start with `base_url`."""
 
     def __init__(self, base_url: str) -> None:
-        base = _json(base_url)[1:-1]
-        self._nurl = b',"nurl":"%b/rtb/win?id=' % base
-        self._burl = b'","burl":"%b/rtb/bill?id=' % base
-        self._lurl = b'","lurl":"%b/rtb/loss?id=' % base
+        win, billing, loss = (
+            _json(f"{base_url}{path}?id=")[1:-1] for path in (WIN_PATH, BILLING_PATH, LOSS_PATH)
+        )
+        self._nurl = b',"nurl":"' + win
+        self._burl = b'","burl":"' + billing
+        self._lurl = b'","lurl":"' + loss
 
     def write(self, auction_id: str, bid_id: bytes, bids: Sequence[Bid]) -> bytes:
         """The body. `bid_id` is ASCII letters, digits and dashes, new for each response."""
