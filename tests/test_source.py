@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from snapbid.settings import KNOWN_ELSEWHERE, VARIABLES
-
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "snapbid"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -152,10 +150,3 @@ def test_no_file_has_grown_long() -> None:
     }
     assert {name for name, lines in counted.items() if lines > LONGEST} <= set(LONG_FILES)
     assert set(LONG_FILES) <= set(counted)
-
-
-def test_readme_names_every_setting_and_no_other() -> None:
-    readme = (ROOT / "README.md").read_text()
-    named = set(re.findall(r"SNAPBID_[A-Z_]+[A-Z]", readme))
-    assert not set(VARIABLES.values()) - named
-    assert not named - set(VARIABLES.values()) - KNOWN_ELSEWHERE
