@@ -25,7 +25,7 @@ from bench.together_run import batch, issue_key, until_known
 from snapbid.exchange.routes import bid_path
 from snapbid.ledger.ledger import Ledger
 from snapbid.report import tokens
-from snapbid.report.endpoint import report_path
+from snapbid.report.routes import report_path
 from snapbid.server.app import App
 from snapbid.server.worker import Worker
 from snapbid.settings import load

@@ -9,7 +9,7 @@ from snapbid.describe import bidding, ingesting, reporting
 from snapbid.describe.catalog import event_schemas
 from snapbid.describe.openrtb import request_schemas, response_schemas
 from snapbid.describe.parts import Example, Part
-from snapbid.events.endpoint import BATCH, SINGLE
+from snapbid.events.routes import BATCH_PATH, SINGLE_PATH
 from snapbid.settings import Settings
 
 EXAMPLES: Final = "x-examples"  # of an operation: `parts.Example`s
@@ -86,8 +86,8 @@ def _paths(settings: Settings) -> dict[str, Any]:
             for kind, of in notices.items()
         },
         reporting.REPORT: {"get": _with(reporting.report(reports), reports)},
-        SINGLE: {"post": _with(ingesting.single(singles), singles)},
-        BATCH: {"post": _with(ingesting.batch(batches), batches)},
+        SINGLE_PATH: {"post": _with(ingesting.single(singles), singles)},
+        BATCH_PATH: {"post": _with(ingesting.batch(batches), batches)},
     }  # fmt: skip
 
 

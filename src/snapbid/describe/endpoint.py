@@ -11,7 +11,8 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from snapbid.describe.routes import DOCS, DOCUMENT
-from snapbid.http import JSON, Answer, Receive, Scope, accepts_gzip, answer
+from snapbid.errors import MethodNotAllowed
+from snapbid.http import JSON, Answer, Receive, Scope, accepts_gzip, answer, refused
 from snapbid.settings import Settings
 
 HTML: Final = b"text/html; charset=utf-8"
@@ -49,7 +50,9 @@ class Described:
         self._turn = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
-        """GET or HEAD."""
+        """Answer GET and HEAD."""
+        if scope["method"] not in ("GET", "HEAD"):
+            raise await refused(MethodNotAllowed("GET, HEAD"), receive)
         async with self._turn:
             if self._text is None:
                 self._text = await asyncio.to_thread(self._prepare)

@@ -1,5 +1,6 @@
 """Server events (document 3; contract 7): both endpoints and what they answer."""
 
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +25,7 @@ from snapbid.errors import (
     TooLarge,
     UnsupportedMediaType,
 )
-from snapbid.events.endpoint import BATCH, MAX_BYTES, SINGLE
+from snapbid.events.endpoint import MAX_BYTES
 from snapbid.events.fields import CORE
 from snapbid.events.messages import MAX_EVENTS, RULES, WARNINGS
 from snapbid.events.outcomes import BATCH_TOO_LARGE, STATUSES, Failed, Finding, Product, Refusal
@@ -35,6 +36,7 @@ from snapbid.events.problems import (
     problem_answer,
     refusal_answer,
 )
+from snapbid.events.routes import BATCH_PATH, SINGLE_PATH
 from snapbid.events.validate import read_batch, read_single
 from snapbid.http import Answer
 from snapbid.reference.agents import Agent
@@ -195,7 +197,7 @@ _ECHOED: Final = {
 }  # fmt: skip
 
 
-def _post(name: str, summary: str, target: str, status: int, **more: Any) -> Example:
+def _post(target: str, name: str, summary: str, status: int, **more: Any) -> Example:
     sent = {"X-API-KEY": "$KEY", "Content-Type": "application/json"} | more.pop("headers", {})
     kept = {name: value for name, value in sent.items() if value is not None}
     return Example(
@@ -211,25 +213,27 @@ def _post(name: str, summary: str, target: str, status: int, **more: Any) -> Exa
 
 def single_examples() -> list[Example]:
     """`$KEY` is a key of a product with both presets, `$SHOP_KEY` of one without `igaming`."""
+    post = partial(_post, SINGLE_PATH)
     return [
-        _post("accepted", "An account is created", SINGLE, 202, body=REGISTER, answer=ACCEPTED),
-        _post("deposit", "Money comes in", SINGLE, 202, body=DEPOSIT),
-        _post("test", "Test mode: looked at, not kept", SINGLE, 200, body=LOGIN,
-              headers={"X-Test-Mode": "true"}, answer=_ECHOED),
-        _post("invalid", "An empty user id", SINGLE, 400, body=WRONG, code="VALIDATION_ERROR"),
-        _post("no_key", "Without a key", SINGLE, 401, body=REGISTER, headers={"X-API-KEY": None},
-              code="UNAUTHORIZED"),
-        _post("media_type", "Not sent as JSON", SINGLE, 415, body=REGISTER,
-              headers={"Content-Type": "text/plain"}, code="UNSUPPORTED_MEDIA_TYPE"),
-        _post("unknown_event", "No event of the catalog", SINGLE, 422, body=UNKNOWN,
-              code="UNKNOWN_EVENT_TYPE"),
-        _post("disabled_event", "Without the preset `igaming`", SINGLE, 422, body=DEPOSIT,
-              headers={"X-API-KEY": "$SHOP_KEY"}, code="EVENT_DISABLED"),
+        post("accepted", "An account is created", 202, body=REGISTER, answer=ACCEPTED),
+        post("deposit", "Money comes in", 202, body=DEPOSIT),
+        post("test", "Test mode: looked at, not kept", 200, body=LOGIN,
+             headers={"X-Test-Mode": "true"}, answer=_ECHOED),
+        post("invalid", "An empty user id", 400, body=WRONG, code="VALIDATION_ERROR"),
+        post("no_key", "Without a key", 401, body=REGISTER, headers={"X-API-KEY": None},
+             code="UNAUTHORIZED"),
+        post("media_type", "Not sent as JSON", 415, body=REGISTER,
+             headers={"Content-Type": "text/plain"}, code="UNSUPPORTED_MEDIA_TYPE"),
+        post("unknown_event", "No event of the catalog", 422, body=UNKNOWN,
+             code="UNKNOWN_EVENT_TYPE"),
+        post("disabled_event", "Without the preset `igaming`", 422, body=DEPOSIT,
+             headers={"X-API-KEY": "$SHOP_KEY"}, code="EVENT_DISABLED"),
     ]  # fmt: skip
 
 
 def batch_examples() -> list[Example]:
     """Keys as in `single_examples`."""
+    post = partial(_post, BATCH_PATH)
     accepted: dict[str, Any] = {"status": "accepted", "requestId": BATCH_ID}
     wrong = {"field": "[1].identity.client_user_id", "rule": "empty", "event": "login", "index": 1}
     failed = {"index": 1, "code": "VALIDATION_ERROR", "event": "login", "violations": [wrong]}
@@ -240,21 +244,21 @@ def batch_examples() -> list[Example]:
         for index in range(2)
     ]
     return [
-        _post("accepted", "Two events", BATCH, 202, body=[REGISTER, DEPOSIT],
-              answer=accepted | {"count": 2}),
-        _post("lenient", "The good ones of two", BATCH, 202, body=[REGISTER, WRONG],
-              headers={"Prefer": "handling=lenient"},
-              answer=accepted | {"count": 1, "rejected": 1, "errors": [failed]}),
-        _post("test", "Test mode: looked at, not kept", BATCH, 200, body=[LOGIN, WRONG],
-              headers={"X-Test-Mode": "true"}, answer=tested | {"warnings": warnings}),
-        _post("invalid", "All or nothing", BATCH, 400, body=[REGISTER, WRONG],
-              code="VALIDATION_ERROR"),
-        _post("too_many", f"{MAX_EVENTS + 1} events", BATCH, 400,
-              body=[REGISTER] * (MAX_EVENTS + 1), code="BATCH_TOO_LARGE"),
-        _post("unknown_event", "No event of the catalog", BATCH, 422, body=[UNKNOWN],
-              code="UNKNOWN_EVENT_TYPE"),
-        _post("disabled_event", "Without the preset `igaming`", BATCH, 422, body=[DEPOSIT],
-              headers={"X-API-KEY": "$SHOP_KEY"}, code="EVENT_DISABLED"),
+        post("accepted", "Two events", 202, body=[REGISTER, DEPOSIT],
+             answer=accepted | {"count": 2}),
+        post("lenient", "The good ones of two", 202, body=[REGISTER, WRONG],
+             headers={"Prefer": "handling=lenient"},
+             answer=accepted | {"count": 1, "rejected": 1, "errors": [failed]}),
+        post("test", "Test mode: looked at, not kept", 200, body=[LOGIN, WRONG],
+             headers={"X-Test-Mode": "true"}, answer=tested | {"warnings": warnings}),
+        post("invalid", "All or nothing", 400, body=[REGISTER, WRONG],
+             code="VALIDATION_ERROR"),
+        post("too_many", f"{MAX_EVENTS + 1} events", 400,
+             body=[REGISTER] * (MAX_EVENTS + 1), code="BATCH_TOO_LARGE"),
+        post("unknown_event", "No event of the catalog", 422, body=[UNKNOWN],
+             code="UNKNOWN_EVENT_TYPE"),
+        post("disabled_event", "Without the preset `igaming`", 422, body=[DEPOSIT],
+             headers={"X-API-KEY": "$SHOP_KEY"}, code="EVENT_DISABLED"),
     ]  # fmt: skip
 
 

@@ -26,8 +26,8 @@ from snapbid.errors import (
 )
 from snapbid.http import Answer, problem_answer
 from snapbid.report.cache import TTL_S
-from snapbid.report.endpoint import PREFIX, SUFFIX
 from snapbid.report.limit import REQUESTS, WINDOW_S, Quota
+from snapbid.report.routes import PREFIX, SUFFIX
 from snapbid.report.window import MAX_DAYS
 
 REPORT: Final = f"{PREFIX}{{sspId}}{SUFFIX}"

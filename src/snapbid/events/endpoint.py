@@ -26,6 +26,9 @@ from snapbid.events.problems import (
     problem_answer,
     refusal_answer,
 )
+from snapbid.events.routes import BATCH_PATH as BATCH
+from snapbid.events.routes import PREFIX as PREFIX
+from snapbid.events.routes import SINGLE_PATH as SINGLE
 from snapbid.events.slices import Slices
 from snapbid.events.trial import Enricher
 from snapbid.events.validate import batch_steps, read_batch, read_single
@@ -35,9 +38,6 @@ from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.history import DailyRates, History
 
-SINGLE: Final = "/v3/s2s/event"
-BATCH: Final = "/v3/s2s/batch"
-PREFIX: Final = "/v3/"
 NAMES: Final = {SINGLE: "single", BATCH: "batch"}
 MAX_BYTES: Final = 4 << 20  # of a decompressed body
 LONG: Final = 1 << 20  # bytes; events may be so large that slices do not help, a thread does

@@ -20,14 +20,14 @@ from snapbid.errors import (
     RateLimited,
     SspMismatch,
 )
-from snapbid.http import Answer, Receive, Scope, answer
+from snapbid.http import Answer, Receive, Scope, answer, refused
 from snapbid.report import tokens, window
 from snapbid.report.cache import TTL_S, Cache
 from snapbid.report.limit import REQUESTS, WINDOW_S, Quota, RateLimit
 from snapbid.report.reports import Reports, WarehouseAway
-
-PREFIX: Final = "/api/v1/ssp/"
-SUFFIX: Final = "/report"
+from snapbid.report.routes import PREFIX as PREFIX
+from snapbid.report.routes import report_path as report_path
+from snapbid.report.routes import ssp_of as ssp_of
 
 Clock: TypeAlias = Callable[[], datetime]
 Registry: TypeAlias = Callable[[], Mapping[str, str] | None]
@@ -35,17 +35,6 @@ Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 # A client's own cache may keep a report for as long as ours does; `Age` says what is gone of that.
 CACHE_CONTROL: Final = (b"cache-control", b"private, max-age=%d" % TTL_S)
-
-
-def report_path(ssp: str) -> str:
-    """The path of an SSP's report."""
-    return f"{PREFIX}{ssp}{SUFFIX}"
-
-
-def ssp_of(path: str) -> str | None:
-    """The SSP id in the path of a report, None for any other path."""
-    ssp = path.removeprefix(PREFIX).removesuffix(SUFFIX)
-    return ssp if ssp and "/" not in ssp and report_path(ssp) == path else None
 
 
 class ReportEndpoint:
@@ -77,9 +66,9 @@ class ReportEndpoint:
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
         ssp = ssp_of(scope["path"])
         if ssp is None:
-            raise NotFound("there is nothing at this path")
+            raise await refused(NotFound("there is nothing at this path"), receive)
         if scope["method"] not in ("GET", "HEAD"):
-            raise MethodNotAllowed("GET, HEAD")
+            raise await refused(MethodNotAllowed("GET, HEAD"), receive)
         now = self._clock()
         quota = await self._limit.take(self._authorize(scope, ssp, now).jti)
         fields = quota.headers() if quota is not None else ()
