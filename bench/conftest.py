@@ -17,7 +17,7 @@ from bench.about import about
 from bench.market import answer, market
 from bench.processes import cores, pinned
 from snapbid.exchange.bid import Bidder, Market, NoBid
-from snapbid.server.worker import COLLECT
+from snapbid.server.process import GC_THRESHOLD
 
 REQUESTS = 400
 CAMPAIGNS = 10_000
@@ -36,7 +36,7 @@ def store_core() -> int:
 @pytest.fixture(scope="session", autouse=True)
 def _as_a_worker(store_core: int) -> Iterator[None]:
     """On one core, and with the collector of a worker."""
-    gc.set_threshold(*COLLECT)
+    gc.set_threshold(*GC_THRESHOLD)
     with pinned(cores()[0]):
         yield
 

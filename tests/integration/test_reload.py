@@ -2,14 +2,21 @@
 
 import http.client
 import os
+import shutil
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 from support.processes import eventually, workers_of
 from support.stack import Stack
+
+from snapbid.reference.geo import DEFAULT_PATH
+
+NOT_REPLACED = "the replacement of worker 1 did not start"
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +71,76 @@ def test_somebody_listens_all_the_while(start_stack: Callable[..., Stack], worke
     assert asker.found["200"] > 0.98 * asker.found.total()
     assert "SIGHUP: replacing the workers" in stack.output
     assert stack.stop() == 0
+
+
+@pytest.fixture
+def geo_copy(tmp_path: Path) -> Path:
+    """A geo database of the test's own; `spoil` and `restore` replace the file."""
+    return Path(shutil.copy(DEFAULT_PATH, tmp_path / "geo.mmdb"))
+
+
+def spoil(geo: Path) -> None:
+    """Replace the geo database by a file with which no worker starts."""
+    spoiled = geo.with_suffix(".spoiled")
+    spoiled.write_bytes(b"nonsense")
+    spoiled.replace(geo)
+
+
+def restore(geo: Path) -> None:
+    Path(shutil.copy(DEFAULT_PATH, geo.with_suffix(".good"))).replace(geo)
+
+
+def has_told(stack: Stack, times: int) -> bool:
+    return stack.output.count(NOT_REPLACED) == times
+
+
+def test_a_worker_whose_replacement_cannot_start_goes_on(
+    start_stack: Callable[..., Stack], geo_copy: Path
+) -> None:
+    stack = start_stack(SNAPBID_WORKERS="2", SNAPBID_GEO_DB=str(geo_copy))
+    assert stack.process
+    server = stack.process.pid
+    before = workers_of(server)
+    spoil(geo_copy)
+    asker = Asker(stack.port)
+    for attempt in (1, 2):
+        stack.process.send_signal(signal.SIGHUP)
+        eventually(partial(has_told, stack, attempt), "a word about it")
+        assert workers_of(server) == before
+    asker.finish()
+    assert set(asker.found) == {"200"}
+    restore(geo_copy)
+    stack.process.send_signal(signal.SIGHUP)
+    eventually(lambda: len(workers_of(server) - before) == 2, "other workers")
+    eventually(lambda: not workers_of(server) & before, "an end of those before")
+    assert stack.get("/readyz")[0] == 200
+    assert stack.stop() == 0
+
+
+def test_a_worker_that_cannot_be_restarted_stops_no_other(
+    start_stack: Callable[..., Stack], geo_copy: Path
+) -> None:
+    """Granian's own gives up on all workers when one crashes twice in a row."""
+    stack = start_stack(SNAPBID_WORKERS="2", SNAPBID_GEO_DB=str(geo_copy))
+    assert stack.process
+    server = stack.process.pid
+    kept, killed = workers_of(server)
+    spoil(geo_copy)
+    os.kill(killed, signal.SIGKILL)
+    eventually(lambda: stack.output.count("a worker could not start") > 1, "two attempts")
+    assert stack.get("/readyz")[0] == 200
+    assert kept in workers_of(server)
+    restore(geo_copy)
+    eventually(lambda: len(workers_of(server) - {killed}) == 2, "two workers again")
+    eventually(lambda: listening(stack.port) == 2, "that both listen")
+    assert kept in workers_of(server)
+    assert stack.stop() == 0
+
+
+def listening(port: int) -> int:
+    """How many sockets of this machine listen on a TCP port; each worker has its own."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return sum(line.split()[3] == "0A" and f":{port:04X} " in line[:20] for line in lines)
 
 
 def test_an_end_of_the_terminal_ends_nothing(start_stack: Callable[..., Stack]) -> None:

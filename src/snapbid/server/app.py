@@ -4,9 +4,10 @@ A path that is served as it stands is found by one look-up; each registered SSP 
 not found there is told apart from a wrong method and from an SSP that is not registered.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol, TypeAlias
 
 from snapbid.describe.routes import DOCS, DOCUMENT
 from snapbid.errors import MethodNotAllowed, NotFound, Problem, UnknownSsp
@@ -31,6 +32,7 @@ from snapbid.http import (
 )
 from snapbid.report.endpoint import PREFIX as REPORTS
 from snapbid.server.pace import Pace
+from snapbid.tasks import end
 
 BidHandler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
 Page: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
@@ -93,8 +95,11 @@ def route_of(path: str) -> str:
 class App:
     """The application over its resources."""
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(
+        self, resources: Resources, started: Callable[[], Coroutine[Any, Any, None]] | None = None
+    ) -> None:
         self._resources = resources
+        self._started = started
         self._pace = Pace()
         self._own: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz}
 
@@ -161,7 +166,11 @@ class App:
                     await send({"type": "lifespan.startup.failed"})
                     return
                 await send({"type": "lifespan.startup.complete"})
+                if self._started is not None:
+                    started = asyncio.create_task(self._started())
             elif message["type"] == "lifespan.shutdown":
+                if self._started is not None:
+                    await end(started)
                 await self._resources.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return

@@ -1,67 +1,110 @@
-"""Granian's workers, replaced one by one on SIGHUP without a moment in which nobody listens.
+"""Granian's worker processes: replaced one by one on SIGHUP, restarted when they crash.
 
-Granian itself stops a worker as soon as it has begun to start the next one, which takes a second or
-more until it listens. Its respawning is overridden here, and the release is pinned for that
-(pyproject.toml); `integration/test_reload.py` tells when it changes.
+Stock Granian (2.8) stops a worker as soon as its replacement has begun to start, whether or not
+that one ever listens, and gives up on all workers when one crashes twice in a row. Here a worker
+goes on until its replacement says that it listens; a replacement that cannot start leaves it alone.
+
+The methods and attributes of `MPServer` that this relies on are private: `unit/test_granian.py`
+fails when a release changes them, and pyproject.toml excludes the next minor version.
 """
 
 import logging
 import time
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from functools import partial
+from multiprocessing import Pipe
 from typing import Any, Final
 
 from granian.server.mp import MPServer
 
-POLL_S: Final = 0.02
-TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-LISTENS: Final = "0A"
+POLL_S: Final = 0.05
+STOP_AGAIN_S: Final = 0.02
+SHORT_LIFE_S: Final = 5.0  # a worker that lived no longer is restarted after a pause
+PAUSE_S: Final = 1.0
 
 logger = logging.getLogger("snapbid")
 
 
-class Server(MPServer):
-    """`respawn_interval` is how long the next worker may take until it listens (s), on SIGHUP."""
+class GranianServer(MPServer):
+    """Runs worker processes until SIGTERM or SIGINT.
+
+    The `target_loader` given to `serve` is called in each worker with the sending end of a pipe,
+    to which the worker writes once it listens. `respawn_interval` is how long a replacement may
+    take until then (s).
+    """
+
+    def _spawn_worker(  # type: ignore[override]  # MPServer, too, differs from its base class
+        self, idx: int, target: Any, callback_loader: Callable[..., Any]
+    ) -> Any:
+        receiver, sender = Pipe(duplex=False)
+        worker: Any = super()._spawn_worker(idx, target, partial(callback_loader, sender))
+        worker.listening = receiver
+        return worker
 
     def _respawn_workers(
-        self, workers: Iterable[int], spawn_target: Any, target_loader: Any, delay: float = 0
+        self,
+        workers: Iterable[int],
+        spawn_target: Any,
+        target_loader: Any,
+        delay: float = 0,
     ) -> None:
-        """A `delay` of 0 is for workers that have ended."""
-        if delay:
-            logger.info("SIGHUP: replacing the workers")
-        new: Any
-        for place in workers:
-            if self.interrupt_signal:
+        """Restart crashed workers, or, where there is a `delay`, replace running ones."""
+        if not delay:
+            for idx in workers:
+                self._restart(idx, spawn_target, target_loader)
+            return
+        logger.info("SIGHUP: replacing the workers")
+        for idx in workers:
+            if not self._replace(idx, spawn_target, target_loader, delay):
                 return
-            self.respawned_wrks[place] = time.monotonic()
-            before = listening(self.bind_port)
-            old, new = self.wrks[place], self._spawn_worker(place, spawn_target, target_loader)
-            new.start()
-            self.wrks[place] = new
-            until = time.monotonic() + delay
-            while time.monotonic() < until and new.is_alive() and not self.interrupt_signal:
-                if listening(self.bind_port) > before:
-                    break
-                time.sleep(POLL_S)
-            self._stop(old)
+
+    def _restart(self, idx: int, spawn_target: Any, target_loader: Any) -> None:
+        crashed: Any = self.wrks[idx]
+        if crashed.is_alive():  # it crashed while it was being replaced, and this is the new one
+            return
+        if time.monotonic() - crashed.birth < SHORT_LIFE_S:
+            time.sleep(PAUSE_S)
+        if not self.interrupt_signal:
+            self.wrks[idx] = worker = self._spawn_worker(idx, spawn_target, target_loader)
+            worker.start()
+
+    def _replace(self, idx: int, spawn_target: Any, target_loader: Any, timeout_s: float) -> bool:
+        """Replace a worker; False where it is kept."""
+        old, new = self.wrks[idx], self._spawn_worker(idx, spawn_target, target_loader)
+        new.interrupt_by_parent = True  # until it takes over, nobody else need notice its end
+        new.start()
+        listens = self._await_listening(new, timeout_s)
+        new.interrupt_by_parent = False
+        if not listens or not new.is_alive():
+            self._stop(new)
+            if not self.interrupt_signal:
+                logger.error(
+                    "SIGHUP: the replacement of worker %d did not start; "
+                    "the workers not yet replaced go on (send SIGHUP to try again)",
+                    idx + 1,
+                )
+            return False
+        self.wrks[idx] = new
+        self._stop(old)
+        return True
+
+    def _await_listening(self, worker: Any, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and not self.interrupt_signal:
+            if worker.listening.poll(POLL_S):
+                try:
+                    worker.listening.recv_bytes()
+                except EOFError:  # it ended before
+                    return False
+                return True
+        return False
 
     def _stop(self, worker: Any) -> None:
         worker.terminate()
         worker.join(self.workers_kill_timeout)
         if worker.is_alive():
-            time.sleep(POLL_S)  # Granian's own thread, which waits for it too, was faster
+            time.sleep(STOP_AGAIN_S)  # Granian's own thread, which waits for it too, was faster
         if worker.is_alive():
             logger.warning("a worker does not stop, and is killed")
             worker.kill()
             worker.join()
-
-
-def listening(port: int) -> int:
-    """How many sockets of this machine listen on a TCP port; each worker has its own."""
-    found = 0
-    for table in TABLES:
-        if table.exists():
-            for line in table.read_text().splitlines()[1:]:
-                _, local, _, state, *_ = line.split()
-                found += state == LISTENS and int(local.rpartition(":")[2], 16) == port
-    return found

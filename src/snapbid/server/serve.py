@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from contextlib import suppress
 from typing import Final
 
@@ -23,14 +22,14 @@ from snapbid.publisher import Publisher
 from snapbid.recording.recorder import open_file
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
-from snapbid.server.granian import Server
+from snapbid.server.granian import GranianServer
+from snapbid.server.process import create
 from snapbid.settings import Settings, require_secret
 
 BACKLOG: Final = 4096
 HEADERS_MS: Final = 10_000  # for a client to send its headers
 STOP_S: Final = 20  # for what is in flight
-START_S: Final = 30  # for a worker, until it listens
-RESTART_S: Final = 1.0
+START_S: Final = 60  # for the replacement of a worker, until it listens
 
 logger = logging.getLogger("snapbid")
 
@@ -116,24 +115,16 @@ def take_turns() -> None:
 
 
 def _run_workers(settings: Settings) -> None:
-    """Runs Granian until a signal; starts it again where it gives up on crashing workers."""
+    """Run Granian until a signal."""
     take_turns()
-    while True:
-        server = _server(settings)
-        try:
-            server.serve()
-        except SystemExit:
-            logger.error("the workers crash; starting them again")
-        if server.interrupt_signal:
-            return
-        time.sleep(RESTART_S)
+    with suppress(SystemExit):  # Granian's word for a worker that crashed while it stopped
+        _server(settings).serve(target_loader=create, wrap_loader=False)
 
 
-def _server(settings: Settings) -> Server:
+def _server(settings: Settings) -> GranianServer:
     """Granian with what measured best for small requests (bench/README.md)."""
-    return Server(
-        "snapbid.server.worker:create",
-        factory=True,
+    return GranianServer(
+        "snapbid.server.process:create",  # for Granian's log; `serve` is given the function
         address=settings.host,
         port=settings.port,
         interface=Interfaces.ASGI,

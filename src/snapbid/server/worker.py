@@ -1,11 +1,7 @@
 """The composition root of a worker: settings -> stores -> rooms -> application."""
 
 import asyncio
-import ctypes
-import gc
 import logging
-import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
@@ -33,16 +29,11 @@ from snapbid.recording.recorder import Recorder
 from snapbid.reference import agents, history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.report.endpoint import ReportEndpoint, ssp_of
-from snapbid.server.app import App, BidHandler, Page
-from snapbid.settings import Settings, load, require_secret
+from snapbid.server.app import BidHandler, Page
+from snapbid.settings import Settings, require_secret
 from snapbid.tasks import end
 from snapbid.warehouse.reports import open_pool
 
-PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
-# Requests make no cycles to speak of; with the default threshold looking for them took a tenth of a
-# bid's processor time.
-COLLECT: Final = (50_000, 20, 100)
 LOOK_EVERY_S: Final = 0.1  # at the catalog's file
 SETTLE_IN_S: Final = 2.0
 
@@ -166,7 +157,6 @@ class Worker:
     async def _keep_looking(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # see `create`
             try:
                 await self._look()
             except Exception:
@@ -240,19 +230,3 @@ def _recorder(settings: Settings) -> Recorder | None:
         settings.record_max_bytes,
         require_secret(settings),
     )
-
-
-def create() -> App:
-    """What Granian's workers load."""
-    gc.freeze()
-    gc.set_threshold(*COLLECT)
-    _end_with_parent()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # comes to all where a terminal closes
-    # A signal that comes before the loop listens would be lost; it waits until then.
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-    return App(Worker(load(os.environ)))
-
-
-def _end_with_parent() -> None:
-    """A worker whose parent was killed must not keep the port."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,66 @@
+"""A worker process: what Granian calls in it, how it tells that it listens, how it ends."""
+
+import asyncio
+import ctypes
+import gc
+import os
+import signal
+import socket
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Final
+
+from snapbid.settings import load
+
+if TYPE_CHECKING:
+    from snapbid.server.app import App
+
+PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+# Requests make no cycles to speak of; with the default threshold looking for them took a tenth of a
+# bid's processor time.
+GC_THRESHOLD: Final = (50_000, 20, 100)
+POLL_S: Final = 0.01
+
+
+def create(listening: Connection) -> "App":
+    """Build the application of this worker; `listening` is told once its port is open."""
+    from snapbid.server.app import App  # not imported where workers are only started
+    from snapbid.server.worker import Worker
+
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLD)
+    _end_with_parent()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # all processes get it when a terminal closes
+    # A signal that comes before Granian waits for one would be lost: it stays pending until then.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    return App(Worker(load(os.environ)), started=partial(_announce, listening))
+
+
+async def _announce(listening: Connection) -> None:
+    """Let the signals through and tell the parent, once requests are accepted.
+
+    Granian opens the worker's port in a thread, some milliseconds after the application's startup.
+    """
+    while not _is_listening():
+        await asyncio.sleep(POLL_S)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    with listening, suppress(BrokenPipeError):  # the parent was killed
+        listening.send_bytes(b"1")
+
+
+def _is_listening() -> bool:
+    """Whether a socket of this process listens."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # closed meanwhile
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(name))) as own:
+                    if own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        return True
+    return False
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed must not keep the port."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,70 @@
+"""What `server.granian` relies on in Granian, whose names and signatures are private."""
+
+import inspect
+
+import pytest
+from granian.server import common
+from granian.server.mp import MPServer, WorkerProcess
+
+from snapbid.server.granian import GranianServer
+
+
+def parameters(function: object) -> list[str]:
+    assert callable(function)
+    return list(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (MPServer._spawn_worker, ["self", "idx", "target", "callback_loader"]),
+        (
+            MPServer._respawn_workers,
+            ["self", "workers", "spawn_target", "target_loader", "delay"],
+        ),
+        (MPServer.serve, ["self", "spawn_target", "target_loader", "wrap_loader"]),
+        (WorkerProcess.join, ["self", "timeout"]),
+        (WorkerProcess.terminate, ["self"]),
+        (WorkerProcess.kill, ["self"]),
+        (WorkerProcess.is_alive, ["self"]),
+        (WorkerProcess.start, ["self"]),
+    ],
+)
+def test_signatures(function: object, expected: list[str]) -> None:
+    assert parameters(function) == expected
+
+
+def test_our_methods_replace_granians_own() -> None:
+    own = {name for name in vars(GranianServer) if callable(getattr(GranianServer, name))}
+    assert {name for name in own if hasattr(MPServer, name)} == {
+        "_spawn_worker",
+        "_respawn_workers",
+    }
+    for name in ("_spawn_worker", "_respawn_workers"):
+        assert parameters(getattr(GranianServer, name)) == parameters(getattr(MPServer, name))
+
+
+def test_attributes_of_a_server() -> None:
+    server = GranianServer("x:y", respawn_interval=5, workers_kill_timeout=7)
+    assert (server.wrks, server.interrupt_children) == ([], [])
+    assert server.interrupt_signal is False
+    assert server.workers_kill_timeout == 7
+    assert server.respawned_wrks == {}, "read to detect crash loops, and left empty here"
+
+
+def test_when_workers_are_respawned() -> None:
+    """`delay` tells a replacement (SIGHUP) from a crash; a crash loop ends `serve` otherwise."""
+    reload = inspect.getsource(common.AbstractServer._reload)
+    assert "delay=self.respawn_interval" in reload
+    loop = inspect.getsource(common.AbstractServer._serve_loop)
+    assert "self._respawn_workers(workers, spawn_target, target_loader)" in loop
+    assert "self.respawned_wrks.get(idx, 0)" in loop
+
+
+def test_what_a_worker_does_when_it_ends() -> None:
+    watcher = inspect.getsource(common.AbstractWorker._watcher)
+    assert "if not self.interrupt_by_parent:" in watcher
+    assert "self.parent.interrupt_children.append(self.idx)" in watcher
+    assert {"birth", "interrupt_by_parent", "parent"} <= set(
+        common.AbstractWorker.__init__.__code__.co_names
+    )
