@@ -58,7 +58,7 @@ fuzz: $(VENV)/.dev $(VENV)/.fuzz build
 SANITIZED := build/sanitize
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 SANITIZED_TESTS := tests/property/test_matcher.py tests/property/test_explain.py \
-	tests/unit/test_features.py tests/unit/test_catalog.py tests/unit/test_campaign.py
+	tests/unit/test_lookups.py tests/unit/test_catalog.py tests/unit/test_campaign.py
 
 sanitize: $(VENV)/.dev
 	@echo "building the extensions with $(SANITIZERS)"

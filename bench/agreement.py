@@ -13,7 +13,7 @@ import asyncpg
 
 from bench import pools, requests
 from bench.about import ROOT
-from bench.market import NOW_MS, SSP, references
+from bench.market import NOW_MS, SSP, lookups
 from snapbid.exchange import privacy
 from snapbid.exchange.market import Market
 from snapbid.match.catalog import Base, Catalog, encode, write
@@ -47,7 +47,7 @@ class _Warehouse:
         index, base = self._overlay.build(), self._overlay.base
         write(self._path, encode(ssps, rates.load(), index, base=base))
         catalog = Catalog.open(self._path)
-        return Market(catalog, references(catalog))
+        return Market(catalog, lookups(catalog))
 
     async def _changed(self, changes: Changes) -> table.Changes:
         connection = await asyncpg.connect(self._dsn)

@@ -30,12 +30,12 @@ from bench import campaigns, pools, requests
 from bench.about import about
 from bench.agreement import agreement
 from bench.client import LOOPBACK
-from bench.market import SSP, references
+from bench.market import SSP, lookups
 from bench.overlays import overlays
 from bench.processes import BenchError, ServerProcess, free_ports
 from bench.served import SECRET
 from snapbid.embedded import Home, Postgres, Redis
-from snapbid.exchange.features import References
+from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market
 from snapbid.match.catalog import Base, Catalog, encode, write
 from snapbid.match.stored import insert, new_builder
@@ -128,7 +128,7 @@ async def swaps(base: Base, folder: Path) -> dict[str, Any]:
     ssps = {name: (of, number) for number, (name, of) in enumerate(pools.REGISTRY.items(), 1)}
     write(path, encode(ssps, rates.load(), builder.build(), base=base))
     catalog = Catalog.open(path)
-    beside = references(catalog)
+    beside = lookups(catalog)
     market = Market(catalog, beside)
     pauses, quiet = [], []
     for _ in range(SWAPS):
@@ -144,7 +144,7 @@ async def swaps(base: Base, folder: Path) -> dict[str, Any]:
     }
 
 
-async def _swap(path: Path, before: Market, beside: References) -> Market:
+async def _swap(path: Path, before: Market, beside: Lookups) -> Market:
     """As `server.worker.Worker` does it."""
     catalog = await asyncio.to_thread(Catalog.open, path, before.catalog)
     market = Market(catalog, beside, before=before)

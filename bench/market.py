@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import campaigns, pools
 from snapbid.exchange.bid import Bidder, Market, NoBid
-from snapbid.exchange.features import References
+from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import decode as decode_request
 from snapbid.match._builder import Builder
 from snapbid.match.catalog import Catalog, encode
@@ -34,13 +34,13 @@ def market(count: int, more: Mapping[str, Any] | None = None) -> Market:
     ssps = {name: (of, number) for number, (name, of) in enumerate(pools.REGISTRY.items(), 1)}
     catalog = Catalog(b"".join(encode(ssps, rates.load(), index)))
     gc.freeze()  # as a worker does; campaigns would be looked through at each collection
-    return Market(catalog, references(catalog))
+    return Market(catalog, lookups(catalog))
 
 
-def references(catalog: Catalog) -> References:
+def lookups(catalog: Catalog) -> Lookups:
     """What a worker looks up beside the catalog."""
     agents.load()
-    return References(GeoDatabase(DEFAULT_PATH), catalog.rates)
+    return Lookups(GeoDatabase(DEFAULT_PATH), catalog.rates)
 
 
 def answer(bidder: Bidder, body: bytes, market: Market) -> bytes | NoBid:

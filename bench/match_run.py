@@ -29,7 +29,7 @@ from bench.market import NOW_MS, SSP
 from bench.processes import cores, pinned
 from bench.scans import SCANS, best, carried, end_of, in_order
 from bench.spread import spread
-from snapbid.exchange.features import References
+from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import BidRequest, Imp, decode
 from snapbid.match._matcher import STEPS, TIMES, Index, Query, measure
 from snapbid.match.stored import insert, new_builder
@@ -55,11 +55,11 @@ class Subject:
     index: Index
     bytes: int  # without payloads
     payload_bytes: int
-    references: References
+    lookups: Lookups
     asked: list[tuple[BidRequest, Imp]]
 
     def query(self, request: BidRequest, imp: Imp) -> Query:
-        found = self.index.query(self.references, request, SSP, pools.REGISTRY[SSP], NOW_MS)
+        found = self.index.query(self.lookups, request, SSP, pools.REGISTRY[SSP], NOW_MS)
         found.impression(imp)
         return found
 
@@ -74,10 +74,10 @@ def subject(shape: str, count: int) -> Subject:
     with path.open("rb") as file:
         index = Index(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     agents.load()
-    references = References(GeoDatabase(DEFAULT_PATH), rates.load())
+    lookups = Lookups(GeoDatabase(DEFAULT_PATH), rates.load())
     made = [decode(body) for body in requests.encode(requests.make(REQUESTS))]
     asked = [(request, imp) for request in made for imp in request.imp or ()]
-    return Subject(index, sizes["index"], sizes["payload"], references, asked)
+    return Subject(index, sizes["index"], sizes["payload"], lookups, asked)
 
 
 def _make(path: Path, shape: str, count: int) -> None:
@@ -165,11 +165,11 @@ def _hot(queries: list[Query], step: str, rounds: int) -> dict[str, float]:
 
 def call_ns(subject: Subject) -> float:
     """From the decoded request to the best campaign, a call from Python."""
-    index, references = subject.index, subject.references
+    index, lookups = subject.index, subject.lookups
     canonical = pools.REGISTRY[SSP]
     start = thread_time_ns()
     for request, imp in subject.asked:
-        query = index.query(references, request, SSP, canonical, NOW_MS)
+        query = index.query(lookups, request, SSP, canonical, NOW_MS)
         query.impression(imp)
         query.next()
     return (thread_time_ns() - start) / len(subject.asked)
@@ -195,7 +195,7 @@ def peers(subject: Subject, shape: str, count: int) -> dict[str, Any]:
     asked = []
     for request, imp in subject.asked[:PEER_REQUESTS]:
         query = subject.query(request, imp)
-        lowest = 0 if imp.pmp is not None else subject.references.floor_micros(
+        lowest = 0 if imp.pmp is not None else subject.lookups.floor_micros(
             imp.bidfloor, imp.bidfloorcur
         )  # fmt: skip
         found = query.next()

@@ -8,7 +8,7 @@ from typing import Any, Final
 from bench import campaigns, requests
 from bench.match_run import Subject, call_ns
 from bench.spread import spread
-from snapbid.exchange.features import References
+from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import decode
 from snapbid.match._matcher import TIMES, Index, measure
 from snapbid.match.catalog import Base
@@ -31,10 +31,10 @@ def overlays(base: Base, folder: Path) -> dict[str, Any]:
         f"{CHANGED:,} changed": Index(mapped, _changes()),
     }
     agents.load()
-    references = References(GeoDatabase(DEFAULT_PATH), rates.load())
+    lookups = Lookups(GeoDatabase(DEFAULT_PATH), rates.load())
     made = [decode(body) for body in requests.encode(requests.make(REQUESTS))]
     asked = [(request, imp) for request in made for imp in request.imp or ()]
-    subjects = {name: Subject(index, 0, 0, references, asked) for name, index in indexes.items()}
+    subjects = {name: Subject(index, 0, 0, lookups, asked) for name, index in indexes.items()}
     queries = {name: [each.query(*one) for one in asked] for name, each in subjects.items()}
     walks: dict[str, list[float]] = {name: [] for name in indexes}
     calls: dict[str, list[float]] = {name: [] for name in indexes}

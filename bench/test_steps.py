@@ -39,10 +39,10 @@ def test_match_no_bid(each: Each, campaigns: int, no_bids: list[bytes]) -> None:
 
 def _match(each: Each, market: Market, bodies: list[bytes]) -> None:
     """From the decoded request to the best campaign for its impression."""
-    index, references = market.catalog.index, market.references
+    index, lookups = market.catalog.index, market.lookups
 
     def match(request: Any, imp: Any) -> Any:
-        query = index.query(references, request, SSP, CANONICAL, NOW_MS)
+        query = index.query(lookups, request, SSP, CANONICAL, NOW_MS)
         query.impression(imp)
         return query.next()
 

@@ -240,10 +240,10 @@ cdef enum:
 
 
 cdef class Reader:
-    """How requests are read; exchange.features.References says what takes more than comparing.
+    """How requests are read; exchange.lookups.Lookups says what takes more than comparing.
 
     structs: the classes of the decoded request, in the order of `STRUCTS`. Their fields are read
-    where they lie in memory, so each object's class is checked. The memos (exchange.features.Memo)
+    where they lie in memory, so each object's class is checked. The memos (exchange.lookups.Memo)
     have countries by code, systems by spelling, (system, browser) by user agent, and whether a US
     Privacy string opts out.
     """
@@ -342,7 +342,7 @@ cdef inline object text_of(object text):
 
 
 cdef inline object recall(object memo, object text):
-    """What the memo (exchange.features.Memo) has for a text, or learns."""
+    """What the memo (exchange.lookups.Memo) has for a text, or learns."""
     cdef PyObject *found = PyDict_GetItem(memo, text)
     return <object>found if found is not NULL else memo[text]
 
@@ -1058,7 +1058,7 @@ cdef class Query:
 
     cdef int64_t floor(self, object amount, object currency) except? -2:
         """A floor in micro-USD, rounded up; -1 where there is no rate. What is not a plain amount
-        of USD is left to exchange.features.floor_micros.
+        of USD is left to exchange.lookups.floor_micros.
         """
         cdef double given, micros
         if amount is None:

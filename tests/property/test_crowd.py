@@ -9,7 +9,7 @@ from support.market import numbered
 
 from bench import campaigns, pools, requests
 from bench.agreement import world
-from bench.market import SSP, references
+from bench.market import SSP, lookups
 from snapbid.exchange.market import Market
 from snapbid.match._matcher import Index
 from snapbid.match.catalog import Catalog, encode
@@ -32,7 +32,7 @@ def test_agreement_while_campaigns_change(shape: str) -> None:
     documents = [json.dumps(each).encode() for each in campaigns.documents(COUNT, shape=shape)]
     base, overlay = builder_of(documents).build(), builder_of([])
     catalog = Catalog(b"".join(encode(numbered(pools.REGISTRY), rates.load(), base)))
-    around = references(catalog)
+    around = lookups(catalog)
 
     def publish(changes: Changes) -> Market:
         for id, document in changes.items():

@@ -66,7 +66,7 @@ def situations(
     made = market_of_world(world)
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode(request))
-    yield Situation(ssp, world.registry[ssp], now_ms, made.references, [], 1), decoded
+    yield Situation(ssp, world.registry[ssp], now_ms, made.lookups, [], 1), decoded
 
 
 def compare(world: oracle.World, ssp: str, request: Document, seen: Counter[str]) -> None:

@@ -65,7 +65,7 @@ def queries(
     index = made.catalog.index
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode(request))
-    query = index.query(made.references, decoded, ssp, world.registry[ssp], now_ms)
+    query = index.query(made.lookups, decoded, ssp, world.registry[ssp], now_ms)
     ranks = {campaign["id"]: index.rank(campaign["id"]) for campaign in world.campaigns}
     ranked = [(rank, c) for c in world.campaigns if (rank := ranks[c["id"]]) is not None]
     assert len(ranked) == len(world.campaigns)
@@ -116,7 +116,7 @@ def test_what_cannot_be_explained() -> None:
     world = strategies.random_world(1, 4, AROUND)
     made = market_of_world(world)
     request = decode(b'{"id":"a","imp":[{"id":"1"}]}')
-    query = made.catalog.index.query(made.references, request, "acme", "acme", 0)
+    query = made.catalog.index.query(made.lookups, request, "acme", "acme", 0)
     with pytest.raises(ValueError, match="no impression"):
         query.explain(0)
     assert request.imp is not None

@@ -18,7 +18,7 @@ from support.deciders import Deciders
 from support.market import AROUND, layered_market, market_of_world
 
 from snapbid.exchange.bid import Market
-from snapbid.exchange.features import accepts_usd
+from snapbid.exchange.lookups import accepts_usd
 from snapbid.exchange.request import decode
 from snapbid.match._matcher import Index
 from snapbid.match.compile import read_document
@@ -168,7 +168,7 @@ def assert_every_eligible_is_given(
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode({**request, "imp": [imp]}))
     index = made.catalog.index
-    query = index.query(made.references, decoded, ssp, world.registry[ssp], now_ms)
+    query = index.query(made.lookups, decoded, ssp, world.registry[ssp], now_ms)
     assert decoded.imp is not None
     given_ids, prices = [], []
     if query.impression(decoded.imp[0]) and accepts_usd(decoded.cur):

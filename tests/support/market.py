@@ -6,7 +6,7 @@ from datetime import date
 
 from snapbid.exchange import privacy
 from snapbid.exchange.bid import Market
-from snapbid.exchange.features import CountryOfAddress, References
+from snapbid.exchange.lookups import CountryOfAddress, Lookups
 from snapbid.match import catalog
 from snapbid.match._builder import Builder
 from snapbid.match._matcher import Index
@@ -60,12 +60,12 @@ def market_of(
 
 
 def _market(found: catalog.Catalog, geo: CountryOfAddress, gvl_id: int | None) -> Market:
-    references = References(
+    lookups = Lookups(
         geo,
         found.rates,
         gvl_id=gvl_id,
     )
-    return Market(found, references)
+    return Market(found, lookups)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import pytest
 from support.market import RATES, Geo, builder_of
 
 from snapbid.exchange.bid import Market
-from snapbid.exchange.features import References
+from snapbid.exchange.lookups import Lookups
 from snapbid.match.catalog import Base, Catalog, encode, write
 
 SSPS = {"acme": ("acme", 1)}
-REFERENCES = References(Geo(), RATES, needs_user=False)
+REFERENCES = Lookups(Geo(), RATES, needs_user=False)
 
 
 def document(id: str, **members: Any) -> dict[str, Any]:

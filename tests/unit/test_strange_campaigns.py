@@ -7,7 +7,7 @@ import pytest
 from support.market import RATES, Geo, numbered
 
 from snapbid.exchange.bid import Market, NoBid, decide
-from snapbid.exchange.features import References
+from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import decode
 from snapbid.match import stored
 from snapbid.match.catalog import Catalog, encode
@@ -28,7 +28,7 @@ def market(*documents: bytes) -> Market:
     for number, text in enumerate(documents, 1):
         stored.insert(builder, text, number)
     content = encode(numbered({"acme": "acme"}), RATES, builder.build())
-    return Market(Catalog(b"".join(content)), References(Geo(), RATES))
+    return Market(Catalog(b"".join(content)), Lookups(Geo(), RATES))
 
 
 def winner(made: Market, domain: str, **members: Any) -> str | None:

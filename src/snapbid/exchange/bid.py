@@ -13,7 +13,7 @@ from typing import Final, final
 
 from msgspec import Struct
 
-from snapbid.exchange.features import accepts_usd
+from snapbid.exchange.lookups import accepts_usd
 from snapbid.exchange.market import Market
 from snapbid.exchange.request import BidRequest, Imp
 from snapbid.exchange.response import Bid, Writer
@@ -85,7 +85,7 @@ def search(request: BidRequest, ssp: str, market: Market, now_ms: int) -> Decisi
         return NoBid(Reason.CURRENCY)
     catalog = market.catalog
     canonical = catalog.ssps.get(ssp, ssp)
-    query = catalog.index.query(market.references, request, ssp, canonical, now_ms)
+    query = catalog.index.query(market.lookups, request, ssp, canonical, now_ms)
     choices = []
     last = None
     assert request.imp is not None

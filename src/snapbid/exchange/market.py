@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from snapbid.exchange.features import References
+from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.response import Template, template
 from snapbid.ledger.limits import Limits
 from snapbid.match.catalog import Catalog
@@ -41,12 +41,12 @@ class Market:
     def __init__(
         self,
         catalog: Catalog,
-        references: References,
+        lookups: Lookups,
         shards: int = 1,
         before: "Market | None" = None,
     ) -> None:
         self.catalog = catalog
-        self.references = references
+        self.lookups = lookups
         self.shards = shards
         self.refused: dict[int, Refused] = {}
         self._of_base: Known = Known()

@@ -202,17 +202,17 @@ def _user_rows(
 
 
 def _money_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[Row]:
-    references, pmp = situation.references, imp.pmp
+    lookups, pmp = situation.lookups, imp.pmp
     price = f"bids {words.usd(campaign.cpm_micros)}"
     own = campaign.targeting["deal"].include if "deal" in campaign.targeting else ()
-    offered = [one for one in deals_of(imp, references) if str(one[0].id) in map(str, own)]
+    offered = [one for one in deals_of(imp, lookups) if str(one[0].id) in map(str, own)]
     if offered:
         terms = [words.deal(*one) for one in offered]
         seat = f", seat {campaign.seat}" if campaign.seat else ", no seat"
         yield Row("deal terms", f"{price}, {campaign.advertiser}{seat}", words.some(terms), True)
     if not own and pmp is not None and pmp.private_auction == 1:
         yield Row("private auction", "targets no deal", "only deals may bid", True)
-    floor = floor_of(imp, references)
+    floor = floor_of(imp, lookups)
     if not own or floor == NO_RATE:
         yield Row("floor", price, words.floor(floor, imp.bidfloor, imp.bidfloorcur), True)
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from snapbid.exchange.features import References
+from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import BidRequest, Device, Imp, Regs, RegsExt
 
 Carried = dict[str, list[str]]  # dimension -> values; absent: the request has none
@@ -40,14 +40,14 @@ def shown_hour(hour: int) -> str:
     return f"{hour} ({WEEKDAYS[hour // 24]} {hour % 24:02}:00)"
 
 
-def withheld(request: BidRequest, references: References) -> list[str]:
+def withheld(request: BidRequest, lookups: Lookups) -> list[str]:
     """Why the request is decided without user data; empty where it may be used."""
-    if references.may_use_user_data(request):
+    if lookups.may_use_user_data(request):
         return []
     return [
         _WHY[signal]
         for signal, fields in _SIGNALS.items()
-        if not references.may_use_user_data(_with_only(request, fields))
+        if not lookups.may_use_user_data(_with_only(request, fields))
     ]
 
 

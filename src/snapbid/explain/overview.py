@@ -13,8 +13,8 @@ import msgspec
 
 from snapbid.errors import BadRequest
 from snapbid.exchange.bid import Market, Reason, can_be_notified, unanswered
-from snapbid.exchange.features import accepts_usd
 from snapbid.exchange.limits import Limited
+from snapbid.exchange.lookups import accepts_usd
 from snapbid.exchange.market import limits_of
 from snapbid.exchange.request import BidRequest, Imp, decode
 from snapbid.explain import words
@@ -110,8 +110,8 @@ def read(
         reason = f"{error.code}: {error.detail}"
         return Explanation(ssp=ssp, status=400, reason=reason, code=INVALID_REQUEST)
     canonical = market.catalog.ssps[ssp]
-    why = withheld(request, market.references)
-    situation = Situation(ssp, canonical, now_ms, market.references, why, market.shards)
+    why = withheld(request, market.lookups)
+    situation = Situation(ssp, canonical, now_ms, market.lookups, why, market.shards)
     return Asked(request, situation)
 
 
@@ -171,8 +171,8 @@ class _OneImpression:
         self._documents = documents
 
     async def explain(self, imp: Imp) -> Impression:
-        references = self._market.references
-        floor = floor_of(imp, references)
+        lookups = self._market.lookups
+        floor = floor_of(imp, lookups)
         told = words.floor(floor, imp.bidfloor, imp.bidfloorcur)
         usd = None if floor == NO_RATE else floor / 1_000_000
         total = len(self._index)
@@ -182,7 +182,7 @@ class _OneImpression:
         if not can_be_notified(str(imp.id)):
             why = "imp.id is over 512 bytes, its notifications could not be taken"
             return msgspec.structs.replace(base, summary=why)
-        groups = Groups(self._index, imp, floor, deals_of(imp, references))
+        groups = Groups(self._index, imp, floor, deals_of(imp, lookups))
         for rank in self._ranks():
             refusal, dimension = self._search.explain(rank)
             if refusal == Refusal.REFUSED_INACTIVE and self._is_hidden(rank):

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from snapbid.exchange.features import NO_RATE as NO_RATE
-from snapbid.exchange.features import References
+from snapbid.exchange.lookups import NO_RATE as NO_RATE
+from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import BidRequest, Deal, Imp
 from snapbid.explain.carried import Carried, in_words
 from snapbid.match.alone import Refusal, dimension_name
@@ -16,7 +16,7 @@ class Situation(NamedTuple):
     ssp: str
     canonical: str
     now_ms: int
-    references: References
+    lookups: Lookups
     withheld: list[str]
     shards: int
 
@@ -25,8 +25,8 @@ class Search:
     """The search for one request over an index."""
 
     def __init__(self, index: Index, request: BidRequest, situation: Situation) -> None:
-        ssp, canonical, now_ms, references, *_ = situation
-        self.query = index.query(references, request, ssp, canonical, now_ms)
+        ssp, canonical, now_ms, lookups, *_ = situation
+        self.query = index.query(lookups, request, ssp, canonical, now_ms)
 
     @property
     def user(self) -> str | None:
@@ -48,12 +48,12 @@ class Search:
         return in_words(found, self.query.point)
 
 
-def floor_of(asking: Imp | Deal, references: References) -> int:
+def floor_of(asking: Imp | Deal, lookups: Lookups) -> int:
     """The floor of an impression or a deal in micro-USD, or NO_RATE."""
-    return references.floor_micros(asking.bidfloor, asking.bidfloorcur)
+    return lookups.floor_micros(asking.bidfloor, asking.bidfloorcur)
 
 
-def deals_of(imp: Imp, references: References) -> list[tuple[Deal, int]]:
+def deals_of(imp: Imp, lookups: Lookups) -> list[tuple[Deal, int]]:
     """The deals that are offered, with their floors."""
     offered = (imp.pmp.deals if imp.pmp is not None else None) or ()
-    return [(deal, floor_of(deal, references)) for deal in offered]
+    return [(deal, floor_of(deal, lookups)) for deal in offered]

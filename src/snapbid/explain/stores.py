@@ -8,8 +8,8 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.exchange.features import References
 from snapbid.exchange.limits import Limited
+from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market, limits_of
 from snapbid.exchange.request import BidRequest
 from snapbid.exchange.spending import Spending
@@ -72,13 +72,13 @@ class Stores:
         settings = self._settings
         catalog = await self._published(ssps) or await self._built(ssps)
         agents.load()
-        references = References(
+        lookups = Lookups(
             GeoDatabase(settings.geo_db or DEFAULT_PATH),
             catalog.rates,
             needs_user=settings.ledger_shards == 1,
             gvl_id=settings.gvl_id,
         )
-        return Market(catalog, references, settings.ledger_shards)
+        return Market(catalog, lookups, settings.ledger_shards)
 
     async def _published(self, ssps: dict[str, tuple[str, int]]) -> Catalog | None:
         """What a server of this home has published, if nothing has changed since."""

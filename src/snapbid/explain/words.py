@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from snapbid.exchange.features import NO_RATE
+from snapbid.exchange.lookups import NO_RATE
 from snapbid.exchange.request import Deal, Imp
 from snapbid.explain.carried import asked, shown_hour
 from snapbid.match.campaign import Creative

@@ -25,7 +25,7 @@ STRUCTS: tuple[str, ...]
 
 @disjoint_base
 class Reader:
-    """How requests are read; `exchange.features.References` says what takes more than comparing.
+    """How requests are read; `exchange.lookups.Lookups` says what takes more than comparing.
 
     `structs`: the classes of the decoded request, with the fields that `STRUCTS` names. The memos
     have countries by code, systems by spelling, (system, browser) by user agent, and whether a US

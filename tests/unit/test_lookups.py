@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.market import builder_of
 
-from snapbid.exchange.features import NO_RATE, STRUCTS, UNREACHABLE, Memo, References, accepts_usd
+from snapbid.exchange.lookups import NO_RATE, STRUCTS, UNREACHABLE, Lookups, Memo, accepts_usd
 from snapbid.exchange.request import BidRequest, Device, Geo, Imp, Present, Regs, RegsExt, decode
 from snapbid.match import vocabulary
 from snapbid.match._builder import DIMENSIONS
@@ -60,7 +60,7 @@ def query(document: Document, index: Index = EVERYTHING) -> Query:
     """The query of a request with one impression, which is set."""
     made = decode(json.dumps({"id": "a", "imp": [{"id": "1"}], **document}).encode())
     assert made.imp is not None
-    found = index.query(References(Addresses(), RATES), made, "acme-eu", "acme", 77)
+    found = index.query(Lookups(Addresses(), RATES), made, "acme-eu", "acme", 77)
     assert found.impression(made.imp[0])
     return found
 
@@ -215,15 +215,15 @@ def test_user_data_is_withheld(signals: Document) -> None:
 def test_the_memo_of_us_privacy_strings_agrees_with_what_all_signals_say() -> None:
     flags, texts = (None, 0, 1), (None, "", "1YNN", "1YYN", "none")
     sections: tuple[list[int] | None, ...] = (None, [], [7])
-    references, judged = References(Addresses(), RATES), set()
+    lookups, judged = Lookups(Addresses(), RATES), set()
     for coppa, gdpr, text, sids, old_gdpr, old_text, old_sids in product(
         (None, 1, True), flags, texts, sections, flags, texts, sections
     ):
         ext = RegsExt(gdpr=old_gdpr, us_privacy=old_text, gpp_sid=old_sids)
         regs = Regs(coppa=coppa, gdpr=gdpr, us_privacy=text, gpp_sid=sids, ext=ext)
         made = BidRequest(id="a", imp=[], device=Device(geo=Geo(lat=1.0, lon=1.0)), regs=regs)
-        allowed = references.may_use_user_data(made)
-        found = EVERYTHING.query(references, made, "acme", "acme", 0)
+        allowed = lookups.may_use_user_data(made)
+        found = EVERYTHING.query(lookups, made, "acme", "acme", 0)
         assert (found.point is not None) == allowed, regs
         judged.add(allowed)
     assert judged == {True, False}
@@ -252,10 +252,10 @@ def test_look_ups_are_left_out_where_no_campaign_needs_them() -> None:
             {"id": "a", "imp": [{"id": "1"}], "device": {"ip": "192.0.2.1", "ua": IPHONE}}
         ).encode()
     )
-    references = References(addresses, RATES)
-    found = index("city").query(references, request, "acme", "acme", 0).carried()
+    lookups = Lookups(addresses, RATES)
+    found = index("city").query(lookups, request, "acme", "acme", 0).carried()
     assert (found, addresses.asked) == ({}, [])
-    found = index("country").query(references, request, "acme", "acme", 0).carried()
+    found = index("country").query(lookups, request, "acme", "acme", 0).carried()
     assert found == {DIMENSIONS["country"]: ["FRA"]}
     assert set(addresses.asked) == {"192.0.2.1"}
 
@@ -282,7 +282,7 @@ FLOORS = [
 
 @pytest.mark.parametrize(("amount", "currency", "micros"), FLOORS)
 def test_floors(amount: float | None, currency: str | None, micros: int) -> None:
-    assert References(Addresses(), RATES).floor_micros(amount, currency) == micros
+    assert Lookups(Addresses(), RATES).floor_micros(amount, currency) == micros
     assert answers_at(micros, amount, currency)
     assert micros <= 0 or not answers_at(micros - 1, amount, currency)
 
@@ -296,7 +296,7 @@ def test_floors(amount: float | None, currency: str | None, micros: int) -> None
     st.sampled_from([None, "", "USD", "usd", "EUR", "XTS"]),
 )
 def test_floors_are_rounded_as_rates_do(amount: float, currency: str | None) -> None:
-    micros = References(Addresses(), RATES).floor_micros(amount, currency)
+    micros = Lookups(Addresses(), RATES).floor_micros(amount, currency)
     assert answers_at(micros, amount, currency)
     assert micros <= 0 or not answers_at(micros - 1, amount, currency)
 
@@ -308,7 +308,7 @@ def answers_at(price_micros: int, amount: float | None, currency: str | None) ->
     request = BidRequest(id="a", imp=[])
     imp = Imp(id="1", bidfloor=amount, bidfloorcur=currency)
     of = index_at(price_micros)
-    found = of.query(References(Addresses(), RATES), request, "acme", "acme", 0)
+    found = of.query(Lookups(Addresses(), RATES), request, "acme", "acme", 0)
     if not found.impression(imp):
         return price_micros == NO_RATE
     imp.native = Present()
@@ -341,14 +341,14 @@ def test_memos_keep_short_texts_and_are_bounded() -> None:
 
 
 def test_objects_of_other_classes_are_refused() -> None:
-    references = References(Addresses(), RATES)
+    lookups = Lookups(Addresses(), RATES)
     request = BidRequest(id="a", imp=[])
     request.device = Imp()  # type: ignore[assignment]
     with pytest.raises(TypeError, match="Imp instead of Device"):
-        EVERYTHING.query(references, request, "acme", "acme", 0)
+        EVERYTHING.query(lookups, request, "acme", "acme", 0)
     with pytest.raises(TypeError, match="Device instead of BidRequest"):
-        EVERYTHING.query(references, Device(), "acme", "acme", 0)
-    found = EVERYTHING.query(references, BidRequest(id="a", imp=[]), "acme", "acme", 0)
+        EVERYTHING.query(lookups, Device(), "acme", "acme", 0)
+    found = EVERYTHING.query(lookups, BidRequest(id="a", imp=[]), "acme", "acme", 0)
     with pytest.raises(TypeError, match="Device instead of Imp"):
         found.impression(Device())
     with pytest.raises(TypeError, match="no impression"):
@@ -381,7 +381,7 @@ def test_an_impression_without_a_rate_is_left_out() -> None:
         b'{"id":"a","imp":[{"id":"1","bidfloor":1,"bidfloorcur":"VND"},'
         b'{"id":"2","bidfloor":0,"bidfloorcur":"VND"}]}'
     )
-    found = EVERYTHING.query(References(Addresses(), RATES), made, "acme", "acme", 0)
+    found = EVERYTHING.query(Lookups(Addresses(), RATES), made, "acme", "acme", 0)
     assert [found.impression(imp) for imp in made.imp or ()] == [False, True]
     assert found.impression((made.imp or [])[0]) is False
     assert found.next() is None

@@ -1,0 +1,149 @@
+"""Lookups that the matcher makes while it reads a request (contract 3).
+
+The matcher reads plain fields straight from the decoded structs in memory. It calls back into
+Python for the rules that rest on a standard or a table: privacy, countries, user agents, hosts,
+user ids and exchange rates.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
+
+from snapbid.exchange import privacy, request
+from snapbid.exchange.identity import recognise
+from snapbid.exchange.request import BidRequest, Device, Text, Texts, User
+from snapbid.match import vocabulary
+from snapbid.match.catalog import Reader
+from snapbid.reference import agents, countries
+from snapbid.reference.rates import Rates
+
+NO_RATE: Final = -1  # a floor whose currency has no exchange rate
+UNREACHABLE: Final = 2**62  # a floor beyond any price, micro-USD
+MAX_CACHED: Final = 256  # characters of a memo key
+
+T = TypeVar("T")
+
+STRUCTS: Final = (
+    BidRequest, request.Imp, request.Banner, request.Format, request.Video, request.Audio,
+    request.Pmp, request.Deal, request.Site, request.App, request.Dooh, request.Publisher, Device,
+    request.Geo, User, request.Data, request.Segment, request.Regs, request.RegsExt,
+)  # fmt: skip
+"""The decoded structs whose fields the matcher reads from memory."""
+
+_NO_DEVICE: Final = Device()
+_NO_USER: Final = User()
+
+
+class CountryOfAddress(Protocol):
+    """A geo database that maps an IP address to a country (alpha-3)."""
+
+    def country(self, ip: str) -> str | None: ...
+
+
+class Memo(dict[str, T]):
+    """A function's results by text. Long texts are not kept; a full memo is cleared."""
+
+    def __init__(self, function: Callable[[str], T], max_entries: int) -> None:
+        super().__init__()
+        self._function = function
+        self._max_entries = max_entries
+
+    def __missing__(self, text: str) -> T:
+        result = self._function(text)
+        if len(text) <= MAX_CACHED:
+            if len(self) >= self._max_entries:
+                self.clear()
+            self[text] = result
+        return result
+
+
+# The matcher looks into these by itself: countries by code, operating systems by spelling,
+# (system, browser) by user agent, and whether a US Privacy string opts out.
+MEMOS: Final = (
+    Memo(countries.alpha3, 4_096),
+    Memo(agents.fold_os, 4_096),
+    Memo(agents.parse, 16_384),
+    Memo(privacy.usp_opts_out, 4_096),
+)
+_HOSTS: Final = Memo(vocabulary.host, 65_536)
+
+
+class Lookups(Reader):
+    """The lookups of one catalog. `needs_user`: recognise users, for frequency caps; `gvl_id`: the
+    bidder's id in the Global Vendor List.
+    """
+
+    def __init__(
+        self,
+        geo: CountryOfAddress,
+        rates: Rates,
+        *,
+        needs_user: bool = True,
+        gvl_id: int | None = None,
+    ) -> None:
+        super().__init__(STRUCTS, *MEMOS)
+        self._geo = geo
+        self._rates = rates
+        self._needs_user = needs_user
+        self._gvl_id = gvl_id
+
+    def country_of_address(self, ip: Text, ipv6: Text) -> str | None:
+        """Return the country (alpha-3) of the first address that the geo database knows."""
+        for address in (ip, ipv6):
+            if address and (country := self._geo.country(str(address))):
+                return country
+        return None
+
+    def region(self, country: str, code: str) -> str | None:
+        """Return a region's normal form; see `vocabulary.region`."""
+        return vocabulary.region(country, code)
+
+    def host(self, url: str) -> str | None:
+        """Return the host of a URL or a bare domain; see `vocabulary.host`."""
+        return _HOSTS[url]
+
+    def may_use_user_data(self, request: BidRequest) -> bool:
+        """Apply the request's privacy signals; OpenRTB 2.5 carries them under `ext`."""
+        regs, user = request.regs, request.user or _NO_USER
+        if regs is None:
+            return True
+        ext = regs.ext
+        fallback: Any = ext if ext is not None else regs
+        consent = user.consent or (user.ext.consent if user.ext is not None else None)
+        return privacy.may_use_user_data(
+            coppa=regs.coppa,
+            gdpr=regs.gdpr if regs.gdpr is not None else fallback.gdpr,
+            consent=consent,
+            us_privacy=regs.us_privacy or fallback.us_privacy,
+            gpp=regs.gpp or fallback.gpp,
+            gpp_sid=regs.gpp_sid or fallback.gpp_sid or (),
+            gvl_id=self._gvl_id,
+        )
+
+    def person(self, request: BidRequest) -> str | None:
+        """Return the user for whom frequency caps count, or None."""
+        if not self._needs_user:
+            return None
+        return recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
+
+    def floor_micros(self, amount: float | None, currency: str | None) -> int:
+        """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.
+
+        A negative amount and NaN count as absent.
+        """
+        if not amount or not amount > 0:
+            return 0
+        if amount == math.inf:
+            return UNREACHABLE
+        micros = self._rates.floor_micros(amount, currency or "USD")
+        if micros is None:
+            return NO_RATE
+        return min(micros, UNREACHABLE)
+
+
+def accepts_usd(cur: Texts) -> bool:
+    """Return whether `cur` includes USD or names no currency at all."""
+    if not cur or "USD" in cur:
+        return True
+    currencies = [currency for currency in cur if currency is not None and currency != ""]
+    return not currencies or any(str(currency).upper() == "USD" for currency in currencies)
