@@ -15,8 +15,9 @@ from support.processes import eventually
 from support.sending import BATCH, SINGLE, event, money
 from support.stack import Stack, execute
 
-from snapbid.events.limit import LimitAway, RateLimit, key_of
+from snapbid.events.keys import rate_key
 from snapbid.ledger.connection import share
+from snapbid.ledger.rate import RateLimiter, RateLimiterUnavailable
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 MICROS = 1_000_000
@@ -181,11 +182,13 @@ class Limited:
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
         self.clock = Clock()
-        self.limit = RateLimit(redis, self.clock)
+        self.limiter = RateLimiter(redis, clock=self.clock)
 
     async def at(self, seconds: float, rate: int = 3) -> int:
         self.clock.now = 1_789_000_000 * MICROS + round(seconds * MICROS)
-        return await self.limit.take(b"d" * 32, rate)
+        admission = await self.limiter.admit(rate_key(b"d" * 32), rate)
+        assert admission.admitted or admission.wait_s > 0
+        return 0 if admission.admitted else admission.wait_s
 
 
 @pytest.fixture
@@ -235,15 +238,15 @@ async def test_no_more_than_the_rate_at_once(limited: Limited) -> None:
 async def test_it_leaves_no_more_than_the_rate_and_not_for_long(limited: Limited) -> None:
     for second in range(200):
         await limited.at(second / 10, 100)
-    key = key_of(b"d" * 32)
+    key = rate_key(b"d" * 32)
     assert await limited.redis.llen(key) == 100
     assert 0 < await limited.redis.pttl(key) <= 60_000
 
 
 async def test_without_redis_nobody_is_admitted(tmp_path: Path) -> None:
     redis = Redis.from_url(f"unix://{tmp_path}/none.sock")
-    with pytest.raises(LimitAway):
-        await RateLimit(redis).take(b"d" * 32, 1)
+    with pytest.raises(RateLimiterUnavailable):
+        await RateLimiter(redis).admit("events:rate:none", 1)
     await redis.aclose()
 
 

@@ -87,7 +87,7 @@ class TestLimit:
         async with reporter(warehouse, fresh_redis) as worker, client_of(fresh_redis) as client:
             await worker.report(ours)
             keys = await client.keys("report:*")
-            assert limit.key_of(check(ours, KEY, ISSUER, NOW).jti).encode() in keys
+            assert limit.redis_key(check(ours, KEY, ISSUER, NOW).jti).encode() in keys
             assert {len(key) < 64 for key in keys} == {True}
             lives = [await client.pttl(key) for key in keys]
         assert all(0 < life <= 300_000 for life in lives)
@@ -103,10 +103,10 @@ class TestLimit:
         counted: deque[int] = deque()
         async with client_of(fresh_redis) as client:
             await client.flushall()
-            rate = limit.RateLimit(client, clock)
+            rate = limit.TokenLimit(client, clock)
             for gap in gaps:
                 clock.pass_seconds(gap)
-                now = limit.micros(clock.now)
+                now = limit.epoch_micros(clock.now)
                 while counted and counted[0] <= now - 60_000_000:
                     counted.popleft()
                 admitted = len(counted) < 10

@@ -25,8 +25,9 @@ from snapbid.errors import (
     SspMismatch,
 )
 from snapbid.http import Answer, problem_answer
+from snapbid.ledger.rate import WINDOW_S
 from snapbid.report.cache import TTL_S
-from snapbid.report.limit import REQUESTS, WINDOW_S, Quota
+from snapbid.report.limit import REQUESTS, Quota
 from snapbid.report.routes import PREFIX, SUFFIX
 from snapbid.report.window import MAX_DAYS
 

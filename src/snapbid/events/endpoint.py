@@ -15,8 +15,7 @@ from snapbid.errors import MethodNotAllowed, NotFound, Problem, where
 from snapbid.events import answers, asked, trial
 from snapbid.events.asked import WRONG_TEST_MODE, Asked
 from snapbid.events.enrich import Quotes
-from snapbid.events.keys import Carried, Key, Keys, decode
-from snapbid.events.limit import LimitAway, RateLimit
+from snapbid.events.keys import Carried, Key, Keys, decode, rate_key
 from snapbid.events.outcomes import Accepted, Batch, Product, Refusal, Single
 from snapbid.events.problems import (
     Away,
@@ -33,6 +32,7 @@ from snapbid.events.slices import Slices
 from snapbid.events.trial import Enricher
 from snapbid.events.validate import batch_steps, read_batch, read_single
 from snapbid.http import Answer, Disconnected, Receive, Scope, json_answer, read_json_body, refused
+from snapbid.ledger.rate import RateLimiter, RateLimiterUnavailable
 from snapbid.metrics import Counters, Metrics
 from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
@@ -58,10 +58,15 @@ class EventEndpoints:
     """Both endpoints. `take_up` gives the keys, before which nobody is served."""
 
     def __init__(
-        self, queue: Keeps, limit: RateLimit, metrics: Metrics, geo: GeoDatabase, history: History
+        self,
+        queue: Keeps,
+        limiter: RateLimiter,
+        metrics: Metrics,
+        geo: GeoDatabase,
+        history: History,
     ) -> None:
         self._queue = queue
-        self._limit = limit
+        self._limiter = limiter
         self._metrics = metrics
         self._geo = geo
         self._history = history
@@ -125,11 +130,11 @@ class EventEndpoints:
         if key is None:
             raise Unauthorized
         try:
-            wait_s = await self._limit.take(key.digest, key.rate)
-        except LimitAway as error:
+            admission = await self._limiter.admit(rate_key(key.digest), key.rate)
+        except RateLimiterUnavailable as error:  # nothing could be kept either
             raise Away from error
-        if wait_s:
-            raise RateExceeded(key.rate, wait_s)
+        if not admission.admitted:
+            raise RateExceeded(key.rate, admission.wait_s)
         return key
 
     async def _single(self, body: bytes, key: Key, ask: Asked) -> Answer:

@@ -64,3 +64,8 @@ class Keys:
         digest = sha256(given).digest()
         key = self._keys.get(digest)
         return key if key is not None and hmac.compare_digest(key.digest, digest) else None
+
+
+def rate_key(digest: bytes) -> str:
+    """The Redis key of the requests of an API key within the last minute."""
+    return f"events:rate:{digest[:16].hex()}"

@@ -21,9 +21,10 @@ from snapbid.errors import (
     SspMismatch,
 )
 from snapbid.http import Answer, Receive, Scope, answer, refused
+from snapbid.ledger.rate import WINDOW_S
 from snapbid.report import tokens, window
 from snapbid.report.cache import TTL_S, Cache
-from snapbid.report.limit import REQUESTS, WINDOW_S, Quota, RateLimit
+from snapbid.report.limit import REQUESTS, Quota, TokenLimit
 from snapbid.report.reports import Reports, WarehouseAway
 from snapbid.report.routes import PREFIX as PREFIX
 from snapbid.report.routes import report_path as report_path
@@ -60,7 +61,7 @@ class ReportEndpoint:
         self._issuer = issuer
         self._registry = registry
         self._clock = clock or _now
-        self._limit = RateLimit(redis, clock)
+        self._limit = TokenLimit(redis, clock)
         self._reports = Reports(pool, Cache(redis))
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:

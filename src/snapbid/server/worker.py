@@ -10,7 +10,6 @@ from typing import Final
 from snapbid.describe.endpoint import pages
 from snapbid.events.endpoint import PREFIX as EVENTS
 from snapbid.events.endpoint import EventEndpoints
-from snapbid.events.limit import RateLimit
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.exchange.features import References
@@ -23,6 +22,7 @@ from snapbid.ledger import connection
 from snapbid.ledger.commits import commits
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.queue import Queue
+from snapbid.ledger.rate import RateLimiter
 from snapbid.match.catalog import Catalog, CatalogError
 from snapbid.metrics import Counters, Metrics
 from snapbid.recording.recorder import Recorder
@@ -118,7 +118,7 @@ class Worker:
         self._queue = Queue(settings.redis_url)
         await self._queue.open()
         self._events = EventEndpoints(
-            self._queue, RateLimit(self._redis), self._metrics, self._geo, history.load()
+            self._queue, RateLimiter(self._redis), self._metrics, self._geo, history.load()
         )
         await self._settle_in()
         self._watch = asyncio.create_task(self._keep_looking())
