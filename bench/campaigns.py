@@ -78,7 +78,7 @@ def _targeting(random: Random, shares: dict[str, float]) -> dict[str, Any]:
             if dimension == "domain":
                 side, most = ("exclude", 40) if random.random() < BLOCKED_DOMAINS else (
                     "include", 60)  # fmt: skip
-                values: list[Any] = pools.SITES.several(random, most)
+                values: list[Any] = pools.SITES.draw_several(random, most)
             else:
                 side = "exclude" if random.random() < EXCLUDES else "include"
                 values = _VALUES[dimension](random)
@@ -90,8 +90,8 @@ def _targeting(random: Random, shares: dict[str, float]) -> dict[str, Any]:
 
 
 def _regions(random: Random) -> list[str]:
-    country = pools.COUNTRIES.one(random)
-    return [f"{country}-{code}" for code in pools.REGIONS[country].several(random, 10)]
+    country = pools.COUNTRIES.draw(random)
+    return [f"{country}-{code}" for code in pools.REGIONS[country].draw_several(random, 10)]
 
 
 def _hours(random: Random) -> list[int]:
@@ -100,34 +100,34 @@ def _hours(random: Random) -> list[int]:
 
 
 _VALUES: Final[dict[str, Callable[[Random], list[Any]]]] = {
-    "country": lambda random: pools.COUNTRIES.several(random, 3),
+    "country": lambda random: pools.COUNTRIES.draw_several(random, 3),
     "region": _regions,
-    "city": lambda random: pools.CITIES.several(random, 10),
-    "postal": lambda random: pools.POSTALS.several(random, 20),
-    "device_type": lambda random: pools.DEVICES.several(random, 2),
-    "connection": lambda random: pools.CONNECTIONS.several(random, 2),
-    "os": lambda random: pools.SYSTEMS.several(random, 2),
-    "browser": lambda random: pools.BROWSERS.several(random, 2),
-    "carrier": lambda random: pools.CARRIERS.several(random, 3),
-    "language": lambda random: pools.LANGUAGES.several(random, 1),
+    "city": lambda random: pools.CITIES.draw_several(random, 10),
+    "postal": lambda random: pools.POSTALS.draw_several(random, 20),
+    "device_type": lambda random: pools.DEVICES.draw_several(random, 2),
+    "connection": lambda random: pools.CONNECTIONS.draw_several(random, 2),
+    "os": lambda random: pools.SYSTEMS.draw_several(random, 2),
+    "browser": lambda random: pools.BROWSERS.draw_several(random, 2),
+    "carrier": lambda random: pools.CARRIERS.draw_several(random, 3),
+    "language": lambda random: pools.LANGUAGES.draw_several(random, 1),
     "inventory": lambda random: [random.choice(("site", "app"))],
-    "bundle": lambda random: pools.BUNDLES.several(random, 40),
-    "publisher": lambda random: pools.PUBLISHERS.several(random, 30),
+    "bundle": lambda random: pools.BUNDLES.draw_several(random, 40),
+    "publisher": lambda random: pools.PUBLISHERS.draw_several(random, 30),
     "category": lambda random: (
-        pools.SITE_CATEGORIES.several(random, 2) + pools.APP_CATEGORIES.several(random, 2)
+        pools.SITE_CATEGORIES.draw_several(random, 2) + pools.APP_CATEGORIES.draw_several(random, 2)
     ),
-    "segment": lambda random: pools.SEGMENTS.several(random, 12),
-    "deal": lambda random: pools.DEALS.several(random, 4),
+    "segment": lambda random: pools.SEGMENTS.draw_several(random, 12),
+    "deal": lambda random: pools.DEALS.draw_several(random, 4),
     "position": lambda random: random.choice(([1], [1, 4], [0, 1], [3])),
     "hour": _hours,
-    "ssp": lambda random: pools.SSPS.several(random, 1),
+    "ssp": lambda random: pools.SSPS.draw_several(random, 1),
 }
 
 
 def _creatives(random: Random, number: int) -> list[dict[str, Any]]:
-    media = MEDIA.one(random)
+    media = MEDIA.draw(random)
     if media == "banner":
-        sizes = pools.ALL_SIZES.several(random, 2)
+        sizes = pools.ALL_SIZES.draw_several(random, 2)
         return [_banner(random, number, *size) for size in sizes]
     if media == "native":
         native = {"native": {"ver": "1.2", "link": {"url": _landing(number)}, "assets": []}}

@@ -5,12 +5,12 @@ from typing import Any, Final
 from snapbid.load import events
 from snapbid.load.events import encode
 
-__all__ = ["BATCH", "NOW_MS", "encode", "make"]
+__all__ = ["BATCH", "NOW_MS", "encode", "generate"]
 
 BATCH: Final = 600
 NOW_MS: Final = 1_790_000_000_000
 
 
-def make(count: int = BATCH, seed: int = 1) -> list[dict[str, Any]]:
-    """Valid envelopes, each event in its share of the traffic."""
-    return events.make(count, seed, NOW_MS)
+def generate(count: int = BATCH, seed: int = 1) -> list[dict[str, Any]]:
+    """Valid envelopes, each event type at its share of traffic."""
+    return events.generate(count, seed, NOW_MS)

@@ -115,7 +115,7 @@ def _hex(random: Random, length: int) -> str:
 
 def _request(random: Random) -> Request:
     app = random.random() < APPS
-    country = pools.COUNTRIES.one(random)
+    country = pools.COUNTRIES.draw(random)
     request: Request = {
         "id": _hex(random, 32),
         "imp": [_imp(random, app)],
@@ -143,7 +143,7 @@ def _imp(random: Random, app: bool) -> Request:
     imp: Request = {"id": "1", "tagid": f"slot-{random.randrange(500)}", "secure": 1}
     draw = random.random()
     if draw < VIDEOS:
-        w, h = pools.VIDEO_SIZES.one(random)
+        w, h = pools.VIDEO_SIZES.draw(random)
         imp["video"] = {
             "mimes": ["video/mp4", "video/webm"],
             "minduration": 5,
@@ -162,38 +162,38 @@ def _imp(random: Random, app: bool) -> Request:
         imp["bidfloor"] = round(median * exp(random.gauss(0, 1.0)), 3)
         imp["bidfloorcur"] = "EUR" if random.random() < 0.05 else "USD"
     if random.random() < 0.15:
-        deals = [{"id": one, "bidfloor": 1.5} for one in pools.DEALS.several(random, 3)]
+        deals = [{"id": one, "bidfloor": 1.5} for one in pools.DEALS.draw_several(random, 3)]
         imp["pmp"] = {"private_auction": 0, "deals": deals}
     return imp
 
 
 def _banner(random: Random, app: bool) -> Request:
-    sizes = (pools.APP_SIZES if app else pools.WEB_SIZES).several(random, 2)
+    sizes = (pools.APP_SIZES if app else pools.WEB_SIZES).draw_several(random, 2)
     formats = [{"w": w, "h": h} for w, h in sizes]
     pos = random.choice((0, 1, 1, 3, 4))
     return {**formats[0], "format": formats, "battr": [1, 3, 8], "pos": pos, "api": [3, 5]}
 
 
 def _app(random: Random) -> Request:
-    bundle = pools.BUNDLES.one(random)
+    bundle = pools.BUNDLES.draw(random)
     return {
         "id": str(random.randrange(10**6)),
         "name": bundle.rpartition(".")[2].title(),
         "bundle": bundle,
         "storeurl": f"https://store.example/apps/{bundle}",
-        "cat": [pools.APP_CATEGORIES.one(random)],
-        "publisher": {"id": pools.PUBLISHERS.one(random)},
+        "cat": [pools.APP_CATEGORIES.draw(random)],
+        "publisher": {"id": pools.PUBLISHERS.draw(random)},
     }
 
 
 def _site(random: Random) -> Request:
-    domain = pools.SITES.one(random)
+    domain = pools.SITES.draw(random)
     return {
         "id": str(random.randrange(10**6)),
         "domain": f"www.{domain}",
         "page": f"https://www.{domain}/section/article-{random.randrange(10**5)}",
-        "cat": pools.SITE_CATEGORIES.several(random, 2),
-        "publisher": {"id": pools.PUBLISHERS.one(random)},
+        "cat": pools.SITE_CATEGORIES.draw_several(random, 2),
+        "publisher": {"id": pools.PUBLISHERS.draw(random)},
     }
 
 
@@ -204,8 +204,8 @@ def _device(random: Random, app: bool, country: str) -> Request:
         "ip": ".".join(str(random.randrange(1, 250)) for _ in range(4)),
         "devicetype": kind,
         "os": system,
-        "language": pools.LANGUAGES.one(random),
-        "connectiontype": pools.CONNECTIONS.one(random),
+        "language": pools.LANGUAGES.draw(random),
+        "connectiontype": pools.CONNECTIONS.draw(random),
         "geo": _geo(random, country),
         "js": 1,
     }
@@ -213,16 +213,16 @@ def _device(random: Random, app: bool, country: str) -> Request:
         device["ifa"] = _hex(random, 32)
         device["lmt"] = 0
     if random.random() < 0.4:
-        device["carrier"] = pools.CARRIERS.one(random)
+        device["carrier"] = pools.CARRIERS.draw(random)
     return device
 
 
 def _geo(random: Random, country: str) -> Request:
-    geo: Request = {"country": country, "region": pools.REGIONS[country].one(random)}
+    geo: Request = {"country": country, "region": pools.REGIONS[country].draw(random)}
     if random.random() < 0.6:
-        geo["city"] = pools.CITIES.one(random)
+        geo["city"] = pools.CITIES.draw(random)
     if random.random() < 0.4:
-        geo["zip"] = pools.POSTALS.one(random)
+        geo["zip"] = pools.POSTALS.draw(random)
     if random.random() < 0.4:
         lat, lon = random.choice(pools.CENTRES)
         geo["lat"] = round(lat + random.gauss(0, 2), 4)
@@ -233,7 +233,7 @@ def _geo(random: Random, country: str) -> Request:
 def _user(random: Random) -> Request:
     user: Request = {"id": _hex(random, 32)}
     if random.random() < USER_DATA:
-        segments = [{"id": one} for one in pools.SEGMENTS.several(random, 8)]
+        segments = [{"id": one} for one in pools.SEGMENTS.draw_several(random, 8)]
         user["data"] = [{"id": "dmp", "name": "dmp.example", "segment": segments}]
     return user
 

@@ -64,27 +64,27 @@ def refused(benchmark: Any, made: Envelopes, wrong: int) -> None:
 
 
 def test_events_batch(benchmark: Any) -> None:
-    accepted(benchmark, events.make())
+    accepted(benchmark, events.generate())
 
 
 def test_events_batch_unknown_fields(benchmark: Any) -> None:
-    accepted(benchmark, unknown_fields(events.make()))
+    accepted(benchmark, unknown_fields(events.generate()))
 
 
 def test_events_batch_nulls(benchmark: Any) -> None:
-    accepted(benchmark, nulls(events.make()))
+    accepted(benchmark, nulls(events.generate()))
 
 
 def test_events_batch_one_wrong(benchmark: Any) -> None:
-    refused(benchmark, one_wrong(events.make()), 1)
+    refused(benchmark, one_wrong(events.generate()), 1)
 
 
 def test_events_batch_all_wrong(benchmark: Any) -> None:
-    refused(benchmark, all_wrong(events.make()), events.BATCH)
+    refused(benchmark, all_wrong(events.generate()), events.BATCH)
 
 
 def test_events_single(benchmark: Any) -> None:
-    bodies = [events.encode(one) for one in events.make()]
+    bodies = [events.encode(one) for one in events.generate()]
 
     def each() -> None:
         for body in bodies:
@@ -98,7 +98,7 @@ def test_events_batch_test_mode(benchmark: Any) -> None:
     def look(body: bytes) -> Batch | Refusal:
         return read_batch(body, PRODUCT, events.NOW_MS, test=True)
 
-    assert isinstance(measure(benchmark, look, events.encode(events.make())), Batch)
+    assert isinstance(measure(benchmark, look, events.encode(events.generate())), Batch)
 
 
 def peer(benchmark: Any, violations: Violations, made: Envelopes, wrong: int) -> None:
@@ -106,21 +106,21 @@ def peer(benchmark: Any, violations: Violations, made: Envelopes, wrong: int) ->
 
 
 def test_events_peer_jsonschema(benchmark: Any) -> None:
-    peer(benchmark, event_jsonschema.violations, events.make(), 0)
+    peer(benchmark, event_jsonschema.violations, events.generate(), 0)
 
 
 def test_events_peer_jsonschema_one_wrong(benchmark: Any) -> None:
-    peer(benchmark, event_jsonschema.violations, one_wrong(events.make()), 1)
+    peer(benchmark, event_jsonschema.violations, one_wrong(events.generate()), 1)
 
 
 def test_events_peer_pydantic(benchmark: Any) -> None:
-    peer(benchmark, event_pydantic.violations, events.make(), 0)
+    peer(benchmark, event_pydantic.violations, events.generate(), 0)
 
 
 def test_events_peer_pydantic_one_wrong(benchmark: Any) -> None:
-    peer(benchmark, event_pydantic.violations, one_wrong(events.make()), 1)
+    peer(benchmark, event_pydantic.violations, one_wrong(events.generate()), 1)
 
 
 def test_events_peer_pydantic_stored(benchmark: Any) -> None:
-    made = measure(benchmark, event_pydantic.stored, events.encode(events.make()))
+    made = measure(benchmark, event_pydantic.stored, events.encode(events.generate()))
     assert len({event_id for event_id, _ in made}) == events.BATCH

@@ -199,7 +199,7 @@ def test_asgi_report_uncached(benchmark: Any, opened: Opened) -> None:
 
 def test_asgi_event(benchmark: Any, opened: Opened) -> None:
     key = (b"x-api-key", opened.key.encode())
-    calls = [_json("/v3/s2s/event", events.encode(one), key) for one in events.make()]
+    calls = [_json("/v3/s2s/event", events.encode(one), key) for one in events.generate()]
     _measure(benchmark, len(calls), lambda: opened.run(calls, 202))
 
 
@@ -207,7 +207,7 @@ def test_asgi_event_batch(benchmark: Any, opened: Opened) -> None:
     """Microseconds an event, as everywhere else."""
     key = (b"x-api-key", opened.key.encode())
     calls = [
-        _json("/v3/s2s/batch", events.encode(events.make(seed=seed)), key) for seed in range(4)
+        _json("/v3/s2s/batch", events.encode(events.generate(seed=seed)), key) for seed in range(4)
     ]
     _measure(benchmark, 4 * events.BATCH, lambda: opened.run(calls, 202))
 

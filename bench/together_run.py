@@ -47,7 +47,7 @@ async def _exchange(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], s
 
 def batch(key: str, seed: int) -> bytes:
     """A request with 600 events as its bytes on the wire."""
-    body = events.encode(events.make(seed=seed))
+    body = events.encode(events.generate(seed=seed))
     return (
         b"POST /v3/s2s/batch HTTP/1.1\r\nHost: 127.0.0.1\r\nX-API-KEY: %b\r\n"
         b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"

@@ -1,4 +1,4 @@
-"""`snapbid load` is honest: against a bidder that stalls, drops, lies or has a known limit."""
+"""`snapbid load` against a bidder that stalls, drops, answers wrongly or has a known limit."""
 
 import json
 import re
@@ -17,31 +17,31 @@ QUICK = ("--no-reconcile", "--warmup", "0s", "--requests", "200")
 
 @pytest.fixture
 def load(tmp_path: Path) -> Any:
-    """Run it: exit status, the JSON result (None where there is none), what was printed."""
+    """Run the command; returns exit status, JSON result (None if not written) and output."""
 
     def call(*arguments: str, run: Any = run) -> tuple[int, Any, str]:
-        made = tmp_path / "result.json"
+        file = tmp_path / "result.json"
         environ = {"SNAPBID_HOME": str(tmp_path / "home")}
-        done = run(environ, "load", *arguments, "--json", str(made))
-        result = json.loads(made.read_text()) if made.exists() else None
-        return done.returncode, result, done.stdout + done.stderr
+        process = run(environ, "load", *arguments, "--json", str(file))
+        result = json.loads(file.read_text()) if file.exists() else None
+        return process.returncode, result, process.stdout + process.stderr
 
     return call
 
 
 @pytest.fixture
 def plain(tmp_path: Path) -> tuple[str, ...]:
-    """One request that every bid of the stub suits, instead of the generated ones."""
+    """Replay a request that every bid of the stub fits, instead of the generated ones."""
     file = tmp_path / "plain.jsonl"
     file.write_text('{"id":"1","imp":[{"id":"1","banner":{"w":300,"h":250}}]}\n')
     return ("--replay", str(file))
 
 
 def measured(result: Document) -> Document:
-    """The measured phase of a result that has one, every request of it accounted for."""
-    (phase,) = [one for one in result["phases"] if one["measured"]]
+    """The only measured phase of a result, with every request of it accounted for."""
+    (phase,) = [phase for phase in result["phases"] if phase["measured"]]
     assert sum(phase["kinds"].values()) == phase["offered"]
-    assert sum(one["offered"] for one in phase["series"]) == phase["offered"]
+    assert sum(second["offered"] for second in phase["series"]) == phase["offered"]
     return phase  # type: ignore[no-any-return]
 
 
@@ -63,7 +63,7 @@ def test_a_stall_is_in_the_percentiles(load: Any) -> None:
     assert re.search(r"^FAILED: objective missed in load at 100/s: p99=500ms", output, re.M), output
 
 
-def test_what_finds_no_connection_is_dropped_and_counted(load: Any) -> None:
+def test_requests_without_a_free_connection_are_dropped_and_counted(load: Any) -> None:
     stub = StubBidder(stall_from=20, stall_s=1.5)
     with stub.running():
         status, result, output = load(
@@ -75,7 +75,7 @@ def test_what_finds_no_connection_is_dropped_and_counted(load: Any) -> None:
     assert phase["dropped"] == phase["kinds"]["dropped"] > 20
     assert phase["answered"] == stub.asked["bid"] == 150 - phase["dropped"]
     assert phase["kinds"]["timeout"] >= 2
-    assert phase["latency_ms"]["p90"] >= 200  # given up is no good latency
+    assert phase["latency_ms"]["p90"] >= 200  # being given up on is no good latency
     assert status == 1
     assert f"dropped {phase['dropped']}" in output
 
@@ -105,10 +105,10 @@ def test_every_wrong_answer_is_counted_with_an_example(load: Any, plain: tuple[s
     assert kinds["status 500"] == 40
     assert kinds["wrong answer"] == 120
     assert kinds["no bid"] == 40
-    found = {one["rule"]: one for one in phase["failures"]}
-    assert found["impid"]["count"] == found["json"]["count"] == 40
-    assert found["status 500"]["example"] == "oops"
-    assert found["nurl"]["example"] == "http://bid.example/rtb/win"
+    failures = {failure["rule"]: failure for failure in phase["failures"]}
+    assert failures["impid"]["count"] == failures["json"]["count"] == 40
+    assert failures["status 500"]["example"] == "oops"
+    assert failures["nurl"]["example"] == "http://bid.example/rtb/win"
     assert phase["error_percent"] == 80
     assert status == 1
     assert "errors=10% (found 80)" in output
@@ -117,7 +117,7 @@ def test_every_wrong_answer_is_counted_with_an_example(load: Any, plain: tuple[s
 @pytest.mark.parametrize(
     "answer", [b"-ERR unknown command\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n"]
 )
-def test_what_speaks_no_http_ends_the_run_all_the_same(
+def test_a_target_that_does_not_speak_http_does_not_hang_the_run(
     load: Any, plain: tuple[str, ...], answer: bytes
 ) -> None:
     with StubBidder(lambda request: answer).running() as stub:
@@ -178,16 +178,16 @@ def test_the_capacity_is_not_above_what_the_server_can_do(load: Any) -> None:
             stub.url, *QUICK, "--find-capacity", "--rate", "20", "--duration", "1500ms",
             "--objective", "p99=400ms", "--objective", "errors=0%", "--timeout", "2s",
         )  # fmt: skip
-    trials = [one for one in result["phases"] if one["measured"]]
+    trials = [phase for phase in result["phases"] if phase["measured"]]
     assert 20 <= result["capacity"] <= 140  # a queue that grows slowly is short after 1.5 s
-    assert result["capacity"] == max(one["rate"] for one in trials if one["held"])
-    assert min(one["rate"] for one in trials if not one["held"]) > 100 / 2
+    assert result["capacity"] == max(trial["rate"] for trial in trials if trial["held"])
+    assert min(trial["rate"] for trial in trials if not trial["held"]) > 100 / 2
     assert f"capacity: {result['capacity']:.0f} requests a second" in output
     assert status == 0
 
 
 def test_a_bidder_that_sheds_load_has_no_capacity_for_it(load: Any, plain: tuple[str, ...]) -> None:
-    """204 is in time, and no answer: only the bid rate shows it."""
+    """Its 204s are in time and valid: only the bid rate shows it."""
     answered = iter(range(10_000))
 
     def answer(request: Document) -> bytes:
@@ -223,7 +223,7 @@ def test_a_bidder_that_sheds_load_has_no_capacity_for_it(load: Any, plain: tuple
         (["--requests", "10", "--report-token", "x"], "--report-token must be a token"),
     ],
 )
-def test_what_is_refused(load: Any, arguments: list[str], words: str) -> None:
+def test_invalid_options_are_refused(load: Any, arguments: list[str], words: str) -> None:
     status, result, output = load(*arguments, run=invoke)
     *_, line = output.splitlines()
     assert line.startswith("snapbid load: ")
@@ -231,7 +231,7 @@ def test_what_is_refused(load: Any, arguments: list[str], words: str) -> None:
     assert (status, result) == (2, None)
 
 
-def test_the_target_is_printed_first_also_where_nobody_listens(load: Any) -> None:
+def test_the_target_is_printed_first_even_if_nothing_listens_there(load: Any) -> None:
     with StubBidder().running() as stub:
         pass
     status, result, output = load(stub.url, *QUICK)
@@ -261,8 +261,10 @@ def test_a_recording_is_replayed_as_it_is(load: Any, tmp_path: Path) -> None:
     with StubBidder(answer).running() as stub:
         assert load(stub.url, *replay)[0] == 0
         assert set(stub.targets) == {f"{BIDS}/recorded/bid", f"{BIDS}/acme/bid"}
-        assert len({one.pop("id") for one in seen}) == 20
-        rest = [{name: value for name, value in one.items() if name != "id"} for one in requests]
+        assert len({request.pop("id") for request in seen}) == 20
+        rest = [
+            {name: value for name, value in request.items() if name != "id"} for request in requests
+        ]
         assert sorted(map(json.dumps, seen)) == sorted(map(json.dumps, rest * 10))
         stub.targets.clear()
         assert load(stub.url, *replay, "--ssp", "mine")[0] == 0

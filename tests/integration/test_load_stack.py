@@ -1,4 +1,4 @@
-"""`snapbid load` against a whole `snapbid up`: exact books, the page in a browser, a recording."""
+"""`snapbid load` against `snapbid up`: exact reconciliation, the page in a browser, a recording."""
 
 import contextlib
 import json
@@ -51,13 +51,13 @@ def load(stack: Stack, folder: Path) -> Callable[..., "subprocess.CompletedProce
 
 @pytest.fixture(scope="module")
 def whole(load: Any, folder: Path) -> "subprocess.CompletedProcess[str]":
-    """One run with everything beside the bids, its files in the folder."""
-    done: subprocess.CompletedProcess[str] = load(
+    """A run with notices and events, its files in the folder."""
+    process: subprocess.CompletedProcess[str] = load(
         "--ssp", "acme=2", "--ssp", "acme-eu", "--ssp", "nova", "--rate", "60", "--duration", "5s",
         "--win-rate", "0.5", "--events", "2", "--batch", "20", "--bill-delay", "50ms-200ms",
         "--json", str(folder / "a.json"), "--html", str(folder / "a.html"),
     )  # fmt: skip
-    return done
+    return process
 
 
 @pytest.fixture
@@ -65,20 +65,20 @@ def result(whole: Any, folder: Path) -> Document:
     return json.loads((folder / "a.json").read_text())  # type: ignore[no-any-return]
 
 
-def test_the_books_agree_to_the_unit(whole: Any, result: Document, stack: Stack) -> None:
+def test_the_report_agrees_to_the_unit(whole: Any, result: Document, stack: Stack) -> None:
     assert whole.returncode == 0, whole.stdout + whole.stderr
     assert whole.stdout.splitlines()[0] == f"target: {stack.base_url}"
     assert whole.stdout.splitlines()[-1] == "PASSED"
-    found = result["reconciliation"]
-    assert found["status"] == "exact"
-    assert [(row["ssp"], row["what"]) for row in found["rows"]] == [
+    reconciliation = result["reconciliation"]
+    assert reconciliation["status"] == "exact"
+    assert [(row["ssp"], row["what"]) for row in reconciliation["rows"]] == [
         (ssp, what) for ssp in ("acme", "nova") for what in ("bids", "wins", "imps", "micro-USD")
     ]
-    for row in found["rows"]:
+    for row in reconciliation["rows"]:
         assert row["agrees"]
         assert abs(row["sent"] - row["reported"]) <= (row["what"] == "micro-USD")
         assert row["sent"] > 0
-    bids = sum(row["sent"] for row in found["rows"] if row["what"] == "bids")
+    bids = sum(row["sent"] for row in reconciliation["rows"] if row["what"] == "bids")
     (phase,) = result["phases"]
     assert bids == phase["kinds"]["bid"] + phase["kinds"].get("wrong answer", 0)
     assert sum(phase["kinds"].values()) == phase["offered"]
@@ -87,15 +87,15 @@ def test_the_books_agree_to_the_unit(whole: Any, result: Document, stack: Stack)
 
 
 def test_an_objective_that_cannot_hold(load: Any) -> None:
-    done = load("--no-reconcile", "--rate", "30", "--duration", "1s", "--objective", "p50=1us")
-    assert done.returncode == 1
-    last = done.stdout.splitlines()[-1]
+    process = load("--no-reconcile", "--rate", "30", "--duration", "1s", "--objective", "p50=1us")
+    assert process.returncode == 1
+    last = process.stdout.splitlines()[-1]
     assert last.startswith("FAILED: objective missed in load at 30/s: p50=1us (found ")
-    assert done.stderr == ""
+    assert process.stderr == ""
 
 
 def test_a_report_that_differs_fails_the_run(load: Any, stack: Stack) -> None:
-    """Somebody else sends for the same SSP meanwhile."""
+    """Another client sends for the same SSP meanwhile."""
     over = threading.Event()
 
     def meddle() -> None:
@@ -114,28 +114,30 @@ def test_a_report_that_differs_fails_the_run(load: Any, stack: Stack) -> None:
     meddler = threading.Thread(target=meddle)
     meddler.start()
     try:
-        done = load("--rate", "30", "--duration", "2s", "--win-rate", "0")
+        process = load("--rate", "30", "--duration", "2s", "--win-rate", "0")
     finally:
         over.set()
         meddler.join()
-    assert done.returncode == 1
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith("FAILED: the report differs: acme bids: "), done.stdout
+    assert process.returncode == 1
+    last = process.stdout.splitlines()[-1]
+    assert last.startswith("FAILED: the report differs: acme bids: "), process.stdout
     assert "acme bids: " in last
 
 
-def test_a_recording_holds_nobody_and_can_be_replayed(whole: Any, load: Any, folder: Path) -> None:
+def test_a_recording_has_no_personal_data_and_can_be_replayed(
+    whole: Any, load: Any, folder: Path
+) -> None:
     file = folder / "recorded"
     eventually(lambda: len(file.read_bytes().splitlines()) > 80, "half of 300 requests recorded")
     assert file.stat().st_mode & 0o777 == 0o600
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert {one["ssp"] for one in lines} == {"acme", "acme-eu", "nova"}
-    addresses = [one["request"]["device"]["ip"] for one in lines if "user" in one["request"]]
+    assert {line["ssp"] for line in lines} == {"acme", "acme-eu", "nova"}
+    addresses = [line["request"]["device"]["ip"] for line in lines if "user" in line["request"]]
     assert len(addresses) > 50
     assert all(address.startswith("10.") for address in addresses)
-    assert not any("ext" in one["request"] for one in lines)
-    done = load("--no-reconcile", "--replay", str(file), "--rate", "30", "--duration", "2s")
-    assert done.returncode == 0, done.stdout
+    assert not any("ext" in line["request"] for line in lines)
+    process = load("--no-reconcile", "--replay", str(file), "--rate", "30", "--duration", "2s")
+    assert process.returncode == 0, process.stdout
 
 
 # -- the page ------------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ class Tables(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: dict[str, list[list[str]]] = {}
+        self.rows: dict[str, list[list[str]]] = {}
         self.addresses: list[str] = []
         self._rows: list[list[str]] | None = None
         self._cell = False
@@ -156,7 +158,7 @@ class Tables(HTMLParser):
         named = dict(attrs)
         self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
         if tag == "section" and named.get("id"):
-            self._rows = self.found.setdefault(str(named["id"]), [])
+            self._rows = self.rows.setdefault(str(named["id"]), [])
         elif tag == "tr" and self._rows is not None:
             self._rows.append([])
         elif tag in ("td", "th") and self._rows is not None:
@@ -178,7 +180,7 @@ def value(cell: str) -> float:
 
 @pytest.fixture
 def browse(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[bytes]"]:
-    """Chromium, headless, on a laptop's screen."""
+    """Run Chromium, headless, with the screen size of a laptop."""
     if CHROMIUM is None:
         pytest.skip("chromium is not installed (Debian: apt install chromium)")
 
@@ -199,7 +201,7 @@ def test_the_page_in_a_browser_has_the_numbers_of_the_json(
     whole: Any, result: Document, folder: Path, browse: Any
 ) -> None:
     page = folder / "a.html"
-    tables = Tables(browse("--dump-dom", page.as_uri()).stdout.decode()).found
+    tables = Tables(browse("--dump-dom", page.as_uri()).stdout.decode()).rows
     (phase,) = result["phases"]
     head, row = tables["phases"]
     shown = dict(zip(head, row, strict=True))
@@ -218,7 +220,7 @@ def test_the_page_in_a_browser_has_the_numbers_of_the_json(
     ]
 
 
-def test_the_page_needs_nothing_else_and_fits_a_laptop(
+def test_the_page_is_self_contained_and_fits_a_laptop(
     whole: Any, folder: Path, browse: Any, tmp_path: Path
 ) -> None:
     text = (folder / "a.html").read_text()

@@ -1,4 +1,4 @@
-"""The judge of answers: one good answer, and each way to spoil it."""
+"""The check of answers: a good answer, and each way to spoil it."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from support.stub_bidder import bid
 
 from snapbid.exchange.request import decode
-from snapbid.load.check import Finding, check, expected, read
+from snapbid.load.check import BrokenRule, check, parse, request_limits
 from snapbid.reference import rates
 
 RATES = rates.load()
@@ -24,8 +24,8 @@ def request(**changes: Any) -> Document:
     return {"id": "auction-1", "imp": [imp], **changes}
 
 
-def judge(asked: Document, **changes: Any) -> Finding | None:
-    """What is found in a bid that is good but for the changes."""
+def judge(asked: Document, **changes: Any) -> BrokenRule | None:
+    """The rule broken by an answer that is good except for the changes."""
     shown = {**asked, "imp": [{**asked["imp"][0], "id": "1%20a"}]}
     changes = {"impid": "1 a", **changes}
     top = changes.pop("top", {})
@@ -33,10 +33,10 @@ def judge(asked: Document, **changes: Any) -> Finding | None:
     response = json.loads(bid(shown, **changes).partition(b"\r\n\r\n")[2]) | top
     if seat is not None:
         response["seatbid"][0]["seat"] = seat
-    answer = read(json.dumps(response).encode())
-    if isinstance(answer, Finding):
+    answer = parse(json.dumps(response).encode())
+    if isinstance(answer, BrokenRule):
         return answer
-    return check(answer, "auction-1", expected(decode(json.dumps(asked).encode()), RATES))
+    return check(answer, "auction-1", request_limits(decode(json.dumps(asked).encode()), RATES))
 
 
 DEAL = {"deals": [{"id": "d", "bidfloor": 2, "wseat": ["s"], "wadomain": ["shop.example"]}]}
@@ -87,10 +87,10 @@ GOOD: list[tuple[Document, Document]] = [
 
 
 @pytest.mark.parametrize(("rule", "asked", "changes"), SPOILED)
-def test_a_spoiled_answer_is_found(rule: str, asked: Document, changes: Document) -> None:
-    found = judge(request(**asked), **changes)
-    assert found is not None
-    assert found.rule == rule, found
+def test_a_spoiled_answer_breaks_its_rule(rule: str, asked: Document, changes: Document) -> None:
+    broken = judge(request(**asked), **changes)
+    assert broken is not None
+    assert broken.rule == rule, broken
 
 
 @pytest.mark.parametrize(("asked", "changes"), GOOD)
@@ -98,7 +98,7 @@ def test_a_good_answer_passes(asked: Document, changes: Document) -> None:
     assert judge(request(**asked), **changes) is None
 
 
-def test_what_is_no_json() -> None:
-    found = read(b'{"id": ')
-    assert isinstance(found, Finding)
-    assert found.rule == "json"
+def test_an_answer_that_is_not_json() -> None:
+    broken = parse(b'{"id": ')
+    assert isinstance(broken, BrokenRule)
+    assert broken.rule == "json"

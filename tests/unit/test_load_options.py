@@ -1,4 +1,4 @@
-"""Options: what is read, and what is refused with which words."""
+"""Options: how they are parsed, and the messages of those that are refused."""
 
 import pytest
 
@@ -27,8 +27,8 @@ def phase_result(phase: Phase, held: bool, limited: bool = False) -> PhaseResult
     ],
 )
 def test_targets(text: str, url: str, loopback: bool) -> None:
-    found = options.target(text)
-    assert (found.url, found.loopback) == (url, loopback)
+    target = options.target(text)
+    assert (target.url, target.loopback) == (url, loopback)
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_objectives() -> None:
             objectives.parse(text)
 
 
-def test_shed_load_is_seen_by_the_bid_rate() -> None:
+def test_the_bid_rate_shows_shed_load() -> None:
     first = phase_result(Phase("step 1", 1, 1), held=True)
-    more = objectives.steady([objectives.parse("p99=10ms")], first)
-    assert more is not None
-    assert more[:2] == ("bid-rate", 45.0)
+    steady = objectives.steady([objectives.parse("p99=10ms")], first)
+    assert steady is not None
+    assert steady[:2] == ("bid-rate", 45.0)
     assert objectives.steady([objectives.parse("bid-rate=1%")], first) is None
 
 
@@ -91,7 +91,7 @@ def test_shed_load_is_seen_by_the_bid_rate() -> None:
 
 def test_steps_follow_warm_up_and_ramp() -> None:
     phases = list(fixed(2, 3, [10, 20], 5))
-    assert [(one.name, one.rate, one.measured) for one in phases] == [
+    assert [(phase.name, phase.rate, phase.measured) for phase in phases] == [
         ("warm-up", 10, False),
         ("ramp", 10, False),
         ("step 1", 10, True),
@@ -100,7 +100,7 @@ def test_steps_follow_warm_up_and_ramp() -> None:
 
 
 def search(holds_up_to: float, start: float, most: float = 10_000) -> list[float]:
-    """The rates that are tried where every rate up to a bound holds."""
+    """The rates that are tried if every rate up to a bound holds."""
     plan = capacity(0, 0, start, most, 1)
     phase = next(plan)
     tried = [phase.rate]
@@ -115,8 +115,8 @@ def search(holds_up_to: float, start: float, most: float = 10_000) -> list[float
 @pytest.mark.parametrize("bound", [3, 40, 100, 777, 5000])
 def test_the_capacity_is_found_to_a_twentieth(bound: float) -> None:
     tried = search(bound, 100)
-    found = max(rate for rate in tried if rate <= bound)
-    assert bound / 1.05 <= found <= bound
+    capacity_found = max(rate for rate in tried if rate <= bound)
+    assert bound / 1.05 <= capacity_found <= bound
     assert len(tried) <= MAX_TRIALS
 
 

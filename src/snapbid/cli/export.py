@@ -15,7 +15,7 @@ from snapbid.export import FILES, PRIVATE, read
 def export(what: str, path: Path | None) -> None:
     """Print files for operating: a Grafana dashboard, Prometheus alerts, units, a Containerfile.
 
-    With --output they are written; what is there already is not replaced.
+    With --output they are written to disk; existing files are not replaced.
     """
     names = FILES[what]
     if path is None:

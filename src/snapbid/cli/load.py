@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from snapbid.load.options import Options
-    from snapbid.load.result import Result
+    from snapbid.load.result import LoadResult
 
 Out = click.Path(dir_okay=False, writable=True, path_type=Path)
 
@@ -22,48 +22,65 @@ Out = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.command()
 @click.argument("target", required=False)
 @click.option("--ssp", "ssps", multiple=True, metavar="ID[/CANONICAL][=WEIGHT]",
-              help="Who sends; repeatable. Default: as recorded, else acme.")  # fmt: skip
+              help="The sending SSP; repeatable. Default: as recorded, else acme.")  # fmt: skip
 @click.option("--rate", default=500.0, show_default=True, help="Bid requests a second.")
-@click.option("--steps", metavar="RATE,RATE,…", help="Several rates, one after the other.")
+@click.option("--steps", metavar="RATE,RATE,…", help="Several rates in turn.")
 @click.option("--find-capacity", is_flag=True,
-              help="Search the highest rate that meets the objectives.")  # fmt: skip
-@click.option("--max-rate", default=20_000.0, show_default=True, help="Where the search ends.")
-@click.option("--duration", default="30s", show_default=True, help="Of the load, or of each step.")
-@click.option("--warmup", default="5s", show_default=True, help="Shown, and not measured.")
-@click.option("--ramp", default="0s", show_default=True, help="From 0 to the rate, not measured.")
+              help="Search for the highest rate that meets the objectives.")  # fmt: skip
+@click.option("--max-rate", default=20_000.0, show_default=True, help="Upper end of the search.")
+@click.option(
+    "--duration", default="30s", show_default=True, help="Of the load, of each step or trial."
+)
+@click.option("--warmup", default="5s", show_default=True, help="Shown but not measured.")
+@click.option(
+    "--ramp", default="0s", show_default=True, help="Rise from 0 to the rate; not measured."
+)
 @click.option("--arrivals", type=click.Choice(["random", "even"]), default="random",
-              show_default=True, help="The gaps between requests.")  # fmt: skip
-@click.option("--connections", default=64, show_default=True, help="Kept alive, for bids.")
-@click.option("--timeout", default="1s", show_default=True, help="For an answer, or a connection.")
+              show_default=True, help="Gaps between requests.")  # fmt: skip
+@click.option(
+    "--connections", default=64, show_default=True, help="Keep-alive connections for bids."
+)
+@click.option(
+    "--timeout", default="1s", show_default=True, help="For an answer, and for a free connection."
+)
 @click.option("--objective", "objectives", multiple=True, metavar="NAME=BOUND",
               help="p99=50ms, errors=0.1%, bid-rate=20%; repeatable. "
               "Default: p99=100ms, errors=0.1%.")  # fmt: skip
 @click.option("--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              metavar="FILE", help="Send what `serve --record` wrote instead.")  # fmt: skip
-@click.option("--requests", default=5000, show_default=True, help="Different ones to generate.")
-@click.option("--win-rate", default=0.1, show_default=True, help="Of the bids.")
-@click.option("--bill-rate", default=0.95, show_default=True, help="Of the wins.")
-@click.option("--loss-rate", default=0.2, show_default=True, help="Of the other bids.")
-@click.option("--win-delay", default="20ms-200ms", show_default=True)
+              metavar="FILE", help="Send the requests that `serve --record` wrote.")  # fmt: skip
+@click.option("--requests", default=5000, show_default=True, help="Distinct requests to generate.")
+@click.option("--win-rate", default=0.1, show_default=True, help="Share of bids that win.")
+@click.option("--bill-rate", default=0.95, show_default=True, help="Share of wins that are billed.")
+@click.option(
+    "--loss-rate",
+    default=0.2,
+    show_default=True,
+    help="Share of the other bids with a loss notice.",
+)
+@click.option("--win-delay", default="20ms-200ms", show_default=True, help="After the bid.")
 @click.option("--bill-delay", default="200ms-2s", show_default=True, help="After the win.")
-@click.option("--loss-delay", default="20ms-200ms", show_default=True)
-@click.option("--events", default=0.0, metavar="RATE", help="Event batches a second beside bids.")
-@click.option("--batch", default=100, show_default=True, help="Events of a batch.")
+@click.option("--loss-delay", default="20ms-200ms", show_default=True, help="After the bid.")
+@click.option(
+    "--events", default=0.0, metavar="RATE", help="Event batches a second beside the bids."
+)
+@click.option("--batch", default=100, show_default=True, help="Events in a batch.")
 @click.option("--api-key", envvar="SNAPBID_API_KEY", metavar="KEY",
-              help="Of the events; or SNAPBID_API_KEY, or a new one.")  # fmt: skip
+              help="For the events. Default: SNAPBID_API_KEY, else a new key.")  # fmt: skip
 @click.option("--report-token", "tokens", multiple=True, envvar="SNAPBID_REPORT_TOKEN",
-              metavar="TOKEN", help="One of each canonical SSP; or issued here.")  # fmt: skip
-@click.option("--no-reconcile", is_flag=True, help="Do not compare with the report.")
-@click.option("--seed", default=1, show_default=True, help="Of everything that is drawn.")
-@click.option("--json", "json_file", type=Out, metavar="FILE", help="Write the result.")
-@click.option("--html", "html_file", type=Out, metavar="FILE", help="Write a page with plots.")
+              metavar="TOKEN", help="One for each canonical SSP. Default: issue them.")  # fmt: skip
+@click.option("--no-reconcile", is_flag=True, help="Do not compare the counts with the report.")
+@click.option("--seed", default=1, show_default=True, help="Of all random choices.")
+@click.option("--json", "json_file", type=Out, metavar="FILE", help="Write the result as JSON.")
+@click.option(
+    "--html", "html_file", type=Out, metavar="FILE", help="Write the result as a page with plots."
+)
 @click.option("--i-own-this-target", "owned", is_flag=True,
-              help="Needed for a target that is not this machine.")  # fmt: skip
+              help="Required for a target that is not this machine.")  # fmt: skip
 def load(target: str | None, **raw: Any) -> None:
     """Load-test the bidder at TARGET (http://127.0.0.1:8000) and compare with its report.
 
-    Requests leave on schedule whatever the answers do, and latency counts from the scheduled
-    moment. Exit status: 0 passed; 1 an objective missed or the report differs; 2 refused.
+    Requests leave on schedule, however slow the answers are, and latency counts from the scheduled
+    time. Exit status: 0 passed; 1 an objective missed or the report differs; 2 refused.
     """
     from snapbid.load.auctions import ReplayError
     from snapbid.load.options import OptionError, refuse_misuse
@@ -81,11 +98,11 @@ def load(target: str | None, **raw: Any) -> None:
 
 def _options(target: str | None, raw: dict[str, Any]) -> "Options":
     from snapbid.load import objectives, options
-    from snapbid.load.notices import Habits
+    from snapbid.load.notice_sender import NoticeHabits
 
-    aim = options.target(target or _default_target())
-    click.echo(f"target: {aim.url}")
-    weights, named = options.ssps(raw["ssps"])
+    address = options.target(target or _default_target())
+    click.echo(f"target: {address.url}")
+    weights, canonical = options.ssps(raw["ssps"])
     for name, low, high in (("rate", 1e-3, options.MAX_RATE), ("max_rate", 1, options.MAX_RATE),
                             ("connections", 1, options.MAX_CONNECTIONS), ("events", 0, 1000),
                             ("batch", 1, 600), ("requests", 1, 200_000), ("win_rate", 0, 1),
@@ -96,15 +113,15 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
                 f"--{flag} must be from {low:g} to {high:g}, found {raw[name]:g}"
             )
     try:
-        bounds = [objectives.parse(one) for one in raw["objectives"] or objectives.DEFAULTS]
+        bounds = [objectives.parse(text) for text in raw["objectives"] or objectives.DEFAULTS]
     except ValueError as error:
         raise options.OptionError(f"--objective {error}") from error
     delays = [options.delay(f"--{kind}-delay", raw[f"{kind}_delay"])
               for kind in ("win", "bill", "loss")]  # fmt: skip
     return options.Options(
-        target=aim,
+        target=address,
         ssps=weights,
-        canonical=named,
+        canonical=canonical,
         rates=options.rates(raw["steps"]) if raw["steps"] else [raw["rate"]],
         find_capacity=raw["find_capacity"],
         max_rate=raw["max_rate"],
@@ -117,23 +134,23 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
         objectives=bounds,
         replay=raw["replay"],
         requests=raw["requests"],
-        habits=Habits(raw["win_rate"], raw["bill_rate"], raw["loss_rate"], *delays),
+        habits=NoticeHabits(raw["win_rate"], raw["bill_rate"], raw["loss_rate"], *delays),
         events=None,
         tokens=None,
         seed=raw["seed"],
     )
 
 
-def _run(options: "Options", raw: dict[str, Any]) -> "Result":
-    """The run, on an event loop of its own."""
+def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
+    """Run the test on a new event loop and print its summary."""
     import asyncio
 
     import uvloop
     from msgspec.structs import replace
 
-    from snapbid.load import text
+    from snapbid.load import terminal
     from snapbid.load.reports import ReportError
-    from snapbid.load.run import Run, load_auctions
+    from snapbid.load.run import execute, load_auctions
 
     auctions = load_auctions(options)
     descriptors = {auction.ssp for auction in auctions}
@@ -145,20 +162,20 @@ def _run(options: "Options", raw: dict[str, Any]) -> "Result":
 
         key = raw["api_key"] or _issue_key()
         options = replace(options, events=EventLoad(raw["events"], raw["batch"], key))
-    shows = text.progress()
+    progress = terminal.progress()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            result = runner.run(Run.made(options, auctions, shows))
+            result = runner.run(execute(options, auctions, progress))
     except (OSError, ReportError) as error:
         raise console.Refused(f"snapbid load: {options.target.url}: {error}") from error
     finally:
-        shows.close()
-    click.echo(text.summary(result))
+        progress.close()
+    click.echo(terminal.summary(result))
     return result
 
 
 def _default_target() -> str:
-    """The running embedded instance, else where the settings say."""
+    """The running embedded instance, else the address of the settings."""
     settings = load_settings(os.environ)
     env = console.running(settings)
     if env is not None:
@@ -168,19 +185,19 @@ def _default_target() -> str:
 
 
 def _access(
-    descriptors: set[str], named: dict[str, str], given: tuple[str, ...]
+    descriptors: set[str], stated: dict[str, str], given: tuple[str, ...]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Canonical ids by descriptor and report tokens by canonical id.
+    """Canonical ids by descriptor, and report tokens by canonical id.
 
-    Tokens that are not given are issued, as `snapbid token issue` does. Raises OptionError.
+    Without any given token, issue them as `snapbid token issue` does. Raises OptionError.
     """
     from snapbid.load.options import OptionError
     from snapbid.report import tokens
     from snapbid.warehouse import registry
 
     if given:
-        found = dict(map(_subject, given))
-        canonical = {one: named.get(one, one) for one in descriptors}
+        by_ssp = dict(map(_with_subject, given))
+        canonical = {ssp: stated.get(ssp, ssp) for ssp in descriptors}
     else:
         try:
             key, issuer = console.signing(load_settings(os.environ))
@@ -190,23 +207,21 @@ def _access(
                 "to compare with the report give --report-token for each canonical SSP, or the "
                 f"bidder's settings ({error.message}); or say --no-reconcile"
             ) from error
-        strangers = sorted(descriptors - known.keys())
-        if strangers:
-            raise OptionError(
-                f"{', '.join(strangers)} is not registered: snapbid ssp add, or --ssp"
-            )
-        canonical = {one: named.get(one, known[one]) for one in descriptors}
-        found = {one: tokens.issue(one, key, issuer) for one in canonical.values()}
-    missing = sorted(set(canonical.values()) - set(found))
+        unknown = sorted(descriptors - known.keys())
+        if unknown:
+            raise OptionError(f"{', '.join(unknown)} is not registered: snapbid ssp add, or --ssp")
+        canonical = {ssp: stated.get(ssp, known[ssp]) for ssp in descriptors}
+        by_ssp = {ssp: tokens.issue(ssp, key, issuer) for ssp in canonical.values()}
+    missing = sorted(set(canonical.values()) - set(by_ssp))
     if missing:
         raise OptionError(
             f"no --report-token for {', '.join(missing)}; for a variant say --ssp ID/CANONICAL"
         )
-    return canonical, {one: found[one] for one in canonical.values()}
+    return canonical, {ssp: by_ssp[ssp] for ssp in canonical.values()}
 
 
-def _subject(token: str) -> tuple[str, str]:
-    """The SSP that a token names, with the token; its signature is the target's business."""
+def _with_subject(token: str) -> tuple[str, str]:
+    """The SSP that a token names, and the token; checking its signature is up to the target."""
     import jwt
 
     from snapbid.load.options import OptionError
@@ -218,7 +233,7 @@ def _subject(token: str) -> tuple[str, str]:
 
 
 def _issue_key() -> str:
-    """A key of the product `load-test`, known to every worker when it is given back."""
+    """Issue a key of the product `load-test` and wait until every worker knows it."""
     import time
 
     from snapbid.warehouse import products
@@ -228,12 +243,12 @@ def _issue_key() -> str:
 
     key = console.in_warehouse(work)
     click.echo("issued a key of product load-test")
-    time.sleep(2.5)  # within 2 s it is everywhere (contract 1)
+    time.sleep(2.5)  # a new key reaches every worker within 2 s (contract 1)
     return key
 
 
 def _check_files(*files: Path | None) -> None:
-    """Raises OptionError before a long run rather than after it."""
+    """Raise OptionError before a long run rather than after it."""
     from snapbid.load.options import OptionError
 
     for file in files:
@@ -241,7 +256,7 @@ def _check_files(*files: Path | None) -> None:
             raise OptionError(f"{file} cannot be written: its directory does not exist")
 
 
-def _write(result: "Result", json_file: Path | None, html_file: Path | None) -> None:
+def _write(result: "LoadResult", json_file: Path | None, html_file: Path | None) -> None:
     import msgspec
 
     try:

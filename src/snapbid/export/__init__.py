@@ -1,4 +1,4 @@
-"""Files for operating Snapbid: dashboard, alert rules, systemd units, container file.
+"""Files for operators: dashboard, alert rules, systemd units, container file.
 
 They are package data; `read` fills in what depends on the installation.
 """

@@ -1,7 +1,7 @@
-"""The load test (contract 9): open-loop traffic, checked answers, an own ledger, a verdict.
+"""The load test (contract 9): open-loop traffic, checked answers, reconciliation, a verdict.
 
-    options -> run (plan -> phases, client, check, books) -> result -> text, page, JSON
+    options -> run (plan -> phases, client, check, accounts) -> result -> terminal, page, JSON
 
-It is a client: it knows the bidder by what documents 1 to 3 promise, over HTTP. Only the reading of
-requests and the table of exchange rates are shared with the bidder itself.
+It is a client and sees only what documents 1 to 3 promise over HTTP. The bidder's own code serves
+two purposes here: decoding the generated requests, and the table of exchange rates.
 """

@@ -1,7 +1,7 @@
-"""Bid requests ready to be sent: bytes around the auction id, and what their answers may be.
+"""Bid requests ready to send: the bytes around the auction id, and the limits on an answer.
 
-Each request is sent again and again, under a new id each time: two bids under one id would be one
-to the bidder's ledger.
+Each request is sent many times, under a new id each time: the bidder's ledger would count two bids
+under one id as one.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from snapbid.errors import BadRequest
 from snapbid.exchange.request import decode
-from snapbid.load.check import Expected, expected
+from snapbid.load.check import RequestLimits, request_limits
 from snapbid.reference.rates import Rates
 
 MAX_LINE: Final = 1 << 20
@@ -30,17 +30,17 @@ class ReplayError(ValueError):
 
 
 class Auction(NamedTuple):
-    """A request without its id; `counts` unless it is test traffic (contract 4)."""
+    """A request without its id; `counts` is false for test traffic (contract 4)."""
 
     before: bytes
     after: bytes
     ssp: str
-    expected: Expected
+    limits: RequestLimits
     counts: bool
 
 
-class Source:
-    """Auctions in turns, each with an id that no other run uses."""
+class AuctionSource:
+    """Cycles through the auctions, giving each an id that no other run uses."""
 
     def __init__(self, auctions: Sequence[Auction]) -> None:
         self._auctions = auctions
@@ -60,24 +60,25 @@ def prepare(
     rates: Rates,
     seed: int,
 ) -> list[Auction]:
-    """Auctions of requests, of SSPs by these weights; without any as recorded, else `DEFAULT_SSP`.
+    """Build auctions from requests, drawing an SSP for each by these weights.
 
-    Raises ReplayError for a request that no bidder could read.
+    Without weights a request keeps the SSP it was recorded with, else it gets `DEFAULT_SSP`. Raises
+    ReplayError for a request that does not decode.
     """
     random = Random(seed)
-    names, heights = list(ssps), list(accumulate(ssps.values()))
-    made = []
+    names, cumulative = list(ssps), list(accumulate(ssps.values()))
+    auctions = []
     for number, (ssp, request) in enumerate(requests, 1):
-        name = random.choices(names, cum_weights=heights)[0] if names else ssp or DEFAULT_SSP
-        made.append(_auction(request, name, host, rates, number))
-    return made
+        name = random.choices(names, cum_weights=cumulative)[0] if names else ssp or DEFAULT_SSP
+        auctions.append(_auction(request, name, host, rates, number))
+    return auctions
 
 
 def _auction(request: dict[str, Any], ssp: str, host: str, rates: Rates, number: int) -> Auction:
     rest = {name: value for name, value in request.items() if name != "id"}
     after = b'",' + json.dumps(rest, separators=(",", ":")).encode()[1:]
     try:
-        read = decode(b'{"id":"' + b"x" * ID_LENGTH + after)
+        decoded = decode(b'{"id":"' + b"x" * ID_LENGTH + after)
     except BadRequest as problem:
         raise ReplayError(f"request {number}: {problem.detail}") from None
     length = len(after) + len(b'{"id":"') + ID_LENGTH
@@ -86,27 +87,27 @@ def _auction(request: dict[str, Any], ssp: str, host: str, rates: Rates, number:
         "Content-Type: application/json\r\nX-Openrtb-Version: 2.6\r\n"
         f'Content-Length: {length}\r\n\r\n{{"id":"'
     )
-    return Auction(head.encode(), after, ssp, expected(read, rates), read.test != 1)
+    return Auction(head.encode(), after, ssp, request_limits(decoded, rates), decoded.test != 1)
 
 
 def read_recording(path: Path) -> list[tuple[str | None, dict[str, Any]]]:
-    """The requests of a JSON Lines file: as `--record` writes them, or bare bid requests.
+    """Read the SSPs and requests of a JSON Lines file: `--record`'s format, or bare bid requests.
 
     Raises ReplayError.
     """
-    found: list[tuple[str | None, dict[str, Any]]] = []
+    requests: list[tuple[str | None, dict[str, Any]]] = []
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(iter(lambda: lines.readline(MAX_LINE + 1), b""), 1):
                 if line.strip():
-                    found.append(_read_line(line, number))
-                if len(found) > MAX_REQUESTS:
+                    requests.append(_read_line(line, number))
+                if len(requests) > MAX_REQUESTS:
                     raise ReplayError(f"more than {MAX_REQUESTS} requests: cut the file")
     except OSError as error:
         raise ReplayError(f"{path} cannot be read: {error.strerror}") from error
-    if not found:
+    if not requests:
         raise ReplayError(f"{path} holds no request")
-    return found
+    return requests
 
 
 def _read_line(line: bytes, number: int) -> tuple[str | None, dict[str, Any]]:

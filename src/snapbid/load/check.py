@@ -1,8 +1,7 @@
-"""Is an answer what the request allows? (document 2; contract 3 and 4; OpenRTB 2.6, 4.2)
+"""Checks an answer against its request (document 2; contract 3 and 4; OpenRTB 2.6, 4.2).
 
-Judged by the request as it was sent, not by the bidder's own matcher: the limits that a request
-sets are read here once more, in the plainest way. A finding is a rule, that failures are counted
-by, and what was found.
+The request's limits are read here a second time, in the plainest way, independently of the bidder's
+matcher. A failed check names the rule, under which failures are counted, and the details.
 """
 
 import re
@@ -21,8 +20,8 @@ MEDIA: Final = {BANNER: "banner", VIDEO: "video", AUDIO: "audio", NATIVE: "nativ
 _BASE: Final = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?", re.ASCII)
 
 
-class Bid(Struct, gc=False):
-    """A bid as it is answered; what is required is checked by decoding."""
+class ReceivedBid(Struct, gc=False):
+    """A bid of an answer; decoding checks that the required fields are present."""
 
     id: str
     impid: str
@@ -42,48 +41,48 @@ class Bid(Struct, gc=False):
     dealid: str | None = None
 
 
-class SeatBid(Struct, gc=False):
-    bid: list[Bid]
+class ReceivedSeatBid(Struct, gc=False):
+    bid: list[ReceivedBid]
     seat: str | None = None
 
 
-class Response(Struct, gc=False):
+class ReceivedResponse(Struct, gc=False):
     id: str
     bidid: str
     cur: str
-    seatbid: list[SeatBid]
+    seatbid: list[ReceivedSeatBid]
 
 
-class Finding(NamedTuple):
-    """A rule that an answer breaks, and what was found."""
+class BrokenRule(NamedTuple):
+    """A rule that an answer breaks, and how."""
 
     rule: str
-    found: str
+    detail: str
 
 
-class OfferedDeal(NamedTuple):
-    """A deal of a request; the floor in micro-USD, None where it has no rate."""
+class DealLimits(NamedTuple):
+    """What a deal requires; the floor in micro-USD, None if its currency has no rate."""
 
     floor_micros: int | None
     seats: frozenset[str]
     domains: frozenset[str]
 
 
-class Slot(NamedTuple):
-    """What an impression asks for; the floor in micro-USD, None where it has no rate."""
+class ImpLimits(NamedTuple):
+    """What an impression requires; the floor in micro-USD, None if its currency has no rate."""
 
-    query: str  # how its notification URLs name it
+    query: str  # its id as notification URLs carry it
     floor_micros: int | None
     sizes: frozenset[tuple[int | None, int | None]]
-    banned: dict[int, frozenset[int]]  # attributes by media type: the media that are asked for
-    deals: dict[str, OfferedDeal]
+    blocked_attributes: dict[int, frozenset[int]]  # by media type; its keys are the media offered
+    deals: dict[str, DealLimits]
     private: bool
 
 
-class Expected(NamedTuple):
-    """What a request allows."""
+class RequestLimits(NamedTuple):
+    """What a request requires of its answer."""
 
-    slots: dict[str, Slot]
+    imps: dict[str, ImpLimits]
     blocked_categories: frozenset[str]
     blocked_domains: frozenset[str]
     seats: frozenset[str]
@@ -91,51 +90,51 @@ class Expected(NamedTuple):
     usd: bool
 
 
-_decoder: Final = msgspec.json.Decoder(Response)
+_decoder: Final = msgspec.json.Decoder(ReceivedResponse)
 
 
-def expected(request: BidRequest, rates: Rates) -> Expected:
-    """Reads what a request allows."""
+def request_limits(request: BidRequest, rates: Rates) -> RequestLimits:
+    """Collect what a request requires of its answer."""
     currencies = _texts(request.cur)
-    return Expected(
-        {str(imp.id): _slot(imp, rates) for imp in request.imp or ()},
-        frozenset(one.upper() for one in _texts(request.bcat)),
-        frozenset(one.lower() for one in _texts(request.badv)),
+    return RequestLimits(
+        {str(imp.id): _imp_limits(imp, rates) for imp in request.imp or ()},
+        frozenset(category.upper() for category in _texts(request.bcat)),
+        frozenset(domain.lower() for domain in _texts(request.badv)),
         frozenset(_texts(request.wseat)),
         frozenset(_texts(request.bseat)),
-        not currencies or "USD" in {one.upper() for one in currencies},
+        not currencies or "USD" in {currency.upper() for currency in currencies},
     )
 
 
-def _slot(imp: Imp, rates: Rates) -> Slot:
-    banned: dict[int, frozenset[int]] = {}
+def _imp_limits(imp: Imp, rates: Rates) -> ImpLimits:
+    blocked: dict[int, frozenset[int]] = {}
     sizes: list[tuple[int | None, int | None]] = []
     if imp.banner is not None:
-        banned[BANNER] = _numbers(imp.banner.battr)
+        blocked[BANNER] = _numbers(imp.banner.battr)
         sizes = [(imp.banner.w, imp.banner.h)]
-        sizes += [(one.w, one.h) for one in imp.banner.format or ()]
+        sizes += [(size.w, size.h) for size in imp.banner.format or ()]
     if imp.video is not None:
-        banned[VIDEO] = _numbers(imp.video.battr)
+        blocked[VIDEO] = _numbers(imp.video.battr)
     if imp.audio is not None:
-        banned[AUDIO] = _numbers(imp.audio.battr)
+        blocked[AUDIO] = _numbers(imp.audio.battr)
     if imp.native is not None:
-        banned[NATIVE] = frozenset()
+        blocked[NATIVE] = frozenset()
     deals = (imp.pmp.deals or []) if imp.pmp is not None else []
-    return Slot(
+    return ImpLimits(
         quote(str(imp.id), safe=""),
         _floor(imp.bidfloor, imp.bidfloorcur, rates),
         frozenset(sizes),
-        banned,
-        {str(deal.id): _deal(deal, rates) for deal in deals},
+        blocked,
+        {str(deal.id): _deal_limits(deal, rates) for deal in deals},
         imp.pmp is not None and imp.pmp.private_auction == 1,
     )
 
 
-def _deal(deal: Deal, rates: Rates) -> OfferedDeal:
-    return OfferedDeal(
+def _deal_limits(deal: Deal, rates: Rates) -> DealLimits:
+    return DealLimits(
         _floor(deal.bidfloor, deal.bidfloorcur, rates),
         frozenset(_texts(deal.wseat)),
-        frozenset(one.lower() for one in _texts(deal.wadomain)),
+        frozenset(domain.lower() for domain in _texts(deal.wadomain)),
     )
 
 
@@ -144,101 +143,101 @@ def _floor(amount: float | None, currency: str | None, rates: Rates) -> int | No
 
 
 def _texts(values: Any) -> list[str]:
-    return [str(one) for one in values or () if one is not None and one != ""]
+    return [str(value) for value in values or () if value is not None and value != ""]
 
 
 def _numbers(values: Any) -> frozenset[int]:
-    return frozenset(one for one in values or () if one is not None)
+    return frozenset(value for value in values or () if value is not None)
 
 
-def read(body: bytes) -> Response | Finding:
-    """The bid response, or why it is none."""
+def parse(body: bytes) -> ReceivedResponse | BrokenRule:
+    """The bid response of a body, or why it holds none."""
     try:
         return _decoder.decode(body)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         rule = "response" if isinstance(error, msgspec.ValidationError) else "json"
-        return Finding(rule, f"{error}")
+        return BrokenRule(rule, f"{error}")
 
 
-def check(response: Response, auction: str, asked: Expected) -> Finding | None:
-    """The first rule that the answer to `auction` breaks; its id is of unreserved characters."""
+def check(response: ReceivedResponse, auction: str, limits: RequestLimits) -> BrokenRule | None:
+    """The first rule that an answer breaks. `auction` needs no escaping in a URL."""
     if response.id != auction:
-        return Finding("id", f"{response.id!r} answers {auction!r}")
-    if response.cur != "USD" or not asked.usd:
-        return Finding("currency", f"a bid in {response.cur}")
+        return BrokenRule("id", f"{response.id!r} answers {auction!r}")
+    if response.cur != "USD" or not limits.usd:
+        return BrokenRule("currency", f"a bid in {response.cur}")
     seen: set[str] = set()
     for seatbid in response.seatbid:
         seat = seatbid.seat or ""
-        if seat in asked.blocked_seats or (asked.seats and seat not in asked.seats):
-            return Finding("seat", f"{seat!r} is not admitted")
+        if seat in limits.blocked_seats or (limits.seats and seat not in limits.seats):
+            return BrokenRule("seat", f"{seat!r} is not admitted")
         for bid in seatbid.bid:
-            slot = asked.slots.get(bid.impid)
-            if slot is None or bid.impid in seen:
-                return Finding("impid", f"{bid.impid!r} is not asked for, or has another bid")
+            imp_limits = limits.imps.get(bid.impid)
+            if imp_limits is None or bid.impid in seen:
+                return BrokenRule("impid", f"{bid.impid!r} was not asked for, or already has a bid")
             seen.add(bid.impid)
-            finding = (
-                _check_price(bid, seat, slot)
-                or _check_creative(bid, slot)
-                or _check_blocks(bid, asked)
-                or _check_urls(bid, auction, slot)
+            broken = (
+                _check_price(bid, seat, imp_limits)
+                or _check_creative(bid, imp_limits)
+                or _check_blocks(bid, limits)
+                or _check_urls(bid, auction, imp_limits)
             )
-            if finding:
-                return finding
-    return None if seen else Finding("response", "a 200 without a bid")
+            if broken:
+                return broken
+    return None if seen else BrokenRule("response", "a 200 without a bid")
 
 
-def price_micros(bid: Bid) -> int:
+def price_micros(bid: ReceivedBid) -> int:
     """The CPM in micro-USD; prices have at most 6 decimals (contract 2)."""
     return round(bid.price * MICROS)
 
 
-def _check_price(bid: Bid, seat: str, slot: Slot) -> Finding | None:
-    floor = slot.floor_micros
+def _check_price(bid: ReceivedBid, seat: str, imp_limits: ImpLimits) -> BrokenRule | None:
+    floor = imp_limits.floor_micros
     if bid.dealid is not None:
-        deal = slot.deals.get(bid.dealid)
+        deal = imp_limits.deals.get(bid.dealid)
         if deal is None:
-            return Finding("deal", f"{bid.dealid!r} is not offered")
+            return BrokenRule("deal", f"{bid.dealid!r} is not offered")
         if deal.seats and seat not in deal.seats:
-            return Finding("deal", f"seat {seat!r} is not admitted to {bid.dealid!r}")
-        if deal.domains and not any(_within(one, deal.domains) for one in bid.adomain):
-            return Finding("deal", f"{bid.adomain} are not admitted to {bid.dealid!r}")
+            return BrokenRule("deal", f"seat {seat!r} is not admitted to {bid.dealid!r}")
+        if deal.domains and not any(_within(domain, deal.domains) for domain in bid.adomain):
+            return BrokenRule("deal", f"{bid.adomain} are not admitted to {bid.dealid!r}")
         floor = deal.floor_micros
-    elif slot.private:
-        return Finding("deal", "a private auction, and a bid without a deal")
+    elif imp_limits.private:
+        return BrokenRule("deal", "a private auction, and a bid without a deal")
     price = price_micros(bid)
     if price <= 0 or floor is None or price < floor:
-        return Finding("price", f"{bid.price} USD, the floor is {_usd(floor)}")
+        return BrokenRule("price", f"{bid.price} USD, the floor is {_usd(floor)}")
     return None
 
 
-def _check_creative(bid: Bid, slot: Slot) -> Finding | None:
-    banned = slot.banned.get(bid.mtype)
-    if banned is None:
-        return Finding("media", f"{MEDIA.get(bid.mtype, bid.mtype)} is not asked for")
-    if bid.mtype == BANNER and (bid.w, bid.h) not in slot.sizes:
-        return Finding("size", f"{bid.w}x{bid.h} is not asked for")
-    if banned and not banned.isdisjoint(bid.attr):
-        return Finding("battr", f"{bid.attr} with {sorted(banned)} blocked")
-    return None if bid.adm else Finding("adm", "is empty")
+def _check_creative(bid: ReceivedBid, imp_limits: ImpLimits) -> BrokenRule | None:
+    blocked = imp_limits.blocked_attributes.get(bid.mtype)
+    if blocked is None:
+        return BrokenRule("media", f"{MEDIA.get(bid.mtype, bid.mtype)} was not asked for")
+    if bid.mtype == BANNER and (bid.w, bid.h) not in imp_limits.sizes:
+        return BrokenRule("size", f"{bid.w}x{bid.h} was not asked for")
+    if blocked and not blocked.isdisjoint(bid.attr):
+        return BrokenRule("battr", f"{bid.attr} with {sorted(blocked)} blocked")
+    return None if bid.adm else BrokenRule("adm", "is empty")
 
 
-def _check_blocks(bid: Bid, asked: Expected) -> Finding | None:
-    if asked.blocked_categories:
-        for one in bid.cat:
-            name = one.upper()
-            if {name, name.partition("-")[0]} & asked.blocked_categories:
-                return Finding("bcat", f"{one} is blocked")
+def _check_blocks(bid: ReceivedBid, limits: RequestLimits) -> BrokenRule | None:
+    if limits.blocked_categories:
+        for category in bid.cat:
+            name = category.upper()
+            if {name, name.partition("-")[0]} & limits.blocked_categories:
+                return BrokenRule("bcat", f"{category} is blocked")
     if not bid.adomain:
-        return Finding("adomain", "is empty")
-    if asked.blocked_domains:
-        for one in bid.adomain:
-            if _within(one, asked.blocked_domains):
-                return Finding("badv", f"{one} is blocked")
+        return BrokenRule("adomain", "is empty")
+    if limits.blocked_domains:
+        for domain in bid.adomain:
+            if _within(domain, limits.blocked_domains):
+                return BrokenRule("badv", f"{domain} is blocked")
     return None
 
 
 def _within(domain: str, listed: frozenset[str]) -> bool:
-    """Whether the domain or a parent of it is listed."""
+    """Whether the domain or one of its parents is listed."""
     name = domain.lower()
     while name:
         if name in listed:
@@ -247,18 +246,18 @@ def _within(domain: str, listed: frozenset[str]) -> bool:
     return False
 
 
-def _check_urls(bid: Bid, auction: str, slot: Slot) -> Finding | None:
-    query = f"?id={auction}&impId={slot.query}"
+def _check_urls(bid: ReceivedBid, auction: str, imp_limits: ImpLimits) -> BrokenRule | None:
+    query = f"?id={auction}&impId={imp_limits.query}"
     tail = f"/rtb/win{query}"
     base = bid.nurl[: -len(tail)]
     if bid.nurl != base + tail or not _BASE.fullmatch(base):
-        return Finding("nurl", bid.nurl)
+        return BrokenRule("nurl", bid.nurl)
     if bid.burl != f"{base}/rtb/bill{query}":
-        return Finding("burl", bid.burl)
+        return BrokenRule("burl", bid.burl)
     if bid.lurl != f"{base}/rtb/loss{query}{LOSS_MACRO}":
-        return Finding("lurl", bid.lurl)
+        return BrokenRule("lurl", bid.lurl)
     return None
 
 
 def _usd(micros: int | None) -> str:
-    return "without a rate" if micros is None else f"{micros / MICROS:g} USD"
+    return "in a currency without a rate" if micros is None else f"{micros / MICROS:g} USD"

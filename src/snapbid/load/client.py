@@ -1,8 +1,8 @@
 """Keep-alive HTTP/1.1 connections for load: prebuilt bytes out, status and body back.
 
-A call takes the connection that has been idle longest; where none is, it waits, and is dropped when
-its patience ends. A call without an answer in time keeps its connection until the answer comes or
-is given up, since what the server did is known only then.
+A call takes the connection that has been idle longest. If none is idle, it waits for one, and is
+dropped when its patience ends. A call that is not answered in time keeps its connection until the
+answer comes or is given up on: only then is it known what the server did.
 """
 
 import asyncio
@@ -10,40 +10,40 @@ from collections import deque
 from time import perf_counter
 from typing import Any, Final, Protocol
 
-GIVE_UP_S: Final = 10.0  # on an answer, beyond a call's patience
-REOPEN_S: Final = 0.1  # after a connection that could not be made
+GIVE_UP_S: Final = 10.0  # how long to wait for an answer beyond a call's patience
+REOPEN_S: Final = 0.1  # pause after a failed connection attempt
 MAX_HEAD: Final = 65_536
 HEAD_END: Final = b"\r\n\r\n"
 
 
-class Waits(Protocol):
-    """Who made a call; told exactly once how it ended, at a moment of perf_counter."""
+class CallListener(Protocol):
+    """Hears exactly once how a call ended; `now` is a time of perf_counter."""
 
     def answered(self, call: "Call", status: int, body: bytes, now: float) -> None: ...
 
     def dropped(self, call: "Call", now: float) -> None:
-        """It was never sent: no connection was free in time."""
+        """The call was never sent: no connection was free in time."""
 
     def lost(self, call: "Call", now: float) -> None:
-        """It was sent and not answered: the connection ended, or was given up."""
+        """The call was sent and not answered: the connection ended or was given up."""
 
 
 class Call:
-    """A request: its bytes, its scheduled moment, who waits for the answer and what for."""
+    """A request: its bytes, its scheduled time, its listener and what that needs to know."""
 
-    __slots__ = ("by", "due", "what", "wire")
+    __slots__ = ("context", "due", "listener", "wire")
 
-    def __init__(self, wire: bytes, due: float, by: Waits, what: Any) -> None:
+    def __init__(self, wire: bytes, due: float, listener: CallListener, context: Any) -> None:
         self.wire = wire
         self.due = due
-        self.by = by
-        self.what = what
+        self.listener = listener
+        self.context = context
 
 
-class Connection(asyncio.Protocol):
-    """One connection of a client; carries one call at a time."""
+class ClientConnection(asyncio.Protocol):
+    """A connection of a client; carries a single call at a time."""
 
-    def __init__(self, client: "Client") -> None:
+    def __init__(self, client: "LoadClient") -> None:
         self._client = client
         self._buffer = b""
         self.call: Call | None = None
@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
         try:
             parsed = _parse(data)
         except ValueError:
-            self.transport.abort()  # it is no HTTP
+            self.transport.abort()  # not HTTP
             return
         if parsed is None:
             self._buffer = data
@@ -71,12 +71,12 @@ class Connection(asyncio.Protocol):
         self._buffer = b""
         call, self.call = self.call, None
         if call is None:
-            self.transport.abort()  # an answer to nothing: what comes next cannot be told apart
+            self.transport.abort()  # an unsolicited answer: later ones could not be matched
             return
         now = perf_counter()
-        status, body, last = parsed
-        call.by.answered(call, status, body, now)
-        if last:
+        status, body, closes = parsed
+        call.listener.answered(call, status, body, now)
+        if closes:
             self.transport.close()
         else:
             self._client.release(self, now)
@@ -84,14 +84,14 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         call, self.call = self.call, None
         if call is not None:
-            call.by.lost(call, perf_counter())
+            call.listener.lost(call, perf_counter())
         self._client.ended(self)
 
 
 def _parse(data: bytes) -> tuple[int, bytes, bool] | None:
-    """Status, body and whether the connection ends; None while the answer is not whole.
+    """Status, body and whether the connection closes; None while the answer is incomplete.
 
-    Raises ValueError for what is no HTTP/1.1 answer.
+    Raises ValueError for anything but an HTTP/1.1 answer.
     """
     head = data.find(HEAD_END)
     if head < 0:
@@ -99,17 +99,17 @@ def _parse(data: bytes) -> tuple[int, bytes, bool] | None:
             raise ValueError("no head")
         return None
     status = int(data[9:12])
-    at = data.find(b"content-length: ", 0, head)
-    if at >= 0:
-        last = head + 4 + int(data[at + 16 : data.find(b"\r", at)])
-        body = data[head + 4 : last] if len(data) >= last else None
+    length_at = data.find(b"content-length: ", 0, head)
+    if length_at >= 0:
+        end = head + 4 + int(data[length_at + 16 : data.find(b"\r", length_at)])
+        body = data[head + 4 : end] if len(data) >= end else None
     else:
         body = _body(data, head)
     return None if body is None else (status, body, b"close" in data[:head])
 
 
 def _body(data: bytes, head: int) -> bytes | None:
-    """The body of an answer in another form than the usual one; None while it is not whole."""
+    """The body of an answer in a less usual form; None while it is incomplete."""
     headers: dict[bytes, bytes] = {}
     for line in data[:head].split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
@@ -124,8 +124,8 @@ def _body(data: bytes, head: int) -> bytes | None:
 def _chunked(rest: bytes) -> bytes | None:
     body = b""
     while True:
-        line, found, rest = rest.partition(b"\r\n")
-        if not found:
+        line, separator, rest = rest.partition(b"\r\n")
+        if not separator:
             return None
         size = int(line.partition(b";")[0], 16)
         if len(rest) < size + 2:
@@ -135,31 +135,31 @@ def _chunked(rest: bytes) -> bytes | None:
         body, rest = body + rest[:size], rest[size + 2 :]
 
 
-class Client:
-    """So many connections to one address; `patience_s` is how long a call waits for one."""
+class LoadClient:
+    """`size` connections to one address; `patience_s` is how long a call waits for one."""
 
     def __init__(self, host: str, port: int, size: int, patience_s: float) -> None:
         self._host = host
         self._port = port
         self._size = size
         self._patience_s = patience_s
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[ClientConnection] = deque()
         self._waiting: deque[Call] = deque()
-        self._all: set[Connection] = set()
+        self._all: set[ClientConnection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._closing = False
         self.reopened = 0
 
     async def open(self) -> None:
-        """Raises OSError where nothing listens."""
+        """Open all connections. Raises OSError if nothing listens there."""
         for _ in range(self._size):
             await self._connect()
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
-        await loop.create_connection(lambda: Connection(self), self._host, self._port)
+        await loop.create_connection(lambda: ClientConnection(self), self._host, self._port)
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: ClientConnection) -> None:
         self._all.add(connection)
         self.release(connection, perf_counter())
 
@@ -172,8 +172,8 @@ class Client:
 
     @property
     def busy(self) -> int:
-        """Calls that wait for a connection or for an answer."""
-        return len(self._waiting) + sum(each.call is not None for each in self._all)
+        """How many calls wait for a connection or for an answer."""
+        return len(self._waiting) + sum(connection.call is not None for connection in self._all)
 
     def submit(self, call: Call) -> None:
         idle = self._idle
@@ -184,19 +184,19 @@ class Client:
                 return
         self._waiting.append(call)
 
-    def release(self, connection: Connection, now: float) -> None:
-        """The connection is free for the next call that still waits."""
+    def release(self, connection: ClientConnection, now: float) -> None:
+        """Give a free connection to the next call that still waits."""
         waiting = self._waiting
         while waiting:
             call = waiting.popleft()
             if now - call.due <= self._patience_s:
                 connection.send(call)
                 return
-            call.by.dropped(call, now)
+            call.listener.dropped(call, now)
         self._idle.append(connection)
 
-    def ended(self, connection: Connection) -> None:
-        """The connection is gone; another one takes its place."""
+    def ended(self, connection: ClientConnection) -> None:
+        """Replace a connection that ended."""
         self._all.discard(connection)
         if self._closing:
             return
@@ -214,12 +214,12 @@ class Client:
                 await asyncio.sleep(REOPEN_S)
 
     def sweep(self, now: float) -> None:
-        """Drop what has waited too long, give up what will not be answered any more."""
+        """Drop calls that have waited too long and give up on those that will not be answered."""
         waiting = self._waiting
         while waiting and now - waiting[0].due > self._patience_s:
             call = waiting.popleft()
-            call.by.dropped(call, now)
+            call.listener.dropped(call, now)
         for connection in list(self._all):
-            pending = connection.call
-            if pending is not None and now - pending.due > self._patience_s + GIVE_UP_S:
+            current = connection.call
+            if current is not None and now - current.due > self._patience_s + GIVE_UP_S:
                 connection.transport.abort()

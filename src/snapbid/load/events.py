@@ -1,4 +1,4 @@
-"""Server events as a gaming partner sends them: a seeded mix of all 25, as their JSON."""
+"""Server events as a gaming partner sends them: a seeded mix of all 25 types, as JSON."""
 
 import hashlib
 import json
@@ -20,35 +20,35 @@ _CURRENCIES: Final = ("EUR", "EUR", "USD", "BRL", "TRY", "INR", "eur")
 Context = dict[str, Any]
 
 
-class Partner(Random):
-    """A seeded partner, at a moment in epoch ms."""
+class EventRandom(Random):
+    """The source of randomness, with the current time in epoch ms."""
 
     now_ms = 0
 
 
-def _money(random: Partner, currency: str = "") -> Context:
+def _money(random: EventRandom, currency: str = "") -> Context:
     if random.random() < 0.1:
         return {"currency": "USDT", "is_crypto": True}
     return {"currency": currency or random.choice(_CURRENCIES), "is_crypto": False}
 
 
-def _amount(random: Partner) -> float:
+def _amount(random: EventRandom) -> float:
     return round(random.uniform(0.1, 500), 2)
 
 
-def _id(random: Partner, prefix: str) -> str:
+def _id(random: EventRandom, prefix: str) -> str:
     return f"{prefix}-{random.getrandbits(64):016x}"
 
 
-def _hash(random: Partner) -> str:
+def _hash(random: EventRandom) -> str:
     return hashlib.sha256(random.randbytes(8)).hexdigest()
 
 
-def _minutes(random: Partner, name: str) -> Context:
+def _minutes(random: EventRandom, name: str) -> Context:
     return {name: random.randrange(1, 4000)}
 
 
-def _bet(random: Partner) -> Context:
+def _bet(random: EventRandom) -> Context:
     stake = _amount(random)
     won = random.random() < 0.4
     return {
@@ -67,7 +67,7 @@ def _bet(random: Partner) -> Context:
     }
 
 
-def _deposit(random: Partner) -> Context:
+def _deposit(random: EventRandom) -> Context:
     return {
         "transaction_id": _id(random, "pay"),
         "amount": _amount(random),
@@ -76,19 +76,19 @@ def _deposit(random: Partner) -> Context:
     }
 
 
-def _failed(random: Partner) -> Context:
+def _failed(random: EventRandom) -> Context:
     context = _deposit(random)
     context["attempted_amount"] = context.pop("amount")
     return context | {"failure_reason": "declined_by_issuer"}
 
 
-def _withdraw(random: Partner) -> Context:
+def _withdraw(random: EventRandom) -> Context:
     context = _deposit(random)
     del context["payment_method"]
     return context
 
 
-def _session(random: Partner) -> Context:
+def _session(random: EventRandom) -> Context:
     return {
         "session_id": _id(random, "session"),
         "session_start_at": random.now_ms - random.randrange(10**7),
@@ -101,19 +101,19 @@ def _session(random: Partner) -> Context:
     }
 
 
-def _bonus(**fields: Callable[[Partner], Any]) -> Callable[[Partner], Context]:
-    def make(random: Partner) -> Context:
-        own = {name: value(random) for name, value in fields.items()}
-        return {"bonus_id": _id(random, "bonus"), **own, **_money(random)}
+def _bonus(**fields: Callable[[EventRandom], Any]) -> Callable[[EventRandom], Context]:
+    def context(random: EventRandom) -> Context:
+        values = {name: value(random) for name, value in fields.items()}
+        return {"bonus_id": _id(random, "bonus"), **values, **_money(random)}
 
-    return make
+    return context
 
 
-def _count(random: Partner) -> int:
+def _count(random: EventRandom) -> int:
     return random.randrange(1, 5000)
 
 
-def _register(random: Partner) -> Context:
+def _register(random: EventRandom) -> Context:
     return {
         "user_agent": random.choice(_AGENTS),
         "privacy": {
@@ -134,7 +134,7 @@ def _register(random: Partner) -> Context:
     }
 
 
-def _app(**fields: Any) -> Callable[[Partner], Context]:
+def _app(**fields: Any) -> Callable[[EventRandom], Context]:
     return lambda random: {
         "platform": random.choice(("ios", "android")),
         "app_version": "4.12.0",
@@ -142,13 +142,13 @@ def _app(**fields: Any) -> Callable[[Partner], Context]:
     }
 
 
-def _fixed(**fields: Any) -> Callable[[Partner], Context]:
+def _fixed(**fields: Any) -> Callable[[EventRandom], Context]:
     return lambda random: dict(fields)
 
 
 _KYC: Final = {"kyc_level": "enhanced", "jurisdiction": "MT", "verification_method": "video"}
 _CONSENTS: Final = {f"allow_{name}": True for name in ("email", "sms", "push", "chat_app")}
-_MADE: Final[dict[str, tuple[int, Callable[[Partner], Context]]]] = {  # weight, context
+_EVENTS: Final[dict[str, tuple[int, Callable[[EventRandom], Context]]]] = {  # name: weight, context
     "register": (3, _register),
     "referral_register": (1, _fixed(referral_client_user_id="user-000001")),
     "login": (8, lambda random: {"user_agent": random.choice(_AGENTS)}),
@@ -185,18 +185,18 @@ _MADE: Final[dict[str, tuple[int, Callable[[Partner], Context]]]] = {  # weight,
     "bonus_cashed_out": (1, _bonus(cashout_amount=_amount, original_bonus_value=_amount,
                                    time_to_cashout_minutes=_count)),
 }  # fmt: skip
-_NAMES: Final = Pool([(name, weight) for name, (weight, _) in _MADE.items()])
+_NAMES: Final = Pool([(name, weight) for name, (weight, _) in _EVENTS.items()])
 
 
-def make(count: int, seed: int, now_ms: int) -> list[dict[str, Any]]:
-    """Valid envelopes of the time up to `now_ms`, each event in its share of the traffic."""
-    random = Partner(seed)
+def generate(count: int, seed: int, now_ms: int) -> list[dict[str, Any]]:
+    """Valid envelopes from the time before `now_ms`, each event type at its share of traffic."""
+    random = EventRandom(seed)
     random.now_ms = now_ms
     return [_envelope(random) for _ in range(count)]
 
 
-def _envelope(random: Partner) -> dict[str, Any]:
-    name = _NAMES.one(random)
+def _envelope(random: EventRandom) -> dict[str, Any]:
+    name = _NAMES.draw(random)
     address = ".".join(str(random.randrange(1, 255)) for _ in range(4))
     if random.random() < 0.3:
         address = f"2001:db8::{random.getrandbits(16):x}:{random.getrandbits(16):x}"
@@ -204,10 +204,10 @@ def _envelope(random: Partner) -> dict[str, Any]:
         "event": name,
         "timestamp": random.now_ms - random.randrange(10**6),
         "identity": {"client_user_id": _id(random, "user"), "click_id": _id(random, "click")},
-        "context": {"ip_address": address, **_MADE[name][1](random)},
+        "context": {"ip_address": address, **_EVENTS[name][1](random)},
     }
 
 
 def encode(events: Any) -> bytes:
-    """JSON as a partner's serialiser writes it, with blanks."""
+    """JSON as a partner's serialiser writes it, with spaces."""
     return json.dumps(events).encode()

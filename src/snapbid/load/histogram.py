@@ -1,7 +1,7 @@
-"""Latencies in the buckets of an HdrHistogram (hdrhistogram.org): 3 digits from 1 µs on.
+"""Latencies in the buckets of an HdrHistogram (hdrhistogram.org): 3 digits, from 1 µs up.
 
-Up to 2047 µs each microsecond has a bucket; from there on each doubling has 1024. Only the buckets
-that were hit are kept, which makes a second's histogram as cheap to keep as the whole run's.
+Each microsecond up to 2047 µs has a bucket; above, each doubling has 1024. Only buckets that were
+hit are stored, so that keeping a histogram for every second is cheap.
 """
 
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ MAX_US: Final = 3_600_000_000
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9, 99.99)
 
 
-class Histogram:
-    """Counts of values in µs; a value stands for its bucket's upper end."""
+class LatencyHistogram:
+    """Counts of values in µs; a value is represented by its bucket's upper end."""
 
     __slots__ = ("buckets", "count", "max_us")
 
@@ -25,51 +25,51 @@ class Histogram:
         self.max_us = 0
 
     def record(self, seconds: float) -> None:
-        """Count one value; below zero is zero, over an hour is an hour."""
+        """Count a value; below zero counts as zero, over an hour as an hour."""
         value = int(seconds * 1e6)
         if value > self.max_us:
             self.max_us = value = min(value, MAX_US)
         elif value < 0:
             value = 0
         shift = value.bit_length() - _DIGITS
-        place = value if shift <= 0 else (shift << (_DIGITS - 1)) + (value >> shift)
-        self.buckets[place] = self.buckets.get(place, 0) + 1
+        bucket = value if shift <= 0 else (shift << (_DIGITS - 1)) + (value >> shift)
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
         self.count += 1
 
-    def add(self, other: "Histogram") -> None:
-        """Count all values of another one, too."""
-        for place, count in other.buckets.items():
-            self.buckets[place] = self.buckets.get(place, 0) + count
+    def add(self, other: "LatencyHistogram") -> None:
+        """Count all values of another histogram, too."""
+        for bucket, count in other.buckets.items():
+            self.buckets[bucket] = self.buckets.get(bucket, 0) + count
         self.count += other.count
         self.max_us = max(self.max_us, other.max_us)
 
     def percentile(self, percent: float) -> float:
-        """The value in ms that so many percent of all do not exceed; 0 without values."""
+        """The value in ms that `percent` of all values do not exceed; 0 without values."""
         return self.percentiles([percent])[0]
 
     def percentiles(self, percents: Iterable[float]) -> list[float]:
-        """Several at once, in ascending order of percents."""
-        found: list[float] = []
-        places = iter(sorted(self.buckets.items()))
-        place, seen = -1, 0
+        """Several percentiles in one pass; `percents` must ascend."""
+        values: list[float] = []
+        buckets = iter(sorted(self.buckets.items()))
+        bucket, seen = -1, 0
         for percent in percents:
             wanted = max(1, -int(-self.count * percent // 100)) if self.count else 0
             while seen < wanted:
-                place, count = next(places)
+                bucket, count = next(buckets)
                 seen += count
-            found.append(min(_upper_us(place), self.max_us) / 1000 if self.count else 0.0)
-        return found
+            values.append(min(_upper_us(bucket), self.max_us) / 1000 if self.count else 0.0)
+        return values
 
 
-def _upper_us(place: int) -> int:
+def _upper_us(bucket: int) -> int:
     """The highest value of a bucket."""
-    shift = max(0, (place >> (_DIGITS - 1)) - 1)
-    return ((place - (shift << (_DIGITS - 1)) + 1) << shift) - 1 if shift else place
+    shift = max(0, (bucket >> (_DIGITS - 1)) - 1)
+    return ((bucket - (shift << (_DIGITS - 1)) + 1) << shift) - 1 if shift else bucket
 
 
-def merged(histograms: Iterable[Histogram]) -> Histogram:
-    """One histogram of all their values."""
-    total = Histogram()
-    for one in histograms:
-        total.add(one)
+def merged(histograms: Iterable[LatencyHistogram]) -> LatencyHistogram:
+    """A histogram of all the values of several."""
+    total = LatencyHistogram()
+    for histogram in histograms:
+        total.add(histogram)
     return total

@@ -1,4 +1,4 @@
-"""From a phase's tally to its result."""
+"""Turns a phase's tally into its result."""
 
 import time
 from collections.abc import Sequence
@@ -7,14 +7,20 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from snapbid.load.histogram import PERCENTILES, Histogram
+from snapbid.load.histogram import PERCENTILES, LatencyHistogram
 from snapbid.load.objectives import Objective
 from snapbid.load.plan import Phase
-from snapbid.load.result import ClientFigures, Failure, Judged, Moment, PhaseResult
+from snapbid.load.result import (
+    BrokenRuleCount,
+    ClientFigures,
+    ObjectiveResult,
+    PhaseResult,
+    SeriesPoint,
+)
 from snapbid.load.tally import BID, DROPPED, LOST, NO_BID, Tally
 
-# The client was the limit where it used this much of its core, or was itself late: by this much,
-# and by this share of what was measured.
+# The client was the limit if it used this much of its core, or if it sent late: by at least
+# LATE_MS, and by at least this share of the measured p99.
 BUSY_PERCENT: Final = 90.0
 LATE_MS: Final = 5.0
 LATE_SHARE: Final = 0.1
@@ -24,51 +30,46 @@ CURVE: Final = (
 )  # fmt: skip
 
 
-class Clocks(NamedTuple):
-    """What a phase took, how long the client ran in it and how long it waited for a processor."""
+class ClockReading(NamedTuple):
+    """Wall-clock time, processor time of the client, and time it waited for a processor."""
 
     seconds: float
     processor_s: float
     waited_s: float
 
     @classmethod
-    def read(cls) -> "Clocks":
-        """The clocks as they stand now."""
+    def read(cls) -> "ClockReading":
+        """Read the clocks."""
         return cls(time.perf_counter(), time.process_time(), _waited_s())
 
-    def since(self, before: "Clocks") -> "Clocks":
-        """What has passed between the two."""
-        return Clocks(*(now - then for now, then in zip(self, before, strict=True)))
+    def since(self, before: "ClockReading") -> "ClockReading":
+        """The time that passed between two readings."""
+        return ClockReading(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 def _waited_s() -> float:
-    """For how long this process was ready to run and others ran; 0 where Linux does not tell."""
+    """How long this process was runnable while others ran; 0 if the kernel does not tell."""
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return 0.0
 
 
-def latencies(histogram: Histogram) -> dict[str, float]:
-    """By percentile, and the highest; ms."""
-    found = dict(
-        zip(
-            (f"p{percent:g}" for percent in PERCENTILES),
-            histogram.percentiles(PERCENTILES),
-            strict=True,
-        )
-    )
-    return found | {"max": histogram.max_us / 1000}
+def latencies(histogram: LatencyHistogram) -> dict[str, float]:
+    """Latencies in ms by percentile, and the maximum."""
+    names = (f"p{percent:g}" for percent in PERCENTILES)
+    by_percentile = dict(zip(names, histogram.percentiles(PERCENTILES), strict=True))
+    return by_percentile | {"max": histogram.max_us / 1000}
 
 
 def result(
-    phase: Phase, tally: Tally, clocks: Clocks, objectives: Sequence[Objective]
-) -> tuple[PhaseResult, list[Judged]]:
-    """The phase's result, and its objectives where it is a measured one."""
+    phase: Phase, tally: Tally, clocks: ClockReading, objectives: Sequence[Objective]
+) -> tuple[PhaseResult, list[ObjectiveResult]]:
+    """The phase's result and, if the phase is measured, how it met its objectives."""
     histogram = tally.histogram
-    right = tally.kinds[BID] + tally.kinds[NO_BID]
+    valid = tally.kinds[BID] + tally.kinds[NO_BID]
     answered = tally.done - tally.kinds[DROPPED] - tally.kinds[LOST]
-    made = PhaseResult(
+    figures = PhaseResult(
         name=phase.name,
         measured=phase.measured,
         seconds=round(phase.seconds, 3),
@@ -77,13 +78,13 @@ def result(
         answered=answered,
         dropped=tally.kinds[DROPPED],
         completed_per_s=round(answered / max(clocks.seconds, 1e-9), 1),
-        bid_percent=round(100 * tally.kinds[BID] / max(1, right), 3),
+        bid_percent=round(100 * tally.kinds[BID] / max(1, valid), 3),
         error_percent=round(100 * tally.bad / max(1, tally.offered), 4),
         kinds=dict(tally.kinds.most_common()),
         latency_ms=latencies(histogram),
         curve=list(zip(CURVE, histogram.percentiles(CURVE), strict=True)),
         failures=[
-            Failure(rule, count, tally.examples[rule])
+            BrokenRuleCount(rule, count, tally.examples[rule])
             for rule, count in tally.failures.most_common()
         ],
         series=_series(tally),
@@ -92,31 +93,29 @@ def result(
         missed="",
     )
     if not phase.measured:
-        return made, []
-    judged = [objective.judge(made) for objective in objectives]
-    missed = "; ".join(f"{one.objective} (found {one.found:g})" for one in judged if not one.met)
-    return _with(made, missed), judged
+        return figures, []
+    judged = [objective.judge(figures) for objective in objectives]
+    missed = "; ".join(
+        f"{outcome.objective} (found {outcome.value:g})" for outcome in judged if not outcome.met
+    )
+    return replace(figures, held=not missed, missed=missed), judged
 
 
-def _with(made: PhaseResult, missed: str) -> PhaseResult:
-    return replace(made, held=not missed, missed=missed)
-
-
-def _series(tally: Tally) -> list[Moment]:
-    found = []
+def _series(tally: Tally) -> list[SeriesPoint]:
+    points = []
     for at_s, second in enumerate(tally.seconds):
         p50, p99 = second.histogram.percentiles((50.0, 99.0))
-        found.append(Moment(at_s, second.offered, second.bad, p50, p99))
-    return found
+        points.append(SeriesPoint(at_s, second.offered, second.bad, p50, p99))
+    return points
 
 
-def _client(tally: Tally, clocks: Clocks, p99_ms: float) -> ClientFigures:
+def _client(tally: Tally, clocks: ClockReading, p99_ms: float) -> ClientFigures:
     percent = 100 * clocks.processor_s / max(clocks.seconds, 1e-9)
     lag_ms = tally.lag.percentile(99.0)
     why = ""
     if percent >= BUSY_PERCENT:
         why = "the client itself was the limit: the server may hold more"
     elif lag_ms >= max(LATE_MS, LATE_SHARE * p99_ms):
-        why = "the client itself was late, kept from its processor: latencies hold this, too"
+        why = "the client itself sent late, waiting for a processor: latencies include that"
     waited = 100 * clocks.waited_s / max(clocks.seconds, 1e-9)
     return ClientFigures(round(percent, 1), round(waited, 1), round(lag_ms, 3), bool(why), why)

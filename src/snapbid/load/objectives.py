@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from snapbid.load.result import Judged, PhaseResult
+from snapbid.load.result import ObjectiveResult, PhaseResult
 
 DEFAULTS: Final = ("p99=100ms", "errors=0.1%")
 STEADY: Final = 0.9  # of the first phase's bid rate
@@ -18,20 +18,20 @@ RULE: Final = (
 
 
 class Objective(NamedTuple):
-    """A bound: times in ms and shares in percent are at most it, the bid rate is at least it."""
+    """A bound: a maximum in ms or percent, or for the bid rate a minimum in percent."""
 
     name: str
     bound: float
     text: str
 
-    def judge(self, result: PhaseResult) -> Judged:
-        found = _found(self.name, result)
-        met = found >= self.bound if self.name == "bid-rate" else found <= self.bound
-        return Judged(self.text, round(found, 4), met and result.offered > 0, result.name)
+    def judge(self, result: PhaseResult) -> ObjectiveResult:
+        value = _value(self.name, result)
+        met = value >= self.bound if self.name == "bid-rate" else value <= self.bound
+        return ObjectiveResult(self.text, round(value, 4), met and result.offered > 0, result.name)
 
 
 def parse(text: str) -> Objective:
-    """Raises ValueError, saying the rule."""
+    """Parse an objective. Raises ValueError with the rule."""
     latency = _LATENCY.fullmatch(text)
     share = _SHARE.fullmatch(text)
     try:
@@ -46,17 +46,18 @@ def parse(text: str) -> Objective:
 
 
 def steady(objectives: Sequence[Objective], first: PhaseResult) -> Objective | None:
-    """That later phases bid as often as the first, nearly; None where a bid rate is asked for.
+    """An objective that holds later phases to nearly the bid rate of the first.
 
-    A bidder that sheds load answers 204 in time, which no other objective sees.
+    None if the objectives already bound the bid rate. A bidder that sheds load answers 204 in time,
+    which no other objective notices.
     """
-    if any(one.name == "bid-rate" for one in objectives):
+    if any(objective.name == "bid-rate" for objective in objectives):
         return None
     bound = round(STEADY * first.bid_percent, 3)
     return Objective("bid-rate", bound, f"bid-rate={bound:g}% ({STEADY:.0%} of {first.name}'s)")
 
 
-def _found(name: str, result: PhaseResult) -> float:
+def _value(name: str, result: PhaseResult) -> float:
     if name == "errors":
         return result.error_percent
     if name == "dropped":

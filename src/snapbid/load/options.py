@@ -1,7 +1,7 @@
-"""The options of a run, checked: raw strings in, values out; and what is refused (contract 9).
+"""The options of a run, parsed and validated (contract 9).
 
-A load test is aimed at something. It says at what, ends by itself, stays below a rate, and leaves
-other people's machines alone unless told that they are one's own.
+A load test names its target, ends by itself, stays below a rate, and refuses to load another
+machine unless told that it belongs to the operator.
 """
 
 import re
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from snapbid.load.notices import Delay, Habits
+from snapbid.load.notice_sender import Delay, NoticeHabits
 from snapbid.load.objectives import Objective
 from snapbid.load.plan import MAX_TRIALS
 
@@ -25,11 +25,11 @@ _SSP: Final = re.compile(r"([A-Za-z0-9._~-]+)(?:/([A-Za-z0-9._~-]+))?(?:=([0-9.]
 
 
 class OptionError(ValueError):
-    """An option that is refused; the message names it and the rule."""
+    """An invalid option; the message names it and its rule."""
 
 
 class Target(NamedTuple):
-    """Where the load goes, over plain HTTP (document 2)."""
+    """The address under load, over plain HTTP (document 2)."""
 
     url: str
     host: str
@@ -38,12 +38,12 @@ class Target(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """As a Host header names it."""
+        """The target as a Host header names it."""
         return self.url.removeprefix("http://")
 
 
 class EventLoad(NamedTuple):
-    """Event batches: how many a second, of how many events, with which key."""
+    """Event batches a second, events in each, and the API key."""
 
     rate: float
     size: int
@@ -51,12 +51,12 @@ class EventLoad(NamedTuple):
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """A whole run, as it will be done; times in seconds, rates in requests a second."""
+    """A complete run; times in seconds, rates in requests a second."""
 
     target: Target
     ssps: dict[str, float]  # weights
-    canonical: dict[str, str]  # of every descriptor
-    rates: list[float]  # the steps, or where the search begins
+    canonical: dict[str, str]  # canonical id by descriptor
+    rates: list[float]  # the steps, or where the search starts
     find_capacity: bool
     max_rate: float
     duration_s: float  # of each step or trial
@@ -67,15 +67,15 @@ class Options(Struct, frozen=True, kw_only=True):
     timeout_s: float
     objectives: list[Objective]
     replay: Path | None
-    requests: int  # different ones that are generated
-    habits: Habits
+    requests: int  # how many distinct ones to generate
+    habits: NoticeHabits
     events: EventLoad | None
-    tokens: dict[str, str] | None  # by canonical id; None: no reconciliation
+    tokens: dict[str, str] | None  # by canonical id; None means no reconciliation
     seed: int
 
 
 def target(text: str) -> Target:
-    """An address like `http://127.0.0.1:8000`."""
+    """Parse an address like `http://127.0.0.1:8000`."""
     try:
         url = urlsplit(text)
         host, port = url.hostname, url.port
@@ -99,18 +99,18 @@ def _is_loopback(host: str) -> bool:
 
 
 def duration(name: str, text: str, *, least: float = 0.0, most: float = MAX_RUN_S) -> float:
-    """Seconds; `500ms`, `10s`, `2m`, `1h`, or bare seconds."""
-    found = _DURATION.fullmatch(text)
-    if not found:
+    """Parse `500ms`, `10s`, `2m`, `1h` or bare seconds into seconds."""
+    match = _DURATION.fullmatch(text)
+    if not match:
         raise OptionError(f"{name} must be a time that ends, like 500ms, 30s or 5m, found {text!r}")
-    seconds = float(found[1]) * _SECONDS[found[2] or "s"]
+    seconds = float(match[1]) * _SECONDS[match[2] or "s"]
     if not least <= seconds <= most:
         raise OptionError(f"{name} must be from {least:g} to {most:g} seconds, found {text}")
     return seconds
 
 
 def delay(name: str, text: str) -> Delay:
-    """A time, or two with a dash between them: `50ms`, `200ms-2s`."""
+    """Parse a time or a range: `50ms`, `200ms-2s`."""
     least, dash, most = text.partition("-")
     bounds = [duration(name, part, most=600) for part in ((least, most) if dash else (text, text))]
     if bounds[0] > bounds[1]:
@@ -119,46 +119,46 @@ def delay(name: str, text: str) -> Delay:
 
 
 def ssps(texts: tuple[str, ...]) -> tuple[dict[str, float], dict[str, str]]:
-    """Of `ID`, `ID=WEIGHT` and `ID/CANONICAL=WEIGHT` the weights, and the canonical ids."""
+    """Parse `ID[/CANONICAL][=WEIGHT]` into weights and canonical ids, both by descriptor."""
     weights: dict[str, float] = {}
     canonical: dict[str, str] = {}
     for text in texts:
-        found = _SSP.fullmatch(text)
+        match = _SSP.fullmatch(text)
         try:
-            weight = float(found[3] or 1) if found else 0.0
+            weight = float(match[3] or 1) if match else 0.0
         except ValueError:
             weight = 0.0
-        if found is None or not 0 < weight < 1e9:
+        if match is None or not 0 < weight < 1e9:
             raise OptionError(
                 f"--ssp must be ID, ID=WEIGHT or ID/CANONICAL=WEIGHT with a weight above 0, "
                 f"found {text!r}"
             )
-        weights[found[1]] = weight
-        if found[2]:
-            canonical[found[1]] = found[2]
+        weights[match[1]] = weight
+        if match[2]:
+            canonical[match[1]] = match[2]
     return weights, canonical
 
 
 def rates(text: str) -> list[float]:
-    """Rates with commas between them."""
+    """Parse rates separated by commas."""
     try:
-        found = [float(one) for one in text.split(",")]
+        steps = [float(rate) for rate in text.split(",")]
     except ValueError:
-        found = []
-    if not found or not all(0 < one <= MAX_RATE for one in found):
+        steps = []
+    if not steps or not all(0 < rate <= MAX_RATE for rate in steps):
         raise OptionError(
             f"--steps must be rates above 0 and at most {MAX_RATE:g}, like 500,1000,2000, "
             f"found {text!r}"
         )
-    return found
+    return steps
 
 
 def refuse_misuse(options: Options, owned: bool) -> None:
-    """Raises OptionError for what would hurt somebody (contract 9)."""
-    aim = options.target
-    if not aim.loopback and not owned:
+    """Raise OptionError for runs that could do harm or would measure nothing (contract 9)."""
+    address = options.target
+    if not address.loopback and not owned:
         raise OptionError(
-            f"{aim.url} is not this machine: say --i-own-this-target if it is yours to load"
+            f"{address.url} is not this machine: say --i-own-this-target if it is yours to load"
         )
     if options.find_capacity and len(options.rates) > 1:
         raise OptionError("--find-capacity and --steps exclude each other")

@@ -1,8 +1,8 @@
-"""Wakes at given moments to some 50 µs, without spinning.
+"""Wakes at given times, to within some 50 µs, without spinning.
 
-uvloop and epoll count timers in whole milliseconds; at 5,000 requests a second that would send five
-at a time and add up to a millisecond to every latency. A Linux timerfd counts nanoseconds, and
-`perf_counter` is its clock (CLOCK_MONOTONIC).
+Timers of uvloop and epoll have a resolution of a millisecond: at 5,000 requests a second they would
+send five at a time and add up to a millisecond to every latency. A Linux timerfd has nanoseconds,
+and its clock is that of `perf_counter` (CLOCK_MONOTONIC).
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _CLOCK_MONOTONIC: Final = 1
 _NONBLOCK: Final = os.O_NONBLOCK
 _CLOEXEC: Final = os.O_CLOEXEC
 _ABSTIME: Final = 1
-_LEAST_S: Final = 20e-6  # between two wakes, so that answers are read in between
+_LEAST_S: Final = 20e-6  # between two wake-ups, so that answers are read in between
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -28,7 +28,7 @@ class _Spec(ctypes.Structure):
 
 
 class Pacer:
-    """Calls `tick(now)`, which gives the next moment (of perf_counter) to be called at, or None."""
+    """Calls `tick(now)`, which returns when to be called next (perf_counter), or None."""
 
     def __init__(self, tick: Callable[[float], float | None]) -> None:
         self._tick = tick
@@ -41,16 +41,16 @@ class Pacer:
         self._loop.add_reader(self._fd, self._wake)
 
     def start(self) -> None:
-        self._at(perf_counter())
+        self._arm(perf_counter())
 
     def close(self) -> None:
         self._loop.remove_reader(self._fd)
         os.close(self._fd)
 
-    def _at(self, moment: float) -> None:
-        seconds = int(moment)
+    def _arm(self, at: float) -> None:
+        seconds = int(at)
         self._spec.at_s = seconds
-        self._spec.at_ns = int((moment - seconds) * 1e9)
+        self._spec.at_ns = int((at - seconds) * 1e9)
         _libc.timerfd_settime(self._fd, _ABSTIME, self._pointer, None)
 
     def _wake(self) -> None:
@@ -61,4 +61,4 @@ class Pacer:
         now = perf_counter()
         due = self._tick(now)
         if due is not None:
-            self._at(max(due, now + _LEAST_S))
+            self._arm(max(due, now + _LEAST_S))

@@ -1,6 +1,6 @@
-"""The result as one HTML page that needs nothing else: what happened, at a glance and in full.
+"""The result as a self-contained HTML page: the verdict at a glance, then all details.
 
-Its numbers are those of the JSON file, written with `number`, never computed anew.
+Its numbers are those of the JSON file, formatted by `number` and never computed again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,13 +10,13 @@ from itertools import accumulate
 
 from snapbid.load import plots
 from snapbid.load.plots import Band, Line
-from snapbid.load.result import PhaseResult, Result
+from snapbid.load.result import LoadResult, PhaseResult
 
-MAX_LINES = 8  # in one plot
+MAX_LINES = 8  # in a plot
 SHOWN = ("p50", "p90", "p99", "p99.9", "p99.99", "max")
 
 
-def page(result: Result) -> str:
+def page(result: LoadResult) -> str:
     """The whole page."""
     style = files("snapbid.load").joinpath("page.css").read_text(encoding="utf-8")
     return "\n".join(
@@ -44,11 +44,11 @@ def page(result: Result) -> str:
 
 
 def number(value: float) -> str:
-    """A number as a person reads it, all digits that the JSON has: 12,345.678."""
+    """A number with thousands separators and all the digits that the JSON has: 12,345.678."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.10g}"
 
 
-def _head(result: Result) -> Iterator[str]:
+def _head(result: LoadResult) -> Iterator[str]:
     verdict = result.verdict
     word, style = ("Passed", "good") if verdict.ok else ("Failed", "bad")
     yield (
@@ -65,30 +65,30 @@ def _head(result: Result) -> Iterator[str]:
         if phase.measured and phase.client.limited:
             yield (
                 f'<p class="verdict warn"><b>{escape(phase.name)}</b> {escape(phase.client.why)} '
-                f"({number(phase.client.cpu_percent)}% of a core, kept from it "
+                f"({number(phase.client.cpu_percent)}% of a core, waiting for it "
                 f"{number(phase.client.waited_percent)}% of the time, sent late by "
                 f"{number(phase.client.lag_p99_ms)} ms at p99)</p>"
             )
     yield "</header>"
 
 
-def _measured(result: Result) -> list[PhaseResult]:
+def _measured(result: LoadResult) -> list[PhaseResult]:
     return [phase for phase in result.phases if phase.measured]
 
 
-def _tiles(result: Result) -> Iterator[str]:
-    """The figures that are looked for first: of the last measured phase, or of the capacity."""
+def _tiles(result: LoadResult) -> Iterator[str]:
+    """The key figures of the last measured phase, or of the one at capacity."""
     phases = _measured(result)
     if not phases:
         return
     phase = phases[-1]
     if result.capacity is not None:
-        phase = next((one for one in phases if one.rate == result.capacity), phase)
+        phase = next((trial for trial in phases if trial.rate == result.capacity), phase)
     tiles: list[tuple[str, str, str]] = [
         ("offered", number(phase.offered), f"{number(phase.rate)}/s"),
         ("completed", number(phase.answered), f"{number(phase.completed_per_s)}/s"),
         ("dropped", number(phase.dropped), f"errors {number(phase.error_percent)}%"),
-        ("bid rate", f"{number(phase.bid_percent)}%", "of right answers"),
+        ("bid rate", f"{number(phase.bid_percent)}%", "of valid answers"),
         *((name, number(phase.latency_ms[name]), "ms") for name in ("p50", "p99", "p99.9")),
         ("report", result.reconciliation.status, "reconciliation"),
     ]
@@ -103,43 +103,43 @@ def _tiles(result: Result) -> Iterator[str]:
 # -- plots ---------------------------------------------------------------------------------------
 
 
-def _plots(result: Result) -> Iterator[str]:
+def _plots(result: LoadResult) -> Iterator[str]:
     yield _percentile_plot(_measured(result)[-MAX_LINES:])
     starts = list(accumulate((phase.seconds for phase in result.phases), initial=0.0))
     bands = [
         Band(start, start + phase.seconds, phase.name, phase.measured)
         for start, phase in zip(starts, result.phases, strict=False)
     ]
-    moments = [
-        (start + moment.at_s, moment)
+    points = [
+        (start + point.at_s, point)
         for start, phase in zip(starts, result.phases, strict=False)
-        for moment in phase.series
-        if moment.at_s + 1 <= phase.seconds + 1e-9  # a second cut short is no rate
+        for point in phase.series
+        if point.at_s + 1 <= phase.seconds + 1e-9  # a partial second is no rate
     ]
     time = plots.linear(max(starts[-1], 1.0), "seconds", exact=True)
-    latest = [moment.p99_ms for _, moment in moments if moment.offered]
+    latest = [point.p99_ms for _, point in points if point.offered]
     yield plots.plot(
         "Latency over time",
         time,
         plots.logarithmic(
-            min((one.p50_ms for _, one in moments if one.offered), default=1.0),
+            min((point.p50_ms for _, point in points if point.offered), default=1.0),
             max(latest, default=10.0),
             "ms, by the second",
         ),
         [
-            Line("p99", "s2", [(at, one.p99_ms) for at, one in moments if one.offered]),
-            Line("p50", "s1", [(at, one.p50_ms) for at, one in moments if one.offered]),
+            Line("p99", "s2", [(at, point.p99_ms) for at, point in points if point.offered]),
+            Line("p50", "s1", [(at, point.p50_ms) for at, point in points if point.offered]),
         ],
         bands,
     )
     yield plots.plot(
         "Throughput over time",
         time,
-        plots.linear(max((one.offered for _, one in moments), default=1), "requests a second"),
+        plots.linear(max((point.offered for _, point in points), default=1), "requests a second"),
         [
-            Line("offered", "s1", [(at, one.offered) for at, one in moments]),
-            Line("in time and right", "s3", [(at, one.offered - one.bad) for at, one in moments]),
-            Line("bad", "bad", [(at, one.bad) for at, one in moments]),
+            Line("offered", "s1", [(at, point.offered) for at, point in points]),
+            Line("valid, in time", "s3", [(at, point.offered - point.bad) for at, point in points]),
+            Line("bad", "bad", [(at, point.bad) for at, point in points]),
         ],
         bands,
     )
@@ -148,8 +148,8 @@ def _plots(result: Result) -> Iterator[str]:
 
 def _percentile_plot(phases: Sequence[PhaseResult]) -> str:
     lines = [
-        Line(f"{phase.name}, {phase.rate:,.0f}/s", f"s{place}", phase.curve)
-        for place, phase in enumerate(phases, 1)
+        Line(f"{phase.name}, {phase.rate:,.0f}/s", f"s{number}", phase.curve)
+        for number, phase in enumerate(phases, 1)
     ]
     values = [ms for phase in phases for _, ms in phase.curve if ms > 0]
     y = plots.logarithmic(min(values, default=1.0), max(values, default=10.0), "ms")
@@ -157,11 +157,11 @@ def _percentile_plot(phases: Sequence[PhaseResult]) -> str:
     return plots.plot("Latency by percentile", x, y, lines)
 
 
-def _kinds_plot(result: Result) -> str:
-    """A bar a phase, divided by kind."""
+def _kinds_plot(result: LoadResult) -> str:
+    """A bar for each phase, divided by kind."""
     phases = result.phases[-MAX_LINES:]
     kinds = list(dict.fromkeys(kind for phase in phases for kind in phase.kinds))
-    styles = {kind: _style(kind, place) for place, kind in enumerate(kinds)}
+    styles = {kind: _style(kind, index) for index, kind in enumerate(kinds)}
     rows = []
     for phase in phases:
         parts = "".join(
@@ -178,8 +178,8 @@ def _kinds_plot(result: Result) -> str:
     )
 
 
-def _style(kind: str, place: int) -> str:
-    return {"bid": "s3", "no bid": "quiet"}.get(kind, f"bad b{place % 5}")
+def _style(kind: str, index: int) -> str:
+    return {"bid": "s3", "no bid": "quiet"}.get(kind, f"bad b{index % 5}")
 
 
 # -- tables --------------------------------------------------------------------------------------
@@ -188,8 +188,8 @@ def _style(kind: str, place: int) -> str:
 def _table(
     name: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], note: str = ""
 ) -> str:
-    """Cells are HTML already; the first of a row names it."""
-    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
+    """A section with a table. Cells are HTML already; the first of a row is its heading."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
     head = f"<thead><tr>{head}</tr></thead>" if any(heads) else ""
     body = "".join(
         f"<tr><th>{first}</th>{''.join(f'<td>{cell}</td>' for cell in rest)}</tr>"
@@ -202,7 +202,7 @@ def _table(
     )
 
 
-def _phases(result: Result) -> Iterator[str]:
+def _phases(result: LoadResult) -> Iterator[str]:
     heads = ["phase", "rate/s", "seconds", "offered", "completed", "dropped", "errors %",
              "bid rate %", *(f"{name} ms" for name in SHOWN), "client %", "objectives"]  # fmt: skip
     yield _table(
@@ -210,8 +210,8 @@ def _phases(result: Result) -> Iterator[str]:
         "Phases",
         heads,
         ((escape(phase.name), *_figures(phase), _held(phase)) for phase in result.phases),
-        "Latency counts from the scheduled moment, over all offered requests: those that were "
-        "dropped or lost count with the time after which they were given up.",
+        "Latency counts from the scheduled point, over all offered requests: those that were "
+        "dropped or lost count with the time until they were given up on.",
     )
 
 
@@ -228,8 +228,8 @@ def _held(phase: PhaseResult) -> str:
     return "held" if phase.held else f'<em class="bad">{escape(phase.missed)}</em>'
 
 
-def _kinds(result: Result) -> str:
-    """The numbers of the bars; with many kinds they stand below one another."""
+def _kinds(result: LoadResult) -> str:
+    """The numbers behind the bars."""
     kinds = list(dict.fromkeys(kind for phase in result.phases for kind in phase.kinds))
     rows = (
         (escape(phase.name), *(number(phase.kinds.get(kind, 0)) for kind in kinds))
@@ -238,39 +238,39 @@ def _kinds(result: Result) -> str:
     return _table("kinds", "", ["phase", *kinds], rows)
 
 
-def _failures(result: Result) -> Iterator[str]:
+def _failures(result: LoadResult) -> Iterator[str]:
     rows = [
-        (escape(f"{phase.name}: {one.rule}"), number(one.count), f"<code>{escape(one.example)}"
-                                                                 "</code>")
+        (escape(f"{phase.name}: {failure.rule}"), number(failure.count),
+         f"<code>{escape(failure.example)}</code>")
         for phase in result.phases
-        for one in phase.failures
+        for failure in phase.failures
     ]  # fmt: skip
     if rows:
-        yield _table("failures", "Wrong answers", ["rule", "times", "the first"], rows)
+        yield _table("failures", "Wrong answers", ["rule", "count", "first"], rows)
 
 
-def _objectives(result: Result) -> Iterator[str]:
+def _objectives(result: LoadResult) -> Iterator[str]:
     yield _table(
         "objectives",
         "Objectives",
         ["objective", "phase", "found", ""],
         (
             (
-                escape(one.objective),
-                escape(one.phase),
-                number(one.found),
-                "met" if one.met else '<em class="bad">missed</em>',
+                escape(outcome.objective),
+                escape(outcome.phase),
+                number(outcome.value),
+                "met" if outcome.met else '<em class="bad">missed</em>',
             )
-            for one in result.objectives
+            for outcome in result.objectives
         ),
     )
 
 
-def _reconciliation(result: Result) -> Iterator[str]:
-    found = result.reconciliation
+def _reconciliation(result: LoadResult) -> Iterator[str]:
+    outcome = result.reconciliation
     yield _table(
         "reconciliation",
-        f"Report: {found.status}",
+        f"Report: {outcome.status}",
         ["SSP", "", "sent", "unanswered", "reported", ""],
         (
             (
@@ -281,13 +281,13 @@ def _reconciliation(result: Result) -> Iterator[str]:
                 number(row.reported),
                 "agrees" if row.agrees else '<em class="bad">differs</em>',
             )
-            for row in found.rows
+            for row in outcome.rows
         ),
-        found.detail,
+        outcome.detail,
     )
 
 
-def _others(result: Result) -> Iterator[str]:
+def _others(result: LoadResult) -> Iterator[str]:
     notices = result.notices
     rows = [
         (kind, number(count), number(notices.failed.get(kind, 0)))
@@ -300,6 +300,6 @@ def _others(result: Result) -> Iterator[str]:
         yield _table("notices", "Notices and events", ["", "sent", "failed"], rows)
 
 
-def _settings(result: Result) -> Iterator[str]:
+def _settings(result: LoadResult) -> Iterator[str]:
     rows = ((escape(name), escape(value)) for name, value in result.settings.items())
     yield _table("settings", "Settings", ["", ""], rows)

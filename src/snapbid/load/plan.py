@@ -1,4 +1,4 @@
-"""The phases of a run: warm-up, ramp, steps, or the search for the capacity.
+"""The phases of a run: warm-up, ramp, then steps or the search for the capacity.
 
 A plan is a generator: it yields the next phase and is sent that phase's result.
 """
@@ -10,13 +10,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from snapbid.load.result import PhaseResult
 
-PRECISION: Final = 0.05  # to which the capacity is found
+PRECISION: Final = 0.05  # of the capacity, relative
 GROWTH: Final = 2.0
 MAX_TRIALS: Final = 14
 
 
 class Phase(NamedTuple):
-    """So many seconds at a rate that moves evenly from one to the other, requests a second."""
+    """Seconds at a constant rate (requests a second), or one rising evenly from `rate_from`."""
 
     name: str
     seconds: float
@@ -29,18 +29,18 @@ Plan: TypeAlias = Generator[Phase, PhaseResult, None]
 
 
 def fixed(warmup_s: float, ramp_s: float, rates: list[float], seconds: float) -> Plan:
-    """Warm-up and ramp, which are shown and not measured, then each rate in turn."""
-    yield from _before(warmup_s, ramp_s, rates[0])
+    """Warm-up and ramp, which are shown but not measured, then each rate in turn."""
+    yield from _unmeasured(warmup_s, ramp_s, rates[0])
     for number, rate in enumerate(rates, 1):
         yield Phase(f"step {number}" if len(rates) > 1 else "load", seconds, rate)
 
 
 def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: float) -> Plan:
-    """Trials from a rate on: doubled while they hold, then halving the way to the one that did not.
+    """Trials from `rate` up: doubled while they hold, then bisected (on a log scale).
 
-    A trial where the client itself was the limit ends the search: above it nothing is known.
+    A trial in which the client was the limit ends the search: it says nothing about the server.
     """
-    yield from _before(warmup_s, ramp_s, rate)
+    yield from _unmeasured(warmup_s, ramp_s, rate)
     held, missed = 0.0, float("inf")
     for number in range(1, MAX_TRIALS + 1):
         result = yield Phase(f"trial {number}", seconds, rate)
@@ -64,7 +64,7 @@ def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: 
             rate = sqrt(held * missed)
 
 
-def _before(warmup_s: float, ramp_s: float, rate: float) -> Plan:
+def _unmeasured(warmup_s: float, ramp_s: float, rate: float) -> Plan:
     if warmup_s:
         yield Phase("warm-up", warmup_s, rate, measured=False)
     if ramp_s:
@@ -72,7 +72,7 @@ def _before(warmup_s: float, ramp_s: float, rate: float) -> Plan:
 
 
 class Schedule:
-    """The moments of a phase: with random (Poisson) or even gaps."""
+    """When the requests of a phase are due, with random (Poisson) or even gaps."""
 
     def __init__(self, phase: Phase, start: float, random: Random, even: bool) -> None:
         self.end = start + phase.seconds
@@ -80,20 +80,20 @@ class Schedule:
         self._phase = phase
         self._random = random
         self._even = even
-        # Of the rate over time, in requests. Even ones stand in the middle of their gaps, so that
-        # their number does not hang on how the last moment is rounded.
+        # The area under the rate over time, in requests. Even ones are due in the middle of their
+        # gaps, so that their number does not depend on how the last one is rounded.
         self._area = -0.5 if even else 0.0
         self.due = start
         self.advance()
 
     def advance(self) -> None:
-        """Move on to the next moment; infinity where the phase is over."""
+        """Move `due` to the next request, or to infinity at the end of the phase."""
         self._area += 1.0 if self._even else self._random.expovariate(1.0)
         phase = self._phase
         if phase.rate_from is None:
             self.due = self._start + self._area / phase.rate
         else:
-            # The time at which the area under a line from `rate_from` to `rate` is reached.
+            # When the area under a line from `rate_from` to `rate` reaches this many requests.
             slope = (phase.rate - phase.rate_from) / phase.seconds
             root = phase.rate_from**2 + 2 * slope * self._area
             self.due = self._start + (sqrt(max(0.0, root)) - phase.rate_from) / slope

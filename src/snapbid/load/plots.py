@@ -1,4 +1,4 @@
-"""Plots as inline SVG, from numbers alone: no script, no font, nothing to load."""
+"""Plots as self-contained inline SVG: no scripts, no fonts."""
 
 from collections.abc import Callable, Sequence
 from html import escape
@@ -14,7 +14,7 @@ BOTTOM: Final = 38
 
 
 class Line(NamedTuple):
-    """One line of a plot; `style` is a CSS class (`s1` … `s8`, `bad`, `quiet`)."""
+    """A line of a plot; `style` is a CSS class (`s1` … `s8`, `bad`, `quiet`)."""
 
     label: str
     style: str
@@ -22,14 +22,14 @@ class Line(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A place on an axis, and what stands there."""
+    """A value on an axis, and its label."""
 
     at: float
     text: str
 
 
 class Axis(NamedTuple):
-    """Values to a share of the axis, 0 to 1."""
+    """`share` maps a value to its position on the axis, 0 to 1."""
 
     share: Callable[[float], float]
     ticks: Sequence[Tick]
@@ -37,7 +37,7 @@ class Axis(NamedTuple):
 
 
 class Band(NamedTuple):
-    """A stretch of the x axis with a name."""
+    """A labelled span of the x axis."""
 
     least: float
     most: float
@@ -54,7 +54,7 @@ def linear(most: float, title: str, *, exact: bool = False) -> Axis:
 
 
 def logarithmic(least: float, most: float, title: str) -> Axis:
-    """Between 1, 2 or 5 times a power of ten around the two; over many decades only powers."""
+    """From and to 1, 2 or 5 times a power of ten; ticks at powers alone if there are many."""
     low = _step(max(least, 1e-3), up=False)
     high = max(_step(max(most, 1e-3)), 10 * low)
     width = log10(high / low)
@@ -67,7 +67,7 @@ def logarithmic(least: float, most: float, title: str) -> Axis:
 
 
 def tail(title: str) -> Axis:
-    """Percentiles by how few lie beyond: 90, 99, 99.9 … are evenly spaced, 100 ends it."""
+    """Percentiles by the share beyond them: 90, 99, 99.9 … are evenly spaced, up to 100."""
     decades = 5.0
 
     def share(percent: float) -> float:
@@ -75,11 +75,11 @@ def tail(title: str) -> Axis:
         return -log10(beyond) / decades
 
     shown = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 100.0)
-    return Axis(share, [Tick(one, f"{one:g}%") for one in shown], title)
+    return Axis(share, [Tick(percent, f"{percent:g}%") for percent in shown], title)
 
 
 def plot(title: str, x: Axis, y: Axis, lines: Sequence[Line], bands: Sequence[Band] = ()) -> str:
-    """A figure: plot and legend."""
+    """A figure with plot and legend."""
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
         *(_band(band, x) for band in bands),

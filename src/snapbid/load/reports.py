@@ -1,7 +1,7 @@
-"""The report before and after a run, and what lies between (document 1).
+"""Reads the report before and after a run and reconciles the difference (document 1).
 
-A report may come from a cache that is 5 minutes old, and says so (`Age`). One that is too old is
-asked for again with an earlier first day, which is another entry of that cache.
+A report may come from a cache of 5 minutes, and tells its `Age`. One that is too old is requested
+again with an earlier first day, which is a different entry of that cache.
 """
 
 import asyncio
@@ -14,33 +14,33 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from snapbid.load.books import Account
-from snapbid.load.result import Compared, Reconciliation
+from snapbid.load.accounts import Account
+from snapbid.load.result import ComparedFigure, Reconciliation
 
-WAITS_S: Final = (1.5, 3.0, 6.0, 12.0, 15.0)  # before each look, until both sides agree
-PATIENCE_S: Final = 330.0  # with the cache
+WAITS_S: Final = (1.5, 3.0, 6.0, 12.0, 15.0)  # before each attempt, until both sides agree
+PATIENCE_S: Final = 330.0  # until the cache gives a fresh report
 CACHED_S: Final = 300  # document 1, Caching
 TIMEOUT_S: Final = 10.0
 TRIES: Final = 3
 MAX_DAYS: Final = 7
 
 EXACT, WITHIN, DIFFERENT, NOT_DONE = "exact", "within bounds", "different", "not done"
-Tell = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 class ReportError(RuntimeError):
-    """The report cannot be read; the message says why."""
+    """The report cannot be read; the message gives the reason."""
 
 
-class Window(NamedTuple):
-    """Days of a report, both inclusive."""
+class DateRange(NamedTuple):
+    """The days of a report, both inclusive."""
 
     first: date
     last: date
 
 
-class Day(msgspec.Struct):
-    """A row of a report, as far as it is compared; the money as the decimal that is written."""
+class ReportRow(msgspec.Struct):
+    """The compared fields of a report's row; money stays the decimal that was sent."""
 
     date: str
     bids: int
@@ -49,14 +49,14 @@ class Day(msgspec.Struct):
     totalCpmUsd: Decimal
 
 
-class Report(msgspec.Struct):
-    """A report."""
+class ReportBody(msgspec.Struct):
+    """The body of a report."""
 
-    days: list[Day]
+    days: list[ReportRow]
 
 
-class Sums(NamedTuple):
-    """An SSP's counts over the run's days; money in micro-USD."""
+class SspTotals(NamedTuple):
+    """An SSP's totals over the days of the run; money in micro-USD."""
 
     bids: int = 0
     wins: int = 0
@@ -64,56 +64,56 @@ class Sums(NamedTuple):
     micros: Decimal = Decimal(0)
 
 
-class Reports:
-    """Reads the reports of SSPs; `tokens` by canonical id. Raises ReportError."""
+class ReportReader:
+    """Reads the reports of SSPs, with a token for each canonical id. Raises ReportError."""
 
-    def __init__(self, host: str, port: int, tokens: Mapping[str, str], tell: Tell) -> None:
+    def __init__(self, host: str, port: int, tokens: Mapping[str, str], say: Say) -> None:
         self._host = host
         self._port = port
         self._tokens = tokens
-        self._tell = tell
+        self._say = say
         self._first = datetime.now(UTC).date()
 
-    async def fetch_all(self) -> dict[str, Sums]:
-        """The sums of every SSP, from now or later."""
+    async def fetch_all(self) -> dict[str, SspTotals]:
+        """The totals of every SSP, none older than this call."""
         return {ssp: await self._fetch(ssp) for ssp in self._tokens}
 
-    async def _fetch(self, ssp: str) -> Sums:
+    async def _fetch(self, ssp: str) -> SspTotals:
         asked = time.monotonic()
-        ages: dict[Window, int] = {}
-        for window in _windows(self._first):
-            report, ages[window] = await asyncio.to_thread(self._get, ssp, window)
-            if time.monotonic() - ages[window] > asked:
-                return _sums(report, self._first)
+        ages: dict[DateRange, int] = {}
+        for days in _ranges(self._first):
+            report, ages[days] = await asyncio.to_thread(self._get, ssp, days)
+            if time.monotonic() - ages[days] > asked:
+                return _totals(report, self._first)
         while time.monotonic() - asked < PATIENCE_S:
-            window = max(ages, key=ages.__getitem__)
-            wait_s = max(1, CACHED_S + 1 - ages[window])
-            self._tell(f"every report of {ssp} is cached: waiting {wait_s} s for one to expire")
+            days = max(ages, key=ages.__getitem__)
+            wait_s = max(1, CACHED_S + 1 - ages[days])
+            self._say(f"every report of {ssp} is cached: waiting {wait_s} s for one to expire")
             await asyncio.sleep(wait_s)
-            ages = {each: age + wait_s for each, age in ages.items()}
-            report, ages[window] = await asyncio.to_thread(self._get, ssp, window)
-            if time.monotonic() - ages[window] > asked:
-                return _sums(report, self._first)
-        raise ReportError(f"{ssp}: only old reports for {PATIENCE_S:.0f} s")
+            ages = {other: age + wait_s for other, age in ages.items()}
+            report, ages[days] = await asyncio.to_thread(self._get, ssp, days)
+            if time.monotonic() - ages[days] > asked:
+                return _totals(report, self._first)
+        raise ReportError(f"{ssp}: no fresh report within {PATIENCE_S:.0f} s")
 
-    def _get(self, ssp: str, window: Window) -> tuple[Report, int]:
-        """A report and at most how many seconds old it is, rounded up; 0 where it is new."""
+    def _get(self, ssp: str, days: DateRange) -> tuple[ReportBody, int]:
+        """A report and its age in seconds, rounded up; 0 if it did not come from the cache."""
         for _ in range(TRIES):
-            status, headers, body = self._ask(ssp, window)
+            status, headers, body = self._request(ssp, days)
             if status == 200:
                 age = headers.get("Age")
-                return _read(ssp, body), 0 if age is None else int(age) + 1
+                return _parse(ssp, body), 0 if age is None else int(age) + 1
             if status != 429:
                 raise ReportError(f"{ssp}: status {status}: {body[:200].decode(errors='replace')}")
             wait_s = min(61, int(headers.get("Retry-After", 60)) + 1)
-            self._tell(f"the report's rate limit is reached: waiting {wait_s} s")
+            self._say(f"the report's rate limit is reached: waiting {wait_s} s")
             time.sleep(wait_s)
-        raise ReportError(f"{ssp}: the report's rate limit does not let us in")
+        raise ReportError(f"{ssp}: still over the report's rate limit after {TRIES} tries")
 
-    def _ask(self, ssp: str, window: Window) -> tuple[int, http.client.HTTPMessage, bytes]:
+    def _request(self, ssp: str, days: DateRange) -> tuple[int, http.client.HTTPMessage, bytes]:
         client = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
         try:
-            path = f"/api/v1/ssp/{ssp}/report?from={window.first}&to={window.last}"
+            path = f"/api/v1/ssp/{ssp}/report?from={days.first}&to={days.last}"
             client.request("GET", path, headers={"Authorization": f"Bearer {self._tokens[ssp]}"})
             answer = client.getresponse()
             return answer.status, answer.headers, answer.read()
@@ -123,23 +123,23 @@ class Reports:
             client.close()
 
 
-def _windows(first: date) -> Iterator[Window]:
-    """Windows that hold every day from `first` to today."""
+def _ranges(first: date) -> Iterator[DateRange]:
+    """Ranges that include every day from `first` to today."""
     today = datetime.now(UTC).date()
     for days in range(MAX_DAYS - (today - first).days):
-        yield Window(first - timedelta(days), today)
+        yield DateRange(first - timedelta(days), today)
 
 
-def _read(ssp: str, body: bytes) -> Report:
+def _parse(ssp: str, body: bytes) -> ReportBody:
     try:
-        return msgspec.json.decode(body, type=Report)
+        return msgspec.json.decode(body, type=ReportBody)
     except msgspec.DecodeError as error:
         raise ReportError(f"{ssp}: {error}") from error
 
 
-def _sums(report: Report, first: date) -> Sums:
+def _totals(report: ReportBody, first: date) -> SspTotals:
     days = [day for day in report.days if day.date >= first.isoformat()]
-    return Sums(
+    return SspTotals(
         sum(day.bids for day in days),
         sum(day.wins for day in days),
         sum(day.imps for day in days),
@@ -148,10 +148,13 @@ def _sums(report: Report, first: date) -> Sums:
 
 
 async def reconcile(
-    reports: Reports, before: Mapping[str, Sums], accounts: Mapping[str, Account], tell: Tell
+    reports: ReportReader,
+    before: Mapping[str, SspTotals],
+    accounts: Mapping[str, Account],
+    say: Say,
 ) -> Reconciliation:
-    """Waits for the drain, and compares until both sides agree or time is up."""
-    rows: list[Compared] = []
+    """Compare until both sides agree or the time is up: the drain needs some seconds."""
+    rows: list[ComparedFigure] = []
     for wait_s in WAITS_S:
         await asyncio.sleep(wait_s)
         try:
@@ -162,17 +165,19 @@ async def reconcile(
             row for ssp, account in sorted(accounts.items())
             for row in compare(ssp, account, before[ssp], after[ssp])
         ]  # fmt: skip
-        if all(row.agrees for row in rows) or any(_beyond(row) for row in rows):
+        if all(row.agrees for row in rows) or any(_exceeds(row) for row in rows):
             break
-        tell("the report does not agree yet: looking again")
-    return judged(rows)
+        say("the report does not agree yet: trying again")
+    return summarise(rows)
 
 
-def compare(ssp: str, account: Account, before: Sums, after: Sums) -> list[Compared]:
-    """The four numbers of one SSP.
+def compare(
+    ssp: str, account: Account, before: SspTotals, after: SspTotals
+) -> list[ComparedFigure]:
+    """Compare the four figures of an SSP.
 
-    The report rounds its sum of money to the micro-USD, once before and once after the run; the
-    difference of the two is compared to within what that can make.
+    The report rounds its money to the micro-USD, once before and once after the run, so that the
+    difference may be off by as much.
     """
     counts = [
         ("bids", account.bids, after.bids - before.bids, account.maybe_bids),
@@ -180,24 +185,26 @@ def compare(ssp: str, account: Account, before: Sums, after: Sums) -> list[Compa
         ("imps", account.imps, after.imps - before.imps, account.maybe_imps),
     ]
     rows = [
-        Compared(ssp, what, sent, found, maybe, sent <= found <= sent + maybe)
-        for what, sent, found, maybe in counts
+        ComparedFigure(ssp, what, sent, reported, maybe, sent <= reported <= sent + maybe)
+        for what, sent, reported, maybe in counts
     ]
     sent, maybe = Decimal(account.cpm_micros) / 1000, Decimal(account.maybe_cpm_micros) / 1000
-    found = after.micros - before.micros
+    reported = after.micros - before.micros
     rounding = Decimal("0.5") if before.micros == 0 else Decimal(1)
-    agrees = sent - rounding <= found <= sent + maybe + rounding
-    rows.append(Compared(ssp, "micro-USD", round(sent), round(found), round(maybe), agrees))
+    agrees = sent - rounding <= reported <= sent + maybe + rounding
+    rows.append(
+        ComparedFigure(ssp, "micro-USD", round(sent), round(reported), round(maybe), agrees)
+    )
     return rows
 
 
-def _beyond(row: Compared) -> bool:
-    """More is reported than was sent, which no waiting mends."""
+def _exceeds(row: ComparedFigure) -> bool:
+    """Whether more is reported than was sent, which waiting cannot change."""
     return not row.agrees and row.reported > row.sent + row.unanswered
 
 
-def judged(rows: list[Compared]) -> Reconciliation:
-    """The status that the rows give."""
+def summarise(rows: list[ComparedFigure]) -> Reconciliation:
+    """The status that follows from all rows."""
     wrong = [row for row in rows if not row.agrees]
     if wrong:
         row = wrong[0]

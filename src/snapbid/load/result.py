@@ -1,31 +1,31 @@
-"""The result of a run: what the terminal, the JSON file and the page all show."""
+"""The result of a run, which the terminal, the JSON file and the page present."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 
 class ClientFigures(Struct, frozen=True):
-    """The client's own state in a phase: processor time of one core, how late it sent.
+    """How busy the client was in a phase, in percent of a core, and how late it sent.
 
-    `waited_percent` of the time it was ready to run, and others had the processors.
+    For `waited_percent` of the time it was ready to run, but other processes had the processors.
     """
 
     cpu_percent: float
     waited_percent: float
     lag_p99_ms: float
-    limited: bool  # the client itself was the limit
-    why: str  # in words
+    limited: bool  # whether the client was the limit
+    why: str  # in words, or empty
 
 
-class Failure(Struct, frozen=True):
-    """A rule that answers broke, how often, and the first one."""
+class BrokenRuleCount(Struct, frozen=True):
+    """A rule that answers broke, how often, and the first case."""
 
     rule: str
     count: int
     example: str
 
 
-class Moment(Struct, frozen=True):
-    """One second of a phase; latencies in ms."""
+class SeriesPoint(Struct, frozen=True):
+    """A second of a phase; latencies in ms."""
 
     at_s: float
     offered: int
@@ -35,9 +35,9 @@ class Moment(Struct, frozen=True):
 
 
 class PhaseResult(Struct, frozen=True):
-    """A phase. Every offered request is in one of `kinds`, and in `latency_ms`.
+    """A phase. Every offered request is in exactly one of `kinds`, and in `latency_ms`.
 
-    `answered` came at all, in time or not; `latency_ms` by percentile, from the scheduled moment.
+    `answered` includes late answers; `latency_ms`, by percentile, counts from the scheduled time.
     """
 
     name: str
@@ -48,23 +48,23 @@ class PhaseResult(Struct, frozen=True):
     answered: int
     dropped: int
     completed_per_s: float
-    bid_percent: float  # of the right answers in time
+    bid_percent: float  # of the valid answers in time
     error_percent: float  # of all offered
     kinds: dict[str, int]
     latency_ms: dict[str, float]
     curve: list[tuple[float, float]]  # percent, ms
-    failures: list[Failure]
-    series: list[Moment]
+    failures: list[BrokenRuleCount]
+    series: list[SeriesPoint]
     client: ClientFigures
     held: bool  # the objectives
-    missed: str  # which one not, and by how much
+    missed: str  # the objectives that were missed, with the values
 
 
-class Judged(Struct, frozen=True):
-    """An objective against a phase."""
+class ObjectiveResult(Struct, frozen=True):
+    """An objective, and its value in a phase."""
 
     objective: str
-    found: float
+    value: float = field(name="found")
     met: bool
     phase: str
 
@@ -76,7 +76,7 @@ class NoticeFigures(Struct, frozen=True):
     failed: dict[str, int]
     latency_ms: dict[str, float]
     example: str
-    elsewhere: str  # where the URLs point, if not at the target
+    elsewhere: str  # the host that the URLs name, if it is not the target
 
 
 class EventFigures(Struct, frozen=True):
@@ -89,34 +89,34 @@ class EventFigures(Struct, frozen=True):
     example: str
 
 
-class Compared(Struct, frozen=True):
-    """One number of one SSP: the client's ledger against the report's difference."""
+class ComparedFigure(Struct, frozen=True):
+    """A figure of an SSP: the client's account and the growth of the report."""
 
     ssp: str
     what: str  # bids, wins, imps, micro-USD
     sent: int
     reported: int
-    unanswered: int  # sent without an answer: may count or not
+    unanswered: int  # sent but never answered: may or may not count
     agrees: bool
 
 
 class Reconciliation(Struct, frozen=True):
-    """`status` is exact, within bounds (of what was not answered), different, or not done."""
+    """`status` is exact, within bounds (that unanswered requests leave), different, or not done."""
 
     status: str
-    rows: list[Compared]
+    rows: list[ComparedFigure]
     detail: str
 
 
 class Verdict(Struct, frozen=True):
-    """`reason` is one line, why the run failed; empty where it did not."""
+    """`reason` says in a line why the run failed; empty if it passed."""
 
     ok: bool
     reason: str
 
 
-class Result(Struct, frozen=True):
-    """A whole run. `capacity_note` says what else than the server ended the search for it."""
+class LoadResult(Struct, frozen=True):
+    """A run. `capacity_note` names what ended the search for the capacity, if not the server."""
 
     target: str
     started: str
@@ -124,7 +124,7 @@ class Result(Struct, frozen=True):
     seed: int
     settings: dict[str, str]
     phases: list[PhaseResult]
-    objectives: list[Judged]
+    objectives: list[ObjectiveResult]
     capacity: float | None
     capacity_note: str
     notices: NoticeFigures

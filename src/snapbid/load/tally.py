@@ -1,35 +1,35 @@
-"""What came of the requests of one phase.
+"""Counts how the requests of a phase ended.
 
-Every request that was due is in exactly one kind and in the histogram: answered, with the time from
-its scheduled moment; dropped or lost, with the time after which it was given up. So no percentile
-is better for what never came.
+Every request that was due has exactly one kind and is in the histogram. An answered one counts with
+the time since it was scheduled, a dropped or lost one with the time until it was given up on: no
+percentile improves because an answer never came.
 """
 
 from collections import Counter
 from typing import Final
 
-from snapbid.load.check import Finding
-from snapbid.load.histogram import Histogram, merged
+from snapbid.load.check import BrokenRule
+from snapbid.load.histogram import LatencyHistogram, merged
 
 BID, NO_BID = "bid", "no bid"
 WRONG, TIMEOUT, LOST, DROPPED = "wrong answer", "timeout", "lost", "dropped"
-GOOD: Final = (BID, NO_BID)
+VALID: Final = (BID, NO_BID)
 MAX_EXAMPLE: Final = 300  # characters
 
 
-class Second:
-    """One second of a phase, by the scheduled moments."""
+class SecondTally:
+    """The requests that were scheduled in a second of a phase."""
 
     __slots__ = ("bad", "histogram", "offered")
 
     def __init__(self) -> None:
         self.offered = 0
         self.bad = 0
-        self.histogram = Histogram()
+        self.histogram = LatencyHistogram()
 
 
 class Tally:
-    """Counts of one phase that starts at a moment of perf_counter."""
+    """The counts of a phase that starts at a given perf_counter time."""
 
     def __init__(self, start: float, timeout_s: float) -> None:
         self.start = start
@@ -39,30 +39,30 @@ class Tally:
         self.kinds: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
-        self.seconds: list[Second] = []
-        self.lag = Histogram()  # by which the client itself sent late
+        self.seconds: list[SecondTally] = []
+        self.lag = LatencyHistogram()  # how late the client sent
 
     @property
     def pending(self) -> int:
         return self.offered - self.done
 
     @property
-    def histogram(self) -> Histogram:
+    def histogram(self) -> LatencyHistogram:
         return merged(second.histogram for second in self.seconds)
 
     @property
     def bad(self) -> int:
-        """Requests without a right answer in time."""
-        return self.done - sum(self.kinds[kind] for kind in GOOD)
+        """Requests without a valid answer in time."""
+        return self.done - sum(self.kinds[kind] for kind in VALID)
 
     def offer(self, due: float, now: float) -> None:
-        """A request was due, and is sent or waits for a connection now."""
+        """Count a request that was due and is now sent or waits for a connection."""
         self.offered += 1
         self.lag.record(now - due)
         self._second(due).offered += 1
 
     def end(self, due: float, now: float, kind: str) -> None:
-        """It ended in this way; an answer after the timeout is one, whatever it says."""
+        """Count how a request ended; an answer after the timeout is a timeout, whatever it says."""
         took = now - due
         if took > self.timeout_s and kind in (BID, NO_BID, WRONG):
             kind = TIMEOUT
@@ -70,16 +70,16 @@ class Tally:
         self.kinds[kind] += 1
         second = self._second(due)
         second.histogram.record(took)
-        if kind not in GOOD:
+        if kind not in VALID:
             second.bad += 1
 
-    def fail(self, finding: Finding) -> None:
-        """An answer broke a rule; the first of each stays as the example."""
-        self.failures[finding.rule] += 1
-        self.examples.setdefault(finding.rule, finding.found[:MAX_EXAMPLE])
+    def fail(self, broken: BrokenRule) -> None:
+        """Count an answer that broke a rule; keep the first of each rule as the example."""
+        self.failures[broken.rule] += 1
+        self.examples.setdefault(broken.rule, broken.detail[:MAX_EXAMPLE])
 
-    def _second(self, due: float) -> Second:
-        place = int(due - self.start)
-        while len(self.seconds) <= place:
-            self.seconds.append(Second())
-        return self.seconds[place]
+    def _second(self, due: float) -> SecondTally:
+        index = int(due - self.start)
+        while len(self.seconds) <= index:
+            self.seconds.append(SecondTally())
+        return self.seconds[index]

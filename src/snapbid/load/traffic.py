@@ -1,8 +1,8 @@
-"""Seeded bid requests with the mix, the oddities and the sizes of today's exchange traffic.
+"""Generates bid requests with the mix, the oddities and the sizes of today's exchange traffic.
 
-What is drawn stands in `traffic.json`, with its sources. Requests carry fields that the bidder does
-not read, too: consent, identifiers and supply chains are what makes them large. All names end in
-`.example`, all ids are made up.
+The distributions and their sources are in `traffic.json`. Requests include fields that the bidder
+does not read: consent, identifiers and supply chains are what makes them large. All domains end in
+`.example`, all ids are invented.
 """
 
 import json
@@ -42,22 +42,22 @@ _DEVICES: Final = {"web_phone": 4, "web_desktop": 2, "web_tablet": 5, "app_andro
                    "app_ios": 4, "ctv": 3}  # fmt: skip
 
 
-def make(count: int, seed: int) -> list[Request]:
-    """So many requests; the same for the same seed."""
-    draw = _Draw(seed)
-    return [draw.request() for _ in range(count)]
+def generate(count: int, seed: int) -> list[Request]:
+    """`count` requests, the same ones for the same seed."""
+    generator = _RequestGenerator(seed)
+    return [generator.request() for _ in range(count)]
 
 
 @cache
 def _figures() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
+    figures: dict[str, Any] = json.loads(
         files("snapbid.load").joinpath("traffic.json").read_text(encoding="utf-8")
     )
-    return found
+    return figures
 
 
-class _Draw:
-    """One seeded stream of requests."""
+class _RequestGenerator:
+    """A seeded stream of requests."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
@@ -77,8 +77,8 @@ class _Draw:
             for name, agents in figures["user_agents"].items()
         }
 
-    def _one(self, name: str) -> Any:
-        return self._pools[name].one(self._random)
+    def _draw(self, name: str) -> Any:
+        return self._pools[name].draw(self._random)
 
     def _chance(self, share: float) -> bool:
         return self._random.random() < share
@@ -87,23 +87,23 @@ class _Draw:
         return f"{self._random.getrandbits(4 * length):0{length}x}"
 
     def request(self) -> Request:
-        """One request, of a size drawn from today's."""
-        kind = self._one("classes")
+        """A request of a realistic size."""
+        kind = self._draw("classes")
         inventory = self._inventory(kind)
-        country = self._one("countries")
+        country = self._draw("countries")
         device = self._device(kind, inventory, country)
         request: Request = {
             "id": self._hex(32),
-            "imp": [self._imp(n, kind, inventory) for n in range(self._one("imps_per_request"))],
+            "imp": [self._imp(n, kind, inventory) for n in range(self._draw("imps_per_request"))],
             inventory: {"app": self._app, "site": self._site, "dooh": self._screen}[inventory](),
             "device": device,
             "user": self._user(inventory),
-            "at": self._one("at"),
-            "cur": [self._one("cur")],
+            "at": self._draw("at"),
+            "cur": [self._draw("cur")],
             "source": {"tid": self._hex(16)},
         }
         if not self._chance(self._figures["tmax_absent"]):
-            request["tmax"] = self._one("tmax")
+            request["tmax"] = self._draw("tmax")
         if self._chance(self._share["test"]):
             request["test"] = 1
         self._add_lists(request)
@@ -122,7 +122,7 @@ class _Draw:
     # -- impressions -----------------------------------------------------------------------------
 
     def _imp(self, number: int, kind: str, inventory: str) -> Request:
-        media = "video" if kind == "ctv" else self._one("media")
+        media = "video" if kind == "ctv" else self._draw("media")
         imp: Request = {"id": str(number + 1), "tagid": f"slot-{self._random.randrange(500)}"}
         for name in media.split("+"):
             imp[name] = getattr(self, f"_{name}")(kind, inventory)
@@ -133,8 +133,8 @@ class _Draw:
         self._add_floor(imp, "ctv" if kind == "ctv" else media.split("+")[0])
         if self._chance(self._share["deals"]):
             deals = [
-                {"id": one, "bidfloor": round(self._random.uniform(0.5, 8), 2), "at": 1}
-                for one in DEALS.several(self._random, 4)
+                {"id": deal, "bidfloor": round(self._random.uniform(0.5, 8), 2), "at": 1}
+                for deal in DEALS.draw_several(self._random, 4)
             ]
             imp["pmp"] = {"private_auction": int(self._chance(0.1)), "deals": deals}
         return imp
@@ -148,7 +148,7 @@ class _Draw:
         shape = figures["lognormal"].get(media, figures["lognormal"]["banner"])
         amount = shape["median"] * exp(self._random.gauss(0, shape["sigma"]))
         imp["bidfloor"] = 0.01 if self._chance(figures["share_exactly_0_01"]) else round(amount, 3)
-        imp["bidfloorcur"] = self._one("floor_currencies")
+        imp["bidfloorcur"] = self._draw("floor_currencies")
 
     def _banner(self, kind: str, inventory: str) -> Request:
         name = "app" if inventory == "app" else (
@@ -156,7 +156,7 @@ class _Draw:
         )  # fmt: skip
         sizes = self._sizes[name]
         drawn = dict.fromkeys(
-            sizes.one(self._random) for _ in range(self._one("formats_per_banner"))
+            sizes.draw(self._random) for _ in range(self._draw("formats_per_banner"))
         )
         formats = [dict(zip("wh", map(int, size.split("x")), strict=True)) for size in drawn]
         banner: Request = {**formats[0], "pos": self._random.choice((0, 1, 1, 3, 4)), "api": [3, 5]}
@@ -167,7 +167,7 @@ class _Draw:
         return banner
 
     def _video(self, kind: str, inventory: str) -> Request:
-        size = "1920x1080" if kind == "ctv" else self._sizes["video"].one(self._random)
+        size = "1920x1080" if kind == "ctv" else self._sizes["video"].draw(self._random)
         w, h = map(int, size.split("x"))
         return {
             "mimes": ["video/mp4", "video/webm"][: self._random.randint(1, 2)],
@@ -191,31 +191,31 @@ class _Draw:
     # -- where and who ---------------------------------------------------------------------------
 
     def _app(self) -> Request:
-        bundle = BUNDLES.one(self._random)
+        bundle = BUNDLES.draw(self._random)
         return {
             "id": self._hex(8),
             "name": bundle.rpartition(".")[2].title(),
             "bundle": bundle,
             "storeurl": f"https://store.example/apps/{bundle}",
-            "cat": [self._one("app_categories")],
-            "publisher": {"id": PUBLISHERS.one(self._random)},
+            "cat": [self._draw("app_categories")],
+            "publisher": {"id": PUBLISHERS.draw(self._random)},
         }
 
     def _site(self) -> Request:
-        domain = SITES.one(self._random)
+        domain = SITES.draw(self._random)
         return {
             "id": self._hex(8),
             "domain": domain,
             "page": f"https://www.{domain}/section/article-{self._random.randrange(10**5)}",
-            "cat": self._pools["site_categories"].several(self._random, 2),
-            "publisher": {"id": PUBLISHERS.one(self._random)},
+            "cat": self._pools["site_categories"].draw_several(self._random, 2),
+            "publisher": {"id": PUBLISHERS.draw(self._random)},
         }
 
     def _screen(self) -> Request:
         return {"id": self._hex(8), "name": "Station hall", "venuetype": ["transit.train"]}
 
     def _device(self, kind: str, inventory: str, country: str) -> Request:
-        ua, system = self._agents[kind].one(self._random)
+        ua, system = self._agents[kind].draw(self._random)
         address = ".".join(str(self._random.randrange(1, 250)) for _ in range(4))
         device: Request = {
             "ua": ua,
@@ -227,9 +227,9 @@ class _Draw:
             "js": 1,
         }
         if self._chance(0.8):
-            device["connectiontype"] = self._one("connections")
+            device["connectiontype"] = self._draw("connections")
         if kind not in ("ctv", "web_desktop") and self._chance(0.5):
-            device["carrier"] = _CARRIERS.one(self._random)
+            device["carrier"] = _CARRIERS.draw(self._random)
         if inventory == "app":
             platform = system if system in ("Android", "iOS") else "Android"
             known = self._chance(self._share["ifa_in_app"][platform])
@@ -239,20 +239,20 @@ class _Draw:
         return device
 
     def _geo(self, country: str, inventory: str) -> Request:
-        place = self._figures["place"]
+        presence = self._figures["place"]
         geo: Request = {"type": 2}
-        if self._chance(place["country_present"]):
+        if self._chance(presence["country_present"]):
             geo["country"] = country
-        if country == "USA" and self._chance(place["region_present"]):
+        if country == "USA" and self._chance(presence["region_present"]):
             geo["region"] = self._random.choice(("CA", "TX", "FL", "NY", "PA", "IL", "OH", "WA"))
-        if self._chance(place["city_present"]):
+        if self._chance(presence["city_present"]):
             geo["city"] = f"City {self._random.randrange(400)}"
-        if self._chance(place["zip_present"]):
+        if self._chance(presence["zip_present"]):
             geo["zip"] = f"{self._random.randrange(10_000, 99_999)}"
-        shares = place["latlon_present"]
+        shares = presence["latlon_present"]
         if self._chance(shares["app" if inventory == "app" else "web"]):
             centre = self._random.choice(_CENTRES.get(country, ((0.0, 0.0),)))
-            lat, lon = (round(each + self._random.gauss(0, 2), 4) for each in centre)
+            lat, lon = (round(degrees + self._random.gauss(0, 2), 4) for degrees in centre)
             geo |= {"lat": lat, "lon": lon}
         return geo
 
@@ -263,7 +263,7 @@ class _Draw:
             user["id"] = f"{Random(number).getrandbits(128):032x}"
             user["buyeruid"] = f"{Random(~number).getrandbits(96):024x}"
         if self._chance(self._share["user_data"]):
-            segments = [{"id": one} for one in SEGMENTS.several(self._random, 8)]
+            segments = [{"id": segment} for segment in SEGMENTS.draw_several(self._random, 8)]
             user["data"] = [{"id": "dmp", "name": "dmp.example", "segment": segments}]
         return user
 
@@ -272,13 +272,15 @@ class _Draw:
     def _add_lists(self, request: Request) -> None:
         lists = self._figures["lists"]
         if self._chance(lists["bcat"]["present"]):
-            most = min(len(_BLOCKED), int(6 * exp(self._random.gauss(0, 1.1))) + 1)
-            request["bcat"] = self._random.sample(_BLOCKED, most)
+            count = min(len(_BLOCKED), int(6 * exp(self._random.gauss(0, 1.1))) + 1)
+            request["bcat"] = self._random.sample(_BLOCKED, count)
         if self._chance(lists["badv"]["present"]):
-            most = min(300, int(12 * exp(self._random.gauss(0, 1.5))) + 1)
-            request["badv"] = [f"rival{self._random.randrange(10**5)}.example" for _ in range(most)]
+            count = min(300, int(12 * exp(self._random.gauss(0, 1.5))) + 1)
+            request["badv"] = [
+                f"rival{self._random.randrange(10**5)}.example" for _ in range(count)
+            ]
         if self._chance(lists["bapp"]["present"]):
-            request["bapp"] = BUNDLES.several(self._random, 5)
+            request["bapp"] = BUNDLES.draw_several(self._random, 5)
         if self._chance(lists["wseat"]["present"]):
             request["wseat"] = [f"seat-{self._random.randrange(40)}"]
 
@@ -297,11 +299,11 @@ class _Draw:
             request["regs"] = regs
 
     def _grow(self, request: Request) -> None:
-        """Adds identifiers, resellers and what vendors put into `ext` up to a drawn size."""
+        """Add identifiers, resellers and a vendor's `ext` up to a randomly drawn size."""
         share = self._random.random()
         table = self._figures["body_bytes"]
-        place = min(bisect(table, [share, 0]), len(table) - 1)
-        (low, small), (high, large) = table[place - 1], table[place]
+        row = min(bisect(table, [share, 0]), len(table) - 1)
+        (low, small), (high, large) = table[row - 1], table[row]
         missing = small + (large - small) * (share - low) / (high - low)
         missing -= len(json.dumps(request, separators=(",", ":")))
         if missing < 120:

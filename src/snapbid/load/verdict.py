@@ -1,4 +1,4 @@
-"""Whether a run passed, and in one line why not."""
+"""Decides whether a run passed, or for what reason it failed."""
 
 from collections.abc import Sequence
 
@@ -20,10 +20,10 @@ def judge(
     reconciliation: Reconciliation,
     interrupted: bool,
 ) -> Verdict:
-    """The first reason counts; a search for the capacity may miss objectives on its way."""
+    """The verdict, with the first reason; a search for the capacity may miss objectives."""
     measured = [phase for phase in phases if phase.measured]
     if interrupted or not measured:
-        return Verdict(False, "interrupted before its end")
+        return Verdict(False, "interrupted")
     if reconciliation.status == DIFFERENT:
         return Verdict(False, f"the report differs: {reconciliation.detail}")
     if reconciliation.status == NOT_DONE and reconciliation.detail != "--no-reconcile":

@@ -1,1 +1,1 @@
-"""A sample of live bid requests, without the people in it, for `snapbid load --replay`."""
+"""Records a sample of live bid requests, without personal data, for `snapbid load --replay`."""

@@ -1,10 +1,10 @@
-"""Samples live bid requests into a file of JSON Lines, beside the serving and never in its way.
+"""Samples live bid requests into a JSON Lines file without slowing down their answers.
 
     {"at": epoch ms, "ssp": descriptor, "request": the scrubbed bid request}
 
-A request that is drawn is copied as it comes in; a thread reads, scrubs and writes it. Where that
-thread does not keep up, or a body is large, the request is left out. The workers of a machine
-append to one file, which never grows over its bound.
+A sampled request is copied as it arrives; a thread parses, scrubs and writes it. Large requests,
+and those that the thread cannot keep up with, are left out. All workers of a machine append to the
+same file, which never grows beyond its limit.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ from snapbid.recording.scrub import Scrubber
 
 Handler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
 
-MAX_BODY: Final = 65_536  # bytes; reading more would keep the interpreter from serving
+MAX_BODY: Final = 65_536  # bytes; parsing more would hold the interpreter lock for too long
 MAX_WAITING: Final = 64
 CLOSE_S: Final = 5.0
 
 logger = logging.getLogger("snapbid")
 
 
-class Sample(NamedTuple):
-    """A request as it came in."""
+class SampledRequest(NamedTuple):
+    """A request as it arrived."""
 
     at_ms: int
     ssp: str
@@ -43,14 +43,14 @@ class Sample(NamedTuple):
 
 
 def open_file(path: Path) -> int:
-    """A descriptor to append to the file with; it is ours alone. Raises OSError."""
+    """Open the file for appending, readable by its owner alone. Raises OSError."""
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 class Recorder:
-    """Records a share of the requests of the handlers that it watches.
+    """Records a share of the requests of the handlers that it wraps.
 
-    Raises OSError where the file cannot be appended to.
+    Raises OSError if the file cannot be opened for appending.
     """
 
     def __init__(self, path: Path, share: float, max_bytes: int, secret: bytes) -> None:
@@ -59,13 +59,13 @@ class Recorder:
         self._scrubber = Scrubber(blake2b(secret, person=b"record", digest_size=32).digest())
         self._file = open_file(path)
         self._path = path
-        self._waiting: queue.Queue[Sample | None] = queue.Queue(MAX_WAITING)
+        self._waiting: queue.Queue[SampledRequest | None] = queue.Queue(MAX_WAITING)
         self._full = False
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
 
     def watch(self, ssp: str, handler: Handler) -> Handler:
-        """The handler of an SSP, a share of its requests recorded."""
+        """Wrap the handler of an SSP so that a share of its requests is recorded."""
 
         async def watched(headers: Headers, receive: Receive) -> Answer:
             if self._full or random() >= self._share:
@@ -84,7 +84,7 @@ class Recorder:
         return watched
 
     def close(self) -> None:
-        """Write what waits, and end."""
+        """Write the waiting requests and stop."""
         try:
             self._waiting.put(None, timeout=CLOSE_S)
         except queue.Full:
@@ -95,7 +95,7 @@ class Recorder:
         if sum(map(len, parts)) > MAX_BODY:
             return
         encoding = headers.get(b"content-encoding", b"")
-        sample = Sample(time.time_ns() // 1_000_000, ssp, b"".join(parts), encoding)
+        sample = SampledRequest(time.time_ns() // 1_000_000, ssp, b"".join(parts), encoding)
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait(sample)
 
@@ -108,19 +108,19 @@ class Recorder:
             try:
                 self._write(self._line(sample))
             except (Problem, ValueError, RecursionError):
-                continue  # it is no bid request
-            except Exception as error:  # recording ends before serving does
-                logger.error("a request is not recorded: %s", where(error))
+                continue  # not a bid request
+            except Exception as error:  # a failure here must not affect serving
+                logger.error("a request was not recorded: %s", where(error))
         os.close(self._file)
 
-    def _line(self, sample: Sample) -> bytes:
-        """Raises Problem, ValueError or RecursionError for what is no bid request."""
+    def _line(self, sample: SampledRequest) -> bytes:
+        """Raises Problem, ValueError or RecursionError for anything but a bid request."""
         body = sample.body
         if b"gzip" in sample.encoding:
             body = inflate(body, MAX_BODY)
         request = json.loads(body)
         if not isinstance(request, dict):
-            raise ValueError("no object")
+            raise ValueError("not an object")
         self._scrubber.scrub(request)
         document = {"at": sample.at_ms, "ssp": sample.ssp, "request": request}
         return json.dumps(document, separators=(",", ":")).encode() + b"\n"

@@ -1,9 +1,9 @@
-"""Takes the people out of a bid request (OpenRTB 2.6, 3.2.18 to 3.2.27) and leaves its shape.
+"""Removes personal data from a bid request (OpenRTB 2.6, 3.2.18 to 3.2.27), keeping its shape.
 
-Identifiers become a keyed hash of the same kind, so that one user stays one user and nobody without
-the key can try addresses until one fits. What is not known to be harmless goes: every `ext` (but
-for regulations, supply chain, consent and ids), demographics, queries in page addresses. Consent
-strings stay, since they decide whether user data may be used.
+Identifiers become keyed hashes of the same form: a user remains recognisable as the same user, and
+without the key nobody can find the original by trying. Everything not known to be harmless is
+dropped: each `ext` (except for regulations, supply chain, consent and ids), demographics, queries
+in page addresses. Consent strings stay, since they decide whether user data may be used.
 """
 
 import uuid
@@ -16,7 +16,7 @@ USER_IDS: Final = ("id", "buyeruid")
 DROPPED_OF_USER: Final = ("yob", "gender", "keywords", "kwarray", "customdata")
 KEPT_OF_USER_EXT: Final = ("consent", "eids")
 PAGES: Final = ("page", "ref", "search")
-DEGREES: Final = 1  # decimals that a position keeps: some 10 km
+DEGREE_DECIMALS: Final = 1  # of a position: some 10 km
 _NETWORK4: Final = int(IPv4Address("10.0.0.0"))
 _NETWORK6: Final = int(IPv6Address("fd00::"))
 
@@ -24,26 +24,26 @@ Document = dict[str, Any]
 
 
 class Scrubber:
-    """Scrubs with one key, at most 64 bytes."""
+    """Scrubs requests; `key` has at most 64 bytes."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     def scrub(self, request: Document) -> None:
-        """Change the request in place; parts that are no objects go."""
-        self._objects(request, "device", self._device)
-        self._objects(request, "user", self._user)
+        """Scrub the request in place; parts that should be objects and are not are dropped."""
+        self._change(request, "device", self._device)
+        self._change(request, "user", self._user)
         for name in ("site", "app", "dooh"):
-            self._objects(request, name, _publication)
-        self._objects(request, "source", _source)
+            self._change(request, name, _publication)
+        self._change(request, "source", _source)
         imps = request.get("imp")
-        for one in [request, *(imps if isinstance(imps, list) else [])]:
-            if isinstance(one, dict):
-                one.pop("ext", None)
+        for part in [request, *(imps if isinstance(imps, list) else [])]:
+            if isinstance(part, dict):
+                part.pop("ext", None)
         if request.get("id") is not None:
             request["id"] = self._hex(request["id"])
 
-    def _objects(self, parent: Document, name: str, change: Any) -> None:
+    def _change(self, parent: Document, name: str, change: Any) -> None:
         value = parent.get(name)
         if isinstance(value, dict):
             change(value)
@@ -58,7 +58,7 @@ class Scrubber:
         for name in DEVICE_IDS:
             if device.get(name):
                 device[name] = self._like(device[name])
-        self._objects(device, "geo", _geo)
+        self._change(device, "geo", _geo)
 
     def _user(self, user: Document) -> None:
         for name in DROPPED_OF_USER:
@@ -67,7 +67,7 @@ class Scrubber:
             if user.get(name):
                 user[name] = self._like(user[name])
         self._eids(user)
-        self._objects(user, "geo", _geo)
+        self._change(user, "geo", _geo)
         ext = user.pop("ext", None)
         if isinstance(ext, dict):
             kept = {name: ext[name] for name in KEPT_OF_USER_EXT if name in ext}
@@ -101,14 +101,14 @@ class Scrubber:
         return self._hash(value).hex()
 
     def _like(self, value: Any) -> str:
-        """A hash that looks like the id: blank ids stay blank, a UUID stays a UUID."""
+        """A hash in the form of the id: an all-zero id is kept, a UUID remains a UUID."""
         text = str(value)
         if not text.strip("0-"):
             return text
         return str(uuid.UUID(bytes=self._hash(text))) if text.count("-") == 4 else self._hex(text)
 
     def _address4(self, value: Any) -> str:
-        """An address of a private network (RFC 1918), so that it is nobody's."""
+        """An address of a private network (RFC 1918), which identifies nobody."""
         return str(IPv4Address(_NETWORK4 | int.from_bytes(self._hash(value)[:3])))
 
     def _address6(self, value: Any) -> str:
@@ -119,7 +119,7 @@ class Scrubber:
 def _geo(geo: Document) -> None:
     for name in ("lat", "lon"):
         try:
-            geo[name] = round(float(geo[name]), DEGREES)
+            geo[name] = round(float(geo[name]), DEGREE_DECIMALS)
         except (KeyError, TypeError, ValueError, OverflowError):
             geo.pop(name, None)
     for name in ("accuracy", "lastfix", "ext"):

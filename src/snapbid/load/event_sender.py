@@ -1,6 +1,6 @@
-"""Event batches beside the bids (document 3), at a rate of their own.
+"""Sends event batches beside the bids (document 3), at a separate rate.
 
-A batch is sent again and again with new ids, so that none of its events is a repeat.
+Each batch is sent many times, with new ids each time, so that none of its events is a repeat.
 """
 
 import secrets
@@ -10,41 +10,42 @@ from typing import Final
 import msgspec
 
 from snapbid.load import events
-from snapbid.load.client import Call, Client
-from snapbid.load.histogram import Histogram
+from snapbid.load.client import Call, LoadClient
+from snapbid.load.histogram import LatencyHistogram
 
-DIFFERENT: Final = 16
+DISTINCT_BATCHES: Final = 16
 _IDS: Final = b'_id": "'
 _NUMBER: Final = b"%08x-"
 
 
-class _Accepted(msgspec.Struct):
+class _BatchAccepted(msgspec.Struct):
     count: int
 
 
-class Batches:
-    """Sends a batch of `size` events whenever it is due."""
+class EventSender:
+    """Sends a batch of `size` events whenever one is due."""
 
     def __init__(
-        self, client: Client, host: str, key: str, size: int, rate: float, seed: int
+        self, client: LoadClient, host: str, key: str, size: int, rate: float, seed: int
     ) -> None:
         self._client = client
         self._gap = 1 / rate
-        self._number = secrets.randbits(31)  # not those of another run
+        self._number = secrets.randbits(31)  # unlike those of other runs
         self.due = float("inf")
         self.sent = 0
         self.accepted = 0
         self.failed = 0
         self.open = 0
         self.example = ""
-        self.histogram = Histogram()
+        self.histogram = LatencyHistogram()
         now_ms = time.time_ns() // 1_000_000
-        self._wires = [_wire(host, key, size, seed + each, now_ms) for each in range(DIFFERENT)]
+        seeds = range(seed, seed + DISTINCT_BATCHES)
+        self._wires = [_wire(host, key, size, batch_seed, now_ms) for batch_seed in seeds]
 
     def send(self, now: float) -> None:
-        """Send those that are due."""
+        """Send the batches that are due."""
         while self.due <= now:
-            head, body = self._wires[self._number % DIFFERENT]
+            head, body = self._wires[self._number % DISTINCT_BATCHES]
             wire = head + body.replace(_IDS, _IDS + _NUMBER % self._number)
             self._number += 1
             self.sent += 1
@@ -57,7 +58,7 @@ class Batches:
         self.histogram.record(now - call.due)
         try:
             if status == 202:
-                self.accepted += msgspec.json.decode(body, type=_Accepted).count
+                self.accepted += msgspec.json.decode(body, type=_BatchAccepted).count
                 return
         except msgspec.DecodeError:
             pass
@@ -80,8 +81,8 @@ class Batches:
 
 
 def _wire(host: str, key: str, size: int, seed: int, now_ms: int) -> tuple[bytes, bytes]:
-    """Head and body; the length is that of the body with its numbers."""
-    body = events.encode(events.make(size, seed, now_ms))
+    """Head and body; the head states the length of the body once its numbers are filled in."""
+    body = events.encode(events.generate(size, seed, now_ms))
     length = len(body) + body.count(_IDS) * len(_NUMBER % 0)
     head = (
         f"POST /v3/s2s/batch HTTP/1.1\r\nHost: {host}\r\nX-API-KEY: {key}\r\n"

@@ -1,27 +1,27 @@
-"""The bid requests of one phase: sent, judged when they are answered, entered into the books."""
+"""Sends the bid requests of one phase, checks their answers and enters them in the accounts."""
 
 from collections.abc import Mapping
 
-from snapbid.load.auctions import Auction, Source
-from snapbid.load.books import Account
-from snapbid.load.check import Finding, check, read
-from snapbid.load.client import Call, Client
-from snapbid.load.notices import Notices
+from snapbid.load.accounts import Account
+from snapbid.load.auctions import Auction, AuctionSource
+from snapbid.load.check import BrokenRule, check, parse
+from snapbid.load.client import Call, LoadClient
+from snapbid.load.notice_sender import NoticeSender
 from snapbid.load.tally import BID, DROPPED, LOST, NO_BID, WRONG, Tally
 
 SHOWN_BODY = 200  # bytes of an unexpected answer
 
 
-class Bids:
-    """Sends one phase's requests and hears what comes of them."""
+class BidSender:
+    """Sends one phase's requests and records how each one ended."""
 
     def __init__(
         self,
-        client: Client,
-        source: Source,
+        client: LoadClient,
+        source: AuctionSource,
         tally: Tally,
         accounts: Mapping[str, Account],
-        notices: Notices,
+        notices: NoticeSender,
     ) -> None:
         self._client = client
         self._source = source
@@ -40,34 +40,34 @@ class Bids:
         if status == 204:
             kind = NO_BID
         elif status == 200:
-            finding = self._judge(call, body, now)
-            kind = WRONG if finding else BID
-            if finding:
-                tally.fail(finding)
+            broken = self._check(call, body, now)
+            kind = WRONG if broken else BID
+            if broken:
+                tally.fail(broken)
         else:
             kind = f"status {status}"
-            tally.fail(Finding(kind, body[:SHOWN_BODY].decode(errors="replace")))
+            tally.fail(BrokenRule(kind, body[:SHOWN_BODY].decode(errors="replace")))
         tally.end(call.due, now, kind)
 
-    def _judge(self, call: Call, body: bytes, now: float) -> Finding | None:
+    def _check(self, call: Call, body: bytes, now: float) -> BrokenRule | None:
         auction: Auction
-        auction, auction_id = call.what
+        auction, auction_id = call.context
         account = self._accounts[auction.ssp]
         if auction.counts:
             account.bids += 1
-        response = read(body)
-        if isinstance(response, Finding):
+        response = parse(body)
+        if isinstance(response, BrokenRule):
             return response
-        finding = check(response, auction_id, auction.expected)
-        if finding is None and auction.counts and now - call.due <= self.tally.timeout_s:
+        broken = check(response, auction_id, auction.limits)
+        if broken is None and auction.counts and now - call.due <= self.tally.timeout_s:
             self._notices.plan(response, account, now)
-        return finding
+        return broken
 
     def dropped(self, call: Call, now: float) -> None:
         self.tally.end(call.due, now, DROPPED)
 
     def lost(self, call: Call, now: float) -> None:
-        auction: Auction = call.what[0]
+        auction: Auction = call.context[0]
         if auction.counts:
             self._accounts[auction.ssp].maybe_bids += 1
         self.tally.end(call.due, now, LOST)

@@ -1,8 +1,8 @@
-"""Win, billing and loss notices: fired at given rates and delays, as SSPs do (document 2, Events).
+"""Fires win, billing and loss notices at given rates and delays, as SSPs do (document 2, Events).
 
-The auction among bidders is drawn: a bid wins with one chance, a won one is billed with another,
-and of the others some are told why they lost. All three go to the target's address, whatever host
-the URLs name.
+The auction among bidders is simulated: a bid wins at one rate, a win is billed at another, and some
+of the other bids are told why they lost. All notices go to the target's address, whatever host
+their URLs name.
 """
 
 import heapq
@@ -11,10 +11,10 @@ from random import Random
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from snapbid.load.books import Account
-from snapbid.load.check import Bid, Response, price_micros
-from snapbid.load.client import Call, Client
-from snapbid.load.histogram import Histogram
+from snapbid.load.accounts import Account
+from snapbid.load.check import ReceivedBid, ReceivedResponse, price_micros
+from snapbid.load.client import Call, LoadClient
+from snapbid.load.histogram import LatencyHistogram
 
 WIN, BILL, LOSS = "win", "bill", "loss"
 # OpenRTB 2.5, 5.25: lost to a higher bid mostly.
@@ -22,14 +22,14 @@ REASONS: Final = ("102", "102", "102", "102", "100", "1", "2", "200", "203", "8"
 
 
 class Delay(NamedTuple):
-    """Seconds, drawn evenly between the two."""
+    """Seconds, drawn uniformly between two bounds."""
 
     least: float
     most: float
 
 
-class Habits(NamedTuple):
-    """Chances and delays; billing counts from the win."""
+class NoticeHabits(NamedTuple):
+    """Rates, 0 to 1, and delays; the billing delay starts at the win."""
 
     win: float
     bill: float
@@ -39,8 +39,8 @@ class Habits(NamedTuple):
     loss_delay: Delay
 
 
-class Notice(NamedTuple):
-    """One notice to be fired, of which account, and the price of the bid."""
+class PlannedNotice(NamedTuple):
+    """A notice to fire, the account it belongs to, and the price of its bid."""
 
     kind: str
     url: str
@@ -48,55 +48,55 @@ class Notice(NamedTuple):
     price_micros: int
 
 
-class Notices:
-    """Draws, keeps and fires the notices of answered bids; `open` until all are answered."""
+class NoticeSender:
+    """Plans and fires the notices of answered bids; `open` counts those not answered yet."""
 
-    def __init__(self, client: Client, habits: Habits, seed: int) -> None:
+    def __init__(self, client: LoadClient, habits: NoticeHabits, seed: int) -> None:
         self._client = client
         self._habits = habits
         self._random = Random(seed)
-        self._waiting: list[tuple[float, int, Notice]] = []
+        self._waiting: list[tuple[float, int, PlannedNotice]] = []
         self._number = 0
         self.fired: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self.example = ""
-        self.histogram = Histogram()
+        self.histogram = LatencyHistogram()
         self.open = 0
         self._first_url = ""
 
-    def plan(self, response: Response, account: Account, now: float) -> None:
-        """Draws what becomes of each bid."""
+    def plan(self, response: ReceivedResponse, account: Account, now: float) -> None:
+        """Decide at random what happens to each bid."""
         habits, random = self._habits, self._random.random
         for seatbid in response.seatbid:
             for bid in seatbid.bid:
                 if random() < habits.win:
-                    at = now + self._drawn(habits.win_delay)
+                    at = now + self._draw(habits.win_delay)
                     self._push(at, WIN, bid.nurl, account, bid)
                     if random() < habits.bill:
-                        at += self._drawn(habits.bill_delay)
+                        at += self._draw(habits.bill_delay)
                         self._push(at, BILL, bid.burl, account, bid)
                 elif random() < habits.loss:
                     url = bid.lurl.replace("${AUCTION_LOSS}", self._random.choice(REASONS))
-                    at = now + self._drawn(habits.loss_delay)
+                    at = now + self._draw(habits.loss_delay)
                     self._push(at, LOSS, url, account, bid)
 
-    def _drawn(self, delay: Delay) -> float:
+    def _draw(self, delay: Delay) -> float:
         return delay.least + (delay.most - delay.least) * self._random.random()
 
-    def _push(self, at: float, kind: str, url: str, account: Account, bid: Bid) -> None:
+    def _push(self, at: float, kind: str, url: str, account: Account, bid: ReceivedBid) -> None:
         self._first_url = self._first_url or url
-        notice = Notice(kind, url, account, price_micros(bid) if kind == WIN else 0)
+        notice = PlannedNotice(kind, url, account, price_micros(bid) if kind == WIN else 0)
         self._number += 1
         self.open += 1
         heapq.heappush(self._waiting, (at, self._number, notice))
 
     def elsewhere(self, authority: str) -> str:
-        """The host that the URLs name, where it is another one than that."""
+        """The host that the URLs name if it differs from `authority`, else an empty string."""
         host = urlsplit(self._first_url).netloc
         return "" if host == authority else host
 
     def fire(self, now: float, most: int) -> float | None:
-        """Fires at most so many that are due; when the next one is."""
+        """Fire at most `most` notices that are due; return when the next one is due."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= now and most:
             due, _, notice = heapq.heappop(waiting)
@@ -105,10 +105,10 @@ class Notices:
             most -= 1
         return waiting[0][0] if waiting else None
 
-    # -- what came of a notice -------------------------------------------------------------------
+    # -- answers ---------------------------------------------------------------------------------
 
     def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
-        notice: Notice = call.what
+        notice: PlannedNotice = call.context
         self.open -= 1
         self.histogram.record(now - call.due)
         if status != 200:
@@ -126,10 +126,10 @@ class Notices:
     def dropped(self, call: Call, now: float) -> None:
         self.open -= 1
         self.histogram.record(now - call.due)
-        self._fail(call.what, "no connection was free in time")
+        self._fail(call.context, "no connection was free in time")
 
     def lost(self, call: Call, now: float) -> None:
-        notice: Notice = call.what
+        notice: PlannedNotice = call.context
         self.open -= 1
         self.histogram.record(now - call.due)
         account = notice.account
@@ -140,11 +140,11 @@ class Notices:
             account.maybe_imps += 1
         self._fail(notice, f"no answer to {notice.url}")
 
-    def _fail(self, notice: Notice, why: str) -> None:
+    def _fail(self, notice: PlannedNotice, why: str) -> None:
         self.failed[notice.kind] += 1
         self.example = self.example or why
 
 
 def _wire(url: str) -> bytes:
-    place = url.find("/", 8)
-    return f"GET {url[place:]} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode()
+    path_at = url.find("/", len("https://"))
+    return f"GET {url[path_at:]} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode()

@@ -1,18 +1,18 @@
-"""What the terminal shows: progress while a run goes on, the summary after it."""
+"""Output on the terminal: progress during a run, the summary after it."""
 
 import sys
 from collections.abc import Iterator
 from time import perf_counter
 
 from snapbid.load.plan import Phase
-from snapbid.load.result import PhaseResult, Result
+from snapbid.load.result import LoadResult, PhaseResult
 from snapbid.load.tally import Tally
 
-EVERY_S = 5.0  # between two lines where there is no terminal
+EVERY_S = 5.0  # between two lines of plain progress
 
 
-class Lines:
-    """Progress as plain lines."""
+class PlainProgress:
+    """Progress as plain lines, for a file or a pipe."""
 
     def __init__(self) -> None:
         self._next = 0.0
@@ -31,11 +31,11 @@ class Lines:
         self.say(_ended(result))
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: plain lines leave nothing open."""
 
 
-class Live:
-    """Progress in a terminal, on a line that is written again."""
+class LiveProgress:
+    """Progress on a terminal, on a line that is rewritten."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -63,9 +63,9 @@ class Live:
         self._status.stop()
 
 
-def progress() -> Lines | Live:
-    """What fits where the output goes."""
-    return Live() if sys.stdout.isatty() else Lines()
+def progress() -> PlainProgress | LiveProgress:
+    """The progress that suits standard output."""
+    return LiveProgress() if sys.stdout.isatty() else PlainProgress()
 
 
 def _state(phase: Phase, tally: Tally, elapsed_s: float) -> str:
@@ -88,12 +88,12 @@ def _ended(result: PhaseResult) -> str:
     )
 
 
-def summary(result: Result) -> str:
-    """The result in words and numbers."""
+def summary(result: LoadResult) -> str:
+    """The result as text."""
     return "\n".join(_summary(result))
 
 
-def _summary(result: Result) -> Iterator[str]:
+def _summary(result: LoadResult) -> Iterator[str]:
     for phase in result.phases:
         yield ""
         yield from _phase(phase)
@@ -119,18 +119,19 @@ def _phase(phase: PhaseResult) -> Iterator[str]:
     yield f"  answers: {kinds or 'none'}"
     yield f"  bid rate {phase.bid_percent:.1f}%, errors {phase.error_percent:.3f}%"
     latency = "  ".join(f"{name} {value:.2f}" for name, value in phase.latency_ms.items())
-    yield f"  latency (ms, from the scheduled moment): {latency}"
+    yield f"  latency (ms, from the scheduled time): {latency}"
     for failure in phase.failures:
         yield f"  {failure.count} x {failure.rule}, first: {failure.example}"
     client = phase.client
     limit = f"; {client.why}" if client.limited else ""
     yield (
-        f"  client: {client.cpu_percent:.0f}% of a core, kept from it {client.waited_percent:.0f}% "
-        f"of the time, sent late by {client.lag_p99_ms:.2f} ms (p99){limit}"
+        f"  client: {client.cpu_percent:.0f}% of a core, waiting for it "
+        f"{client.waited_percent:.0f}% of the time, sent late by {client.lag_p99_ms:.2f} ms "
+        f"(p99){limit}"
     )
 
 
-def _others(result: Result) -> Iterator[str]:
+def _others(result: LoadResult) -> Iterator[str]:
     notices = result.notices
     if notices.fired:
         fired = ", ".join(
@@ -153,10 +154,10 @@ def _others(result: Result) -> Iterator[str]:
             yield f"  first failure: {events.example}"
 
 
-def _reconciliation(result: Result) -> Iterator[str]:
-    found = result.reconciliation
-    yield f"reconciliation with the report: {found.status}: {found.detail}"
-    for row in found.rows:
+def _reconciliation(result: LoadResult) -> Iterator[str]:
+    outcome = result.reconciliation
+    yield f"reconciliation with the report: {outcome.status}: {outcome.detail}"
+    for row in outcome.rows:
         maybe = f" (+ {row.unanswered} unanswered)" if row.unanswered else ""
         sign = "=" if row.sent == row.reported else "~" if row.agrees else "DIFFERS FROM"
         yield f"  {row.ssp} {row.what}: {row.sent} sent{maybe} {sign} {row.reported} reported"

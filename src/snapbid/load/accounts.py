@@ -1,14 +1,14 @@
-"""The client's own ledger: what the report must count for what was sent and acknowledged.
+"""The client's own accounts: what the report must show for what was sent and acknowledged.
 
-What was sent and never answered may count or not; it is kept apart, so that without it the two
-sides must be equal, and with it the report must lie between the bounds.
+Requests that were sent and never answered may or may not count, so they are kept apart. Without
+any, both sides must be equal; with some, the report must lie within the bounds that they leave.
 """
 
 from msgspec import Struct
 
 
 class Account(Struct):
-    """One SSP's counts; `cpm_micros` is the sum of the prices of wins, `maybe` is unanswered."""
+    """One SSP's counts. `cpm_micros` sums the prices of wins; `maybe_…` counts the unanswered."""
 
     bids: int = 0
     wins: int = 0
@@ -27,9 +27,9 @@ class Account(Struct):
 
 
 def by_canonical(accounts: dict[str, Account], canonical: dict[str, str]) -> dict[str, Account]:
-    """Accounts of descriptors put together as the report does (document 1)."""
-    found: dict[str, Account] = {}
+    """Sum the accounts of descriptors per canonical id, as the report does (document 1)."""
+    totals: dict[str, Account] = {}
     for descriptor, account in accounts.items():
-        total = found.setdefault(canonical[descriptor], Account())
+        total = totals.setdefault(canonical[descriptor], Account())
         total += account
-    return found
+    return totals
