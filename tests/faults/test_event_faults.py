@@ -22,7 +22,8 @@ from support.proxy import FaultProxy, Way
 from support.sending import BATCH, SINGLE, event
 
 from snapbid.ledger import queue
-from snapbid.ledger.queue import Queue
+from snapbid.ledger.keys import EVENT_STREAM
+from snapbid.ledger.queue import EventQueue
 
 SEED = int(os.environ.get("EVENT_SEED") or random.SystemRandom().randrange(10**9))
 TOTAL = int(os.environ.get("EVENT_TOTAL") or 15_000)
@@ -140,7 +141,7 @@ async def proxied(redis_url: str, fresh_redis: str) -> AsyncIterator[FaultProxy]
         yield proxy
 
 
-async def connected(waiting: Queue, is_: bool = True) -> None:
+async def connected(waiting: EventQueue, is_: bool = True) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while waiting.connected is not is_:
             await asyncio.sleep(0.005)
@@ -153,7 +154,7 @@ def pair(number: int, size: int = 10) -> list[tuple[str, bytes]]:
 async def ids(redis_url: str) -> list[str]:
     client = Client.from_url(redis_url)
     try:
-        entries: Any = await client.xrange(queue.STREAM)
+        entries: Any = await client.xrange(EVENT_STREAM)
     finally:
         await client.aclose()
     requests = [queue.decode(packed) for _, fields in entries for packed in fields.values()]
@@ -161,7 +162,7 @@ async def ids(redis_url: str) -> list[str]:
 
 
 async def test_requests_travel_together(proxied: FaultProxy, redis_url: str) -> None:
-    own = Queue(proxied.redis_url)
+    own = EventQueue(proxied.redis_url)
     await own.open()
     try:
         await connected(own)
@@ -181,7 +182,7 @@ async def test_requests_travel_together(proxied: FaultProxy, redis_url: str) -> 
 
 @pytest.mark.parametrize("way", list(Way))
 async def test_a_stall_is_answered_and_ends(proxied: FaultProxy, redis_url: str, way: Way) -> None:
-    own = Queue(proxied.redis_url)
+    own = EventQueue(proxied.redis_url)
     await own.open()
     try:
         await connected(own)
@@ -197,7 +198,7 @@ async def test_a_stall_is_answered_and_ends(proxied: FaultProxy, redis_url: str,
 
 
 async def test_an_end_of_redis_is_noticed_by_itself(proxied: FaultProxy) -> None:
-    own = Queue(proxied.redis_url)
+    own = EventQueue(proxied.redis_url)
     await own.open()
     try:
         await connected(own)
@@ -212,7 +213,7 @@ async def test_an_end_of_redis_is_noticed_by_itself(proxied: FaultProxy) -> None
 async def test_memory_is_bounded(
     proxied: FaultProxy, monkeypatch: pytest.MonkeyPatch, redis_url: str
 ) -> None:
-    own = Queue(proxied.redis_url)
+    own = EventQueue(proxied.redis_url)
     await own.open()
     try:
         await connected(own)
@@ -227,7 +228,7 @@ async def test_memory_is_bounded(
             while await own.put(1, "p", pair(201)):
                 await asyncio.sleep(0.01)
         client = Client.from_url(redis_url)
-        await client.delete(queue.STREAM)
+        await client.delete(EVENT_STREAM)
         await client.aclose()
         async with asyncio.timeout(PATIENCE_S):
             while not await own.put(1, "p", pair(202)):
@@ -237,7 +238,7 @@ async def test_memory_is_bounded(
 
 
 async def test_closing_sends_what_waits(proxied: FaultProxy, redis_url: str) -> None:
-    own = Queue(proxied.redis_url)
+    own = EventQueue(proxied.redis_url)
     await own.open()
     await connected(own)
     proxied.delay_s = 0.05

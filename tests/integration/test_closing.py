@@ -9,13 +9,13 @@ from redis.exceptions import ConnectionError
 
 from snapbid.ledger.connection import connector
 from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.queue import Queue
+from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.wire import Wire
 
 
 @pytest.mark.parametrize("turns", range(9))
 async def test_the_queue_closes_while_it_connects(redis_url: str, turns: int) -> None:
-    queue = Queue(redis_url)
+    queue = EventQueue(redis_url)
     await queue.open()
     await closes_after(turns, queue)
 
@@ -46,7 +46,7 @@ def test_what_is_sent_to_a_closing_connection_ends_it(redis_url: str) -> None:
     uvloop.run(send_late())
 
 
-async def closes_after(turns: int, one: Queue | Ledger) -> None:
+async def closes_after(turns: int, one: EventQueue | Ledger) -> None:
     for _ in range(turns):
         await asyncio.sleep(0)
     async with asyncio.timeout(60):

@@ -16,6 +16,7 @@ from snapbid.drain.replay import replay
 from snapbid.embedded import Home
 from snapbid.events.outcomes import Product
 from snapbid.ledger import queue
+from snapbid.ledger.keys import EVENT_STREAM
 from snapbid.settings import load
 from snapbid.warehouse import rates
 
@@ -87,7 +88,7 @@ async def test_storing_again_changes_nothing(bench: Bench) -> None:
     documents += [event("withdraw", transaction_id="t", **money(amount)) for amount in (1, 2)]
     await bench.accept(*documents)
     await bench.add(b"\xc1 is no MessagePack")
-    entries: Any = await bench.redis.xrange(queue.STREAM)
+    entries: Any = await bench.redis.xrange(EVENT_STREAM)
     everything = [
         "select * from events order by arrival",
         "select * from event_conflicts",
@@ -211,7 +212,7 @@ async def test_rounds_of_many(bench: Bench) -> None:
     sent = [event("login", f"u{choose.randrange(4_000)}") for _ in range(9_000)]
     for start in range(0, len(sent), 600):
         await bench.accept(*sent[start : start + 600])
-    while await bench.redis.xlen(queue.STREAM):
+    while await bench.redis.xlen(EVENT_STREAM):
         await bench.drain.round(bench.connection)
     ((count,),) = await bench.rows("select count(*) from events")
     assert count == len({each["identity"]["client_user_id"] for each in sent})

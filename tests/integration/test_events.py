@@ -12,6 +12,7 @@ from support.sending import BATCH, NOW, SINGLE, Reply, event, money
 from support.stack import Stack
 
 from snapbid.ledger import queue
+from snapbid.ledger.keys import EVENT_STREAM
 
 MAX_BYTES = 4 << 20
 SECRET = "b8c1-partner-value-that-must-not-show"
@@ -35,7 +36,7 @@ class Served:
     def queued(self) -> list[tuple[str, str, dict[str, Any]]]:
         """What is in the stream: (product, event id, envelope)."""
         with redis.Redis.from_url(self.redis_url) as client:
-            found: Any = client.xrange(queue.STREAM)
+            found: Any = client.xrange(EVENT_STREAM)
         requests = [queue.decode(packed) for _, fields in found for packed in fields.values()]
         return [
             (request.product, event_id, json.loads(envelope))
@@ -56,7 +57,7 @@ def served(
 @pytest.fixture(autouse=True)
 def _empty_queue(redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
-        client.delete(queue.STREAM)
+        client.delete(EVENT_STREAM)
 
 
 def violations(reply: Reply) -> list[tuple[str, str, str | None]]:

@@ -13,6 +13,7 @@ from snapbid.drain.events import EventDrain
 from snapbid.events.outcomes import Batch, Product
 from snapbid.events.validate import read_batch
 from snapbid.ledger import queue
+from snapbid.ledger.keys import EVENT_STREAM
 from snapbid.metrics import Metrics
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
@@ -52,7 +53,7 @@ class Bench:
 
     async def round(self) -> int:
         carried = await self.drain.round(self.connection)
-        assert await self.redis.xlen(queue.STREAM) == 0
+        assert await self.redis.xlen(EVENT_STREAM) == 0
         return carried
 
     async def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:

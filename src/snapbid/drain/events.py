@@ -20,6 +20,7 @@ from redis.asyncio import Redis
 from snapbid.drain import sequences
 from snapbid.events.trial import Enricher
 from snapbid.ledger import queue
+from snapbid.ledger.keys import EVENT_STREAM
 from snapbid.metrics import Metrics
 from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
@@ -87,11 +88,11 @@ class EventDrain:
         carried = 0
         until = monotonic() + ROUND_S
         while monotonic() < until:
-            entries: Any = await self._redis.xrange(queue.STREAM, count=ENTRIES)
+            entries: Any = await self._redis.xrange(EVENT_STREAM, count=ENTRIES)
             if not entries:
                 break
             carried += await self._carry(connection, [fields for _, fields in entries])
-            await self._redis.xdel(queue.STREAM, *(id for id, _ in entries))
+            await self._redis.xdel(EVENT_STREAM, *(id for id, _ in entries))
         return carried
 
     async def _look_at_rates(self, connection: asyncpg.Connection) -> None:

@@ -1,13 +1,4 @@
-"""One shard of the ledger in Redis, as the drain sees it.
-
-    {sbN}:epoch         names the data set
-    {sbN}:c:YYYY-MM-DD  counters of a day, cumulative
-    {sbN}:d             names of the counters that changed: `YYYY-MM-DD FIELD`
-    {sbN}:d:taken       those that the drain is absorbing
-    {sbN}:d:owner       token of the drain at work
-    {sbN}:seen          when an SSP's wins, impressions and losses last grew: `w:7`, epoch s
-    {sbN}:d:at          when it last took all that had changed (epoch s), for those who watch
-    {sbN}:g             day -> generation of its counters, raised when they are removed
+"""One shard of the ledger in Redis, as the drain sees it (`ledger/keys.py` has the keys).
 
 The counters are read after their names were moved aside, so what changes later is named anew.
 """
@@ -22,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError, WatchError
 
+from snapbid.ledger.keys import ShardKeys
 from snapbid.warehouse.absorb import Counter
 
 BATCH: Final = 5_000  # names; one transaction, and what a script's `unpack` takes
@@ -53,21 +45,14 @@ class Shard:
     def __init__(self, redis: Redis, number: int) -> None:
         self.number = number
         self._redis = redis
-        self._base = f"{{sb{number}}}:"
-        self._epoch = f"{self._base}epoch"
-        self._changed = f"{self._base}d"
-        self._taken = f"{self._base}d:taken"
-        self._owner = f"{self._base}d:owner"
-        self._seen = f"{self._base}seen"
-        self._at = f"{self._base}d:at"
-        self._generations = f"{self._base}g"
+        self._keys = ShardKeys(number)
         self._token = secrets.token_hex(8)
         script = resources.files(__package__) / "release.lua"
         self._release = redis.register_script(script.read_text(encoding="utf-8"))
 
     async def claim(self) -> None:
         """Announce this drain as the one at work."""
-        await self._redis.set(self._owner, self._token)
+        await self._redis.set(self._keys.owner, self._token)
 
     async def epoch(self) -> str:
         """Give the data set's name, made where there is none yet."""
@@ -82,8 +67,8 @@ class Shard:
         True with it where they were there still: then there may be more to take after them.
         """
         async with self._redis.pipeline(transaction=False) as pipe:
-            pipe.renamenx(self._changed, self._taken)
-            pipe.srandmember(self._taken, BATCH)
+            pipe.renamenx(self._keys.changed, self._keys.taken)
+            pipe.srandmember(self._keys.taken, BATCH)
             moved, names = await pipe.execute(raise_on_error=False)
         if isinstance(moved, ResponseError) and "no such key" not in str(moved):
             raise moved
@@ -93,12 +78,12 @@ class Shard:
 
     async def more(self) -> list[bytes]:
         """Give the next batch of what was moved aside."""
-        names: Any = await self._redis.srandmember(self._taken, BATCH)
+        names: Any = await self._redis.srandmember(self._keys.taken, BATCH)
         return list(names)
 
     async def finish(self, taken_at: float) -> None:
         """All that had changed by then (epoch s) is in the warehouse."""
-        await self._redis.set(self._at, f"{taken_at:.3f}")
+        await self._redis.set(self._keys.drained_at, f"{taken_at:.3f}")
 
     async def read(self, names: Iterable[bytes]) -> Reading:
         """Read the named counters with their epoch; what is no counter, or is gone, is left out."""
@@ -110,8 +95,8 @@ class Shard:
         async with self._redis.pipeline() as pipe:
             self._ask_epoch(pipe)
             for day, fields in days.items():
-                pipe.hget(self._generations, day)
-                pipe.hmget(self._counters(day), fields)
+                pipe.hget(self._keys.generations, day)
+                pipe.hmget(self._keys.counters(day.decode()), fields)
             _, epoch, *answers = await pipe.execute()
         reading = Reading(epoch.decode(), [], [])
         for (day, fields), generation, values in zip(
@@ -129,7 +114,7 @@ class Shard:
             if counter.kind in ("w", "i", "l")
         }
         if seen:
-            await self._redis.hset(self._seen, mapping=seen)
+            await self._redis.hset(self._keys.seen, mapping=seen)
 
     async def release(self, names: Sequence[bytes], again: Sequence[bytes] = ()) -> None:
         """The names are done with; those of `again` come back in a later round.
@@ -137,8 +122,8 @@ class Shard:
         Raises SupersededError, with nothing removed, where this drain is not at work any more.
         """
         if again:
-            await self._redis.sadd(self._changed, *again)
-        keys = [self._owner, self._taken]
+            await self._redis.sadd(self._keys.changed, *again)
+        keys = [self._keys.owner, self._keys.taken]
         if not await self._release(keys=keys, args=[self._token, *names]):
             raise SupersededError(f"shard {self.number} has another drain, or new data")
 
@@ -149,12 +134,12 @@ class Shard:
         where somebody changed them meanwhile.
         """
         text = day.isoformat().encode()
-        key = self._counters(text)
+        key = self._keys.counters(text.decode())
         async with self._redis.pipeline() as pipe:
-            await pipe.watch(self._epoch, self._generations, key)
-            if await pipe.get(self._epoch) != epoch.encode():
+            await pipe.watch(self._keys.epoch, self._keys.generations, key)
+            if await pipe.get(self._keys.epoch) != epoch.encode():
                 return None
-            generation = int(await pipe.hget(self._generations, text) or 0)
+            generation = int(await pipe.hget(self._keys.generations, text) or 0)
             cursor: int | None = None
             while cursor != 0:
                 found: Any
@@ -163,10 +148,12 @@ class Shard:
                 _collect(reading, text, generation, found)
                 left = await check(reading.counters)
                 if left:
-                    await self._redis.sadd(self._changed, *(reading.names[place] for place in left))
+                    await self._redis.sadd(
+                        self._keys.changed, *(reading.names[place] for place in left)
+                    )
                     return None
             pipe.multi()  # type: ignore[no-untyped-call]
-            pipe.hincrby(self._generations, text, 1)
+            pipe.hincrby(self._keys.generations, text, 1)
             pipe.unlink(key)
             try:
                 await pipe.execute()
@@ -175,11 +162,8 @@ class Shard:
         return generation
 
     def _ask_epoch(self, pipe: "Redis") -> None:
-        pipe.set(self._epoch, secrets.token_hex(8), nx=True)
-        pipe.get(self._epoch)
-
-    def _counters(self, day: bytes) -> str:
-        return f"{self._base}c:{day.decode()}"
+        pipe.set(self._keys.epoch, secrets.token_hex(8), nx=True)
+        pipe.get(self._keys.epoch)
 
 
 def is_counter(name: bytes) -> bool:

@@ -47,7 +47,7 @@ logger = logging.getLogger("snapbid")
 
 
 class Keeps(Protocol):
-    """A queue that keeps events; see `ledger.queue.Queue`."""
+    """A queue that keeps events; see `ledger.queue.EventQueue`."""
 
     async def put(
         self, received_at_ms: int, product: str, events: Iterable[tuple[str, bytes]]

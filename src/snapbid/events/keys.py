@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from snapbid.events.outcomes import Product
+from snapbid.ledger.keys import EVENT_RATE
 
 Issued: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int]]
 """Hash (hexadecimal) -> product, its presets, requests in a rolling minute."""
@@ -68,4 +69,4 @@ class Keys:
 
 def rate_key(digest: bytes) -> str:
     """The Redis key of the requests of an API key within the last minute."""
-    return f"events:rate:{digest[:16].hex()}"
+    return f"{EVENT_RATE}{digest[:16].hex()}"

@@ -23,8 +23,8 @@ import msgspec
 from redis.asyncio import Redis
 
 from snapbid.exchange.sightings import KEPT, Sent
+from snapbid.ledger.keys import GOLIVE, ShardKeys
 
-BASE: Final = "{golive}:"
 MINUTE_S: Final = 60
 HOUR_S: Final = 3600
 MINUTES_KEPT_S: Final = 2 * HOUR_S
@@ -71,11 +71,11 @@ class Store:
             for name, by in of.counts.items():
                 packed += (name, by)
             packed += (len(of.answers), *of.answers, len(of.problems), *of.problems)
-        await self._write(keys=[BASE], args=packed)
+        await self._write(keys=[GOLIVE], args=packed)
 
     async def write_strays(self, ids: Iterable[str], now: int) -> None:
         """Note ids that are not registered."""
-        key = f"{BASE}strays"
+        key = f"{GOLIVE}strays"
         async with self._redis.pipeline() as pipe:
             pipe.zadd(key, dict.fromkeys(ids, now))
             pipe.zremrangebyrank(key, 0, -MAX_STRAYS - 1)
@@ -98,14 +98,14 @@ class Store:
         """What the SSP has sent in so many minutes; whole hours where they are more than 60."""
         unit, name = (MINUTE_S, "m") if minutes <= HOUR_S // MINUTE_S else (HOUR_S, "h")
         first, last = (now - minutes * MINUTE_S) // unit + 1, now // unit
-        own = f"{BASE}{number}:"
+        own = f"{GOLIVE}{number}:"
         async with self._redis.pipeline(transaction=False) as pipe:
             for time in range(first, last + 1):
                 pipe.hgetall(f"{own}{name}:{time}")
             pipe.hgetall(f"{own}at")
             pipe.lrange(f"{own}answers", 0, -1)
             pipe.lrange(f"{own}problems", 0, -1)
-            pipe.zrange(f"{BASE}strays", 0, -1, withscores=True)
+            pipe.zrange(f"{GOLIVE}strays", 0, -1, withscores=True)
             *times, last_at, answers, problems, strays = await pipe.execute()
         counts: Counter[str] = Counter()
         for one in times:
@@ -133,9 +133,10 @@ class Store:
         fields += [f"l:{number}:{reason}" for reason in _REASONS]
         async with self._redis.pipeline(transaction=False) as pipe:
             for shard in range(shards):
-                pipe.hmget(f"{{sb{shard}}}:seen", [f"{kind}:{number}" for kind in kinds])
+                keys = ShardKeys(shard)
+                pipe.hmget(keys.seen, [f"{kind}:{number}" for kind in kinds])
                 for day in days:
-                    pipe.hmget(f"{{sb{shard}}}:c:{day}", fields)
+                    pipe.hmget(keys.counters(day.isoformat()), fields)
             answers = await pipe.execute()
         sums, at = Counter[str](), Counter[str]()
         for place, values in enumerate(answers):
@@ -149,7 +150,7 @@ class Store:
 
 
 def _test(place: bytes) -> bytes:
-    return BASE.encode() + b"t:" + place
+    return GOLIVE.encode() + b"t:" + place
 
 
 def _numbers(found: Mapping[bytes, bytes]) -> dict[str, int]:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import Reserved
 from snapbid.ledger.shard import scripts
@@ -28,7 +29,7 @@ class Budgets:
     """Asks every shard. `clock` gives epoch seconds, `hold_s` is how long money is held."""
 
     def __init__(self, redis: Redis, shards: int, hold_s: int, clock: Callable[[], float]) -> None:
-        self._keys = [f"{{sb{number}}}:epoch" for number in range(shards)]
+        self._keys = [ShardKeys(number).epoch for number in range(shards)]
         self._hold_s = hold_s
         self._clock = clock
         texts = scripts()

@@ -1,39 +1,37 @@
 """Accepted server events on their way to the warehouse: group commit to a stream (contract 7).
 
-Each request is one field of a stream entry; what comes while a round trip is under way travels
-together in the next. There is no timer that a request waits for. The connection is the queue's own,
-so that no bid waits behind a batch.
+Each request becomes one field of a stream entry. Requests that arrive while a round trip is under
+way share the next entry; no request waits for a timer. The queue has a connection of its own, so
+that no bid waits behind a batch of events.
 
-`put` answers True only after Redis has acknowledged. Where it has not, the events may be in the
-stream nevertheless; the client sends them again and the warehouse keeps one of each event id, so
-nothing needs to be taken back.
+`put` returns True only once Redis has acknowledged the events. Where it returns False they may be
+in the stream all the same: the client sends them again, and since the warehouse keeps one event per
+id, nothing needs to be taken back.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import RedisError
 
 from snapbid.ledger.connection import connector
-from snapbid.tasks import end
+from snapbid.ledger.keys import EVENT_STREAM
+from snapbid.ledger.link import Link
 
-STREAM: Final = "{sb0}:e"
-ANSWER_S: Final = 2.0  # for a round trip; then the connection is given up
-IDLE_S: Final = 0.5  # then Redis is asked whether it is still there
-RETRY_S: Final = (0.05, 0.1, 0.2, 0.4)
-MAX_ENTRY_BYTES: Final = 1 << 20  # of a stream entry, unless a single request is larger
-MAX_WAITING_BYTES: Final = 64 << 20  # in this process; more is refused
-MAX_STREAM_BYTES: Final = 1 << 30  # in Redis, about; more is refused until the drain has caught up
+ANSWER_S: Final = 2.0  # for a round trip; a slower connection is given up
+IDLE_S: Final = 0.5  # after so long without events, check that Redis still answers
+MAX_ENTRY_BYTES: Final = 1 << 20  # per stream entry, unless a single request is larger
+MAX_WAITING_BYTES: Final = 64 << 20  # in this process; beyond that events are refused
+MAX_STREAM_BYTES: Final = 1 << 30  # in Redis, roughly; beyond that too, until the drain catches up
 
 logger = logging.getLogger("snapbid")
 
 
-class Events(msgspec.Struct, frozen=True, array_like=True):
-    """One request's events as they are queued: (event id, canonical envelope) each."""
+class QueuedEvents(msgspec.Struct, frozen=True, array_like=True):
+    """The events of one request as they are queued: (event id, canonical envelope) pairs."""
 
     received_at_ms: int
     product: str
@@ -41,106 +39,91 @@ class Events(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(Events).decode
+_decode: Final = msgspec.msgpack.Decoder(QueuedEvents).decode
 
 
-def decode(packed: bytes) -> Events:
-    """What `Queue.put` wrote. Raises msgspec.DecodeError."""
+def decode(packed: bytes) -> QueuedEvents:
+    """Decode a field of the stream. Raises msgspec.DecodeError."""
     return _decode(packed)
 
 
 def encode(received_at_ms: int, product: str, events: Iterable[tuple[str, bytes]]) -> bytes:
-    """A request as it stands in the stream."""
-    return _encode(Events(received_at_ms, product, list(events)))
+    """Encode a request as a field of the stream."""
+    return _encode(QueuedEvents(received_at_ms, product, list(events)))
 
 
 def add(requests: Iterable[bytes]) -> tuple[str | bytes, ...]:
-    """The command that puts requests, as `encode` gives them, into one entry of the stream."""
-    fields = [part for place, one in enumerate(requests) for part in (b"%d" % place, one)]
-    return ("XADD", STREAM, "*", *fields)
+    """The command that adds encoded requests to the stream as one entry."""
+    fields = [part for number, packed in enumerate(requests) for part in (b"%d" % number, packed)]
+    return ("XADD", EVENT_STREAM, "*", *fields)
 
 
-class _Waiting(NamedTuple):
+class _Pending(NamedTuple):
     packed: bytes
     done: "asyncio.Future[bool]"
 
+    def resolve(self, stored: bool) -> None:
+        if not self.done.done():
+            self.done.set_result(stored)
 
-class Queue:
-    """One worker's way into the stream."""
+
+class EventQueue:
+    """One worker's events on their way into the stream."""
 
     def __init__(self, url: str) -> None:
-        self._connect: Callable[[], AbstractConnection] = connector(url)
-        self._waiting: list[_Waiting] = []
-        self._sent: list[_Waiting] = []
+        self._link = Link(connector(url), self, "events wait for Redis", ANSWER_S)
+        self._pending: list[_Pending] = []
+        self._sent: list[_Pending] = []
         self._bytes = 0
         self._wake: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
         self._full = False
         self.connected = False
         self.flushes = 0
 
     async def open(self) -> None:
-        """Starts to connect; does not wait for it."""
+        """Start to connect, without waiting for the connection."""
         self._loop = asyncio.get_running_loop()
-        self._task = self._loop.create_task(self._run())
+        self._link.open()
 
     async def close(self) -> None:
-        """Sends what waits, if Redis is there, and closes."""
-        if self._task is None:
-            return
-        while self.connected and (self._waiting or self._sent):
+        """Send what is pending if Redis is reachable, then disconnect."""
+        while self.connected and (self._pending or self._sent):
             await asyncio.sleep(0.001)
-        await end(self._task)
+        await self._link.close()
 
     async def put(
         self, received_at_ms: int, product: str, events: Iterable[tuple[str, bytes]]
     ) -> bool:
-        """Whether Redis has the events, (event id, canonical envelope) each."""
+        """Queue (event id, canonical envelope) pairs; return whether Redis has stored them."""
         packed = encode(received_at_ms, product, events)
         if not self.connected or self._full or self._bytes + len(packed) > MAX_WAITING_BYTES:
             return False
         done: asyncio.Future[bool] = self._loop.create_future()
         self._bytes += len(packed)
-        self._waiting.append(_Waiting(packed, done))
+        self._pending.append(_Pending(packed, done))
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
         return await done
 
-    # -- the connection ----------------------------------------------------------------------
+    # -- the connection (see LinkUser) ------------------------------------------------------------
 
-    async def _run(self) -> None:
-        attempt = 0
+    async def prepare(self, connection: AbstractConnection) -> None:
+        await self._measure(connection)
+
+    async def use(self, connection: AbstractConnection) -> None:
+        self.connected = True
         while True:
-            connection = self._connect()
-            try:
-                async with asyncio.timeout(ANSWER_S):
-                    await connection.connect()  # type: ignore[no-untyped-call]
-                    await self._measure(connection)
-                self.connected, attempt = True, 0
-                while True:
-                    await self._commit(connection)
-            except (RedisError, OSError, EOFError) as error:  # TimeoutError is an OSError
-                if attempt == 0:
-                    logger.warning("events wait for Redis: %s", error or type(error).__name__)
-                attempt += 1
-            except Exception:
-                logger.exception("the events' connection failed")
-                attempt += 1
-            finally:
-                self._lose()
-                await connection.disconnect(nowait=True)
-            await asyncio.sleep(RETRY_S[min(attempt, len(RETRY_S) - 1)])
+            await self._commit(connection)
 
-    def _lose(self) -> None:
-        """The connection is gone: nobody waits any longer."""
+    def disconnected(self) -> None:
         self.connected = False
-        for one in (*self._sent, *self._waiting):
-            _answer(one, False)
-        self._sent, self._waiting, self._bytes = [], [], 0
+        for request in (*self._sent, *self._pending):
+            request.resolve(False)
+        self._sent, self._pending, self._bytes = [], [], 0
 
     async def _commit(self, connection: AbstractConnection) -> None:
-        """One round trip with what waits, or a look at Redis where nothing does."""
-        if not self._waiting:
+        """Make one round trip with what is pending; if idle, check that Redis still answers."""
+        if not self._pending:
             self._wake = self._loop.create_future()
             try:
                 async with asyncio.timeout(IDLE_S):
@@ -150,40 +133,35 @@ class Queue:
                     await self._measure(connection)
                 return
         self._sent = self._take()
-        command = add([one.packed for one in self._sent])
+        command = add([request.packed for request in self._sent])
         async with asyncio.timeout(ANSWER_S):
             await connection.send_command(*command, check_health=False)
             await connection.read_response()
         self.flushes += 1
-        for one in self._sent:
-            self._bytes -= len(one.packed)
-            _answer(one, True)
+        for request in self._sent:
+            self._bytes -= len(request.packed)
+            request.resolve(True)
         self._sent = []
         if self.flushes % 64 == 0:
             async with asyncio.timeout(ANSWER_S):
                 await self._measure(connection)
 
-    def _take(self) -> list[_Waiting]:
-        """Requests for one entry of the stream."""
+    def _take(self) -> list[_Pending]:
+        """Remove and return the requests for the next entry of the stream."""
         size = count = 0
-        for one in self._waiting:
-            if count and size + len(one.packed) > MAX_ENTRY_BYTES:
+        for request in self._pending:
+            if count and size + len(request.packed) > MAX_ENTRY_BYTES:
                 break
-            size += len(one.packed)
+            size += len(request.packed)
             count += 1
-        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        taken, self._pending = self._pending[:count], self._pending[count:]
         return taken
 
     async def _measure(self, connection: AbstractConnection) -> None:
-        """Looks how large the stream is: it must not take the memory that bids need."""
-        await connection.send_command("MEMORY", "USAGE", STREAM, check_health=False)
+        """Check the size of the stream, which must not take the memory that bids need."""
+        await connection.send_command("MEMORY", "USAGE", EVENT_STREAM, check_health=False)
         size = await connection.read_response()
         full = size is not None and int(size) > MAX_STREAM_BYTES
         if full != self._full:
             logger.warning("the events' stream is %s", "full" if full else "taking events again")
         self._full = full
-
-
-def _answer(one: _Waiting, kept: bool) -> None:
-    if not one.done.done():
-        one.done.set_result(kept)

@@ -13,7 +13,6 @@ its end is known before a bid needs it.
 """
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Callable
 from importlib import resources
@@ -25,20 +24,18 @@ from redis.exceptions import RedisError, ResponseError
 
 from snapbid.ledger.batch import Batch, Bids, make_batch, split
 from snapbid.ledger.commits import Observe, unobserved
+from snapbid.ledger.keys import ShardKeys
+from snapbid.ledger.link import Link
 from snapbid.ledger.records import Remembered, Reserved
 from snapbid.ledger.wire import Wire
-from snapbid.tasks import end
 
 STALL_S: Final = 1.0  # without an answer, the connection is given up
 IDLE_S: Final = 0.25  # then Redis is asked whether it is still there
-RETRY_S: Final = (0.05, 0.1, 0.2, 0.4)
 MAX_WAITING: Final = 20_000  # requests; more are refused
 TURNS: Final = 16  # of the loop that a batch may wait for company
 ENOUGH: Final = 64  # in a batch, to wait no longer
 MAX_BATCH: Final = 2_000  # records or notices in one script call, so that Redis is never held long
 GRANULES: Final = 4  # a bid's time to live in pieces of this many: records expire piece by piece
-
-logger = logging.getLogger("snapbid")
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -76,8 +73,8 @@ class Shard:
         clock: Callable[[], float],
         observe: Observe = unobserved,
     ) -> None:
-        self._key = b"{sb%d}:epoch" % number
-        self._connect = connect
+        self._key = ShardKeys(number).epoch
+        self._link = Link(connect, self, "Redis is away", STALL_S)
         self._ttl_s = ttl_s
         self._hold_s = hold_s
         self._granule_s = max(ttl_s // GRANULES, 1)
@@ -97,22 +94,19 @@ class Shard:
         self._wire: Wire | None = None
         self._shas: dict[str, bytes] = {}
         self._gathering = False
-        self._task: asyncio.Task[None] | None = None
         self.connected = False
         self.batches = 0
 
     def start(self) -> None:
         """Starts to connect; needs a running loop."""
         self._loop = asyncio.get_running_loop()
-        self._task = self._loop.create_task(self._run())
+        self._link.open()
 
     async def stop(self) -> None:
         """Sends what waits, if Redis is there, and closes."""
-        if self._task is None:
-            return
         while self.connected and (self._sent_at is not None or self._bids or self._notices):
             await asyncio.sleep(0.001)
-        await end(self._task)
+        await self._link.close()
 
     # -- what requests call ------------------------------------------------------------------
 
@@ -175,29 +169,7 @@ class Shard:
 
     # -- the connection ----------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        attempt = 0
-        while True:
-            connection = self._connect()
-            try:
-                async with asyncio.timeout(STALL_S):
-                    await self._open(connection)
-                attempt = 0
-                await self._serve(connection)
-            except (RedisError, OSError, EOFError) as error:  # TimeoutError is an OSError
-                if attempt == 0:
-                    logger.warning("Redis is away: %s", error)
-                attempt += 1
-            except Exception:
-                logger.exception("the ledger's connection failed")
-                attempt += 1
-            finally:
-                self._lose()
-                await connection.disconnect(nowait=True)
-            await asyncio.sleep(RETRY_S[min(attempt, len(RETRY_S) - 1)])
-
-    async def _open(self, connection: AbstractConnection) -> None:
-        await connection.connect()  # type: ignore[no-untyped-call]
+    async def prepare(self, connection: AbstractConnection) -> None:
         for name, text in scripts().items():
             await connection.send_command("SCRIPT LOAD", text)
             self._shas[name] = await connection.read_response()
@@ -206,14 +178,14 @@ class Shard:
             await connection.read_response()
             self._doubtful = None
 
-    async def _serve(self, connection: AbstractConnection) -> None:
+    async def use(self, connection: AbstractConnection) -> None:
         """Until the connection ends; raises how."""
         self._wire = Wire(connection, self._answered)
         self._heard_at = self._loop.time()
         self.connected = True
         await self._wire.ended
 
-    def _lose(self) -> None:
+    def disconnected(self) -> None:
         """The connection is gone: nobody waits any longer."""
         self.connected = False
         self._wire = self._sent_at = None

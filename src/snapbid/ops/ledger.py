@@ -1,6 +1,6 @@
 """What Redis tells of the ledger and of what waits for the drain, over all machines.
 
-Names are those of `drain.shard` and `ledger.queue`. Nothing here takes Redis more than a fraction
+Nothing here takes Redis more than a fraction
 of a millisecond at a time: counts are asked for by name, never a whole day.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
 
-from snapbid.ledger.queue import STREAM
+from snapbid.ledger.keys import EVENT_STREAM, ShardKeys
 
 FIELDS: Final = (b"b", b"w", b"p", b"i")  # as settle.lua and batch.py name an SSP's counters
 SSPS_AT_ONCE: Final = 100
@@ -48,11 +48,12 @@ async def waiting(redis: Redis, shards: int, now: float) -> Waiting:
     """What waits at `now` (epoch s). Raises RedisError."""
     pipe = redis.pipeline(transaction=False)
     for shard in range(shards):
-        pipe.scard(f"{{sb{shard}}}:d")
-        pipe.scard(f"{{sb{shard}}}:d:taken")
-        pipe.get(f"{{sb{shard}}}:d:at")
-    pipe.xlen(STREAM)
-    pipe.xrange(STREAM, count=1)
+        keys = ShardKeys(shard)
+        pipe.scard(keys.changed)
+        pipe.scard(keys.taken)
+        pipe.get(keys.drained_at)
+    pipe.xlen(EVENT_STREAM)
+    pipe.xrange(EVENT_STREAM, count=1)
     *found, entries, oldest = await pipe.execute()
     counters, behind = 0, [0.0]
     unknown = False
@@ -71,7 +72,7 @@ async def traffic(
     """A day's counters of SSPs, by number. Raises RedisError."""
     found: dict[int, Traffic] = dict.fromkeys(numbers, NOTHING)
     for shard in range(shards):
-        key = f"{{sb{shard}}}:c:{day.isoformat()}"
+        key = ShardKeys(shard).counters(day.isoformat())
         for some in _batched(numbers):
             fields = [b"%b:%d" % (kind, number) for number in some for kind in FIELDS]
             values: Any = await redis.hmget(key, fields)

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from snapbid.ledger.keys import REPORT_CACHE
 from snapbid.report.window import Window
 
 TTL_S: Final = 300
@@ -59,4 +60,4 @@ class Cache:
 
 def key_of(ssp: str, window: Window) -> str:
     """The Redis key of a report; an SSP id has no colon (contract 2)."""
-    return f"report:cache:{ssp}:{window.first}:{window.last}"
+    return f"{REPORT_CACHE}{ssp}:{window.first}:{window.last}"

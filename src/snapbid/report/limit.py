@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from redis.asyncio import Redis
 
+from snapbid.ledger.keys import REPORT_RATE
 from snapbid.ledger.rate import WINDOW_S, RateLimiter, RateLimiterUnavailable
 
 REQUESTS: Final = 10
@@ -57,7 +58,7 @@ class TokenLimit:
 
 def redis_key(jti: str) -> str:
     """The Redis key of a token's requests; hashed, since a `jti` may be any text of any length."""
-    return f"report:rate:{hashlib.blake2b(jti.encode(), digest_size=16).hexdigest()}"
+    return f"{REPORT_RATE}{hashlib.blake2b(jti.encode(), digest_size=16).hexdigest()}"
 
 
 def epoch_micros(moment: datetime) -> int:

@@ -21,7 +21,7 @@ from snapbid.golive.store import Store as EvidenceStore
 from snapbid.ledger import connection
 from snapbid.ledger.commits import commits
 from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.queue import Queue
+from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.rate import RateLimiter
 from snapbid.match.catalog import Catalog, CatalogError
 from snapbid.metrics import Counters, Metrics
@@ -115,7 +115,7 @@ class Worker:
         self._pages |= pages(settings)
         self._geo = GeoDatabase(settings.geo_db or DEFAULT_PATH)
         agents.load()
-        self._queue = Queue(settings.redis_url)
+        self._queue = EventQueue(settings.redis_url)
         await self._queue.open()
         self._events = EventEndpoints(
             self._queue, RateLimiter(self._redis), self._metrics, self._geo, history.load()
