@@ -1,10 +1,11 @@
-"""Builds the two Cython extensions from native/; everything else stands in pyproject.toml.
+"""Builds the two Cython extensions from native/; everything else is in pyproject.toml.
 
 SNAPBID_DEBUG=1 adds annotated HTML beside the generated C (build/cython) and line tracing.
 """
 
 import os
 from glob import glob
+from typing import Any
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -12,11 +13,11 @@ from setuptools import Extension, setup
 DEBUG = bool(os.environ.get("SNAPBID_DEBUG"))
 
 
-def extension(name: str) -> Extension:
-    """`snapbid.match.<name>` from native/<name>.pyx, beside its stub once built."""
+def extension(module: str, source: str) -> Extension:
+    """Describe an extension module; one in a package is built beside its stub."""
     return Extension(
-        f"snapbid.match.{name}",
-        [f"native/{name}.pyx"],
+        module,
+        [source],
         include_dirs=["native"],
         depends=sorted(glob("native/*.h") + glob("native/*.pxd")),
         extra_compile_args=["-Wno-sign-compare", *(["-O0", "-g"] if DEBUG else ["-O3"])],
@@ -24,10 +25,12 @@ def extension(name: str) -> Extension:
     )
 
 
-setup(
-    ext_modules=cythonize(
-        [extension("_matcher"), extension("_builder")],
+def translate(*extensions: Extension) -> Any:
+    """Translate extensions to C; bench/native/setup.py does so with the same directives."""
+    return cythonize(
+        list(extensions),
         build_dir="build/cython",
+        include_path=["native"],
         annotate=DEBUG,
         compiler_directives={
             "language_level": 3,
@@ -36,5 +39,13 @@ setup(
             "cdivision": True,
             "linetrace": DEBUG,
         },
-    ),
-)
+    )
+
+
+if __name__ == "__main__":
+    setup(
+        ext_modules=translate(
+            extension("snapbid.match._matcher", "native/_matcher.pyx"),
+            extension("snapbid.match._builder", "native/_builder.pyx"),
+        ),
+    )

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench import campaigns, pools, requests
+from bench import campaigns, measured, pools, requests
 from bench.about import ROOT, about
 from bench.market import NOW_MS, SSP
 from bench.processes import cores, pinned
@@ -31,7 +31,7 @@ from bench.scans import SCANS, best, carried, end_of, in_order
 from bench.spread import spread
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import BidRequest, Imp, decode
-from snapbid.match._matcher import STEPS, TIMES, Index, Query, measure
+from snapbid.match._matcher import Index, Query
 from snapbid.match.stored import insert, new_builder
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
@@ -53,6 +53,7 @@ class Subject:
     """An index, what it takes, and the requests to it."""
 
     index: Index
+    buffers: tuple[Any, ...]  # of the index, and of its overlay if it has one
     bytes: int  # without payloads
     payload_bytes: int
     lookups: Lookups
@@ -63,6 +64,10 @@ class Subject:
         found.impression(imp)
         return found
 
+    def measured(self) -> list[Any]:
+        """The queries of all requests, of the matcher with the clock."""
+        return measured.queries(self.buffers, self.lookups, self.asked)
+
 
 def subject(shape: str, count: int) -> Subject:
     """The index, made or as it was kept."""
@@ -72,12 +77,13 @@ def subject(shape: str, count: int) -> Subject:
         _make(path, shape, count)
     sizes = json.loads(path.with_suffix(".json").read_text())
     with path.open("rb") as file:
-        index = Index(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     agents.load()
     lookups = Lookups(GeoDatabase(DEFAULT_PATH), rates.load())
     made = [decode(body) for body in requests.encode(requests.make(REQUESTS))]
     asked = [(request, imp) for request in made for imp in request.imp or ()]
-    return Subject(index, sizes["index"], sizes["payload"], lookups, asked)
+    sizes_of = sizes["index"], sizes["payload"]
+    return Subject(Index(mapped), (mapped,), *sizes_of, lookups, asked)
 
 
 def _make(path: Path, shape: str, count: int) -> None:
@@ -110,11 +116,17 @@ def _version() -> str:
 
 def figures(subject: Subject, rounds: int) -> dict[str, Any]:
     """Of one size and shape; times in ns."""
-    queries = [subject.query(*one) for one in subject.asked]
+    queries = subject.measured()
     flush = bytearray(FLUSH_BYTES)
-    hot = {step: _hot(queries, step, rounds) for step in STEPS}
-    alone = [ns for _ in range(COLD_ROUNDS) for ns in measure(queries, "walk", flush)]
-    after = [ns for _ in range(COLD_ROUNDS) for ns in measure(queries, "walk", flush, True)]
+    hot = {step: _hot(queries, step, rounds) for step in measured.STEPS}
+    alone, after = (
+        [
+            ns
+            for _ in range(COLD_ROUNDS)
+            for ns in measured.measure_cold(queries, "walk", flush, after=after)
+        ]
+        for after in (False, True)
+    )
     near = replace(subject, asked=subject.asked[:NEAR])
     return {
         "eligible": _eligible(subject),
@@ -138,15 +150,13 @@ def _steps(subject: Subject) -> dict[str, Any]:
     step takes, the least squares over all but the slowest hundredth.
     """
     steps, times, postings = [], [], []
-    for request, imp in subject.asked:
-        query = subject.query(request, imp)
-        query.next()
-        own = query.counts
+    for walked in subject.measured():
+        walked.next()
+        own = walked.counts
         rows = own["blocks"] * (own["rows"] + own["flats"])
         steps.append((1, rows, own["candidates"], own["verified"]))
         postings.append(own["postings"])
-        rounds = (measure([query] * WALKS, "walk")[0] for _ in range(WALKS))
-        times.append(min(rounds) / WALKS / TIMES)
+        times.append(min(measured.measure([walked] * WALKS, "walk") for _ in range(WALKS)))
     found = _percentiles(times)
     usual = np.array(times) <= found["p99"]
     each, *_ = np.linalg.lstsq(np.array(steps, float)[usual], np.array(times)[usual])
@@ -160,7 +170,7 @@ def _steps(subject: Subject) -> dict[str, Any]:
 
 
 def _hot(queries: list[Query], step: str, rounds: int) -> dict[str, float]:
-    return spread([measure(queries, step)[0] / len(queries) / TIMES for _ in range(rounds)], 1)
+    return spread([measured.measure(queries, step) for _ in range(rounds)], 1)
 
 
 def call_ns(subject: Subject) -> float:

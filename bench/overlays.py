@@ -5,12 +5,12 @@ import mmap
 from pathlib import Path
 from typing import Any, Final
 
-from bench import campaigns, requests
+from bench import campaigns, measured, requests
 from bench.match_run import Subject, call_ns
 from bench.spread import spread
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import decode
-from snapbid.match._matcher import TIMES, Index, measure
+from snapbid.match._matcher import Index
 from snapbid.match.catalog import Base
 from snapbid.match.stored import insert, new_builder
 from snapbid.reference import agents, rates
@@ -25,22 +25,25 @@ def overlays(base: Base, folder: Path) -> dict[str, Any]:
     """Nanoseconds of processor time, the search alone and with the request's part, in turns."""
     with (folder / base.name).open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    indexes = {
-        "none": Index(mapped),
-        "empty": Index(mapped, new_builder().build()),
-        f"{CHANGED:,} changed": Index(mapped, _changes()),
+    indexes: dict[str, tuple[Any, ...]] = {
+        "none": (mapped,),
+        "empty": (mapped, new_builder().build()),
+        f"{CHANGED:,} changed": (mapped, _changes()),
     }
     agents.load()
     lookups = Lookups(GeoDatabase(DEFAULT_PATH), rates.load())
     made = [decode(body) for body in requests.encode(requests.make(REQUESTS))]
     asked = [(request, imp) for request in made for imp in request.imp or ()]
-    subjects = {name: Subject(index, 0, 0, lookups, asked) for name, index in indexes.items()}
-    queries = {name: [each.query(*one) for one in asked] for name, each in subjects.items()}
+    subjects = {
+        name: Subject(Index(*buffers), buffers, 0, 0, lookups, asked)
+        for name, buffers in indexes.items()
+    }
+    queries = {name: subject.measured() for name, subject in subjects.items()}
     walks: dict[str, list[float]] = {name: [] for name in indexes}
     calls: dict[str, list[float]] = {name: [] for name in indexes}
     for _ in range(ROUNDS):
         for name, subject in subjects.items():
-            walks[name].append(measure(queries[name], "walk")[0] / len(asked) / TIMES)
+            walks[name].append(measured.measure(queries[name], "walk"))
             calls[name].append(call_ns(subject))
     return {
         name: {"walk_ns": spread(walks[name], 1), "call_ns": spread(calls[name], 0)}

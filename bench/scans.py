@@ -14,7 +14,7 @@ from pyroaring import BitMap
 from bench.campaigns import documents
 from snapbid.exchange.request import Imp
 from snapbid.match._builder import DIMENSIONS, MEDIA
-from snapbid.match._matcher import FORMAT, Query
+from snapbid.match._matcher import FORMAT_DIMENSION, Query
 from snapbid.match.campaign import Campaign
 from snapbid.match.document import parse
 
@@ -51,7 +51,7 @@ def entries(campaign: Campaign) -> Iterator[tuple[int, set[Value], set[Value]]]:
         (MEDIA[one.media], *((one.w or 0, one.h or 0) if one.media == "banner" else ()))
         for one in campaign.creatives
     )
-    yield FORMAT, set(formats), set()
+    yield FORMAT_DIMENSION, set(formats), set()
 
 
 def carried(query: Query, imp: Imp) -> Values:
@@ -62,7 +62,7 @@ def carried(query: Query, imp: Imp) -> Values:
         sizes = {(one.w, one.h) for one in (imp.banner, *(imp.banner.format or ()))}
         formats += [(MEDIA["banner"], w, h) for w, h in sizes if w and h]
     formats += [(MEDIA[name],) for name in ("video", "audio", "native") if getattr(imp, name)]
-    return {**found, FORMAT: formats}
+    return {**found, FORMAT_DIMENSION: formats}
 
 
 def end_of(prices: list[int], floor: int) -> int:

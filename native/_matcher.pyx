@@ -67,7 +67,7 @@ cdef double MICROS = 1e6
 cdef double EXACT_USD = 1e9  # below, a product with MICROS is exact enough; see reference.rates
 cdef int64_t UNREACHABLE = 1LL << 62  # micro-USD, beyond any price
 
-FORMAT = SB_FORMAT  # the dimension of formats, which no campaign names
+FORMAT_DIMENSION = SB_FORMAT  # the formats of creatives, which no campaign targets
 
 # Why a campaign is refused; the first that holds.
 cpdef enum Refusal:
@@ -187,65 +187,49 @@ cdef void release(Room *room) noexcept:
 
 # -- structs ---------------------------------------------------------------------------------
 
-cdef enum:  # of STRUCTS
-    REQUEST, IMP, BANNER, SIZE, VIDEO, AUDIO, PMP, DEAL, SITE, APP, DOOH, PUBLISHER, DEVICE, GEO
-    USER, DATA, SEGMENT, REGS, OLD_REGS, N_STRUCTS
+# The structs and fields that are read. An enumerator is the struct's class name in upper case, then
+# the field's name in OpenRTB. `Reader` derives the offsets from these names, so there is no second
+# list that could disagree with them.
+cpdef enum _Struct:
+    BIDREQUEST, IMP, BANNER, FORMAT, VIDEO, AUDIO, PMP, DEAL, SITE, APP, DOOH, PUBLISHER, DEVICE
+    GEO, USER, DATA, SEGMENT, REGS, REGSEXT
+    N_STRUCTS
 
-# The fields that are read, in the order of the numbers below.
-STRUCTS = (
-    "id site app dooh device user regs bcat badv bapp bseat wseat",
-    "banner video audio native pmp bidfloor bidfloorcur secure",
-    "w h format battr pos",
-    "w h",
-    "mimes minduration maxduration protocols protocol battr pos",
-    "mimes minduration maxduration protocols battr",
-    "private_auction deals",
-    "id bidfloor bidfloorcur wseat wadomain",
-    "domain page cat sectioncat pagecat publisher",
-    "bundle cat sectioncat pagecat publisher",
-    "publisher",
-    "id",
-    "ua ip ipv6 geo devicetype connectiontype os carrier language langb",
-    "country region city zip lat lon",
-    "data geo",
-    "segment",
-    "id",
-    "coppa gdpr us_privacy gpp_sid ext",
-    "gdpr us_privacy gpp_sid",
-)
-
-cdef enum:
-    REQUEST_ID, REQUEST_SITE, REQUEST_APP, REQUEST_DOOH, REQUEST_DEVICE, REQUEST_USER
-    REQUEST_REGS, REQUEST_BCAT, REQUEST_BADV, REQUEST_BAPP, REQUEST_BSEAT, REQUEST_WSEAT
-    IMP_BANNER, IMP_VIDEO, IMP_AUDIO, IMP_NATIVE, IMP_PMP, IMP_FLOOR, IMP_CURRENCY, IMP_SECURE
+cpdef enum _Field:
+    BIDREQUEST_ID, BIDREQUEST_SITE, BIDREQUEST_APP, BIDREQUEST_DOOH, BIDREQUEST_DEVICE
+    BIDREQUEST_USER, BIDREQUEST_REGS, BIDREQUEST_BCAT, BIDREQUEST_BADV, BIDREQUEST_BAPP
+    BIDREQUEST_BSEAT, BIDREQUEST_WSEAT
+    IMP_BANNER, IMP_VIDEO, IMP_AUDIO, IMP_NATIVE, IMP_PMP, IMP_BIDFLOOR, IMP_BIDFLOORCUR, IMP_SECURE
     BANNER_W, BANNER_H, BANNER_FORMAT, BANNER_BATTR, BANNER_POS
-    SIZE_W, SIZE_H
-    VIDEO_MIMES, VIDEO_MIN, VIDEO_MAX, VIDEO_PROTOCOLS, VIDEO_PROTOCOL, VIDEO_BATTR, VIDEO_POS
-    AUDIO_MIMES, AUDIO_MIN, AUDIO_MAX, AUDIO_PROTOCOLS, AUDIO_BATTR
-    PMP_PRIVATE, PMP_DEALS
-    DEAL_ID, DEAL_FLOOR, DEAL_CURRENCY, DEAL_SEATS, DEAL_ADVERTISERS
+    FORMAT_W, FORMAT_H
+    VIDEO_MIMES, VIDEO_MINDURATION, VIDEO_MAXDURATION, VIDEO_PROTOCOLS, VIDEO_PROTOCOL, VIDEO_BATTR
+    VIDEO_POS
+    AUDIO_MIMES, AUDIO_MINDURATION, AUDIO_MAXDURATION, AUDIO_PROTOCOLS, AUDIO_BATTR
+    PMP_PRIVATE_AUCTION, PMP_DEALS
+    DEAL_ID, DEAL_BIDFLOOR, DEAL_BIDFLOORCUR, DEAL_WSEAT, DEAL_WADOMAIN
     SITE_DOMAIN, SITE_PAGE, SITE_CAT, SITE_SECTIONCAT, SITE_PAGECAT, SITE_PUBLISHER
     APP_BUNDLE, APP_CAT, APP_SECTIONCAT, APP_PAGECAT, APP_PUBLISHER
     DOOH_PUBLISHER
     PUBLISHER_ID
-    DEVICE_UA, DEVICE_IP, DEVICE_IPV6, DEVICE_GEO, DEVICE_TYPE, DEVICE_CONNECTION, DEVICE_OS
-    DEVICE_CARRIER, DEVICE_LANGUAGE, DEVICE_LANGB
+    DEVICE_UA, DEVICE_IP, DEVICE_IPV6, DEVICE_GEO, DEVICE_DEVICETYPE, DEVICE_CONNECTIONTYPE
+    DEVICE_OS, DEVICE_CARRIER, DEVICE_LANGUAGE, DEVICE_LANGB
     GEO_COUNTRY, GEO_REGION, GEO_CITY, GEO_ZIP, GEO_LAT, GEO_LON
     USER_DATA, USER_GEO
     DATA_SEGMENT
     SEGMENT_ID
-    REGS_COPPA, REGS_GDPR, REGS_US_PRIVACY, REGS_SECTIONS, REGS_EXT
-    OLD_GDPR, OLD_US_PRIVACY, OLD_SECTIONS
+    REGS_COPPA, REGS_GDPR, REGS_US_PRIVACY, REGS_GPP_SID, REGS_EXT
+    REGSEXT_GDPR, REGSEXT_US_PRIVACY, REGSEXT_GPP_SID
     N_FIELDS
 
 
 cdef class Reader:
-    """How requests are read; exchange.lookups.Lookups says what takes more than comparing.
+    """Reads the fields of decoded requests; exchange.lookups.Lookups has the callbacks.
 
-    structs: the classes of the decoded request, in the order of `STRUCTS`. Their fields are read
-    where they lie in memory, so each object's class is checked. The memos (exchange.lookups.Memo)
-    have countries by code, systems by spelling, (system, browser) by user agent, and whether a US
-    Privacy string opts out.
+    structs: the classes of the decoded request, which have the fields of `_Field`. Their fields are
+    read at their offsets in memory, so each object's class is checked first. The memos
+    (exchange.lookups.Memo) have countries by code, systems by spelling, (system, browser) by user
+    agent, and whether a US Privacy string opts out. Raises ValueError or TypeError where a struct
+    or a field is missing.
     """
 
     cdef tuple structs
@@ -258,22 +242,25 @@ cdef class Reader:
 
     def __init__(self, tuple structs, object countries, object systems, object agents,
                  object opt_outs):
-        cdef Py_ssize_t field = 0, number = 0
-        if len(structs) != N_STRUCTS:
-            raise ValueError("not the structs of a request")
+        classes = {struct.__name__.upper(): struct for struct in structs}
+        names = [number.name for number in _Struct if number != N_STRUCTS]
+        if set(names) != set(classes):
+            raise ValueError(f"not the structs of a request, which are {', '.join(names)}")
         self.countries = countries
         self.systems = systems
         self.agents = agents
         self.opt_outs = opt_outs
-        for struct, names in zip(structs, STRUCTS):
-            self.types[number] = <PyTypeObject *>struct
-            number += 1
-            for name in names.split():
-                self.offsets[field] = sb_member(struct.__dict__[name])
-                if self.offsets[field] < 0:
-                    raise TypeError(f"{struct.__name__}.{name} is no member of a struct")
-                field += 1
-        self.structs = structs
+        for number in _Struct:
+            if number != N_STRUCTS:
+                self.types[<int>number] = <PyTypeObject *>classes[number.name]
+        for field in _Field:
+            if field != N_FIELDS:
+                owner, _, name = field.name.lower().partition("_")
+                struct = classes[owner.upper()]
+                self.offsets[<int>field] = sb_member(struct.__dict__.get(name))
+                if self.offsets[<int>field] < 0:
+                    raise TypeError(f"{struct.__name__} has no member {name} to read")
+        self.structs = tuple(classes[name] for name in names)
 
     @cython.final
     cdef inline object get(self, object owner, int field):
@@ -508,7 +495,7 @@ cdef class Index:
         if reader.structs is None:
             raise ValueError("the reader knows no structs")
         query.reader = reader
-        query.request = reader.checked(request, REQUEST)
+        query.request = reader.checked(request, BIDREQUEST)
         query.ssp = ssp
         query.canonical = canonical
         query.asker.now_ms = now_ms
@@ -606,14 +593,14 @@ cdef class Query:
         cdef uint32_t dimension
         cdef bint open
         request = self.request
-        device = reader.child(request, REQUEST_DEVICE, DEVICE)
-        user = reader.child(request, REQUEST_USER, USER)
-        site = reader.child(request, REQUEST_SITE, SITE)
-        app = reader.child(request, REQUEST_APP, APP)
-        dooh = reader.child(request, REQUEST_DOOH, DOOH)
+        device = reader.child(request, BIDREQUEST_DEVICE, DEVICE)
+        user = reader.child(request, BIDREQUEST_USER, USER)
+        site = reader.child(request, BIDREQUEST_SITE, SITE)
+        app = reader.child(request, BIDREQUEST_APP, APP)
+        dooh = reader.child(request, BIDREQUEST_DOOH, DOOH)
         self.n_terms = 0
         self.kept = None
-        self.read_auction(reader.get(request, REQUEST_ID))
+        self.read_auction(reader.get(request, BIDREQUEST_ID))
         if used >> SB_SSP & 1:
             self.begin(SB_SSP)
             self.text(SB_SSP, self.ssp, False)
@@ -640,13 +627,13 @@ cdef class Query:
                 SB_HOUR, (self.asker.now_ms // HOUR_MS + EPOCH_HOUR) % WEEK_HOURS)
         self.end(SB_HOUR)
         self.begin(BLOCKED)
-        self.texts(SB_AD_CATEGORY, reader.get(request, REQUEST_BCAT), False)
-        self.texts(SB_AD_DOMAIN, reader.get(request, REQUEST_BADV), True)
-        self.texts(SB_AD_BUNDLE, reader.get(request, REQUEST_BAPP), False)
-        self.texts(SB_SEAT, reader.get(request, REQUEST_BSEAT), False)
+        self.texts(SB_AD_CATEGORY, reader.get(request, BIDREQUEST_BCAT), False)
+        self.texts(SB_AD_DOMAIN, reader.get(request, BIDREQUEST_BADV), True)
+        self.texts(SB_AD_BUNDLE, reader.get(request, BIDREQUEST_BAPP), False)
+        self.texts(SB_SEAT, reader.get(request, BIDREQUEST_BSEAT), False)
         self.end(BLOCKED)
         self.begin(SEATS)
-        self.asker.has_wseat = self.texts(SB_SEAT, reader.get(request, REQUEST_WSEAT), False)
+        self.asker.has_wseat = self.texts(SB_SEAT, reader.get(request, BIDREQUEST_WSEAT), False)
         self.end(SEATS)
         return 0
 
@@ -768,17 +755,17 @@ cdef class Query:
         of a US Privacy string alone the memo has what it said.
         """
         cdef Reader reader = self.reader
-        regs = reader.child(self.request, REQUEST_REGS, REGS)
+        regs = reader.child(self.request, BIDREQUEST_REGS, REGS)
         if regs is None:
             return True
         text = reader.get(regs, REGS_US_PRIVACY)
-        ext = reader.child(regs, REGS_EXT, OLD_REGS)
-        if is_one(reader.get(regs, REGS_GDPR)) or filled(reader.get(regs, REGS_SECTIONS)):
+        ext = reader.child(regs, REGS_EXT, REGSEXT)
+        if is_one(reader.get(regs, REGS_GDPR)) or filled(reader.get(regs, REGS_GPP_SID)):
             return (<object>reader).may_use_user_data(self.request)
         if ext is not None:
-            if is_one(reader.get(ext, OLD_GDPR)) or filled(reader.get(ext, OLD_SECTIONS)):
+            if is_one(reader.get(ext, REGSEXT_GDPR)) or filled(reader.get(ext, REGSEXT_GPP_SID)):
                 return (<object>reader).may_use_user_data(self.request)
-            text = text if is_given(text) else reader.get(ext, OLD_US_PRIVACY)
+            text = text if is_given(text) else reader.get(ext, REGSEXT_US_PRIVACY)
         if is_one(reader.get(regs, REGS_COPPA)):
             return False
         return not is_given(text) or not recall(reader.opt_outs, text)
@@ -789,11 +776,11 @@ cdef class Query:
         os = browser = None
         if used >> SB_DEVICE_TYPE & 1:
             self.begin(SB_DEVICE_TYPE)
-            self.number(SB_DEVICE_TYPE, reader.get(device, DEVICE_TYPE))
+            self.number(SB_DEVICE_TYPE, reader.get(device, DEVICE_DEVICETYPE))
             self.end(SB_DEVICE_TYPE)
         if used >> SB_CONNECTION & 1:
             self.begin(SB_CONNECTION)
-            self.number(SB_CONNECTION, reader.get(device, DEVICE_CONNECTION))
+            self.number(SB_CONNECTION, reader.get(device, DEVICE_CONNECTIONTYPE))
             self.end(SB_CONNECTION)
         if used & (1u << SB_OS | 1u << SB_BROWSER):
             if used >> SB_OS & 1:
@@ -917,7 +904,7 @@ cdef class Query:
         cdef Reader reader = self.reader
         cdef Asked *asked = &self.asked
         memset(asked, 0, sizeof(asked[0]))
-        asked.floor = self.floor(reader.get(imp, IMP_FLOOR), reader.get(imp, IMP_CURRENCY))
+        asked.floor = self.floor(reader.get(imp, IMP_BIDFLOOR), reader.get(imp, IMP_BIDFLOORCUR))
         if asked.floor < 0:
             return False
         banner = reader.child(imp, IMP_BANNER, BANNER)
@@ -957,7 +944,7 @@ cdef class Query:
         self.begin(SB_DEAL)
         self.end(SB_DEAL)
         if pmp is not None:
-            asked.private = is_one(reader.get(pmp, PMP_PRIVATE))
+            asked.private = is_one(reader.get(pmp, PMP_PRIVATE_AUCTION))
             if self.index.used >> SB_DEAL & 1:
                 self.read_deals(reader.get(pmp, PMP_DEALS))
         return True
@@ -967,8 +954,8 @@ cdef class Query:
         formats = reader.get(banner, BANNER_FORMAT)
         if filled(formats):
             for one in <list>formats:
-                reader.checked(one, SIZE)
-                self.size(reader.get(one, SIZE_W), reader.get(one, SIZE_H))
+                reader.checked(one, FORMAT)
+                self.size(reader.get(one, FORMAT_W), reader.get(one, FORMAT_H))
         self.size(reader.get(banner, BANNER_W), reader.get(banner, BANNER_H))
         return 0
 
@@ -1002,8 +989,8 @@ cdef class Query:
             if protocol is not None:
                 stream.protocols = self.masked(
                     SB_VIDEO_PROTOCOL, [protocol], &stream.has_protocols)
-        stream.shortest = number if integer(reader.get(video, VIDEO_MIN), &number) else -1
-        stream.longest = number if integer(reader.get(video, VIDEO_MAX), &number) else -1
+        stream.shortest = number if integer(reader.get(video, VIDEO_MINDURATION), &number) else -1
+        stream.longest = number if integer(reader.get(video, VIDEO_MAXDURATION), &number) else -1
         return 0
 
     cdef int read_audio(self, object audio) except -1:
@@ -1015,8 +1002,8 @@ cdef class Query:
         stream.has_mimes = self.texts(SB_AUDIO_MIME, reader.get(audio, AUDIO_MIMES), False)
         stream.protocols = self.masked(
             SB_AUDIO_PROTOCOL, reader.get(audio, AUDIO_PROTOCOLS), &stream.has_protocols)
-        stream.shortest = number if integer(reader.get(audio, AUDIO_MIN), &number) else -1
-        stream.longest = number if integer(reader.get(audio, AUDIO_MAX), &number) else -1
+        stream.shortest = number if integer(reader.get(audio, AUDIO_MINDURATION), &number) else -1
+        stream.longest = number if integer(reader.get(audio, AUDIO_MAXDURATION), &number) else -1
         return 0
 
     cdef int read_deals(self, object deals) except -1:
@@ -1036,7 +1023,7 @@ cdef class Query:
             reader.checked(deal, DEAL)
             one = &room.deals[place]
             one.floor = self.floor(
-                reader.get(deal, DEAL_FLOOR), reader.get(deal, DEAL_CURRENCY))
+                reader.get(deal, DEAL_BIDFLOOR), reader.get(deal, DEAL_BIDFLOORCUR))
             one.id = self.n_terms
             self.text(SB_DEAL, reader.get(deal, DEAL_ID), False)
             if self.n_terms == one.id:
@@ -1047,11 +1034,11 @@ cdef class Query:
         for deal in <list>deals:
             one = &room.deals[place]
             one.seats = self.n_terms
-            one.has_seats = self.texts(SB_SEAT, reader.get(deal, DEAL_SEATS), False)
+            one.has_seats = self.texts(SB_SEAT, reader.get(deal, DEAL_WSEAT), False)
             one.n_seats = self.n_terms - one.seats
             one.advertisers = self.n_terms
             one.has_advertisers = self.texts(
-                SB_AD_DOMAIN, reader.get(deal, DEAL_ADVERTISERS), True)
+                SB_AD_DOMAIN, reader.get(deal, DEAL_WADOMAIN), True)
             one.n_advertisers = self.n_terms - one.advertisers
             place += 1
         return 0
@@ -1553,10 +1540,10 @@ cdef class Query:
     # -- one campaign, whether it is a candidate or not ----------------------------------------
 
     def explain(self, uint32_t rank):
-        """The first rule that refuses the campaign for the impression: (Refusal, dimension).
+        """Return the first rule that refuses the campaign for the impression: (Refusal, dimension).
 
-        dimension: a number of `DIMENSIONS`, or FORMAT where no creative is of a format that the
-        impression shows; -1 where the rule is no targeting. The search is left as it is.
+        dimension: a number of `DIMENSIONS`, or FORMAT_DIMENSION where no creative is of a format that
+        the impression shows; -1 for a rule other than targeting. The search is left as it is.
         """
         cdef int dimension
         if self.imp is None:
@@ -1799,51 +1786,3 @@ cdef class Query:
         return {"rows": self.n_rows, "flats": self.n_flats, "groups": self.n_groups,
                 "postings": self.n_cursors, "blocks": self.block,
                 "candidates": self.n_candidates, "verified": self.n_verified}
-
-    cdef int repeat(self, int step) except -1:
-        """One of STEPS once more, of a query whose impression is set."""
-        if step == 0:
-            self.read_request()
-            self.take_request(self)
-        elif step == 1:
-            self.read_impression(self.imp)
-            self.take_impression(self)
-        elif step == 2:
-            self.rewind()
-            self.search()
-            if self.n_found:
-                self.take()
-        return 0
-
-
-STEPS = ("request", "impression", "walk")
-TIMES = 8
-
-
-def measure(list queries not None, str step not None, object flush=None, bint after=False):
-    """For benchmarks: the processor time that a step of the queries takes, each TIMES in a row, ns,
-    all together; or the time of the clock, one by one, where a buffer is given that is walked
-    before each to empty the processor's caches. after: the steps before it are between the two.
-    """
-    cdef int which = STEPS.index(step), i
-    cdef Query query
-    cdef int64_t start = sb_now_ns(CLOCK_THREAD_CPUTIME_ID)
-    cdef list found = []
-    cdef const unsigned char[::1] view
-    cdef uint64_t sum = 0
-    cdef Py_ssize_t at
-    if flush is None:
-        for query in queries:
-            for i in range(TIMES):
-                query.repeat(which)
-        return [sb_now_ns(CLOCK_THREAD_CPUTIME_ID) - start]
-    view = flush
-    for query in queries:
-        for at in range(0, view.shape[0], 64):
-            sum += view[at]
-        for i in range(which if after else 0):
-            query.repeat(i)
-        start = sb_now_ns(CLOCK_MONOTONIC) + (sum & 0)
-        query.repeat(which)
-        found.append(sb_now_ns(CLOCK_MONOTONIC) - start)
-    return found

@@ -3,7 +3,6 @@
 #define SNAPBID_SEARCH_H
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "layout.h"
 
@@ -310,13 +309,6 @@ static inline void sb_narrow(uint64_t candidates[SB_WORDS], uint32_t block,
     }
     for (uint32_t i = 0; i < n_groups; i++) bits = sb_restrict(bits, block, groups + i, cursors);
     memcpy(candidates, &bits, sizeof(bits));
-}
-
-/* For measurements: the time of the clock, or what this thread has had of the processor. */
-static inline int64_t sb_now_ns(clockid_t clock) {
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
 #endif

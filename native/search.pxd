@@ -39,5 +39,3 @@ cdef extern from "search.h" nogil:
     void sb_narrow(uint64_t *candidates, uint32_t block, const uint64_t **rows, uint32_t first,
                    uint32_t n_rows, const sb_group *groups, uint32_t n_groups,
                    const sb_cursor *cursors)
-    enum: CLOCK_MONOTONIC, CLOCK_THREAD_CPUTIME_ID
-    int64_t sb_now_ns(int clock)

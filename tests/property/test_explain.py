@@ -12,7 +12,7 @@ from support.oracle_reading import Document, read_impression
 
 from snapbid.exchange.request import decode
 from snapbid.match._builder import DIMENSIONS
-from snapbid.match._matcher import FORMAT, Query, Refusal
+from snapbid.match._matcher import FORMAT_DIMENSION, Query, Refusal
 
 Explanation = tuple[int, int]
 
@@ -46,7 +46,7 @@ def explanations(world: oracle.World, rules: list[str], imp: Document, campaign:
     for rule in rules:
         if rule.startswith("creative."):
             if all(each & OF_FORMAT for each in misfits):
-                yield Refusal.REFUSED_TARGETING, FORMAT
+                yield Refusal.REFUSED_TARGETING, FORMAT_DIMENSION
             else:
                 yield Refusal.REFUSED_CREATIVE, -1
         elif rule in RULES:
@@ -93,7 +93,7 @@ def test_what_is_named_refuses(campaigns: int, worlds: int, requests: int) -> No
     if campaigns == 8:
         refusals = {refusal for refusal, _ in named}
         assert refusals == set(Refusal)
-        assert {dimension for _, dimension in named} == {-1, FORMAT, *DIMENSIONS.values()}
+        assert {dimension for _, dimension in named} == {-1, FORMAT_DIMENSION, *DIMENSIONS.values()}
 
 
 def test_the_search_is_left_as_it_is() -> None:

@@ -355,14 +355,22 @@ def test_objects_of_other_classes_are_refused() -> None:
         found.impression(None)
     with pytest.raises(ValueError, match="no structs"):
         EVERYTHING.query(Reader.__new__(Reader), request, "acme", "acme", 0)
-    with pytest.raises(TypeError, match="is no member"):
-        Reader((Plain, *STRUCTS[1:]), {}, {}, {}, {})
-    with pytest.raises(ValueError, match="not the structs"):
-        Reader((), {}, {}, {}, {})
 
 
-class Plain:
-    id = None
+def test_the_fields_that_are_read_are_those_of_the_structs() -> None:
+    """Offsets come from the names of the classes and their fields, whatever the order."""
+    reader = Reader(STRUCTS[::-1], {}, {}, {}, {})
+    found = EVERYTHING.query(reader, BidRequest(id="a", badv=["x.example"]), "acme", "acme", 0)
+    assert found.carried()[DIMENSIONS["ssp"]] == ["acme"]
+    without_id = type("BidRequest", (), {"id": None})
+    with pytest.raises(TypeError, match="BidRequest has no member id to read"):
+        Reader((without_id, *STRUCTS[1:]), {}, {}, {}, {})
+    without_fields = type("BidRequest", (), {})
+    with pytest.raises(TypeError, match="BidRequest has no member id to read"):
+        Reader((without_fields, *STRUCTS[1:]), {}, {}, {}, {})
+    for structs in ((), STRUCTS[1:], (type("Other", (), {}), *STRUCTS[1:])):
+        with pytest.raises(ValueError, match="not the structs"):
+            Reader(structs, {}, {}, {}, {})
 
 
 @pytest.mark.parametrize(

@@ -19,17 +19,15 @@ class Refusal(IntEnum):
     REFUSED_INACTIVE = 12
     REFUSED_TARGETING = 13
 
-FORMAT: int
-
-STRUCTS: tuple[str, ...]
+FORMAT_DIMENSION: int  # the formats of creatives, which no campaign targets
 
 @disjoint_base
 class Reader:
-    """How requests are read; `exchange.lookups.Lookups` says what takes more than comparing.
+    """Reads the fields of decoded requests; `exchange.lookups.Lookups` has the callbacks.
 
-    `structs`: the classes of the decoded request, with the fields that `STRUCTS` names. The memos
-    have countries by code, systems by spelling, (system, browser) by user agent, and whether a US
-    Privacy string opts out.
+    `structs`: the classes of the decoded request. The memos have countries by code, systems by
+    spelling, (system, browser) by user agent, and whether a US Privacy string opts out. Raises
+    ValueError or TypeError where a struct or a field that is read is missing.
     """
 
     def __init__(
@@ -77,8 +75,10 @@ class Query:
     def next(self) -> tuple[int, int, int] | None:
         """(rank, creative, deal or -1) of the best campaign not given yet."""
     def explain(self, rank: int) -> tuple[Refusal, int]:
-        """The first rule that refuses the campaign for the impression, and the dimension (a number
-        of `DIMENSIONS`, FORMAT, or -1 where the rule is no targeting). The search is left as it is.
+        """Return the first rule that refuses the campaign for the impression, and the dimension.
+
+        That is a number of `DIMENSIONS`, FORMAT_DIMENSION, or -1 for a rule other than targeting.
+        The search is left as it is.
         """
     def carried(self) -> dict[int, list[str | int]]:
         """What the request and the impression that is set carry: dimension -> values in the form in
@@ -90,12 +90,3 @@ class Query:
         """What the search has taken so far: rows, flats, groups and postings that narrow a block;
         blocks, candidates and those that were verified.
         """
-
-STEPS: tuple[str, ...]
-TIMES: int
-
-def measure(queries: list[Query], step: str, flush: Any = None, after: bool = False) -> list[int]:
-    """For benchmarks: the processor time that a step of the queries takes, each TIMES in a row, ns,
-    all together; or the time of the clock, one by one, where a buffer is given that is walked
-    before each to empty the processor's caches. `after`: the steps before it are between the two.
-    """

@@ -1,7 +1,7 @@
 """The matcher asked about one campaign, for those who explain: the same code as for all of them."""
 
 from snapbid.match._builder import DIMENSIONS, Builder
-from snapbid.match._matcher import FORMAT, Index
+from snapbid.match._matcher import FORMAT_DIMENSION, Index
 from snapbid.match._matcher import Refusal as Refusal
 from snapbid.match.campaign import Campaign
 from snapbid.match.compile import put
@@ -9,7 +9,7 @@ from snapbid.match.compile import put
 __all__ = ["FORMAT_NAME", "Refusal", "dimension_name", "index_of"]
 
 FORMAT_NAME = "format"
-_NAMES = {number: name for name, number in DIMENSIONS.items()} | {FORMAT: FORMAT_NAME}
+_NAMES = {number: name for name, number in DIMENSIONS.items()} | {FORMAT_DIMENSION: FORMAT_NAME}
 
 
 def dimension_name(number: int) -> str:

@@ -1,0 +1,10 @@
+"""Builds the measured matcher with the product's own flags; bench/measured.py runs this."""
+
+import runpy
+
+from setuptools import setup  # type: ignore[import-untyped]
+
+product = runpy.run_path("setup.py")
+setup(ext_modules=product["translate"](
+    product["extension"]("_measured", "bench/native/_measured.pyx")
+))  # fmt: skip
