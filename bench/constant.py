@@ -8,6 +8,8 @@ python -m bench.constant full|full_read|empty|empty_read [uvicorn|plain]
 import multiprocessing
 import os
 import sys
+from functools import partial
+from importlib import import_module
 from typing import Any, Final
 
 from snapbid.server import serve
@@ -57,6 +59,11 @@ async def _lifespan(receive: Any, send: Any) -> None:
             return
 
 
+def _load_target(target: str, _listening: object) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
+
+
 def main() -> None:
     target = f"bench.constant:{sys.argv[1]}"
     settings = load(os.environ)
@@ -68,11 +75,9 @@ def main() -> None:
     multiprocessing.set_start_method("spawn")
     # The product's own function, so that the options cannot drift apart; another application.
     server = serve._server(settings)
-    server.target = target
     if "plain" not in sys.argv:
         serve.take_turns()
-    server.factory = False
-    server.serve()
+    server.serve(target_loader=partial(_load_target, target), wrap_loader=False)
 
 
 if __name__ == "__main__":

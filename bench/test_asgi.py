@@ -17,7 +17,9 @@ from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.exchange.routes import bid_path
 from snapbid.metrics import Metrics
-from snapbid.server.app import App, BidHandler
+from snapbid.server.app import App
+from snapbid.server.bids import BidHandler
+from snapbid.server.routes import Routes
 
 START = {"type": "http.response.start", "status": 204, "headers": []}
 END = {"type": "http.response.body", "body": b""}
@@ -26,17 +28,12 @@ END = {"type": "http.response.body", "body": b""}
 class Resources:
     """A worker's resources, opened already, with bid endpoints alone."""
 
-    has_catalog = True
+    routes = Routes({})
 
     def __init__(self, endpoints: Mapping[str, BidHandler]) -> None:
         self.bid_endpoints = endpoints
 
-    def stray(self, ssp: str) -> None: ...
-
     def count(self, route: str, status: int) -> None: ...
-
-    def page(self, path: str) -> None:
-        return None
 
     async def open(self) -> None: ...
 

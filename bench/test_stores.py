@@ -28,7 +28,7 @@ from snapbid.report import tokens
 from snapbid.report.routes import report_path
 from snapbid.server.app import App
 from snapbid.server.worker import Worker
-from snapbid.settings import load
+from snapbid.settings import load, require_serving
 
 AT_ONCE: Final = 64
 ROUNDS: Final = 20
@@ -89,7 +89,7 @@ def opened(scratch: Path, store_core: int) -> Iterator[Opened]:
         made = [one | {"tmax": 10_000} for one in requests.make(400)]  # none is late
         bodies = {wire.partition(b"\r\n\r\n")[2] for wire in answered(server, made, 200)}
         auctions = [one for one in made if requests.encode([one])[0] in bodies]
-        worker = Worker(load(server.environ))
+        worker = Worker(require_serving(load(server.environ)))
         loop.run_until_complete(worker.open())
         opened = Opened(App(worker), loop, key, server.environ["SNAPBID_REDIS_URL"], auctions)
         _await_bids(opened)

@@ -104,6 +104,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
+class StoreSettings(Settings, frozen=True, kw_only=True):
+    """Settings that name both stores."""
+
+    redis_url: str
+    database_url: str
+
+
+class ServingSettings(StoreSettings, frozen=True, kw_only=True):
+    """All that `serve` needs: the stores and the signing secret."""
+
+    jwt_secret: Secret
+
+
 class _Refused(Exception):
     """A value that breaks its rule. `found` stands in the message, unless it may be secret."""
 
@@ -156,11 +169,16 @@ def require(settings: Settings, *fields: str) -> None:
         raise SettingsError([f"{variable} must be set" for variable in missing])
 
 
-def require_secret(settings: Settings) -> bytes:
-    """The signing key; raises SettingsError where there is none."""
-    require(settings, "jwt_secret")
-    assert settings.jwt_secret is not None
-    return settings.jwt_secret.key()
+def require_stores(settings: Settings) -> StoreSettings:
+    """The same settings, typed; raises SettingsError where a store is not named."""
+    require(settings, "redis_url", "database_url")
+    return StoreSettings(**msgspec.structs.asdict(settings))
+
+
+def require_serving(settings: Settings) -> ServingSettings:
+    """The same settings, typed; raises SettingsError naming all that `serve` lacks."""
+    require(settings, "redis_url", "database_url", "jwt_secret")
+    return ServingSettings(**msgspec.structs.asdict(settings))
 
 
 def _text(text: str) -> str:

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from snapbid.exchange.bid import Bidder, Market
-from snapbid.exchange.endpoint import Bidding, BidEndpoint
+from snapbid.exchange.endpoint import Bidding
 from snapbid.exchange.routes import bid_path
 from snapbid.http import Message
 from snapbid.ledger.ledger import Ledger
 from snapbid.metrics import Metrics
 from snapbid.server.app import App
+from snapbid.server.bids import BidEndpoints
+from snapbid.server.routes import Routes
 
 BASE_URL = "http://bid.example"
 JSON_HEADERS = {"content-type": "application/json"}
@@ -53,28 +55,18 @@ class LocalResources:
         self._ledger = Ledger(
             redis_url, folder / "spool", shards=1, ttl_s=60, spool_max_bytes=1 << 20
         )
-        self._endpoints: dict[str, BidEndpoint] = {}
-        self.has_catalog = market is not None
+        self._has_market = market is not None
         bidding = Bidding(
             Bidder(base_url), self._ledger, self._metrics, max_bytes=max_bytes, tmax_ms=tmax_ms
         )
+        bids = BidEndpoints(bidding)
         if market is not None:
-            self._endpoints = {
-                bid_path(ssp): BidEndpoint(ssp, market, bidding) for ssp in market.catalog.ssps
-            }
-
-    @property
-    def bid_endpoints(self) -> Mapping[str, BidEndpoint]:
-        return self._endpoints
-
-    def stray(self, ssp: str) -> None:
-        pass
+            bids.set_market(market, None)
+        self.bid_endpoints = bids.handlers
+        self.routes = Routes({}, [bids.resolve])
 
     def count(self, route: str, status: int) -> None:
         pass
-
-    def page(self, path: str) -> None:
-        return None
 
     async def open(self) -> None:
         await self._ledger.open()
@@ -87,7 +79,7 @@ class LocalResources:
         self._folder.cleanup()
 
     async def missing(self) -> list[str]:
-        return [] if self.has_catalog else ["campaigns"]
+        return [] if self._has_market else ["campaigns"]
 
 
 class LocalApp:

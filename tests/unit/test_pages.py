@@ -10,11 +10,12 @@ import pytest
 from support.described import DOCUMENT
 
 from snapbid.cli.main import main
+from snapbid.describe.routes import ROUTES as DESCRIBE_ROUTES
 from snapbid.metrics.definitions import DEFINITIONS
 from snapbid.ops.server import PAGES as OPS_ASSETS
 from snapbid.ops.server import OpsServer
 from snapbid.ops.watch import Watch
-from snapbid.server.app import ROUTES
+from snapbid.server.app import HEALTH_PATHS
 from snapbid.settings import KNOWN_ELSEWHERE, VARIABLES
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +81,7 @@ def routes() -> set[str]:
     server = OpsServer("127.0.0.1", 0, create_autospec(Watch))
     server.server_close()
     assets = {path for path in OPS_ASSETS if "." in path}
-    return {*DOCUMENT["paths"], *ROUTES, *server.answers} - assets
+    return {*DOCUMENT["paths"], *DESCRIBE_ROUTES, *HEALTH_PATHS, *server.answers} - assets
 
 
 def names(text: str, name: str) -> bool:

@@ -16,7 +16,8 @@ from snapbid.settings import (
     SettingsError,
     load,
     require,
-    require_secret,
+    require_serving,
+    require_stores,
     to_environ,
 )
 
@@ -194,9 +195,26 @@ def test_require() -> None:
         "SNAPBID_DATABASE_URL",
         "SNAPBID_JWT_SECRET",
     ]
-    with pytest.raises(SettingsError):
-        require_secret(settings)
-    assert require_secret(load({"SNAPBID_JWT_SECRET": "é" * 16})) == "é".encode() * 16
+    with pytest.raises(SettingsError) as caught:
+        require_stores(settings)
+    assert caught.value.mistakes == ["SNAPBID_DATABASE_URL must be set"]
+
+
+def test_what_serving_requires() -> None:
+    environ = {
+        "SNAPBID_REDIS_URL": "redis://h",
+        "SNAPBID_DATABASE_URL": "postgresql://h/d",
+        "SNAPBID_PORT": "80",
+    }
+    with pytest.raises(SettingsError) as caught:
+        require_serving(load(environ))
+    assert caught.value.mistakes == ["SNAPBID_JWT_SECRET must be set"]
+    settings = load(environ | {"SNAPBID_JWT_SECRET": "é" * 16})
+    serving = require_serving(settings)
+    assert msgspec.structs.asdict(serving) == msgspec.structs.asdict(settings)
+    assert serving.jwt_secret.key() == "é".encode() * 16
+    assert "é" not in repr(serving)
+    assert to_environ(require_stores(settings)) == to_environ(settings)
 
 
 def test_secrets_compare() -> None:

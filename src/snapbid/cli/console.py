@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from snapbid.settings import Settings, load, require, require_secret
+from snapbid.settings import Settings, SettingsError, StoreSettings, load, require, require_stores
 
 if TYPE_CHECKING:
     import asyncpg
@@ -77,7 +77,9 @@ def signing(settings: Settings) -> tuple[bytes, str]:
                 "set it, or name the directory of one in SNAPBID_HOME"
             )
         settings = load(env | {name: value for name, value in os.environ.items() if value})
-    key = require_secret(settings)
+        if settings.jwt_secret is None:
+            raise SettingsError(["SNAPBID_JWT_SECRET must be set"])
+    key = settings.jwt_secret.key()
     try:
         tokens.check_key(key)
     except ValueError as error:
@@ -85,14 +87,13 @@ def signing(settings: Settings) -> tuple[bytes, str]:
     return key, settings.jwt_issuer
 
 
-def with_stores(settings: Settings) -> Settings:
+def with_stores(settings: Settings) -> StoreSettings:
     """The settings, with the stores of the embedded instance where none are set."""
     if settings.redis_url is None and settings.database_url is None:
         env = running(settings)
         if env is not None:
-            return load(env)
-    require(settings, "redis_url", "database_url")
-    return settings
+            settings = load(env)
+    return require_stores(settings)
 
 
 def in_warehouse(work: Work[T]) -> T:

@@ -7,7 +7,7 @@ import click
 
 from snapbid.cli import console
 from snapbid.server.private import keep_private
-from snapbid.settings import load, require
+from snapbid.settings import load, require_serving
 
 
 @click.command()
@@ -27,8 +27,7 @@ def serve(record: str | None, sample: str | None) -> None:
     for variable, value in (("SNAPBID_RECORD", record), ("SNAPBID_RECORD_SAMPLE", sample)):
         if value is not None:
             os.environ[variable] = value  # the workers read them there
-    settings = load(os.environ)
-    require(settings, "redis_url", "database_url", "jwt_secret")
+    settings = require_serving(load(os.environ))
     from snapbid.server.serve import serve as run
 
     keep_private()

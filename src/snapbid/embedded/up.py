@@ -22,7 +22,7 @@ import msgspec
 from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, demo, examples
 from snapbid.embedded.supervise import Keeper, Member, Program, Signals, ended, say
 from snapbid.report import tokens
-from snapbid.settings import Settings, load, to_environ
+from snapbid.settings import ServingSettings, Settings, load, require_serving, to_environ
 from snapbid.warehouse import registry
 from snapbid.warehouse.migrate import MigrationError, migrate
 
@@ -52,13 +52,15 @@ def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
     redis, postgres = Redis(home, say), Postgres(home)
     if settings.redis_url or settings.database_url:
         say("SNAPBID_REDIS_URL and SNAPBID_DATABASE_URL are not used: `up` has its own stores")
-    settings = msgspec.structs.replace(
-        settings,
-        redis_url=redis.url,
-        database_url=postgres.dsn,
-        jwt_secret=settings.jwt_secret or home.secret(),
+    serving = require_serving(
+        msgspec.structs.replace(
+            settings,
+            redis_url=redis.url,
+            database_url=postgres.dsn,
+            jwt_secret=settings.jwt_secret or home.secret(),
+        )
     )
-    environ = _child_environ(settings)
+    environ = _child_environ(serving)
     programs = [Program(command, environ) for command in PROGRAMS]
     stores: list[Member] = [redis, postgres]
     members = [*stores, *programs]
@@ -72,11 +74,11 @@ def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
             member.start()
             if member is postgres:
                 _prepare(postgres.dsn)
-                home.announce(to_environ(settings))
+                home.announce(to_environ(serving))
                 ssp = asyncio.run(_some_ssp(postgres.dsn))
         keepers = [Keeper(store) for store in stores]
         if _await_ready(settings, programs, keepers, signals):
-            say(_greeting(settings, ssp))
+            say(_greeting(serving, ssp))
             _supervise([*keepers, *map(Keeper, programs)], signals)
     finally:
         say("stopping")
@@ -187,7 +189,7 @@ def check_port(variable: str, host: str, port: int) -> None:
         ) from error
 
 
-def _child_environ(settings: Settings) -> dict[str, str]:
+def _child_environ(settings: ServingSettings) -> dict[str, str]:
     """Our environment with the checked settings in the place of the raw ones."""
     kept = {
         name: value
@@ -197,10 +199,9 @@ def _child_environ(settings: Settings) -> dict[str, str]:
     return kept | to_environ(settings)
 
 
-def _greeting(settings: Settings, ssp: str) -> str:
+def _greeting(settings: ServingSettings, ssp: str) -> str:
     host = _reachable(settings.host)
     address = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
-    assert settings.jwt_secret is not None
     token = tokens.issue(ssp, settings.jwt_secret.key(), settings.jwt_issuer)
     command = _command(settings)
     return f"""ready at {address} (private port: {settings.ops_host}:{settings.ops_port})

@@ -25,7 +25,7 @@ from snapbid.ledger import connection
 from snapbid.ops import ledger
 from snapbid.ops.counts import History
 from snapbid.ops.ledger import Totals, Traffic, Waiting
-from snapbid.settings import Settings
+from snapbid.settings import StoreSettings
 from snapbid.tasks import end
 from snapbid.warehouse import registry, watching
 
@@ -95,10 +95,8 @@ class Seen(msgspec.Struct, frozen=True):
 class Watch:
     """Looks until stopped; `seen` and `history` are for other threads to read."""
 
-    def __init__(self, settings: Settings, places: Places, publisher: Publishes) -> None:
-        assert settings.redis_url is not None
+    def __init__(self, settings: StoreSettings, places: Places, publisher: Publishes) -> None:
         self._settings = settings
-        self._redis_url = settings.redis_url
         self._known: Known | None = None
         self._known_at = 0.0  # monotonic
         self._known_of: float | None = None  # when the catalog of then was published
@@ -131,7 +129,7 @@ class Watch:
         self._loop.close()
 
     async def _look(self) -> None:
-        self._redis = connection.connect(self._redis_url)
+        self._redis = connection.connect(self._settings.redis_url)
         looks = [
             asyncio.create_task(again_and_again(look, every_s))
             for look, every_s in (

@@ -1,50 +1,35 @@
 """The ASGI application: routes, answers, and errors to statuses, without a framework.
 
-A path that is served as it stands is found by one look-up; each registered SSP has one. What is
-not found there is told apart from a wrong method and from an SSP that is not registered.
+A bid request finds its handler by one look-up of its path; everything else has a `Route`.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol
 
-from snapbid.describe.routes import DOCS, DOCUMENT
-from snapbid.errors import MethodNotAllowed, NotFound, Problem, UnknownSsp
-from snapbid.events.endpoint import NAMES as EVENT_NAMES
-from snapbid.events.endpoint import PREFIX as EVENTS
-from snapbid.exchange.notice import KINDS
-from snapbid.exchange.notice import NAMES as NOTICE_NAMES
-from snapbid.exchange.notice import PREFIX as NOTICES
-from snapbid.exchange.routes import BID_PREFIX, ssp_of
+from snapbid.errors import MethodNotAllowed, Problem
+from snapbid.exchange.routes import BID_ROUTE
 from snapbid.http import (
     Answer,
     Disconnected,
-    Headers,
     Receive,
     Scope,
     Send,
     answer,
-    drain,
     json_answer,
     problem_answer,
     refused,
 )
-from snapbid.report.endpoint import PREFIX as REPORTS
+from snapbid.server.bids import BidHandler
 from snapbid.server.pace import Pace
+from snapbid.server.routes import Route, Routes
 from snapbid.tasks import end
 
-BidHandler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
-Page: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
-
-ROUTES: Final = {
-    **{path: NOTICE_NAMES[kind] for path, kind in KINDS.items()},
-    **{path: f"events_{name}" for path, name in EVENT_NAMES.items()},
-    "/healthz": "health",
-    "/readyz": "health",
-    DOCUMENT: "docs",
-    DOCS: "docs",
-}
+LIVE_PATH: Final = "/healthz"
+READY_PATH: Final = "/readyz"
+HEALTH_PATHS: Final = (LIVE_PATH, READY_PATH)
+HEALTH_ROUTE: Final = "health"
 
 logger = logging.getLogger("snapbid")
 
@@ -62,38 +47,21 @@ class Resources(Protocol):
 
     @property
     def bid_endpoints(self) -> Mapping[str, BidHandler]:
-        """By path."""
+        """By path; asked with POST."""
         ...
 
     @property
-    def has_catalog(self) -> bool:
-        """Whether the SSPs and campaigns are known yet."""
-        ...
-
-    def stray(self, ssp: str) -> None:
-        """A bid request came to an SSP that is not registered."""
+    def routes(self) -> Routes:
+        """Everything else."""
         ...
 
     def count(self, route: str, status: int) -> None:
-        """A request was answered."""
+        """Count an answered request."""
         ...
-
-    def page(self, path: str) -> Page | None:
-        """What is read there with GET or HEAD; below `EVENTS`, with any method."""
-        ...
-
-
-def route_of(path: str) -> str:
-    """The name under which requests to a path are counted."""
-    if path.startswith(BID_PREFIX):
-        return "bid"
-    if path.startswith(REPORTS):
-        return "report"
-    return ROUTES.get(path, "other")
 
 
 class App:
-    """The application over its resources."""
+    """The application over its resources; `started` runs once its startup is complete."""
 
     def __init__(
         self, resources: Resources, started: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -101,49 +69,41 @@ class App:
         self._resources = resources
         self._started = started
         self._pace = Pace()
-        self._own: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz}
+        self._own = {
+            LIVE_PATH: Route(HEALTH_ROUTE, self._healthz),
+            READY_PATH: Route(HEALTH_ROUTE, self._readyz),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
         handler = self._resources.bid_endpoints.get(scope["path"])
+        name = BID_ROUTE
         try:
             if handler is not None and scope["method"] == "POST":
-                found = await handler(dict(scope["headers"]), receive)
+                reply = await handler(dict(scope["headers"]), receive)
             else:
-                found = await self._answer(scope, receive)
+                route = self._own.get(scope["path"]) or self._resources.routes.find(scope["path"])
+                name = route.name
+                reply = await self._answer(route, scope, receive)
         except Disconnected:
-            found = answer(400)
+            reply = answer(400)
         except Problem as problem:
-            found = problem_answer(problem)
+            reply = problem_answer(problem)
         except Exception:
             logger.exception("a request failed")
-            found = problem_answer(Problem("the request could not be served"))
-        route = "bid" if handler is not None else route_of(scope["path"])
-        self._resources.count(route, found.start["status"])
-        await send(found.start)
-        await send({"type": "http.response.body", "body": found.body})
+            reply = problem_answer(Problem("the request could not be served"))
+        self._resources.count(name, reply.start["status"])
+        await send(reply.start)
+        await send({"type": "http.response.body", "body": reply.body})
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
-        path = scope["path"]
-        if not path.startswith(NOTICES):
+    async def _answer(self, route: Route, scope: Scope, receive: Receive) -> Answer:
+        if route.paced:
             await self._pace.turn()
-        page = self._own.get(path) or self._resources.page(path)
-        if page is not None:
-            if scope["method"] not in ("GET", "HEAD") and not path.startswith(EVENTS):
-                raise await refused(MethodNotAllowed("GET, HEAD"), receive)
-            return await page(scope, receive)
-        ssp = ssp_of(path)
-        if ssp is None:
-            raise await refused(NotFound("there is nothing at this path"), receive)
-        if scope["method"] != "POST":
-            raise await refused(MethodNotAllowed("POST"), receive)
-        if not self._resources.has_catalog:
-            await drain(receive)
-            return answer(204)  # nobody knows yet whose path it is
-        self._resources.stray(ssp)
-        raise await refused(UnknownSsp("the SSP id in the path is not registered"), receive)
+        if route.methods and scope["method"] not in route.methods:
+            raise await refused(MethodNotAllowed(", ".join(route.methods)), receive)
+        return await route.handler(scope, receive)
 
     async def _healthz(self, _scope: Scope, _receive: Receive) -> Answer:
         return json_answer(200, {"status": "ok"})
@@ -156,21 +116,16 @@ class App:
         return json_answer(200, {"status": "ready"})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                try:
-                    await self._resources.open()
-                except Exception:
-                    logger.exception("a worker could not start")
-                    await send({"type": "lifespan.startup.failed"})
-                    return
-                await send({"type": "lifespan.startup.complete"})
-                if self._started is not None:
-                    started = asyncio.create_task(self._started())
-            elif message["type"] == "lifespan.shutdown":
-                if self._started is not None:
-                    await end(started)
-                await self._resources.close()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
+        await receive()  # lifespan.startup
+        try:
+            await self._resources.open()
+        except Exception:
+            logger.exception("a worker could not start")
+            await send({"type": "lifespan.startup.failed"})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        started = [asyncio.create_task(self._started())] if self._started is not None else []
+        await receive()  # lifespan.shutdown
+        await end(*started)
+        await self._resources.close()
+        await send({"type": "lifespan.shutdown.complete"})

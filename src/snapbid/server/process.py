@@ -11,7 +11,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final
 
-from snapbid.settings import load
+from snapbid.settings import load, require_serving
 
 if TYPE_CHECKING:
     from snapbid.server.app import App
@@ -35,7 +35,7 @@ def create(listening: Connection) -> "App":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # all processes get it when a terminal closes
     # A signal that comes before Granian waits for one would be lost: it stays pending until then.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    return App(Worker(load(os.environ)), started=partial(_announce, listening))
+    return App(Worker(require_serving(load(os.environ))), started=partial(_announce, listening))
 
 
 async def _announce(listening: Connection) -> None:

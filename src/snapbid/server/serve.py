@@ -24,7 +24,7 @@ from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
 from snapbid.server.granian import GranianServer
 from snapbid.server.process import create
-from snapbid.settings import Settings, require_secret
+from snapbid.settings import ServingSettings, Settings
 
 BACKLOG: Final = 4096
 HEADERS_MS: Final = 10_000  # for a client to send its headers
@@ -38,15 +38,14 @@ class ServeError(RuntimeError):
     """The server cannot start; the message says what to change."""
 
 
-def serve(settings: Settings) -> int:
-    """Serves until SIGTERM or SIGINT; the exit status. Redis and the warehouse must be set.
+def serve(settings: ServingSettings) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit status.
 
     SIGHUP replaces the workers, one by one.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there are some
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     multiprocessing.set_start_method("spawn", force=True)  # no threads are taken along
-    assert settings.database_url is not None
     publisher = Publisher(settings.database_url, settings.catalog_path)
     places = Places(settings.metrics_path, settings.spool_path)
     watch = Watch(settings, places, publisher)
@@ -69,9 +68,9 @@ def serve(settings: Settings) -> int:
     return 0
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: ServingSettings) -> None:
     try:
-        tokens.check_key(require_secret(settings))
+        tokens.check_key(settings.jwt_secret.key())
     except ValueError as error:
         raise ServeError(f"SNAPBID_JWT_SECRET: {error}") from error
     path = settings.geo_db or DEFAULT_PATH
@@ -93,7 +92,7 @@ def _check(settings: Settings) -> None:
         ) from error
 
 
-def _open_ops(settings: Settings, watch: Watch) -> OpsServer:
+def _open_ops(settings: ServingSettings, watch: Watch) -> OpsServer:
     try:
         return OpsServer(settings.ops_host, settings.ops_port, watch)
     except OSError as error:
@@ -114,7 +113,7 @@ def take_turns() -> None:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def _run_workers(settings: Settings) -> None:
+def _run_workers(settings: ServingSettings) -> None:
     """Run Granian until a signal."""
     take_turns()
     with suppress(SystemExit):  # Granian's word for a worker that crashed while it stopped

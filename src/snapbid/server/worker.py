@@ -1,21 +1,25 @@
 """The composition root of a worker: settings -> stores -> rooms -> application."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import AsyncExitStack
+from functools import partial
 from time import monotonic
 from typing import Final
 
 from snapbid.describe.endpoint import pages
-from snapbid.events.endpoint import PREFIX as EVENTS
+from snapbid.describe.routes import ROUTES as PAGE_ROUTES
 from snapbid.events.endpoint import EventEndpoints
-from snapbid.exchange.bid import Bidder, Market
-from snapbid.exchange.endpoint import Bidding, BidEndpoint
-from snapbid.exchange.features import References
+from snapbid.events.routes import ROUTES as EVENT_ROUTES
+from snapbid.events.routes import is_event_path
+from snapbid.exchange.bid import Bidder
+from snapbid.exchange.endpoint import Bidding
 from snapbid.exchange.limits import Recall
-from snapbid.exchange.notice import KINDS, NoticeEndpoint
-from snapbid.exchange.routes import bid_path
+from snapbid.exchange.lookups import Lookups
+from snapbid.exchange.market import Market
+from snapbid.exchange.notice import NoticeEndpoint
+from snapbid.exchange.routes import NOTICE_KINDS
+from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
 from snapbid.golive.evidence import Evidence
 from snapbid.golive.store import Store as EvidenceStore
 from snapbid.ledger import connection
@@ -23,210 +27,192 @@ from snapbid.ledger.commits import commits
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.rate import RateLimiter
-from snapbid.match.catalog import Catalog, CatalogError
+from snapbid.match.catalog import Catalog
 from snapbid.metrics import Counters, Metrics
 from snapbid.recording.recorder import Recorder
 from snapbid.reference import agents, history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
-from snapbid.report.endpoint import ReportEndpoint, ssp_of
-from snapbid.server.app import BidHandler, Page
-from snapbid.settings import Settings, require_secret
-from snapbid.tasks import end
+from snapbid.report.endpoint import ReportEndpoint
+from snapbid.report.routes import ROUTE as REPORT_ROUTE
+from snapbid.report.routes import is_report_path
+from snapbid.report.routes import route_of as report_route_of
+from snapbid.server.bids import BidEndpoints, BidHandler
+from snapbid.server.catalog import CatalogFollower
+from snapbid.server.routes import Resolver, Route, Routes, not_found
+from snapbid.settings import ServingSettings
 from snapbid.warehouse.reports import open_pool
 
-LOOK_EVERY_S: Final = 0.1  # at the catalog's file
-SETTLE_IN_S: Final = 2.0
-
-logger = logging.getLogger("snapbid")
+SETTLE_S: Final = 2.0
+SETTLE_POLL_S: Final = 0.01
 
 
 class Worker:
     """Everything that one worker process holds; see `server.app.Resources`."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._endpoints: list[BidEndpoint] = []
+    def __init__(self, settings: ServingSettings) -> None:
         self.bid_endpoints: Mapping[str, BidHandler] = {}
-        self._pages: dict[str, Page] = {}
-        self._ssps: Mapping[str, str] | None = None
-        self._market: Market | None = None
-        self._seen: tuple[int, int] | None = None  # the catalog's file
-        self._refused: tuple[int, int] | None = None  # one that was none, told once
-        self._retired: list[Market] = []
+        self.routes = Routes({})
+        self._settings = settings
+        self._stack = AsyncExitStack()
 
-    @property
-    def has_catalog(self) -> bool:
-        return self._seen is not None
+    async def open(self) -> None:
+        """Open everything, or nothing: what is open when a step fails is closed again."""
+        async with AsyncExitStack() as stack:
+            await self._open(stack)
+            self._stack = stack.pop_all()
 
-    def stray(self, ssp: str) -> None:
-        self._evidence.stray(ssp)
+    async def close(self) -> None:
+        """Close everything, in reverse order."""
+        await self._stack.aclose()
 
     def count(self, route: str, status: int) -> None:
         self._requests.inc(route, status)
 
-    def page(self, path: str) -> Page | None:
-        page = self._pages.get(path)
-        if page is not None:
-            return page
-        if path.startswith(EVENTS):
-            return self._events
-        return self._report if ssp_of(path) else None
-
-    async def open(self) -> None:
-        settings = self._settings
-        assert settings.redis_url is not None
-        self._metrics = Metrics(settings.metrics_path)
-        self._requests = Counters(self._metrics, "snapbid_http_requests_total", "route", "status")
-        self._swaps = Counters(self._metrics, "snapbid_catalog_swaps_total", "result")
-        self._redis = connection.connect(settings.redis_url)
-        self._ledger = Ledger(
-            settings.redis_url,
-            settings.spool_path,
-            shards=settings.ledger_shards,
-            ttl_s=settings.bid_ttl_s,
-            spool_max_bytes=settings.spool_max_bytes,
-            hold_s=settings.hold_s,
-            observe=commits(self._metrics),
-        )
-        self._bidding = Bidding(
-            Bidder(settings.base_url),
-            self._ledger,
-            self._metrics,
-            max_bytes=settings.bid_max_bytes,
-            tmax_ms=settings.tmax_ms,
-        )
-        self._evidence = Evidence(EvidenceStore(self._redis))
-        self._recorder = _recorder(settings)
-        self._recall = Recall(self._ledger.budgets, lambda: self._market)
-        assert settings.database_url is not None
-        await self._ledger.open()
-        self._pool = await open_pool(settings.database_url)
-        self._report = ReportEndpoint(
-            self._pool,
-            self._redis,
-            key=require_secret(settings),
-            issuer=settings.jwt_issuer,
-            registry=lambda: self._ssps,
-        )
-        self._pages = {
-            path: NoticeEndpoint(kind, self._ledger, self._metrics, self._evidence.unknown_notice)
-            for path, kind in KINDS.items()
-        }
-        self._pages |= pages(settings)
-        self._geo = GeoDatabase(settings.geo_db or DEFAULT_PATH)
-        agents.load()
-        self._queue = EventQueue(settings.redis_url)
-        await self._queue.open()
-        self._events = EventEndpoints(
-            self._queue, RateLimiter(self._redis), self._metrics, self._geo, history.load()
-        )
-        await self._settle_in()
-        self._watch = asyncio.create_task(self._keep_looking())
-        self._recall.start()
-        self._evidence.start()
-
-    async def close(self) -> None:
-        await end(self._watch)
-        await self._recall.stop()
-        await self._evidence.stop()
-        await self._queue.close()
-        await self._ledger.close()
-        await self._redis.aclose()
-        self._pool.terminate()
-        self._geo.close()
-        self._metrics.close()
-        if self._recorder is not None:
-            self._recorder.close()
-
     async def missing(self) -> list[str]:
-        missing = [] if self.has_catalog else ["campaigns"]
+        missing = [] if self._follower.market is not None else ["campaigns"]
         if not await connection.answers(self._redis):
             missing.append("redis")
         return missing
 
-    async def _settle_in(self) -> None:
-        """Waits a little for what bids need, which may just be coming up.
+    async def _open(self, stack: AsyncExitStack) -> None:
+        settings = self._settings
+        metrics = Metrics(settings.metrics_path)
+        stack.callback(metrics.close)
+        self._requests = Counters(metrics, "snapbid_http_requests_total", "route", "status")
+        recorder = _open_recorder(settings)
+        if recorder is not None:
+            stack.callback(recorder.close)
+        geo = GeoDatabase(settings.geo_db or DEFAULT_PATH)
+        stack.callback(geo.close)
+        agents.load()
+        self._redis = connection.connect(settings.redis_url)
+        stack.push_async_callback(self._redis.aclose)
+        pool = await open_pool(settings.database_url)
+        stack.callback(pool.terminate)
+        ledger = _ledger(settings, metrics)
+        await ledger.open()
+        stack.push_async_callback(ledger.close)
+        queue = EventQueue(settings.redis_url)
+        await queue.open()
+        stack.push_async_callback(queue.close)
 
-        A worker that opens sooner than that would answer 204 where another one bids.
-        """
-        until = monotonic() + SETTLE_IN_S
-        while not (self.has_catalog and self._ledger.connected) and monotonic() < until:
-            await self._look()
-            await asyncio.sleep(LOOK_EVERY_S / 10)
-
-    async def _keep_looking(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            try:
-                await self._look()
-            except Exception:
-                logger.exception("the catalog could not be taken up")
-
-    async def _look(self) -> None:
-        """Takes up the catalog if its file is another one than before."""
-        path = self._settings.catalog_path
-        try:
-            status = path.stat()
-            seen = (status.st_ino, status.st_mtime_ns)
-            if seen == self._seen:
-                if self._retired:
-                    await asyncio.to_thread(self._retired.clear)
-                return
-            if seen == self._refused:
-                return
-            catalog = await asyncio.to_thread(self._open_catalog, path)
-        except FileNotFoundError:  # or its base, since there is a new one by now
-            return
-        except CatalogError as error:
-            logger.error("%s is not taken up: %s", path, error)
-            self._swaps.inc("refused")
-            self._refused = seen
-            return
-        await self._take_up(catalog)
-        self._swaps.inc("taken_up")
-        self._seen = seen
-
-    def _open_catalog(self, path: Path) -> Catalog:
-        """Maps the catalog. Runs in a thread, as does what unmaps an old one: it takes its time."""
-        self._retired.clear()
-        return Catalog.open(path, self._market.catalog if self._market else None)
-
-    async def _take_up(self, catalog: Catalog) -> None:
-        """Goes over to another catalog in one step, when all is prepared."""
-        settings, before = self._settings, self._market
-        references = References(
-            self._geo,
-            catalog.rates,
-            needs_user=settings.ledger_shards == 1,
-            gvl_id=settings.gvl_id,
+        evidence = Evidence(EvidenceStore(self._redis))
+        bids = BidEndpoints(_bidding(settings, ledger, metrics), evidence, recorder)
+        limiter = RateLimiter(self._redis)
+        events = EventEndpoints(queue, limiter, metrics, geo, history.load())
+        report = ReportEndpoint(
+            pool,
+            self._redis,
+            key=settings.jwt_secret.key(),
+            issuer=settings.jwt_issuer,
+            registry=self._registry,
         )
-        market = Market(catalog, references, settings.ledger_shards, before)
-        if before is not None:
-            await market.carry_over(before)
-            self._retired.append(before)
-        if before is None or catalog.events != before.catalog.events:
-            self._events.take_up(catalog.events)
-        if before is None or catalog.ssp_numbers != before.catalog.ssp_numbers:
-            self._endpoints.clear()
-            found = {bid_path(ssp): self._endpoint(ssp, market) for ssp in catalog.ssps}
-            self.bid_endpoints = found
-        self._market, self._ssps = market, catalog.ssps
-        for endpoint in self._endpoints:
-            endpoint.market = market
 
-    def _endpoint(self, ssp: str, market: Market) -> BidHandler:
-        sightings = self._evidence.of(market.catalog.ssp_numbers[ssp])
-        endpoint = BidEndpoint(ssp, market, self._bidding, sightings)
-        self._endpoints.append(endpoint)
-        return endpoint if self._recorder is None else self._recorder.watch(ssp, endpoint)
+        def use(market: Market, before: Market | None) -> None:
+            if before is None or market.catalog.events != before.catalog.events:
+                events.take_up(market.catalog.events)
+            bids.set_market(market, before)
+
+        self._follower = CatalogFollower(
+            settings.catalog_path, metrics, partial(_market, settings, geo), use
+        )
+        self.bid_endpoints = bids.handlers
+        self.routes = Routes(
+            {
+                **_notice_routes(ledger, metrics, evidence),
+                **{path: Route(name, events, methods=()) for path, name in EVENT_ROUTES.items()},
+                **{path: Route(PAGE_ROUTES[path], page) for path, page in pages(settings).items()},
+            },
+            [_event_resolver(events), _report_resolver(report), bids.resolve],
+        )
+        await self._settle(ledger)
+        self._follower.start()
+        stack.push_async_callback(self._follower.stop)
+        evidence.start()
+        stack.push_async_callback(evidence.stop)
+        recall = Recall(ledger.budgets, lambda: self._follower.market)
+        recall.start()
+        stack.push_async_callback(recall.stop)
+
+    def _registry(self) -> Mapping[str, str] | None:
+        market = self._follower.market
+        return None if market is None else market.catalog.ssps
+
+    async def _settle(self, ledger: Ledger) -> None:
+        """Wait a little for what bids need, which may just be coming up.
+
+        A worker that opens sooner would answer 204 where another one bids.
+        """
+        deadline = monotonic() + SETTLE_S
+        while not (self._follower.market and ledger.connected) and monotonic() < deadline:
+            await self._follower.look()
+            await asyncio.sleep(SETTLE_POLL_S)
 
 
-def _recorder(settings: Settings) -> Recorder | None:
+def _market(
+    settings: ServingSettings, geo: GeoDatabase, catalog: Catalog, before: Market | None
+) -> Market:
+    shards = settings.ledger_shards
+    lookups = Lookups(geo, catalog.rates, needs_user=shards == 1, gvl_id=settings.gvl_id)
+    return Market(catalog, lookups, shards, before)
+
+
+def _open_recorder(settings: ServingSettings) -> Recorder | None:
     if settings.record is None:
         return None
     return Recorder(
         settings.record,
         settings.record_sample,
         settings.record_max_bytes,
-        require_secret(settings),
+        settings.jwt_secret.key(),
     )
+
+
+def _ledger(settings: ServingSettings, metrics: Metrics) -> Ledger:
+    return Ledger(
+        settings.redis_url,
+        settings.spool_path,
+        shards=settings.ledger_shards,
+        ttl_s=settings.bid_ttl_s,
+        spool_max_bytes=settings.spool_max_bytes,
+        hold_s=settings.hold_s,
+        observe=commits(metrics),
+    )
+
+
+def _bidding(settings: ServingSettings, ledger: Ledger, metrics: Metrics) -> Bidding:
+    return Bidding(
+        Bidder(settings.base_url),
+        ledger,
+        metrics,
+        max_bytes=settings.bid_max_bytes,
+        tmax_ms=settings.tmax_ms,
+    )
+
+
+def _notice_routes(ledger: Ledger, metrics: Metrics, evidence: Evidence) -> dict[str, Route]:
+    return {
+        path: Route(
+            NOTICE_ROUTES[path],
+            NoticeEndpoint(kind, ledger, metrics, evidence.unknown_notice),
+            paced=False,
+        )
+        for path, kind in NOTICE_KINDS.items()
+    }
+
+
+def _event_resolver(events: EventEndpoints) -> Resolver:
+    """Unknown paths below the room's prefix get its own 404."""
+    other = Route("other", events, methods=())
+    return lambda path: other if is_event_path(path) else None
+
+
+def _report_resolver(report: ReportEndpoint) -> Resolver:
+    known, other = Route(REPORT_ROUTE, report), Route(REPORT_ROUTE, not_found, methods=())
+
+    def resolve(path: str) -> Route | None:
+        if is_report_path(path):
+            return known
+        return other if report_route_of(path) else None
+
+    return resolve

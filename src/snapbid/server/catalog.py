@@ -1,0 +1,96 @@
+"""Following the catalog file: each new one becomes the market that a worker bids from."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from snapbid.exchange.market import Market
+from snapbid.match.catalog import Catalog, CatalogError
+from snapbid.metrics import Counters, Metrics
+from snapbid.tasks import end
+
+LOOK_EVERY_S: Final = 0.1
+
+FileVersion: TypeAlias = tuple[int, int]  # inode, modification time (ns)
+
+logger = logging.getLogger("snapbid")
+
+
+class CatalogFollower:
+    """Maps the catalog at `path` whenever the file has been replaced.
+
+    `build` makes a market of it, given the market that it replaces; `use` puts it into service, in
+    one step. A file that is no catalog is logged once, and the market before stays in service.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        metrics: Metrics,
+        build: Callable[[Catalog, Market | None], Market],
+        use: Callable[[Market, Market | None], None],
+    ) -> None:
+        self.market: Market | None = None
+        self._path = path
+        self._build = build
+        self._use = use
+        self._swaps = Counters(metrics, "snapbid_catalog_swaps_total", "result")
+        self._current: FileVersion | None = None
+        self._refused: FileVersion | None = None
+        self._retired: list[Market] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look at the file ten times a second."""
+        self._task = asyncio.create_task(self._keep_looking())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            await end(self._task)
+
+    async def look(self) -> None:
+        """Put the catalog into service if it is not yet."""
+        try:
+            status = self._path.stat()
+            version = (status.st_ino, status.st_mtime_ns)
+            if version == self._current:
+                if self._retired:
+                    await asyncio.to_thread(self._retired.clear)
+                return
+            if version == self._refused:
+                return
+            catalog = await asyncio.to_thread(self._map)
+        except FileNotFoundError:  # or its base is gone, since there is a newer catalog by now
+            return
+        except CatalogError as error:
+            logger.error("%s is not taken up: %s", self._path, error)
+            self._swaps.inc("refused")
+            self._refused = version
+            return
+        await self._swap(catalog)
+        self._swaps.inc("taken_up")
+        self._current = version
+
+    def _map(self) -> Catalog:
+        """Map the file, in a thread, which also unmaps old ones: both take their time."""
+        self._retired.clear()
+        return Catalog.open(self._path, self.market.catalog if self.market else None)
+
+    async def _swap(self, catalog: Catalog) -> None:
+        before = self.market
+        market = self._build(catalog, before)
+        if before is not None:
+            await market.carry_over(before)
+            self._retired.append(before)
+        self.market = market
+        self._use(market, before)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            try:
+                await self.look()
+            except Exception:
+                logger.exception("the catalog could not be taken up")

@@ -1,0 +1,53 @@
+"""Routes of everything but bids: fixed paths in a table, others through the resolver of a room."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from snapbid.errors import NotFound
+from snapbid.http import Answer, Receive, Scope, refused
+
+Handler: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
+
+
+class Route(NamedTuple):
+    """`name` is the label `route` under which requests are counted.
+
+    Other methods than `methods` get a 405; where there are none, the handler judges the method
+    itself. `paced` requests take turns, so that a flood of them leaves time for bids.
+    """
+
+    name: str
+    handler: Handler
+    methods: tuple[str, ...] = ("GET", "HEAD")
+    paced: bool = True
+
+
+Resolver: TypeAlias = Callable[[str], Route | None]
+"""Returns the route of a path with parameters, None for paths that are not the room's."""
+
+
+async def not_found(_scope: Scope, receive: Receive) -> Answer:
+    """Raise NotFound, whatever the method."""
+    raise await refused(NotFound("there is nothing at this path"), receive)
+
+
+UNKNOWN: Final = Route("other", not_found, methods=())
+
+
+class Routes:
+    """The table of fixed paths, and the resolvers, asked in turn."""
+
+    def __init__(self, fixed: Mapping[str, Route], resolvers: Sequence[Resolver] = ()) -> None:
+        self._fixed = fixed
+        self._resolvers = resolvers
+
+    def find(self, path: str) -> Route:
+        """Return the route of a path, `UNKNOWN` where there is none."""
+        route = self._fixed.get(path)
+        if route is not None:
+            return route
+        for resolve in self._resolvers:
+            route = resolve(path)
+            if route is not None:
+                return route
+        return UNKNOWN
