@@ -1,4 +1,4 @@
-"""Runs the benchmarks, all or those that are named, and compares them with the committed results.
+"""Runs all or the named benchmarks and compares them with the committed results.
 
     python -m bench [KIND ...] [--keep] [--long] [--all]
 
@@ -19,7 +19,7 @@ from bench.about import ROOT
 from bench.runs import MICRO, RUNS
 from bench.sections import socket
 
-# Processor time: what other programs take meanwhile, and waiting for a store, is left out.
+# Processor time excludes other programs and waiting for a store.
 MICRO_OPTIONS: Final = (
     "-q",
     "--benchmark-timer=time.process_time",
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("kind", nargs="*", metavar="KIND", help=", ".join(RUNS))
     parser.add_argument("--keep", action="store_true", help="make these the results to commit")
     parser.add_argument("--long", action="store_true", help="more rounds, for steadier figures")
-    parser.add_argument("--all", action="store_true", help="show what has not moved, too")
+    parser.add_argument("--all", action="store_true", help="also show what has not moved")
     chosen = parser.parse_args()
     if unknown := set(chosen.kind) - set(RUNS):
         parser.error(f"no such run: {', '.join(unknown)} (there are {', '.join(RUNS)})")
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _run(kind: str, *, long: bool) -> bool:
-    """One run, its result in `OUTPUT`; whether it succeeded."""
+    """Do a run and write its result to `OUTPUT`; returns whether it succeeded."""
     started = time.monotonic()
     options = () if long else RUNS[kind].options
     output = OUTPUT / f"{kind}.json"

@@ -1,4 +1,4 @@
-"""What a result says of where it comes from, and where it goes."""
+"""The origin of a result, and writing it."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def about() -> dict[str, Any]:
 
 
 def write(result: dict[str, Any], output: Path | None) -> None:
-    """A result as JSON to a file, or where there is none to stdout."""
+    """Write a result as JSON to a file, or to stdout."""
     text = json.dumps(result, indent=2)
     if output is None:
         print(text)
@@ -38,7 +38,7 @@ def write(result: dict[str, Any], output: Path | None) -> None:
 
 
 def commit() -> str:
-    """The commit of the working tree, and whether it was changed since."""
+    """The commit of the working tree, and whether it has changes."""
     head = git("rev-parse", "--short=12", "HEAD")
     if not head:
         return "uncommitted"
@@ -47,9 +47,9 @@ def commit() -> str:
 
 
 def git(*arguments: str) -> str:
-    """What git prints, empty where it fails."""
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else ""
+    """The output of git; empty if it fails."""
+    process = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return process.stdout.strip() if process.returncode == 0 else ""
 
 
 def _cpu() -> str:

@@ -1,4 +1,4 @@
-"""The matcher beside the plain bidder of the tests, over a warehouse that changes meanwhile."""
+"""Compares the matcher with the plain bidder of the tests over a changing warehouse."""
 
 import asyncio
 import json
@@ -28,13 +28,13 @@ from support.crowd import Changes, Crowd, compare
 from support.oracle_reading import World
 
 ROUNDS: Final = 4
-REQUESTS: Final = 60  # a round; those of the round before come again
-NO_BIDS: Final = 3  # beside them, for each of which the oracle looks at every candidate
+REQUESTS: Final = 60  # a round; those of the previous round are asked again
+NO_BIDS: Final = 3  # besides; for each the oracle examines every candidate
 CHANGES: Final = 150  # a round, and as many new campaigns
 
 
 class _Warehouse:
-    """Takes changes and publishes them as the publisher does."""
+    """Stores changes and publishes them as the publisher does."""
 
     def __init__(self, dsn: str, base: Base, folder: Path) -> None:
         self._dsn = dsn
@@ -52,9 +52,9 @@ class _Warehouse:
     async def _changed(self, changes: Changes) -> table.Changes:
         connection = await asyncpg.connect(self._dsn)
         try:
-            kept = [(id, json.dumps(each)) for id, each in changes.items() if each is not None]
+            kept = [(id, json.dumps(new)) for id, new in changes.items() if new is not None]
             await table.replace_many(connection, kept)
-            gone = [id for id, each in changes.items() if each is None]
+            gone = [id for id, new in changes.items() if new is None]
             await connection.execute("delete from campaign where id = any($1)", gone)
             return await table.fetch_since(connection, self._overlay.revision)
         finally:
@@ -62,18 +62,19 @@ class _Warehouse:
 
 
 async def _documents(dsn: str) -> list[bytes]:
-    found: list[bytes] = []
+    """All campaign documents of a warehouse."""
+    documents: list[bytes] = []
     connection = await asyncpg.connect(dsn)
     try:
         async with connection.transaction(readonly=True):
-            await table.copy_all(connection, lambda rows: found.extend(row[1] for row in rows))
+            await table.copy_all(connection, lambda rows: documents.extend(row[1] for row in rows))
     finally:
         await connection.close()
-    return found
+    return documents
 
 
 def agreement(dsn: str, base: Base, folder: Path) -> dict[str, Any]:
-    """How many requests were compared, and on how many the two disagree; changes the warehouse."""
+    """How many requests were compared and how many differ. Changes the warehouse."""
     plain = world()
     crowd = Crowd(plain, asyncio.run(_documents(dsn)))
     tally = compare(crowd, plain, SSP, _rounds(), _Warehouse(dsn, base, folder).publish, CHANGES)
@@ -83,13 +84,13 @@ def agreement(dsn: str, base: Base, folder: Path) -> dict[str, Any]:
 
 
 def _rounds() -> Sequence[Sequence[Any]]:
-    asked = requests.make(ROUNDS * REQUESTS, seed=3)
-    asked += requests.no_bids(requests.make(ROUNDS * NO_BIDS, seed=4))
-    return [asked[number::ROUNDS] for number in range(ROUNDS)]
+    drawn = requests.make(ROUNDS * REQUESTS, seed=3)
+    drawn += requests.no_bids(requests.make(ROUNDS * NO_BIDS, seed=4))
+    return [drawn[number::ROUNDS] for number in range(ROUNDS)]
 
 
 def world() -> World:
-    """What surrounds a request, with the product's own tables; the rules are the oracle's."""
+    """The world of the oracle, with the product's reference tables."""
     return World(
         campaigns=[],
         registry=dict(pools.REGISTRY),

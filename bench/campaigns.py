@@ -1,8 +1,8 @@
 """A seeded generator of campaign documents, in two shapes.
 
 `std`: all 20 targeting dimensions occur, each in the share of campaigns that `SHARES` gives, so
-that about one campaign in a hundred is eligible for a request of `bench/requests.py`. `rare`: all
-are targeted at places, half at segments, and about one in two thousand is eligible.
+that about 1% of the campaigns are eligible for a request of `bench/requests.py`. `rare`: all target
+places, half of them segments, and about 0.05% are eligible.
 
     python -m bench.campaigns 10000 [rare] > campaigns.jsonl
 """
@@ -50,7 +50,7 @@ MEDIA: Final = Pool([("banner", 78), ("video", 15), ("native", 6), ("audio", 1)]
 
 
 def documents(count: int, seed: int = 1, shape: str = "std") -> Iterator[dict[str, Any]]:
-    """Campaign documents as `snapbid campaign import` takes them."""
+    """Campaign documents as `snapbid campaign import` accepts them."""
     random = Random(seed)
     for number in range(count):
         yield _document(random, number, SHAPES[shape])
@@ -183,5 +183,5 @@ def _vast(number: int, mime: str) -> str:
 
 
 if __name__ == "__main__":
-    for each in documents(int(sys.argv[1]), shape=(*sys.argv[2:], "std")[0]):
-        print(json.dumps(each))
+    for document in documents(int(sys.argv[1]), shape=(*sys.argv[2:], "std")[0]):
+        print(json.dumps(document))

@@ -1,4 +1,4 @@
-"""Large catalogs: loading them, changing them while bids go on, and what workers take of memory.
+"""Large catalogs: loading them, changing them under traffic, and the workers' memory.
 
     python -m bench.catalog_run [--counts 10000 100000 1000000] [--agreement]
 
@@ -49,7 +49,7 @@ COUNTS: Final = (10_000, 100_000, 1_000_000)
 CHANGES: Final = 40
 SWAPS: Final = 30
 OVERLAID: Final = 2_000  # campaigns in the overlay that is swapped
-TOUCHES: Final = 4_000  # requests before memory is looked at
+TOUCHES: Final = 4_000  # requests before memory is measured
 WORKERS: Final = (1, 2)
 READY_S: Final = 300.0
 
@@ -58,13 +58,15 @@ READY_S: Final = 300.0
 
 
 async def fill(dsn: str, count: int) -> None:
-    """The generated campaigns, past the import, which would take its time."""
+    """Store the generated campaigns directly, which is faster than the import."""
     await migrate(dsn)
     connection = await asyncpg.connect(dsn)
     try:
         for descriptor, canonical in pools.REGISTRY.items():
             await registry.add(connection, descriptor, canonical)
-        records = ((one["id"], json.dumps(one)) for one in campaigns.documents(count))
+        records = (
+            (document["id"], json.dumps(document)) for document in campaigns.documents(count)
+        )
         await connection.copy_records_to_table(
             "campaign", records=records, columns=["id", "document"]
         )
@@ -77,7 +79,7 @@ async def fill(dsn: str, count: int) -> None:
 
 
 def load(dsn: str, folder: Path) -> tuple[Base, dict[str, Any]]:
-    """Makes a base; the time, processor time and peak memory of the process that does."""
+    """Build a base; time, processor time and peak memory of the process that does it."""
     started = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "snapbid.publisher"],
@@ -105,7 +107,7 @@ def load(dsn: str, folder: Path) -> tuple[Base, dict[str, Any]]:
 
 
 def index_bytes(folder: Path, base: Base) -> int:
-    """The base without what its campaigns' answers are made of."""
+    """The size of the base without the campaigns' payloads."""
     path = folder / "alone"
     write(path, encode({}, rates.load(), new_builder().build(), base=base))
     index = Catalog.open(path).index
@@ -116,7 +118,7 @@ def index_bytes(folder: Path, base: Base) -> int:
 
 
 async def swaps(base: Base, folder: Path) -> dict[str, Any]:
-    """For how long the event loop is kept from other work while a catalog is taken up.
+    """How long the event loop is blocked while a new catalog is adopted.
 
     The longest pause of a swap in milliseconds, median and most of the swaps, and the same of as
     many stretches of the same length without a swap.
@@ -139,8 +141,8 @@ async def swaps(base: Base, folder: Path) -> dict[str, Any]:
         pause = asyncio.ensure_future(asyncio.sleep(time.perf_counter() - started))
         quiet.append(await _longest_pause(pause))
     return {
-        name: {"median_ms": round(median(found) * 1e3, 3), "most_ms": round(max(found) * 1e3, 3)}
-        for name, found in (("swap", pauses), ("quiet", quiet))
+        name: {"median_ms": round(median(times) * 1e3, 3), "most_ms": round(max(times) * 1e3, 3)}
+        for name, times in (("swap", pauses), ("quiet", quiet))
     }
 
 
@@ -186,13 +188,13 @@ def _await_base(log: Path) -> None:
 
 
 def pss_mib(pid: int) -> float:
-    """The memory of a process, shared pages divided by those that share them."""
+    """The proportional set size of a process."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def touch(port: int) -> None:
-    """Asks what the generator asks, on connections that reach every worker."""
+    """Send the generator's requests over connections that reach every worker."""
     for number, request in enumerate(requests.make(TOUCHES)):
         if number % 100 == 0:
             client = HTTPConnection(LOOPBACK, port, timeout=30)
@@ -231,7 +233,7 @@ async def change_latencies(dsn: str, port: int) -> list[float]:
 
     In turns a campaign is added, paused, resumed and deleted.
     """
-    found = []
+    latencies = []
     connection = await asyncpg.connect(dsn)
     try:
         with closing(HTTPConnection(LOOPBACK, port, timeout=30)) as client:
@@ -248,11 +250,11 @@ async def change_latencies(dsn: str, port: int) -> list[float]:
                 while (_winner(client, ASKED) == "probe") != wanted:
                     if time.perf_counter() - committed > 30:
                         raise BenchError("a change has no effect")
-                found.append(time.perf_counter() - committed)
-                await asyncio.sleep(0.01 * (number % 10))  # any moment between two looks
+                latencies.append(time.perf_counter() - committed)
+                await asyncio.sleep(0.01 * (number % 10))  # any time between two checks
     finally:
         await connection.close()
-    return sorted(found)
+    return sorted(latencies)
 
 
 # -- the run --------------------------------------------------------------------------------------
@@ -288,10 +290,10 @@ def measure(scratch: Path, count: int, *, agreed: bool) -> dict[str, Any]:
             with served(scratch, environ, workers) as server:
                 figures[f"start_s_{workers}"] = round(time.perf_counter() - started, 1)
                 if workers == 1:
-                    found = asyncio.run(change_latencies(postgres.dsn, server.port))
+                    latencies = asyncio.run(change_latencies(postgres.dsn, server.port))
                     figures["change_ms"] = {
-                        "median": round(median(found) * 1e3, 1),
-                        "most": round(found[-1] * 1e3, 1),
+                        "median": round(median(latencies) * 1e3, 1),
+                        "most": round(latencies[-1] * 1e3, 1),
                     }
                 touch(server.port)
                 memory = sum(map(pss_mib, server.workers))

@@ -1,10 +1,10 @@
 """HTTP/1.1 clients that keep a server busy from one core.
 
 `drive` is a closed loop: each connection sends its next request when it has its answer, so the
-server is saturated, and what a request takes follows from the number of connections. `schedule` is
-an open loop: requests leave at their times whatever the answers do, and a latency counts from the
-scheduled moment, also where no connection was free. Times, rates and connections are bounded, and
-only loopback addresses are connected to.
+server is saturated and the latency follows from the number of connections. `schedule` is an open
+loop: requests leave on schedule, however slow the answers are, and a latency counts from the
+scheduled time, even if no connection was free. Times, rates and connections are bounded, and only
+loopback addresses are used.
 """
 
 import asyncio
@@ -28,10 +28,9 @@ QUANTILES: Final = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 
 
 class Outcome(msgspec.Struct):
-    """What was answered: requests by status, seconds, latencies in seconds, sorted.
+    """The answers: their count by status, the seconds, sorted latencies in seconds.
 
-    `lags`: how long after its time a request left though a connection was free, sorted; only
-    `schedule` knows them.
+    `lags`, from `schedule` alone, are how late requests left though a connection was free.
     """
 
     statuses: dict[int, int]
@@ -50,16 +49,16 @@ class Outcome(msgspec.Struct):
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value that so large a share of the others is below; 0 of nothing."""
+    """The value below which this share of all values lies; 0 without values."""
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else 0.0
 
 
 class ClientError(RuntimeError):
-    """The server closed a connection, or what it sent is no HTTP answer."""
+    """The server closed a connection, or sent something that is not an HTTP answer."""
 
 
 def request(path: str, body: bytes) -> bytes:
-    """A bid request as its bytes on the wire."""
+    """The bytes of a bid request."""
     return (
         b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         b"X-Openrtb-Version: 2.5\r\nContent-Length: %d\r\n\r\n%b"
@@ -67,7 +66,7 @@ def request(path: str, body: bytes) -> bytes:
 
 
 def notice(path: str, auction_id: str, imp_id: str) -> bytes:
-    """A notice as its bytes on the wire; ids of unreserved characters."""
+    """The bytes of a notice; the ids must need no escaping."""
     return b"GET %b?id=%b&impId=%b HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % (
         path.encode(),
         auction_id.encode(),
@@ -76,7 +75,7 @@ def notice(path: str, auction_id: str, imp_id: str) -> bytes:
 
 
 class _Plan(Protocol):
-    """What decides when a connection sends."""
+    """Decides when a connection sends."""
 
     def begin(self, now: float) -> None: ...
 
@@ -86,7 +85,7 @@ class _Plan(Protocol):
 
 
 class _Connection(asyncio.Protocol):
-    """One request at a time; what was answered, and how long after `since`, is kept."""
+    """Sends one request at a time; records the answer and the time since `since`."""
 
     def __init__(self, plan: _Plan, outcome: Outcome) -> None:
         self._plan = plan
@@ -134,7 +133,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Closed:
-    """A connection that has its answer sends the next request, until a time or a number."""
+    """A connection that has its answer sends the next request, up to a time or a count."""
 
     def __init__(self, requests: Sequence[bytes], seconds: float, limit: float) -> None:
         self._requests = requests
@@ -146,16 +145,16 @@ class _Closed:
         self._until = now + self._seconds
 
     def is_free(self, connection: _Connection, now: float) -> None:
-        place = self._next
-        if now >= self._until or place >= self._limit:
+        number = self._next
+        if now >= self._until or number >= self._limit:
             connection.finish()
             return
-        self._next = place + 1
-        connection.send(self._requests[place % len(self._requests)], now)
+        self._next = number + 1
+        connection.send(self._requests[number % len(self._requests)], now)
 
 
 class _Open:
-    """Request n is due at `start + n / rate`; it waits in line where no connection is free."""
+    """Request n is due at `start + n / rate`, and waits in line if no connection is free."""
 
     def __init__(self, requests: Sequence[bytes], rate: float, count: int) -> None:
         self._requests = requests
@@ -178,7 +177,7 @@ class _Open:
             self._idle.append(connection)
 
     def tick(self) -> None:
-        """Sends what is due, as far as connections are free; ends those that are not needed."""
+        """Send what is due while connections are free; close those no longer needed."""
         now = perf_counter()
         while self._idle and self._next < self._count and (due := self._due()) <= now:
             self.lags.append(now - due)
@@ -203,9 +202,9 @@ async def drive(
     seconds: float | None = None,
     once: bool = False,
 ) -> Outcome:
-    """Sends the requests in turns for `seconds`, or each of them once.
+    """Send the requests in turn for `seconds`, or each of them once.
 
-    Raises ClientError or OSError where the server does not answer.
+    Raises ClientError or OSError if the server does not answer.
     """
     assert once or (seconds is not None and 0 < seconds <= MAX_SECONDS)
     most = (float("inf"), len(requests)) if once or seconds is None else (seconds, float("inf"))
@@ -216,9 +215,9 @@ async def drive(
 async def schedule(
     port: int, requests: Sequence[bytes], *, connections: int, rate: float, seconds: float
 ) -> Outcome:
-    """Sends `rate` requests a second for `seconds`, in turns.
+    """Send `rate` requests a second for `seconds`, in turn.
 
-    Raises ClientError or OSError where the server does not answer.
+    Raises ClientError or OSError if the server does not answer.
     """
     assert 0 < seconds <= MAX_SECONDS
     assert 0 < rate <= MAX_RATE
@@ -245,7 +244,7 @@ async def _carry_out(port: int, plan: _Plan, connections: int, seconds: float) -
         waiting = asyncio.gather(*(connection.done for connection in opened))
         await asyncio.wait_for(waiting, seconds + STALL_S)
     except TimeoutError:
-        raise ClientError("no answer any more") from None
+        raise ClientError("the server stopped answering") from None
     finally:
         for connection in opened:
             connection.finish()
@@ -256,6 +255,6 @@ async def _carry_out(port: int, plan: _Plan, connections: int, seconds: float) -
 
 
 def run(work: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """What `drive` or `schedule` comes to, on a loop of its own."""
+    """The outcome of `drive` or `schedule`, on a new event loop."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)

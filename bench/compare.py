@@ -1,7 +1,7 @@
 """Compares results with the last committed ones, and says what moved.
 
-A figure has moved when it differs by more than `NOISE`, and by more than that and what the machine
-itself has moved by, and the spreads, where both have one, do not touch.
+A figure has moved if it differs by more than `NOISE` plus the drift of the machine itself, and if
+the spreads, where both results have one, do not overlap.
 """
 
 import json
@@ -19,22 +19,22 @@ Pair = tuple[Figure, Figure]  # before, after
 
 
 def committed(kind: str) -> dict[str, Any] | None:
-    """The results of a kind in the last commit, None where there are none."""
+    """The results of a kind in the last commit, or None."""
     text = git("show", f"HEAD:bench/results/{kind}.json")
     return json.loads(text) if text else None
 
 
 def compare(run: Run, before: dict[str, Any], after: dict[str, Any], *, all: bool) -> list[str]:
-    """A heading, a line for each figure that has moved, or for all, and what else there is."""
+    """A heading, a line for each figure that moved (or for all), and a summary of the rest."""
     lines = [f"{after['kind']}: {before['about']['commit']} -> {after['about']['commit']}"]
     try:
-        old = {one.name: one for one in run.section.figures(before)}
+        old = {figure.name: figure for figure in run.section.figures(before)}
     except (LookupError, TypeError, ValueError):
-        return [*lines, "  the committed results have another form: not compared"]
-    new = {one.name: one for one in run.section.figures(after)}
+        return [*lines, "  the committed results have a different form: not compared"]
+    new = {figure.name: figure for figure in run.section.figures(after)}
     if before["about"]["cpu"] != after["about"]["cpu"]:
-        lines.append("  another processor: times cannot be compared")
-    pairs = [(old[name], one) for name, one in new.items() if name in old]
+        lines.append("  a different processor: times cannot be compared")
+    pairs = [(old[name], figure) for name, figure in new.items() if name in old]
     noise = NOISE
     if run.reference in old and run.reference in new:
         drift = _share((old[run.reference], new[run.reference]))
@@ -77,7 +77,7 @@ def _has_moved(pair: Pair, noise: float) -> bool:
 
 
 def _touch(old: Figure, new: Figure) -> bool:
-    """Whether the spreads have values in common."""
+    """Whether the spreads overlap."""
     if old.low is None or old.high is None or new.low is None or new.high is None:
         return False
     return old.low <= new.high and new.low <= old.high

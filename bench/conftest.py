@@ -1,7 +1,7 @@
 """Fixtures of the micro benchmarks, which run on the first core; stores have the second.
 
-Each benchmark calls a function once for every one of `REQUESTS` different inputs a round, so that
-caches see what they would see; figures are later divided by the number of calls.
+In each round a benchmark calls a function once for each of `REQUESTS` different inputs, so that
+caches behave as in production; figures are later divided by the number of calls.
 """
 
 import gc
@@ -35,7 +35,7 @@ def store_core() -> int:
 
 @pytest.fixture(scope="session", autouse=True)
 def _as_a_worker(store_core: int) -> Iterator[None]:
-    """On one core, and with the collector of a worker."""
+    """Run on one core, with the garbage collector set as in a worker."""
     gc.set_threshold(*GC_THRESHOLD)
     with pinned(cores()[0]):
         yield
@@ -46,14 +46,14 @@ def each(benchmark: Any) -> Each:
     """Measures `function` with each of the argument tuples."""
 
     def run(function: Callable[..., Any], arguments: Iterable[Any]) -> None:
-        every = [one if isinstance(one, tuple) else (one,) for one in arguments]
-        assert every
+        calls = [item if isinstance(item, tuple) else (item,) for item in arguments]
+        assert calls
 
         def once() -> None:
-            for one in every:
-                function(*one)
+            for call in calls:
+                function(*call)
 
-        benchmark.extra_info["calls"] = len(every)
+        benchmark.extra_info["calls"] = len(calls)
         benchmark(once)
 
     return run
@@ -86,22 +86,24 @@ def today(ten_thousand: Market) -> list[bytes]:
 def answered(market: Market, made: list[requests.Request], *, bid: bool) -> list[bytes]:
     """The first REQUESTS bodies with that kind of answer; most must have it."""
     bidder = Bidder("http://127.0.0.1:8000")
-    found = [
+    chosen = [
         body
         for body in requests.encode(made)
         if isinstance(answer(bidder, body, market), NoBid) is not bid
     ]
-    assert len(found) >= REQUESTS, f"only {len(found)} of {len(made)}"
-    return found[:REQUESTS]
+    assert len(chosen) >= REQUESTS, f"only {len(chosen)} of {len(made)}"
+    return chosen[:REQUESTS]
 
 
 def pytest_benchmark_update_json(benchmarks: Any, output_json: dict[str, Any]) -> None:
     """Of pytest-benchmark's file, what is kept: microseconds a call (`--benchmark-json`)."""
     figures = {}
-    for one in benchmarks:
-        calls = one.extra_info["calls"]
-        spread = {name: getattr(one.stats, name) / calls * 1e6 for name in ("median", "q1", "q3")}
-        figures[one.name.removeprefix("test_")] = {
+    for measured in benchmarks:
+        calls = measured.extra_info["calls"]
+        spread = {
+            name: getattr(measured.stats, name) / calls * 1e6 for name in ("median", "q1", "q3")
+        }
+        figures[measured.name.removeprefix("test_")] = {
             f"{name}_us": round(value, 3) for name, value in spread.items()
         }
     output_json.clear()

@@ -71,17 +71,17 @@ def _constants(
 
 
 def ask(server: ServerProcess, wire: bytes) -> tuple[int, bytes]:
-    """Status and body of the answer to one request."""
+    """Status and body of the answer to a request."""
     return run(drive(server.port, [wire], connections=1, once=True)).last[0]
 
 
 def answered(server: ServerProcess, made: list[requests.Request], status: int) -> list[bytes]:
     """Those requests that the running server answers so; most must be."""
     wires = [request(PATH, body) for body in requests.encode(made)]
-    found = [wire for wire in wires if ask(server, wire)[0] == status]
-    if len(found) < 0.9 * len(made):
-        raise BenchError(f"only {len(found)} of {len(made)} requests are answered with {status}")
-    return found
+    usable = [wire for wire in wires if ask(server, wire)[0] == status]
+    if len(usable) < 0.9 * len(made):
+        raise BenchError(f"only {len(usable)} of {len(made)} requests were answered with {status}")
+    return usable
 
 
 def check_agreement(product: ServerProcess, peer: ServerProcess, wires: list[bytes]) -> None:
@@ -100,7 +100,7 @@ def check_agreement(product: ServerProcess, peer: ServerProcess, wires: list[byt
 
 
 def _bid(answer: tuple[int, bytes]) -> dict[str, Any]:
-    """What must be equal; a creative is chosen by each one's own hash."""
+    """What must be equal; each contender chooses the creative by its own hash."""
     status, body = answer
     if status != 200:
         return {"status": status, "cid": None, "price": None}

@@ -47,7 +47,7 @@ Work = Callable[[Ledger, int], Coroutine[Any, Any, None]]
 
 
 async def remember(ledger: Ledger, number: int) -> None:
-    """One bid of one impression."""
+    """A bid for a single impression."""
     auction = (AUCTION % number).encode()
     done = ledger.remember(auction, number % 8 + 1, [(b"1", number % 1000 + 1, 1_230_000)], 10.0)
     assert done is not None
@@ -64,12 +64,12 @@ async def many(ledger: Ledger, work: Work, numbers: range, concurrency: int) -> 
     """Does the work for all numbers, so many at once: each in µs of this process, and a second."""
     left = iter(numbers)
 
-    async def one() -> None:
+    async def commit_in_turn() -> None:
         for number in left:
             await work(ledger, number)
 
     processor, started = time.process_time(), time.perf_counter()
-    await asyncio.gather(*(one() for _ in range(concurrency)))
+    await asyncio.gather(*(commit_in_turn() for _ in range(concurrency)))
     processor, took = time.process_time() - processor, time.perf_counter() - started
     return _each(processor, took, len(numbers))
 

@@ -40,7 +40,7 @@ from snapbid.metrics import Metrics
 PLOT: Final = "pacing.svg"
 CAMPAIGNS: Final = 10_000
 LANES: Final = 64
-TURN: Final = 1000  # bids of a market before the next one's turn
+TURN: Final = 1000  # bids of a market before the turn of the next
 DAY_S: Final = 86_400
 KINDS: Final[dict[str, dict[str, Any]]] = {
     "plain": {},
@@ -72,7 +72,7 @@ async def ledger_over(redis: Redis, folder: Path, **more: Any) -> AsyncIterator[
 
 
 class Kept(Awaitable[Any]):
-    """What the ledger gives to wait for, there already."""
+    """What the ledger returns to be awaited, complete at once."""
 
     def __init__(self, value: bool | str) -> None:
         self._value = value
@@ -83,7 +83,7 @@ class Kept(Awaitable[Any]):
 
 
 class Batches:
-    """A ledger without its Redis: takes every bid at once, and packs batches of 32."""
+    """A ledger without Redis: accepts every bid at once, and packs batches of 32."""
 
     SIZE: Final = 32
 
@@ -92,8 +92,10 @@ class Batches:
         self._true, self._k = Kept(True), Kept("k")
 
     def remember(self, auction_id: bytes, ssp: int, bids: list[Any], within_s: float) -> Kept:
-        found = [Remembered(place(auction_id, imp), number, price) for imp, number, price in bids]
-        self._take(Bids(ssp, found, None, _NOBODY, 0.0))
+        remembered = [
+            Remembered(place(auction_id, imp), number, price) for imp, number, price in bids
+        ]
+        self._take(Bids(ssp, remembered, None, _NOBODY, 0.0))
         return self._true
 
     def reserve(
@@ -127,8 +129,8 @@ _NOBODY: Any = None  # waits for it
 
 
 async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
-    """Processor time a bid, of each kind of campaign; all kinds take turns in a round."""
-    bodies = [json.dumps(one).encode() for one in requests.make(2000)]
+    """Processor time per bid for each kind of campaign; all kinds take turns in a round."""
+    bodies = [json.dumps(request).encode() for request in requests.make(2000)]
     metrics = Metrics(folder / "metrics")
     bidder = Bidder("http://127.0.0.1:8000")
     own: dict[str, list[float]] = {kind: [] for kind in KINDS}
@@ -165,8 +167,8 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def _added(values: list[float], plain: list[float]) -> list[float]:
-    """Median, lower and upper quartile of what a turn had on top of its round's plain one."""
-    more = sorted(one - base for one, base in zip(values, plain, strict=True))
+    """Median and quartiles of the difference between a turn and the plain one of its round."""
+    more = sorted(value - base for value, base in zip(values, plain, strict=True))
     quarter = len(more) // 4
     return [round(us, 2) for us in (median(more), more[quarter], more[-quarter - 1])]
 
@@ -177,12 +179,12 @@ def _endpoint(made: Market, bidder: Bidder, ledger: Any, metrics: Metrics) -> Bi
 
 
 async def _bids(endpoints: dict[str, BidEndpoint], body: bytes) -> bool:
-    """Whether every market answers; otherwise they would not do the same work."""
-    return all([await _answers(one, body) for one in endpoints.values()])
+    """Whether all markets bid; otherwise they would not do the same work."""
+    return all([await _answers(endpoint, body) for endpoint in endpoints.values()])
 
 
 async def _answers(endpoint: BidEndpoint, body: bytes) -> bool:
-    """Whether there is a bid."""
+    """Whether the endpoint bids."""
     message = {"type": "http.request", "body": body, "more_body": False}
 
     async def receive() -> dict[str, Any]:
@@ -193,7 +195,7 @@ async def _answers(endpoint: BidEndpoint, body: bytes) -> bool:
 
 
 async def _worker_turn(endpoint: BidEndpoint, bodies: list[bytes]) -> float:
-    """Microseconds of this process a bid, one after the other, without collections between."""
+    """Microseconds of this process per bid, in sequence, without garbage collections."""
     gc.collect()
     gc.disable()
     try:
@@ -206,7 +208,7 @@ async def _worker_turn(endpoint: BidEndpoint, bodies: list[bytes]) -> float:
 
 
 async def _redis_turn(endpoint: BidEndpoint, bodies: list[bytes], client: Any) -> float:
-    """Microseconds of Redis a bid, in the batches that so many lanes make."""
+    """Microseconds of Redis per bid, in the batches that this concurrency forms."""
     left = iter(range(TURN))
 
     async def lane() -> None:
@@ -227,7 +229,7 @@ def _redis_seconds(client: Any) -> float:
 
 STEP_S: Final = 60
 BUDGET: Final = 1000 * 1000  # micro-USD, 1,000 bids at 1 USD
-START: Final = 1_907_712_000 // DAY_S * DAY_S  # a midnight to come: keys end by Redis' clock
+START: Final = 1_907_712_000 // DAY_S * DAY_S  # a future midnight: keys expire by Redis' clock
 
 
 class Clock:
@@ -240,7 +242,7 @@ class Clock:
 
 
 async def pace(redis: Redis, folder: Path) -> dict[str, Any]:
-    """Two days of uneven traffic, mostly won: spend of each campaign by the minute."""
+    """Spend by minute of each campaign over two days of uneven traffic, mostly won."""
     random, clock = Random(7), Clock()
     born = {"even": 0, "even, created at noon": DAY_S // 2, "asap": 0}
     campaigns = {
@@ -259,7 +261,7 @@ async def pace(redis: Redis, folder: Path) -> dict[str, Any]:
                 for _ in range(demand(step * STEP_S, random) if now >= START + born[name] else 0):
                     auctions += 1
                     await _buy(ledger, auctions, limits, random)
-            states = await ledger.budgets.states([one.campaign for one in campaigns.values()])
+            states = await ledger.budgets.states([budget.campaign for budget in campaigns.values()])
             for name, limits in campaigns.items():
                 used = states[limits.campaign].used_today / 1e9
                 allowed = limits.day_nano(now) if now >= START + born[name] else 0
@@ -293,7 +295,7 @@ async def _buy(ledger: Ledger, number: int, limits: Limits, random: Random) -> N
         auction, 1, [(b"1", limits.campaign, 1_000_000, limits)], None, 10.0, False
     )
     assert done is not None
-    if await done == "k" and random.random() < 0.7:  # the others' holds end by themselves
+    if await done == "k" and random.random() < 0.7:  # the other holds expire
         await ledger.settle(WIN, auction, b"1")
 
 

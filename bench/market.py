@@ -45,8 +45,8 @@ def lookups(catalog: Catalog) -> Lookups:
 
 def answer(bidder: Bidder, body: bytes, market: Market) -> bytes | NoBid:
     """All that a bid takes but HTTP and remembering it."""
-    found = bidder.propose(decode_request(body), SSP, market, NOW_MS)
-    return found if isinstance(found, NoBid) else bidder.write(found.auction_id, found.bids)
+    answer = bidder.propose(decode_request(body), SSP, market, NOW_MS)
+    return answer if isinstance(answer, NoBid) else bidder.write(answer.auction_id, answer.bids)
 
 
 @contextmanager

@@ -71,8 +71,8 @@ class Seen(msgspec.Struct):
         }
 
 
-def _quantile(found: Sequence[float], share: float) -> float:
-    return round(found[int((len(found) - 1) * share)] * 1e3, 1) if found else 0.0
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return round(ordered[int((len(ordered) - 1) * share)] * 1e3, 1) if ordered else 0.0
 
 
 class _Connection(asyncio.Protocol):
@@ -147,7 +147,7 @@ async def _under_load(
     own, other = wires
     senders = {"acme": (own, options.connections), "nova": (other, 32), "flood": (FLOOD, 256)}
     names = [name for name, rate in zip(senders, rates, strict=True) if rate]
-    found = await asyncio.gather(
+    outcomes = await asyncio.gather(
         *(
             _send(port, *senders[name][:1], rate, senders[name][1], options.seconds)
             for name, rate in zip(senders, rates, strict=True)
@@ -156,7 +156,7 @@ async def _under_load(
     )
     return {
         name: seen.figures() | {"closed": closed}
-        for name, (seen, closed) in zip(names, found, strict=True)
+        for name, (seen, closed) in zip(names, outcomes, strict=True)
     }
 
 

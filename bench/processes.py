@@ -25,24 +25,23 @@ class BenchError(RuntimeError):
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nothing has now, all different.
+    """Distinct free loopback ports.
 
-    They are below those that the system gives to connections, which others open by the thousand
-    meanwhile.
+    They are below the range of ephemeral ports, which clients use up by the thousand meanwhile.
     """
     below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    found: set[int] = set()
-    while len(found) < count:
+    ports: set[int] = set()
+    while len(ports) < count:
         port = CHANCE.randrange(below // 2, below)
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind((LOOPBACK, port))
-            found.add(port)
-    return list(found)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            ports.add(port)
+    return list(ports)
 
 
 @contextlib.contextmanager
 def pinned(core: int) -> Iterator[None]:
-    """This process, and what it starts meanwhile, runs on one core."""
+    """Pin this process, and those it starts meanwhile, to a core."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -133,13 +132,13 @@ class ServerProcess:
 
 
 def _children(parent: int) -> list[int]:
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             stat = _read(int(entry.name), "stat").rpartition(b")")[2].split()
             if stat and int(stat[1]) == parent:
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
 def _read(pid: int, name: str) -> bytes:

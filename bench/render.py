@@ -18,25 +18,25 @@ INTRODUCTION: Final = """\
 
 This page is rendered from `results/*.json` by `python -m bench.render`; do not edit it.
 
-    make bench                   run everything, say what moved since the committed results
+    make bench                   run everything, show what changed since the committed results
     python -m bench --keep       the same, and make these the results to commit
-    python -m bench --long       more rounds: steadier figures, about half an hour
-    python -m bench socket       one run, or some
-    python -m bench.socket_run --rounds 3 --seconds 1     a short look at the socket part
+    python -m bench --long       more rounds for steadier figures, about half an hour
+    python -m bench socket       only some of the runs
+    python -m bench.socket_run --rounds 3 --seconds 1     a quick socket run
 
-All servers, clients and stores are on one machine, loopback only. It needs two cores; where other
-programs use them too, processor time is what to trust, and ratios.
+All servers, clients and stores share one machine and use loopback only. It needs two cores; if
+other programs use them as well, trust processor time and ratios.
 
-The campaigns (`campaigns.py`) use all 20 targeting dimensions, about one in a hundred is eligible
-for a request. The requests (`requests.py`) have one impression, are for sites and apps, and take
-about 1 KB, or "today" a median of 2.2 KB. No-bids are the same requests, changed so that nobody
-bids, for four reasons in turns: a floor of 500 USD, a private auction for an unknown deal, a seat
-list without our seats, a banner size that nobody has.
+The campaigns (`campaigns.py`) use all 20 targeting dimensions; about 1% of them are eligible for a
+request. The requests (`requests.py`) are for sites and apps, have one impression, and take about
+1 KB; those called "today" have a median of 2.2 KB. No-bids are the same requests, changed so that
+no campaign bids, for four reasons in turn: a floor of 500 USD, a private auction for an unknown
+deal, a seat list without our seats, a banner size that no creative has.
 """
 
 
 def render(results: dict[str, dict[str, Any]]) -> str:
-    """The page."""
+    """The page as Markdown."""
     sections = (RUNS[kind].section.render(result) for kind, result in results.items())
     return "".join([INTRODUCTION, *sections])
 

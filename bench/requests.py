@@ -162,7 +162,7 @@ def _imp(random: Random, app: bool) -> Request:
         imp["bidfloor"] = round(median * exp(random.gauss(0, 1.0)), 3)
         imp["bidfloorcur"] = "EUR" if random.random() < 0.05 else "USD"
     if random.random() < 0.15:
-        deals = [{"id": one, "bidfloor": 1.5} for one in pools.DEALS.draw_several(random, 3)]
+        deals = [{"id": deal, "bidfloor": 1.5} for deal in pools.DEALS.draw_several(random, 3)]
         imp["pmp"] = {"private_auction": 0, "deals": deals}
     return imp
 
@@ -233,7 +233,7 @@ def _geo(random: Random, country: str) -> Request:
 def _user(random: Random) -> Request:
     user: Request = {"id": _hex(random, 32)}
     if random.random() < USER_DATA:
-        segments = [{"id": one} for one in pools.SEGMENTS.draw_several(random, 8)]
+        segments = [{"id": segment} for segment in pools.SEGMENTS.draw_several(random, 8)]
         user["data"] = [{"id": "dmp", "name": "dmp.example", "segment": segments}]
     return user
 

@@ -3,7 +3,7 @@
 To add a run `KIND`:
 
 - `bench/KIND_run.py` with `--output FILE`, which writes JSON with `"kind": KIND`,
-  `"about": bench.about.about()` and what else its section reads;
+  `"about": bench.about.about()` and whatever its section reads;
 - `bench/sections/KIND.py` with `render` and `figures` (`sections.parts.Section`);
 - its line here.
 """
@@ -17,9 +17,9 @@ from bench.sections.parts import Section
 class Run(NamedTuple):
     """A run.
 
-    `options` are those of `make bench`, which must end within 10 minutes as a whole; without them a
-    run takes longer, and its figures are steadier. `reference` is a figure in which the product has
-    no part: by as much as it has moved, the machine has.
+    `options` are those of `make bench`, which must end within 10 minutes in all; without them a run
+    takes longer and its figures are steadier. `reference` is a figure that does not depend on the
+    product: if it moved, the machine did.
     """
 
     section: Section
@@ -27,7 +27,7 @@ class Run(NamedTuple):
     reference: str | None = None
 
 
-MICRO: Final = "micro"  # pytest-benchmark's, the others are modules
+MICRO: Final = "micro"  # run by pytest-benchmark; the others are modules
 RUNS: Final = {
     MICRO: Run(micro, ("--benchmark-max-time=0.5",), "reference_json, µs"),
     "socket": Run(

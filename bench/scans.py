@@ -40,7 +40,7 @@ def best(scan: Scan, values: Values, end: int, query: Query) -> int | None:
 def in_order(count: int, shape: str) -> list[Campaign]:
     """The generated campaigns in the order of their ranks."""
     made = [parse(document) for document in documents(count, shape=shape)]
-    return sorted(made, key=lambda one: (-one.cpm_micros, one.id))
+    return sorted(made, key=lambda campaign: (-campaign.cpm_micros, campaign.id))
 
 
 def entries(campaign: Campaign) -> Iterator[tuple[int, set[Value], set[Value]]]:
@@ -48,21 +48,24 @@ def entries(campaign: Campaign) -> Iterator[tuple[int, set[Value], set[Value]]]:
     for name, lists in campaign.targeting.items():
         yield DIMENSIONS[name], set(lists.include), set(lists.exclude)
     formats: Iterable[Value] = (
-        (MEDIA[one.media], *((one.w or 0, one.h or 0) if one.media == "banner" else ()))
-        for one in campaign.creatives
+        (
+            MEDIA[creative.media],
+            *((creative.w or 0, creative.h or 0) if creative.media == "banner" else ()),
+        )
+        for creative in campaign.creatives
     )
     yield FORMAT_DIMENSION, set(formats), set()
 
 
 def carried(query: Query, imp: Imp) -> Values:
     """What a request carries, the impression's formats among them."""
-    found: Values = dict(query.carried())
+    values: Values = dict(query.carried())
     formats: list[Value] = []
     if imp.banner is not None:
-        sizes = {(one.w, one.h) for one in (imp.banner, *(imp.banner.format or ()))}
+        sizes = {(size.w, size.h) for size in (imp.banner, *(imp.banner.format or ()))}
         formats += [(MEDIA["banner"], w, h) for w, h in sizes if w and h]
     formats += [(MEDIA[name],) for name in ("video", "audio", "native") if getattr(imp, name)]
-    return {**found, FORMAT_DIMENSION: formats}
+    return {**values, FORMAT_DIMENSION: formats}
 
 
 def end_of(prices: list[int], floor: int) -> int:

@@ -1,4 +1,4 @@
-"""The socket runs: the product beside peers, and beside applications that always answer the same.
+"""The socket runs: the product beside peers and beside applications with a constant answer.
 
 One server core, one client core; the contenders take turns for a few seconds each, in an order that
 rotates from round to round, and what one adds to another, or is to another, is taken round by
@@ -34,7 +34,7 @@ WARM_UP_S: Final = 0.3
 MOST_LATE: Final = 0.02  # of the answers of a turn
 MOST_ROUNDS: Final = 100
 
-# What is subtracted from what, and whether it is one of the two figures to steer by.
+# Minuend, subtrahend, and whether the difference is one of the two key figures.
 ADDED: Final = {
     "a bid, over 1 KB": ("bid", "constant", True),
     "a bid, over 1 KB and the body read": ("bid", "constant-read", False),
@@ -46,7 +46,7 @@ ADDED: Final = {
     "reading the body, over 1 KB": ("constant-read", "constant", False),
 }
 
-# How many times as much one does as the other, and what is aimed at.
+# Numerator, denominator and the target.
 RATIOS: Final[dict[str, tuple[str, str, float | None]]] = {
     "a bid, to the constant answer": ("bid", "constant", 0.7),
     "a bid, to the constant answer with the body read": ("bid", "constant-read", None),
@@ -80,7 +80,7 @@ class Sample(msgspec.Struct):
 
 
 class HalfSample(msgspec.Struct):
-    """One turn at half of a contender's capacity. Latencies from the scheduled moment; `lag_ms`:
+    """One turn at half of a contender's capacity. Latencies from the scheduled time; `lag_ms`:
     how long after it the client sent though a connection was free, the 99th percentile.
     """
 
@@ -92,7 +92,7 @@ class HalfSample(msgspec.Struct):
 
 
 def saturate(contender: Contender, seconds: float) -> Sample:
-    """Warms up, then drives the contender for `seconds`. Raises BenchError at a wrong answer."""
+    """Warm up, then drive the contender for `seconds`. Raises BenchError at a wrong answer."""
     server = contender.server
     _drive(contender, WARM_UP_S)
     processor, system, own = server.processor_s(), server.system_s(), time.process_time()
@@ -111,7 +111,7 @@ def saturate(contender: Contender, seconds: float) -> Sample:
 
 
 def relax(contender: Contender, seconds: float, rate: float) -> HalfSample:
-    """Sends `rate` requests a second. Raises BenchError at a wrong answer."""
+    """Send `rate` requests a second. Raises BenchError at a wrong answer."""
     _schedule(contender, WARM_UP_S, rate)
     outcome = _schedule(contender, seconds, rate)
     return HalfSample(
@@ -137,35 +137,42 @@ def _checked(contender: Contender, outcome: Outcome) -> Outcome:
     if set(wrong) - {204} or _late(outcome, contender) > MOST_LATE:
         raise BenchError(f"{contender.name}: answers that are not {contender.status}: {wrong}")
     if "bid" in contender.name:
-        for _, body in (one for one in outcome.last if one[0] == 200):
+        for _, body in (answer for answer in outcome.last if answer[0] == 200):
             if not json.loads(body)["seatbid"][0]["bid"][0]["nurl"]:
                 raise BenchError(f"{contender.name}: a bid without a nurl")
     return outcome
 
 
 def _late(outcome: Outcome, contender: Contender) -> float:
-    """The share of 204 where a bid was due: too late, or not remembered in time."""
+    """The share of 204s where a bid was due: late, or not remembered in time."""
     if contender.status == 204:
         return 0.0
     return outcome.statuses.get(204, 0) / outcome.requests
 
 
 def measure(turns: argparse.Namespace, scratch: Path) -> dict[str, Any]:
-    """All rounds; the result as it is written."""
+    """Run all rounds; the result as it is written."""
     result: dict[str, Any] = {"kind": "socket", "about": about()}
     server_core, client_core = cores()
     with ExitStack() as stack:
         stack.enter_context(pinned(client_core))
         contenders = start(stack, scratch, server_core, client_core)
-        full = _rounds(contenders, turns.rounds, lambda one: saturate(one, turns.seconds))
-        capacity = {name: median(one.requests_per_s for one in own) for name, own in full.items()}
-        rated = [one for one in contenders if one.rated]
+        full = _rounds(
+            contenders, turns.rounds, lambda contender: saturate(contender, turns.seconds)
+        )
+        capacity = {
+            name: median(sample.requests_per_s for sample in samples)
+            for name, samples in full.items()
+        }
+        rated = [contender for contender in contenders if contender.rated]
         half = _rounds(
             rated,
             turns.half_rounds,
-            lambda one: relax(one, turns.half_seconds, capacity[one.name] / 2),
+            lambda contender: relax(contender, turns.half_seconds, capacity[contender.name] / 2),
         )
-        memory = {one.name: one.server.memory_bytes() / 2**20 for one in contenders}
+        memory = {
+            contender.name: contender.server.memory_bytes() / 2**20 for contender in contenders
+        }
     result["method"] = {
         "campaigns": CAMPAIGNS,
         "connections": CONNECTIONS,
@@ -174,7 +181,9 @@ def measure(turns: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "half_rounds": turns.half_rounds,
         "half_seconds_a_turn": turns.half_seconds,
         "compared": COMPARED,
-        "request_bytes_median": {one.name: median(map(len, one.requests)) for one in contenders},
+        "request_bytes_median": {
+            contender.name: median(map(len, contender.requests)) for contender in contenders
+        },
     }
     result["figures"] = {
         name: _spreads(own) | {"memory_mib": round(memory[name], 1)} for name, own in full.items()
@@ -191,12 +200,12 @@ def measure(turns: argparse.Namespace, scratch: Path) -> dict[str, Any]:
 def _rounds(
     contenders: list[Contender], rounds: int, turn: Callable[[Contender], Any]
 ) -> dict[str, list[Any]]:
-    """What the turns of each came to; each round begins with another contender."""
-    samples: dict[str, list[Any]] = {one.name: [] for one in contenders}
+    """The samples of each contender; each round begins with a different one."""
+    samples: dict[str, list[Any]] = {contender.name: [] for contender in contenders}
     for number in range(rounds):
         place = number % len(contenders)
-        for one in contenders[place:] + contenders[:place]:
-            samples[one.name].append(turn(one))
+        for contender in contenders[place:] + contenders[:place]:
+            samples[contender.name].append(turn(contender))
             print(".", end="", flush=True)
     print()
     return samples
@@ -204,18 +213,18 @@ def _rounds(
 
 def _spreads(samples: Sequence[Sample | HalfSample]) -> dict[str, Any]:
     fields = samples[0].__struct_fields__
-    return {name: spread([getattr(one, name) for one in samples]) for name in fields}
+    return {name: spread([getattr(sample, name) for sample in samples]) for name in fields}
 
 
-def _added(samples: dict[str, list[Sample]], one: str, base: str) -> dict[str, float]:
+def _added(samples: dict[str, list[Sample]], name: str, base: str) -> dict[str, float]:
     """Differences of processor time, round by round."""
-    pairs = zip(samples[one], samples[base], strict=True)
+    pairs = zip(samples[name], samples[base], strict=True)
     return spread([a.processor_us - b.processor_us for a, b in pairs], 2)
 
 
-def _ratios(samples: dict[str, list[Sample]], one: str, base: str) -> dict[str, Any]:
+def _ratios(samples: dict[str, list[Sample]], name: str, base: str) -> dict[str, Any]:
     """Ratios, round by round: of requests a second, and of requests a second of processor time."""
-    pairs = list(zip(samples[one], samples[base], strict=True))
+    pairs = list(zip(samples[name], samples[base], strict=True))
     return {
         "requests": spread([a.requests_per_s / b.requests_per_s for a, b in pairs]),
         "processor": spread([b.processor_us / a.processor_us for a, b in pairs]),

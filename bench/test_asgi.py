@@ -97,7 +97,7 @@ async def nothing(scope: Any, receive: Any, send: Any) -> None:
 
 
 def run(benchmark: Any, app: Any, bodies: list[bytes], status: int, *more: Any) -> None:
-    """Measures one call of `app` for each body, one after the other on one loop."""
+    """Measure a call of `app` for each body, in sequence on one event loop."""
     calls = [_scope(body, *more) for body in bodies]
     seen: set[int] = set()
 

@@ -24,20 +24,20 @@ def one_wrong(made: Envelopes) -> Envelopes:
 
 
 def all_wrong(made: Envelopes) -> Envelopes:
-    for one in made:
-        one["context"]["ip_address"] = "localhost"
+    for event in made:
+        event["context"]["ip_address"] = "localhost"
     return made
 
 
 def unknown_fields(made: Envelopes) -> Envelopes:
-    for one in made:
-        one["context"]["vendor_reference"] = "a-17"
+    for event in made:
+        event["context"]["vendor_reference"] = "a-17"
     return made
 
 
 def nulls(made: Envelopes) -> Envelopes:
-    for one in made:
-        one["identity"]["anonymous_id"] = None
+    for event in made:
+        event["identity"]["anonymous_id"] = None
     return made
 
 
@@ -54,7 +54,7 @@ def accepted(benchmark: Any, made: Envelopes) -> None:
     batch = measure(benchmark, read, events.encode(made))
     assert isinstance(batch, Batch)
     assert len(batch.accepted) == events.BATCH
-    assert len({one.event for one in batch.accepted}) == 25
+    assert len({event.event for event in batch.accepted}) == 25
 
 
 def refused(benchmark: Any, made: Envelopes, wrong: int) -> None:
@@ -84,7 +84,7 @@ def test_events_batch_all_wrong(benchmark: Any) -> None:
 
 
 def test_events_single(benchmark: Any) -> None:
-    bodies = [events.encode(one) for one in events.generate()]
+    bodies = [events.encode(event) for event in events.generate()]
 
     def each() -> None:
         for body in bodies:

@@ -1,4 +1,4 @@
-"""The steps of a bid one by one, at 10,000 campaigns unless the name says otherwise."""
+"""The single steps of a bid, at 10,000 campaigns unless the name says otherwise."""
 
 import json
 from typing import Any
@@ -53,14 +53,15 @@ def _match(each: Each, market: Market, bodies: list[bytes]) -> None:
 def test_encode(each: Each, ten_thousand: Market, bids: list[bytes]) -> None:
     writer = Writer("http://127.0.0.1:8000")
     made = [_bids(decode(body), ten_thousand) for body in bids]
-    each(writer.write, [(id, b"0123456789ab-1f", found) for id, found in made])
+    each(writer.write, [(id, b"0123456789ab-1f", bids) for id, bids in made])
 
 
 def _bids(request: BidRequest, market: Market) -> tuple[str, list[Bid]]:
     choices = decide(request, SSP, market, NOW_MS)
     assert isinstance(choices, list)
     return str(request.id), [
-        Bid(str(one.imp.id), market.template(one.rank, one.creative), None) for one in choices
+        Bid(str(choice.imp.id), market.template(choice.rank, choice.creative), None)
+        for choice in choices
     ]
 
 

@@ -86,9 +86,9 @@ def opened(scratch: Path, store_core: int) -> Iterator[Opened]:
     loop = uvloop.new_event_loop()
     with served.product(scratch, store_core, store_core, CAMPAIGNS) as server:
         key = loop.run_until_complete(_prepare(server))
-        made = [one | {"tmax": 10_000} for one in requests.make(400)]  # none is late
+        made = [request | {"tmax": 10_000} for request in requests.make(400)]  # none is late
         bodies = {wire.partition(b"\r\n\r\n")[2] for wire in answered(server, made, 200)}
-        auctions = [one for one in made if requests.encode([one])[0] in bodies]
+        auctions = [request for request in made if requests.encode([request])[0] in bodies]
         worker = Worker(require_serving(load(server.environ)))
         loop.run_until_complete(worker.open())
         opened = Opened(App(worker), loop, key, server.environ["SNAPBID_REDIS_URL"], auctions)
@@ -158,8 +158,8 @@ def test_asgi_win(benchmark: Any, opened: Opened) -> None:
     """Each win counts: the bids are remembered anew before each round."""
     bids = _bids(opened)
     wins = [
-        _call("GET", "/rtb/win", f"id={one['id']}&impId={one['imp'][0]['id']}")
-        for one in opened.auctions
+        _call("GET", "/rtb/win", f"id={request['id']}&impId={request['imp'][0]['id']}")
+        for request in opened.auctions
     ]
     _measure(benchmark, len(wins), lambda: opened.run(wins, 200), lambda: opened.run(bids, 200))
 
@@ -199,7 +199,7 @@ def test_asgi_report_uncached(benchmark: Any, opened: Opened) -> None:
 
 def test_asgi_event(benchmark: Any, opened: Opened) -> None:
     key = (b"x-api-key", opened.key.encode())
-    calls = [_json("/v3/s2s/event", events.encode(one), key) for one in events.generate()]
+    calls = [_json("/v3/s2s/event", events.encode(event), key) for event in events.generate()]
     _measure(benchmark, len(calls), lambda: opened.run(calls, 202))
 
 

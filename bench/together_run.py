@@ -1,7 +1,7 @@
-"""Bids and full event batches on one worker: what the one does to the other's latency.
+"""Bids and full event batches on one worker: how each affects the other's latency.
 
 Bids leave on a schedule whatever the answers do (open loop), and a latency counts from the
-scheduled moment. Beside them, so many senders send batches of 600 events one after the other.
+scheduled time. Beside them, so many senders send batches of 600 events back to back.
 
     python -m bench.together_run [--rounds 5] [--seconds 10] [--rate 400]
 """
@@ -35,7 +35,7 @@ MAX_ROUNDS: Final = 20
 
 
 async def _exchange(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], sent: bytes) -> int:
-    """One request on a kept connection; the status."""
+    """Send a request over a kept connection; returns the status."""
     reader, writer = stream
     writer.write(sent)
     head = await reader.readuntil(b"\r\n\r\n")
@@ -46,7 +46,7 @@ async def _exchange(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], s
 
 
 def batch(key: str, seed: int) -> bytes:
-    """A request with 600 events as its bytes on the wire."""
+    """The bytes of a request with 600 events."""
     body = events.encode(events.generate(seed=seed))
     return (
         b"POST /v3/s2s/batch HTTP/1.1\r\nHost: 127.0.0.1\r\nX-API-KEY: %b\r\n"
@@ -55,7 +55,7 @@ def batch(key: str, seed: int) -> bytes:
 
 
 async def _send_batches(port: int, batches: list[bytes], until: float) -> int:
-    """Sends batches until that time of perf_counter; how many events were accepted."""
+    """Send batches until a time of perf_counter; returns how many events were accepted."""
     stream = await asyncio.open_connection(LOOPBACK, port)
     accepted = 0
     while time.perf_counter() < until:
@@ -79,11 +79,11 @@ async def issue_key(dsn: str) -> str:
 async def _together(
     port: int, wires: list[bytes], batches: list[bytes], senders: int, rate: float, seconds: float
 ) -> dict[str, float]:
-    """One turn: events accepted a second, and the bids' latencies in ms."""
+    """A turn: events accepted a second, and the latencies of the bids in ms."""
     until = time.perf_counter() + seconds
     sending = [asyncio.create_task(_send_batches(port, batches, until)) for _ in range(senders)]
     outcome = await schedule(port, wires, connections=CONNECTIONS, rate=rate, seconds=seconds)
-    accepted = sum([await one for one in sending])
+    accepted = sum([await sender for sender in sending])
     if wrong := set(outcome.statuses) - {200, 204}:
         raise BenchError(f"bid requests are answered with {wrong}")
     latencies = {f"bid_{name}": value for name, value in outcome.quantiles_ms().items()}
@@ -91,7 +91,7 @@ async def _together(
 
 
 async def until_known(port: int, request: bytes) -> None:
-    """The key reaches the worker with the catalog."""
+    """Wait until the worker knows the key."""
     deadline = time.monotonic() + 10
     while True:
         stream = await asyncio.open_connection(LOOPBACK, port)
@@ -130,7 +130,7 @@ def measure(rounds: int, seconds: float, rate: float, scratch: Path) -> dict[str
             "campaigns": CAMPAIGNS,
         },
         "figures": {
-            f"{senders} senders": {name: spread([one[name] for one in own]) for name in own[0]}
+            f"{senders} senders": {name: spread([turn[name] for turn in own]) for name in own[0]}
             for senders, own in turns.items()
         },
     }

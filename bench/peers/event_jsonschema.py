@@ -17,8 +17,8 @@ from snapbid.reference import calling_codes, countries, currencies
 Schema = dict[str, Any]
 
 _CODES: Final = {
-    Kind.COUNTRY: sorted(countries.ALPHA3 | {countries.alpha2(one) for one in countries.ALPHA3}),
-    Kind.CALLING_CODE: sorted(calling_codes.CODES | {f"+{one}" for one in calling_codes.CODES}),
+    Kind.COUNTRY: sorted(countries.ALPHA3 | {countries.alpha2(code) for code in countries.ALPHA3}),
+    Kind.CALLING_CODE: sorted(calling_codes.CODES | {f"+{code}" for code in calling_codes.CODES}),
 }
 _CURRENCIES: Final = sorted(currencies.CODES | {code.lower() for code in currencies.CODES})
 
@@ -73,7 +73,7 @@ def _context(event: Event) -> Schema:
 def _validator(event: Event) -> Validator:
     identity = _object(list(event.identity_fields()))
     if event.lifecycle:
-        identity["anyOf"] = [{"required": [one]} for one in ("client_user_id", "anonymous_id")]
+        identity["anyOf"] = [{"required": [name]} for name in ("client_user_id", "anonymous_id")]
     schema = {
         "type": "object",
         "properties": {

@@ -98,10 +98,10 @@ def _type_of(field: Field) -> Any:
 
 def _columns(fields: list[Field]) -> dict[str, Any]:
     return {
-        one.leaf: (_type_of(one), ...)
-        if one.level is Level.REQUIRED
-        else (_type_of(one) | None, None)
-        for one in fields
+        field.leaf: (_type_of(field), ...)
+        if field.level is Level.REQUIRED
+        else (_type_of(field) | None, None)
+        for field in fields
     }
 
 

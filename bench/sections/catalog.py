@@ -9,26 +9,26 @@ TEXT: Final = """
 ## Large catalogs
 
 Load: one process reads all campaigns from PostgreSQL and writes the base that the workers map, on
-the same cores as PostgreSQL. Start: `snapbid serve` from nothing to the base, and again with the
-base of the run before, up to date with the warehouse. Change: from the commit of one campaign's
+the same cores as PostgreSQL. Start: `snapbid serve` without a base, and again with the base of the
+previous start, brought up to date with the warehouse. Change: from the commit of a campaign's
 addition, pause, resumption or deletion to the first answer that differs, {changes} changes, one
-worker. Swap: the longest time for which the event loop is kept from other work while a worker takes
-up a catalog with {overlaid:,} changed campaigns, of {swaps} swaps, and of as many stretches of the
-same length without one (quiet). Memory is the workers' proportional set size, all of them together,
-after {touches:,} requests; the index is that of the base without what answers are made of.
+worker. Swap: how long the event loop is blocked at most while a worker adopts a catalog with
+{overlaid:,} changed campaigns, in {swaps} swaps, and in as many intervals of the same length
+without a swap (quiet). Memory is the proportional set size of all workers together after
+{touches:,} requests; the index is the base without the payloads of answers.
 """
 OVERLAY: Final = """
-What an overlay costs a call that finds the best campaign for a decoded request: processor
-nanoseconds, medians, in turns. And on how many requests the answers differ from those that the
-plain bidder of the tests finds right (`tests/support/crowd.py`), over a warehouse in which
-campaigns are added, deleted, paused, resumed, replaced and get another price between the requests:
-what has just answered first of all. (With `--agreement`.)
+The cost of an overlay for a call that finds the best campaign for a decoded request: processor
+nanoseconds, medians, taken in turn. Also, with `--agreement`, how many answers differ from those of
+the tests' plain bidder (`tests/support/crowd.py`), over a warehouse in which campaigns are added,
+deleted, paused, resumed, replaced and repriced between the requests, starting with those that have
+just won.
 
 """
 OVERLAY_HEADING: Final = (
     "campaigns",
     "ns, no overlay",
-    "empty one",
+    "empty overlay",
     "1,000 changed",
     "answers that differ",
     "campaigns changed",
@@ -62,7 +62,7 @@ def render(result: dict[str, Any]) -> str:
 
 
 def _overlay_row(count: str, own: dict[str, Any]) -> tuple[str, ...]:
-    calls = [f"{each['call_ns']['median']:,.0f}" for each in own["overlay"].values()]
+    calls = [f"{times['call_ns']['median']:,.0f}" for times in own["overlay"].values()]
     agreed = own.get("agreement")
     compared = "" if agreed is None else f"{agreed['differences']} of {agreed['requests']:,}"
     changed = "" if agreed is None else f"{agreed['changes']:,}"

@@ -1,4 +1,4 @@
-"""Group commit and drain by themselves (`bench/ledger_run.py`)."""
+"""Group commit and drain in isolation (`bench/ledger_run.py`)."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -8,11 +8,11 @@ from bench.sections.parts import Figure, about, spread_figure, table
 TEXT: Final = """
 ## Ledger and drain
 
-One process with the ledger's group commit and Redis as `snapbid up` starts it (append-only file,
-synced each second); so many bids or win notices wait at once. Processor time is this process's, all
-threads; medians of {rounds} rounds. The drain is given {counters:,} changed counters a round, each
-of another campaign. A remembered bid takes **{bytes_a_remembered_bid} bytes** of Redis' memory, all
-overhead included, at {bids:,} bids.
+One process with the ledger's group commit, and Redis as `snapbid up` starts it (append-only file,
+synced each second); "at once" is how many bids or win notices wait together. Processor time is that
+of all threads of the process; medians of {rounds} rounds. The drain gets {counters:,} changed
+counters a round, each of a different campaign. A remembered bid takes **{bytes_a_remembered_bid}
+bytes** of Redis' memory, including all overhead, at {bids:,} bids.
 """
 BYTES: Final = "bytes_a_remembered_bid"
 
@@ -21,8 +21,8 @@ def render(result: dict[str, Any]) -> str:
     own = dict(result["figures"])
     text = TEXT.format(bytes_a_remembered_bid=own.pop(BYTES), **result["method"])
     rows = [
-        (name, f"{one['processor_us']['median']:.1f}", f"{one['a_second']['median']:,.0f}")
-        for name, one in own.items()
+        (name, f"{figure['processor_us']['median']:.1f}", f"{figure['a_second']['median']:,.0f}")
+        for name, figure in own.items()
     ]
     return text + about(result) + table(("", "µs each", "a second"), rows)
 

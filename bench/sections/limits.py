@@ -8,14 +8,15 @@ from bench.sections.parts import Figure, about, table
 TEXT: Final = """
 ## Budgets and caps
 
-`python -m bench.limits_run`: what a bid costs on top where every campaign has a budget or frequency
-caps, microseconds of processor time of a worker (decode, decide, pack for Redis, encode; waiting
-and sockets left out) and of Redis; medians of the differences within a round, and their quartiles.
+`python -m bench.limits_run`: the additional cost of a bid if every campaign has a budget or
+frequency caps, in microseconds of processor time of a worker (decode, decide, pack for Redis,
+encode; without waiting and sockets) and of Redis; medians of the differences within a round, and
+their quartiles.
 """
 
 PACING: Final = """
-Two simulated days of uneven traffic for a daily budget of {budget_usd} USD, looked at every
-{step_s} s; at no time was more used than allowed (dashed): by at most {most_over_allowed_usd} USD.
+Two simulated days of uneven traffic with a daily budget of {budget_usd} USD, checked every
+{step_s} s. Never was more used beyond the allowance (dashed) than {most_over_allowed_usd} USD.
 
 ![Spend of paced and unpaced campaigns over two days](results/pacing.svg)
 """

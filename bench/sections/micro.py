@@ -9,18 +9,20 @@ from bench.sections.parts import Figure, about, table
 TEXT: Final = """
 ## In one process
 
-Microseconds of this process's processor time a call, one core, the collector set as in a worker:
-each round calls once for each of many different inputs ({inputs} of most), a figure is the round's
-time divided by that. {campaigns:,} campaigns where the name says nothing else; an event of a batch
-is a call.
+Microseconds of processor time per call on one core, with the garbage collector set as in a worker.
+Each round makes a call for each of many different inputs ({inputs} for most); a figure is the
+round's time divided by their number. There are {campaigns:,} campaigns unless the name says
+otherwise; each event of a batch counts as a call.
 
-- "Reference json" is the standard library's `json.loads` of the bid requests, for the machine.
+- "Reference json" is the standard library's `json.loads` of the bid requests, to gauge the machine.
 - "Asgi" is the whole application without a socket, called on a uvloop event loop; "asgi nothing" is
-  an application that takes the body and answers, and nothing else.
-- "Asgi bid remembered" and those after it have real stores on the other core, and 64 calls at once,
-  as over so many connections: a bid with its group commit, win notices that count, reports, events
-  to their 202. "Group commit" is the ledger alone. Waiting is left out, and what the stores take.
-- "Events" are decoded, checked and given ids; "peer" are checks with other libraries (`peers/`).
+  an application that only reads the body and answers.
+- "Asgi bid remembered" and those after it use real stores on the other core and 64 concurrent
+  calls, as over that many connections: a bid with its group commit, win notices that count,
+  reports, events up to their 202. "Group commit" is the ledger alone. Waiting, and the stores' own
+  time, is excluded.
+- "Events" are decoded, validated and given ids; "peer" is validation with other libraries
+  (`peers/`).
 """
 _CAMPAIGNS: Final = re.compile(r"\[(\d+)\]")
 

@@ -1,13 +1,13 @@
-"""What all sections are made of: tables, where a result comes from, and figures to compare."""
+"""Common parts of the sections: tables, the origin of a result, figures to compare."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
 class Figure(NamedTuple):
-    """A figure to compare with an earlier one, and between what it lay while it was taken.
+    """A figure to compare with an earlier one, and its spread.
 
-    Two figures whose spreads touch have not moved. A figure that was taken once has no spread.
+    Two figures whose spreads overlap have not moved. A figure measured once has no spread.
     """
 
     name: str  # with its unit
@@ -23,14 +23,14 @@ def spread_figure(name: str, own: dict[str, float], *, less_is_better: bool = Tr
 
 
 class Section(Protocol):
-    """A module of this package."""
+    """The interface of the modules of this package."""
 
     def render(self, result: dict[str, Any]) -> str:
-        """Markdown, from an empty line and the heading on."""
+        """The section as Markdown, starting with an empty line and its heading."""
         ...
 
     def figures(self, result: dict[str, Any]) -> Iterator[Figure]:
-        """What is compared with the committed results; nothing where that would say nothing."""
+        """The figures to compare with the committed results; none if that would be meaningless."""
         ...
 
 
@@ -46,6 +46,6 @@ def about(result: dict[str, Any]) -> str:
 
 
 def table(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A table whose columns but the first are numbers."""
-    lines = [heading, tuple("---:" if place else "---" for place in range(len(heading))), *rows]
+    """A Markdown table; all columns but the first are numbers."""
+    lines = [heading, tuple("---:" if column else "---" for column in range(len(heading))), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -6,53 +6,53 @@ from typing import Any, Final
 from bench.sections.parts import Figure, about, spread_figure, table
 from bench.socket_run import ADDED, RATIOS
 
-BUSY: Final = 0.9  # a server that is busy for less of the time was not the limit
+BUSY: Final = 0.9  # a server that was less busy was not the limit
 ENOUGH: Final = 1_000  # requests for a p99.9
-LAG_MS: Final = 1.0  # a client that is later than that measures itself
+LAG_MS: Final = 1.0  # a client that is later measures itself
 
 TEXT: Final = """
 ## Over sockets
 
-One worker, pinned to one core; the client, Redis and PostgreSQL on another one. {connections}
+One worker, pinned to a core; the client, Redis and PostgreSQL on the other core; {connections}
 keep-alive connections. First each contender is saturated (closed loop: a connection sends its next
-request when it has its answer): {rounds} rounds in which all take turns of {seconds_a_turn} s after
-a warm-up, medians of the rounds. Processor time is the serving process's, all threads, user and
-system, as the operating system counts it, and the steadiest figure here; memory is its resident
-memory after all turns. Answers with a wrong status end the run; "late" is the share of bids that
-were answered 204 since their time was over.
+request when it has its answer), in {rounds} rounds in which all take turns of {seconds_a_turn} s
+after a warm-up; figures are medians of the rounds. Processor time is that of the serving process,
+all threads, user and system, and is the steadiest figure here; memory is its resident memory after
+all turns. A wrong status ends the run; "late" is the share of bids that were answered 204 because
+their time was over.
 
-- `bid` is the product with {campaigns} campaigns under the server settings of `snapbid serve`, the
-  whole way: remembered in Redis before it is answered. `bid-test` are the same requests with
-  `test: 1`, which are answered but not remembered, `bid-today` those with today's sizes. `win` are
-  win notices of the remembered bids, settled in Redis before they are answered.
-- `constant` is an application that always sends 1 KB (or 204) under the same server settings, the
-  ceiling; `read` takes the request's body first. `constant-plain` leaves the threads of its worker
-  to the operating system's default (SCHED_OTHER), as Granian comes; `snapbid serve` sets
-  SCHED_BATCH, so that the thread that reads requests and the one that answers them take turns
-  instead of interrupting each other. `uvicorn-constant` is the same application on uvicorn.
-- `fastapi` is the same bidder as one writes it with FastAPI, pydantic v2, uvicorn[standard] and
-  redis-py (`peers/fastapi_bidder`), on the same Redis, with the same campaigns and requests; before
-  anything is measured {compared} bids, and a quarter as many no-bids, are compared: they are equal.
+- `bid` is the product with {campaigns} campaigns under the server settings of `snapbid serve`, end
+  to end: each bid is remembered in Redis before it is answered. `bid-test` is the same requests
+  with `test: 1`, which are answered but not remembered; `bid-today` is requests of today's sizes.
+  `win` is win notices for remembered bids, settled in Redis before they are answered.
+- `constant` is an application that always sends 1 KB (or 204) under the same server settings: the
+  ceiling. `read` reads the request's body first. `constant-plain` leaves its threads to the default
+  scheduling policy (SCHED_OTHER), as Granian does; `snapbid serve` sets SCHED_BATCH, so that the
+  thread that reads requests and the one that answers them take turns instead of preempting each
+  other. `uvicorn-constant` is the same application on uvicorn.
+- `fastapi` is the same bidder as you would write it with FastAPI, pydantic v2, uvicorn[standard]
+  and redis-py (`peers/fastapi_bidder`), on the same Redis, with the same campaigns and requests.
+  Before the measurement, {compared} bids and a quarter as many no-bids are compared: they are
+  equal.
 """
 
 HALF_TEXT: Final = """
-At half of each one's own capacity: so many requests a second leave on a schedule that waits for
-nobody, and a latency counts from the scheduled moment; {half_rounds} rounds of
-{half_seconds_a_turn} s, medians; p99.9 where a turn has {enough:,} requests. "Client late" is how
-long after its moment a request left though a connection was free, the 99th percentile, and part of
-the latencies.
+At half of each contender's capacity: requests leave on schedule, however slow the answers are, and
+latency counts from the scheduled time. {half_rounds} rounds of {half_seconds_a_turn} s, medians;
+p99.9 if a turn has {enough:,} requests. "Client late" is the 99th percentile of how late requests
+left though a connection was free, and is part of the latencies.
 
 """
 
 RATIO_TEXT: Final = """
-How many times the one is the other, taken round by round, medians and quartiles of the rounds: in
-requests a second, and in requests a second of processor time.
+Ratios of requests a second, and of requests per second of processor time, computed for each round;
+medians and quartiles of the rounds.
 
 """
 
 ADDED_TEXT: Final = """
-Processor time that the product adds, microseconds a request, taken round by round: medians and
-quartiles. Bold are the figures to steer by.
+Processor time that the product adds, in microseconds per request, computed for each round; medians
+and quartiles. The key figures are bold.
 
 """
 
@@ -95,7 +95,7 @@ def figures(result: dict[str, Any]) -> Iterator[Figure]:
 def _contenders(figures: dict[str, Any]) -> str:
     rows = []
     for name, own in figures.items():
-        middle = {key: one["median"] for key, one in own.items() if isinstance(one, dict)}
+        middle = {key: value["median"] for key, value in own.items() if isinstance(value, dict)}
         rows.append(
             (
                 name,
@@ -112,7 +112,7 @@ def _contenders(figures: dict[str, Any]) -> str:
 
 
 def _slow(figures: dict[str, Any]) -> str:
-    """What kept servers from using their core."""
+    """What kept servers from using their whole core."""
     slow = [
         f"{name} ({'the client' if own['client_busy']['median'] >= BUSY else 'other programs'})"
         for name, own in figures.items()
@@ -120,7 +120,9 @@ def _slow(figures: dict[str, Any]) -> str:
     ]
     if not slow:
         return ""
-    return f"\nNot the server was the limit, its requests/s are too low: {', '.join(slow)}.\n"
+    return (
+        f"\nThe server was not the limit, so that its requests/s are too low: {', '.join(slow)}.\n"
+    )
 
 
 def _half(half: dict[str, Any], seconds: float) -> str:
@@ -136,7 +138,7 @@ def _half(half: dict[str, Any], seconds: float) -> str:
 
 
 def _late(half: dict[str, Any]) -> str:
-    """Where the client was not on time."""
+    """The contenders for which the client was late."""
     late = [name for name, own in half.items() if own["lag_ms"]["median"] > LAG_MS]
     if not late:
         return ""

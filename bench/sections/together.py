@@ -8,10 +8,10 @@ from bench.sections.parts import Figure, about, spread_figure, table
 TEXT: Final = """
 ## Bids beside event batches
 
-One worker pinned to one core, {campaigns:,} campaigns; {bids_a_second:.0f} bid requests a second
-for {seconds:g} s on a schedule that waits for nobody, latencies from the scheduled moment; beside
-them so many senders, each of which sends batches of 600 events one after the other on the same
-worker. {rounds} rounds, medians. Redis, PostgreSQL and the client share the other core.
+One worker pinned to a core, with {campaigns:,} campaigns. {bids_a_second:.0f} bid requests a second
+leave on schedule for {seconds:g} s, and latency counts from the scheduled time; meanwhile each
+sender sends batches of 600 events back to back to the same worker. {rounds} rounds, medians. Redis,
+PostgreSQL and the client share the other core.
 """
 QUANTILES: Final = ("p50_ms", "p99_ms", "p999_ms")
 

@@ -57,7 +57,7 @@ def test_more_is_better_of_a_rate() -> None:
     assert "WORSE" in lines(result(rate=(12.0,)), result(rate=(10.0,)))
 
 
-def test_what_the_machine_does_is_no_move() -> None:
+def test_drift_of_the_machine_is_not_a_move() -> None:
     before = result(time=(10.0,), other=(5.0,))
     assert "WORSE" not in lines(before, result(time=(12.4,), other=(6.0,)), "other")
     assert "the machine: +20% (other)" in lines(before, result(time=(9.0,), other=(6.0,)), "other")
@@ -71,8 +71,8 @@ def test_new_and_gone() -> None:
     assert "1 have not moved" in said
 
 
-def test_another_processor_is_said() -> None:
-    assert "another processor" in lines(result(ABOUT | {"cpu": "two"}), result())
+def test_a_different_processor_is_reported() -> None:
+    assert "a different processor" in lines(result(ABOUT | {"cpu": "two"}), result())
 
 
 @pytest.mark.parametrize("figures", [[], {"bid": {"median": 1}}])
