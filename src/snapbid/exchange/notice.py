@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 from snapbid.errors import BadRequest, Unavailable
-from snapbid.exchange.routes import NOTICE_KINDS, NOTICE_NAMES
+from snapbid.exchange.routes import NOTICE_NAMES
 from snapbid.http import Answer, Receive, Scope, answer
 from snapbid.ledger.ledger import SpoolFullError
 from snapbid.ledger.records import LOSS
@@ -21,9 +21,6 @@ from snapbid.metrics import Metrics
 
 MAX_ID: Final = 512  # bytes
 NO_REASON: Final = -1
-PREFIX: Final = "/rtb/"  # these three go when the server takes its routes from `routes`
-KINDS: Final = NOTICE_KINDS
-NAMES: Final = NOTICE_NAMES
 OUTCOMES: Final = {
     "c": "counted", "l": "late", "d": "duplicate", "u": "unknown", "s": "spooled",
 }  # fmt: skip
