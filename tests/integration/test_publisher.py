@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,9 @@ def test_it_waits_for_a_warehouse_that_is_away(
 
 
 def test_stopping_at_once(database: str, tmp_path: Path) -> None:
+    before = threading.enumerate()
     publisher = Publisher(database, tmp_path / "catalog")
     publisher.start()
+    (thread,) = set(threading.enumerate()) - {*before}
     publisher.stop()
+    assert not thread.is_alive()

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -67,20 +69,31 @@ def internal(reply: Reply) -> bool:
     return True
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores that take their time, on a busy machine, are not away."""
+    for name in ("report.limit.ANSWER_TIMEOUT_S", "report.reports.ANSWER_TIMEOUT_S"):
+        monkeypatch.setattr(f"snapbid.{name}", 60.0)
+    monkeypatch.setattr("snapbid.warehouse.reports.TIMEOUT_S", 60.0)
+
+
 class TestLimit:
+    @pytest.mark.usefixtures("patience")
     async def test_workers_count_together(self, warehouse: str, fresh_redis: str) -> None:
         ours = token()
+        started = time.monotonic()
         async with contextlib.AsyncExitStack() as stack:
             workers = [
                 await stack.enter_async_context(reporter(warehouse, fresh_redis)) for _ in range(3)
             ]
             asked = [worker.report(ours) for _ in range(10) for worker in workers]
             replies = await asyncio.gather(*asked)
+        took_s = math.ceil(time.monotonic() - started)
         assert sorted(reply.status for reply in replies) == [200] * 10 + [429] * 20
         left = {reply.headers["ratelimit"] for reply in replies if reply.status == 200}
         assert {each.split(";")[1] for each in left} == {f"r={n}" for n in range(10)}
         waits = {int(reply.headers["retry-after"]) for reply in replies if reply.status == 429}
-        assert waits <= {59, 60}
+        assert waits <= {*range(60 - took_s, 61)}
 
     async def test_counts_expire_and_hold_no_jti(self, warehouse: str, fresh_redis: str) -> None:
         ours = token()

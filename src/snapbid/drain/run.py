@@ -31,7 +31,7 @@ RETRY_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 CONNECT_S: Final = 5.0
 COMMAND_S: Final = 60.0  # however busy the warehouse is with it
 FROZEN_S: Final = 10.0  # amid a transaction, whose locks others wait for
-LAST_ROUND_S: Final = 5.0
+LAST_ROUND_S: Final = 20.0  # when told to stop, however busy machine and disk are
 
 T = TypeVar("T")
 
