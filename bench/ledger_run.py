@@ -23,8 +23,8 @@ import uvloop
 from bench.about import about, write
 from bench.processes import BenchError
 from bench.spread import spread
+from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
-from snapbid.drain.shard import Shard
 from snapbid.embedded import Home, Postgres, Redis
 from snapbid.ledger.connection import connect
 from snapbid.ledger.ledger import Ledger
@@ -96,14 +96,16 @@ async def _drain(
             COUNTERS,
         )
         assert await absorb.become_the_drain(connection)
-        drain = Drain([Shard(client, 0)], metrics)
+        shard = ShardCounters(client, 0)
+        drain = Drain([shard], metrics)
         await drain.begin()
+        segment = (await shard.fetch_state()).segment
         day = datetime.now(UTC).date().isoformat()
         for _ in range(rounds):
             pipe = client.pipeline(transaction=False)
             for number in range(1, COUNTERS + 1):
-                pipe.hincrby(f"{{sb0}}:c:{day}", f"B:{number}", 1)
-                pipe.sadd("{sb0}:d", f"{day} B:{number}")
+                pipe.hincrby(f"{{sb0}}:c:{segment}:{day}", f"B:{number}", 1)
+                pipe.sadd("{sb0}:d", f"{segment} {day} B:{number}")
             await pipe.execute()
             processor, started = time.process_time(), time.perf_counter()
             assert await drain.round(connection) == COUNTERS

@@ -11,7 +11,7 @@ import pytest
 from support.counted import counted, some_counts
 from support.draining import DAY, Bench
 
-from snapbid.drain.shard import Shard, SupersededError
+from snapbid.drain.counters import ShardCounters, SupersededError
 from snapbid.metrics import read
 from snapbid.warehouse import absorb
 
@@ -61,13 +61,13 @@ async def test_only_the_difference_is_added(bench: Bench) -> None:
     await bench.ledger.count(DAY, {"b:1": -2})  # bids that were taken back
     assert await bench.drain() == 1
     await bench.assert_equal()
-    await bench.redis.sadd("{sb0}:d", f"{DAY} b:1", f"{DAY} W:2")  # named, but not changed
+    await bench.ledger.name(DAY, "b:1", "W:2")  # named, but not changed
     assert await bench.drain() == 0
     await bench.assert_equal()
 
 
 async def test_batches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snapbid.drain.shard.BATCH", 3)
+    monkeypatch.setattr("snapbid.drain.counters.BATCH", 3)
     choose = random.Random(1)
     for _ in range(60):
         await bench.ledger.count(DAY, some_counts(choose))
@@ -122,20 +122,17 @@ async def test_impressions_go_to_the_canonical_id_that_is_registered_now(bench: 
     await bench.connection.execute(
         "update ssp set canonical = 'acme-eu' where canonical <> 'nova' and descriptor = 'acme-eu'"
     )
-    await bench.redis.hincrby(f"{{sb0}}:c:{DAY}", "i:2", 4)
-    await bench.redis.sadd("{sb0}:d", f"{DAY} i:2")
+    await bench.ledger.change(DAY, {"i:2": 4})
     await bench.drain()
     await bench.connection.execute("delete from ssp where descriptor = 'acme-eu'")
-    await bench.redis.hincrby(f"{{sb0}}:c:{DAY}", "i:2", 2)
-    await bench.redis.sadd("{sb0}:d", f"{DAY} i:2")
+    await bench.ledger.change(DAY, {"i:2": 2})
     await bench.drain()
     imps = (await counted(bench.connection))["impression_daily"]
     assert imps == {(DAY, "acme"): (1,), (DAY, "acme-eu"): (6,)}
 
 
 async def test_unknown_numbers_wait_and_hold_up_nobody(bench: Bench) -> None:
-    await bench.redis.hset(f"{{sb0}}:c:{DAY}", mapping={"b:5": 3, "B:4": 8})
-    await bench.redis.sadd("{sb0}:d", f"{DAY} b:5", f"{DAY} B:4")
+    await bench.ledger.change(DAY, {"b:5": 3, "B:4": 8})
     await bench.ledger.count(DAY, {"b:1": 5})
     for _ in range(2):
         await bench.drain()
@@ -162,12 +159,12 @@ async def test_what_is_no_counter_holds_up_nobody(bench: Bench) -> None:
 
 async def test_a_sum_that_no_column_holds_waits_alone(bench: Bench) -> None:
     most = 2**63 - 1
-    await bench.redis.hset("{sb1}:c:" + DAY, "p:1", most)
-    await bench.redis.sadd("{sb1}:d", f"{DAY} p:1")
+    await bench.ledger.change(DAY, {"p:1": most}, shard=1)
     await bench.ledger.count(DAY, {"p:1": 1, "b:1": 5, "b:2": 6, "i:4": 1})
     await bench.drain(bench.shards(2))
     await bench.assert_equal()
-    assert await bench.redis.smembers("{sb1}:d") == {f"{DAY} p:1".encode()}
+    name = f"{await bench.ledger.segment(1)} {DAY} p:1"
+    assert await bench.redis.smembers("{sb1}:d") == {name.encode()}
 
 
 async def test_lost_redis_data_begins_anew_beside_the_old(bench: Bench) -> None:
@@ -180,7 +177,7 @@ async def test_lost_redis_data_begins_anew_beside_the_old(bench: Bench) -> None:
     assert await bench.connection.fetchval("select count(*) from drain_source") == 4
 
 
-class Dying(Shard):
+class Dying(ShardCounters):
     """Dies before or after a step; its reads and writes are real."""
 
     at = ""
@@ -195,9 +192,9 @@ class Dying(Shard):
         await self._step("after take")
         return taken
 
-    async def release(self, names, again=()):  # type: ignore[no-untyped-def]
+    async def release(self, names, again=(), absorbed=None):  # type: ignore[no-untyped-def]
         await self._step("before release")
-        await super().release(names, again)
+        await super().release(names, again, absorbed)
         await self._step("after release")
 
 
@@ -235,8 +232,11 @@ class TestTwoDrains:
         await bench.ledger.count(DAY, {"b:1": 5})
         await old.claim()
         names, _ = await old.take()
-        source = await absorb.source_of(bench.connection, await old.epoch(), 0, datetime.date.max)
-        await absorb.absorb(bench.connection, source, (await old.read(names)).counters)
+        state = await old.fetch_state()
+        key = (state.epoch, state.segment, 0, datetime.date.max)
+        source = await absorb.source_of(bench.connection, *key)
+        (reading,) = (await old.read(names, 1)).segments
+        await absorb.absorb(bench.connection, source, reading.counters, 1)
         await bench.drain([new])
         await bench.ledger.count(DAY, {"b:1": 2})
         assert await new.take() == (names, False)

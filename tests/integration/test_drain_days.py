@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.draining import DAY, DAY_S, NOON, Bench
 
+from snapbid.drain.counters import Check, ShardCounters
 from snapbid.drain.drain import KEPT_DAYS, RETIRED_DAYS, TIDY_EVERY_S, Drain
 
 
@@ -23,18 +24,23 @@ async def count_and_tidy(bench: Bench) -> None:
     await bench.drain()
 
 
+async def remove_day(shard: ShardCounters, check: Check) -> int | None:
+    state, day = await shard.fetch_state(), datetime.date.fromisoformat(DAY)
+    return await shard.remove_day(state.segment, day, state.epoch, check)
+
+
 async def test_they_are_kept_for_a_while_and_then_removed(bench: Bench) -> None:
     await bench.ledger.count(DAY, {"b:1": 5})
     await bench.ledger.count("2024-05-02", {"b:1": 5})
     await bench.drain()
     bench.clock.now = NOON - DAY_S / 2 + KEPT_DAYS * DAY_S - 1
     await bench.drain()
-    assert await bench.redis.exists(f"{{sb0}}:c:{DAY}")
+    assert await bench.redis.exists(await bench.ledger.key(DAY))
     assert await bench.absorbed_rows() == 2
     bench.clock.now += 1
     await bench.drain()
-    assert not await bench.redis.exists(f"{{sb0}}:c:{DAY}")
-    assert await bench.redis.exists("{sb0}:c:2024-05-02")
+    assert not await bench.redis.exists(await bench.ledger.key(DAY))
+    assert await bench.redis.exists(await bench.ledger.key("2024-05-02"))
     assert await bench.absorbed_rows() == 1
     await bench.assert_equal()
 
@@ -75,8 +81,7 @@ async def test_a_death_between_the_two_steps(bench: Bench) -> None:
     async def nothing_left(counters: object) -> list[int]:
         return []
 
-    day = datetime.date.fromisoformat(DAY)
-    assert await shard.remove_day(day, await shard.epoch(), nothing_left) == 0
+    assert await remove_day(shard, nothing_left) == 0
     await bench.ledger.count(DAY, {"b:1": 2})
     await bench.drain()
     await bench.assert_equal()
@@ -93,9 +98,9 @@ async def test_what_was_never_named_is_absorbed_first(bench: Bench) -> None:
     await bench.redis.delete("{sb0}:d")
     bench.clock.pass_days(KEPT_DAYS)
     await bench.drain()
-    assert await bench.redis.exists(f"{{sb0}}:c:{DAY}")
+    assert await bench.redis.exists(await bench.ledger.key(DAY))
     await bench.drain()
-    assert not await bench.redis.exists(f"{{sb0}}:c:{DAY}")
+    assert not await bench.redis.exists(await bench.ledger.key(DAY))
     await bench.assert_equal()
 
 
@@ -108,8 +113,7 @@ async def test_a_change_meanwhile_keeps_them(bench: Bench) -> None:
         await bench.ledger.count(DAY, {"b:1": 1})
         return []
 
-    day = datetime.date.fromisoformat(DAY)
-    assert await shard.remove_day(day, await shard.epoch(), check) is None
+    assert await remove_day(shard, check) is None
     await bench.drain()
     await bench.assert_equal()
 
@@ -117,7 +121,7 @@ async def test_a_change_meanwhile_keeps_them(bench: Bench) -> None:
 async def test_data_lost_long_ago_adds_nothing_should_it_come_back(bench: Bench) -> None:
     await bench.ledger.count(DAY, {"b:1": 5})
     await bench.drain()
-    epoch = await bench.redis.get("{sb0}:epoch")
+    epoch, segment = await bench.redis.get("{sb0}:epoch"), await bench.ledger.segment()
     assert epoch
     await bench.ledger.lose()
     bench.clock.pass_days(RETIRED_DAYS)
@@ -127,8 +131,8 @@ async def test_data_lost_long_ago_adds_nothing_should_it_come_back(bench: Bench)
     await bench.drain()
     assert await bench.absorbed_rows() == 0
     await bench.redis.set("{sb0}:epoch", epoch)
-    await bench.redis.hset(f"{{sb0}}:c:{DAY}", "b:1", 5)
-    await bench.redis.sadd("{sb0}:d", f"{DAY} b:1")
+    await bench.redis.hset(f"{{sb0}}:c:{segment}:{DAY}", "b:1", 5)
+    await bench.redis.sadd("{sb0}:d", f"{segment} {DAY} b:1")
     later = (datetime.date.fromisoformat(DAY) + datetime.timedelta(RETIRED_DAYS + 2)).isoformat()
     await bench.ledger.count(later, {"b:1": 7})
     await bench.drain()

@@ -165,9 +165,9 @@ async def test_kill_9_at_random_moments(
 async def names(ledger: Ledger) -> list[bytes]:
     found: list[bytes] = []
     async for key in ledger.redis.scan_iter(match="{sb0}:c:*"):
-        day = key.rpartition(b":")[2]
+        segment, day = key.split(b":")[2:]
         fields: Any = await ledger.redis.hkeys(key)
-        found += [day + b" " + field for field in fields]
+        found += [b"%b %b %b" % (segment, day, field) for field in fields]
     return found
 
 

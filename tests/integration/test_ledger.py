@@ -17,6 +17,7 @@ from support.remembered import (
     looking,
     opened,
     remember,
+    segment_of,
     settle_all,
 )
 
@@ -65,7 +66,7 @@ async def test_counts_are_exact_per_field(ledger: Ledger, store: Any) -> None:
 async def test_what_changed_is_named_for_the_drain(ledger: Ledger, store: Any) -> None:
     await remember(ledger, b"a", (b"1", 1, PRICE))
     await settle_all(ledger, b"a", b"1", 3)
-    changed = {f"{DAY} {field}".encode() for field in counts(store)[DAY]}
+    changed = {f"{segment_of(store)} {DAY} {field}".encode() for field in counts(store)[DAY]}
     assert store.smembers("{sb0}:d") == changed
     store.delete("{sb0}:d")
     await settle_all(ledger, b"a", b"1", 3)
@@ -193,7 +194,8 @@ async def test_every_shard_counts_for_itself(fresh_redis: str, tmp_path: Path, s
     assert set(letters) == {"ccc"}
     assert counts(store)[DAY] == expected(bids=300, wins=300, imps=300, price=2, losses={1: 300})
     for shard in range(4):
-        assert 30 < int(store.hget(f"{{sb{shard}}}:c:{DAY}", "b:1")) < 120
+        key = f"{{sb{shard}}}:c:{segment_of(store, shard)}:{DAY}"
+        assert 30 < int(store.hget(key, "b:1")) < 120
     assert len({store.get(f"{{sb{shard}}}:epoch") for shard in range(4)}) == 4
 
 

@@ -17,6 +17,7 @@ from support.remembered import (
     keys,
     opened,
     remember,
+    segment_of,
     settle_all,
 )
 
@@ -85,7 +86,9 @@ async def test_records_leave_redis(fresh_redis: str, tmp_path: Path, store: Any)
     (writer,) = keys(store, "{sb0}:w:*")
     assert store.ttl(writer) > 0
     others = set(keys(store)) - set(records) - {writer}
-    assert others == {b"{sb0}:epoch", b"{sb0}:d", b"{sb0}:c:2030-06-15"}
+    counters = f"{{sb0}}:c:{segment_of(store)}:2030-06-15".encode()
+    state = {b"{sb0}:epoch", b"{sb0}:segment", b"{sb0}:segments"}
+    assert others == state | {b"{sb0}:d", counters}
 
 
 async def test_records_really_expire(fresh_redis: str, tmp_path: Path, store: Any) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import asyncpg
 from redis.asyncio import Redis
 
+from snapbid.ledger.segment import ShardState, begin_script
+
 Tables = dict[str, dict[tuple[Any, ...], tuple[int, ...]]]
 
 SSPS = {"acme": "acme", "acme-eu": "acme", "acme-video": "acme", "nova": "nova"}  # numbers 1 to 4
@@ -31,19 +33,37 @@ class Ledger:
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
+        self._begin = redis.register_script(begin_script())
         self._sums: defaultdict[tuple[str, str], int] = defaultdict(int)
 
     async def count(self, day: str, fields: Mapping[str, int], shard: int = 0) -> None:
         """Add to the counters of a day, in one step, as the ledger's scripts do."""
-        base = f"{{sb{shard}}}:"
-        async with self.redis.pipeline() as pipe:
-            pipe.set(f"{base}epoch", random.randbytes(8).hex(), nx=True)
-            for field, more in fields.items():
-                pipe.hincrby(f"{base}c:{day}", field, more)
-                pipe.sadd(f"{base}d", f"{day} {field}")
-            await pipe.execute()
+        await self.change(day, fields, shard)
         for field, more in fields.items():
             self._sums[day, field] += more
+
+    async def change(self, day: str, fields: Mapping[str, int], shard: int = 0) -> None:
+        """As `count`, but the warehouse is not to have these."""
+        key = await self.key(day, shard)
+        async with self.redis.pipeline() as pipe:
+            for field, more in fields.items():
+                pipe.hincrby(key, field, more)
+            await pipe.execute()
+        await self.name(day, *fields, shard=shard)
+
+    async def name(self, day: str, *fields: str, shard: int = 0) -> None:
+        """Name counters as changed."""
+        segment = await self.segment(shard)
+        names = [f"{segment} {day} {field}" for field in fields]
+        await self.redis.sadd(f"{{sb{shard}}}:d", *names)
+
+    async def segment(self, shard: int = 0) -> str:
+        """The segment that is counted in."""
+        return ShardState.parse(await self._begin(keys=[f"{{sb{shard}}}:epoch"])).segment
+
+    async def key(self, day: str, shard: int = 0) -> str:
+        """The key of a day's counters."""
+        return f"{{sb{shard}}}:c:{await self.segment(shard)}:{day}"
 
     async def lose(self) -> None:
         """The data set is lost; what was counted and drained stays counted."""

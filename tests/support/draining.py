@@ -8,8 +8,8 @@ from pathlib import Path
 import asyncpg
 from redis.asyncio import Redis
 
+from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
-from snapbid.drain.shard import Shard
 from snapbid.metrics import Metrics
 from support.counted import Ledger, counted, register
 
@@ -29,6 +29,10 @@ class Clock:
         self.now += days * DAY_S
 
 
+def drain_of(redis: Redis, shards: int, metrics: Metrics, clock: Clock) -> Drain:
+    return Drain([ShardCounters(redis, number) for number in range(shards)], metrics, clock)
+
+
 class Bench:
     """A ledger, a warehouse and a drain between them, with a clock to turn."""
 
@@ -39,10 +43,10 @@ class Bench:
         self.clock = Clock()
         self.ledger = Ledger(redis)
 
-    def shards(self, count: int = 1) -> list[Shard]:
-        return [Shard(self.redis, number) for number in range(count)]
+    def shards(self, count: int = 1) -> list[ShardCounters]:
+        return [ShardCounters(self.redis, number) for number in range(count)]
 
-    async def drain(self, shards: list[Shard] | None = None) -> int:
+    async def drain(self, shards: list[ShardCounters] | None = None) -> int:
         """One round of a drain that has just started."""
         drain = Drain(shards or self.shards(), self.metrics, self.clock)
         await drain.begin()

@@ -105,6 +105,12 @@ def keys(client: redis.Redis, pattern: str = "*") -> list[bytes]:
     return sorted(client.scan_iter(pattern, count=1000))
 
 
+def segment_of(client: redis.Redis, shard: int = 0) -> str:
+    """The segment that a shard counts in."""
+    name: Any = client.hget(f"{{sb{shard}}}:segment", "segment")
+    return str(name.decode())
+
+
 def counts(client: redis.Redis) -> Counts:
     """What is counted, over all shards; zeroes left out."""
     found: dict[str, Counter[str]] = {}

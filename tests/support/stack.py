@@ -11,7 +11,9 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -43,8 +45,27 @@ class Databases:
         finally:
             self._run(f'DROP DATABASE "{name}" WITH (FORCE)')
 
+    def copy(self, dsn: str, name: str) -> str:
+        """Copy a database that nobody is connected to; give the copy's name."""
+        self._run(f'CREATE DATABASE "{name}" TEMPLATE "{self._name(dsn)}"')
+        return name
+
+    def restore(self, name: str, dsn: str) -> None:
+        """Put a copy in the place of a database, and end its connections."""
+        replaced = self._name(dsn)
+        self._run(f'DROP DATABASE "{replaced}" WITH (FORCE)')
+        self._run(f'ALTER DATABASE "{name}" RENAME TO "{replaced}"')
+
+    def drop(self, name: str) -> None:
+        self._run(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def _name(self, dsn: str) -> str:
+        return urlsplit(dsn).path.removeprefix("/")
+
     def _run(self, sql: str) -> None:
-        asyncio.run(execute(self._server.dsn, sql))
+        """Run a statement, also where an event loop is running."""
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, execute(self._server.dsn, sql)).result()
 
 
 @contextlib.asynccontextmanager

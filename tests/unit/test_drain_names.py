@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapbid.drain.shard import is_counter
+from snapbid.drain.names import join, parse
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,11 @@ from snapbid.drain.shard import is_counter
     ],
 )
 def test_counters(name: str) -> None:
-    assert is_counter(name.encode())
+    for segment in ("", "0123456789"):
+        parsed = parse(f"{segment} {name}".lstrip().encode())
+        assert parsed is not None
+        assert join(parsed.segment, parsed.day.isoformat(), parsed.field).endswith(name.encode())
+        assert parsed.segment == segment
 
 
 @pytest.mark.parametrize(
@@ -24,8 +28,9 @@ def test_counters(name: str) -> None:
         *("2024-05-01 b:01", "2024-05-01 b:-1", "2024-05-01 b:2147483648", "2024-05-01 b:1:2"),
         *("2024-05-01 x:1", "2024-05-01 l:1", "2024-05-01 L:1:2", "2024-05-01 l:1:-2"),
         *("2024-05-01 l:1:00", "2024-02-30 b:1", "2024-5-1 b:1", "2024-05-01  b:1"),
+        *("012345678 2024-05-01 b:1", "012345678X 2024-05-01 b:1"),
         *("2024-05-01 b:1\n", " 2024-05-01 b:1", "2024-05-01 b:\u0661"),  # an Arabic digit
     ],
 )
 def test_no_counters(name: str) -> None:
-    assert not is_counter(name.encode())
+    assert parse(name.encode()) is None

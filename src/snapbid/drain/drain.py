@@ -8,15 +8,17 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.drain.shard import Shard, is_counter
+from snapbid.drain import names as counter_names
+from snapbid.drain.counters import ShardCounters
+from snapbid.drain.fence import Fence
+from snapbid.drain.lags import LAGS
 from snapbid.metrics import Metrics
 from snapbid.warehouse import absorb
-from snapbid.warehouse.absorb import Absorbed, Counter
+from snapbid.warehouse.absorb import Absorbed, CounterValue
 
 KEPT_DAYS: Final = 3  # a day's counters stay in Redis until so many days later
 RETIRED_DAYS: Final = 35  # after which lost Redis data is taken to be lost for good
 TIDY_EVERY_S: Final = 600.0
-LAGS: Final = (0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 3600)
 
 logger = logging.getLogger("snapbid")
 
@@ -25,11 +27,12 @@ class Drain:
     """Carries what the shards have counted; `clock` gives epoch seconds."""
 
     def __init__(
-        self, shards: Sequence[Shard], metrics: Metrics, clock: Callable[[], float] = time
+        self, shards: Sequence[ShardCounters], metrics: Metrics, clock: Callable[[], float] = time
     ) -> None:
         self._shards = shards
         self._clock = clock
-        self._sources: dict[tuple[str, int], int] = {}
+        self._fence = Fence()
+        self._sources: dict[tuple[str, str, int], int] = {}
         self._sources_of: datetime.date | None = None
         self._taken_at = [monotonic()] * len(shards)
         self._tidied_at: float | None = None
@@ -41,13 +44,15 @@ class Drain:
     async def begin(self) -> None:
         """Announce this drain to every shard; before the first round, and after any failure."""
         self._sources.clear()
+        self._fence.reset()
         for shard in self._shards:
             await shard.claim()
 
     async def round(self, connection: asyncpg.Connection) -> int:
         """Absorb all that has changed until now; give how many counters had.
 
-        Raises what Redis and the warehouse raise, and SupersededError; it can be repeated then.
+        Raises what Redis and the warehouse raise, SupersededError and UnrelatedStoresError; `begin`
+        again then.
         """
         carried = 0
         for shard in self._shards:
@@ -55,16 +60,17 @@ class Drain:
         await self._tidy_sometimes(connection)
         return carried
 
-    async def _drain(self, connection: asyncpg.Connection, shard: Shard) -> int:
+    async def _drain(self, connection: asyncpg.Connection, shard: ShardCounters) -> int:
+        await self._fence.check(connection, shard)
         started, taken_at = monotonic(), self._clock()
         carried = unknown = 0
         left = True
         while left:  # what another drain has not finished, first
             names, left = await shard.take()
             while names:
-                done = await self._carry(connection, shard, names)
-                carried += done.changed
-                unknown += len(done.unknown)
+                changed, waiting = await self._carry(connection, shard, names)
+                carried += changed
+                unknown += waiting
                 names = await shard.more()
         if carried:
             self._rounds.inc()
@@ -76,45 +82,58 @@ class Drain:
         return carried
 
     async def _carry(
-        self, connection: asyncpg.Connection, shard: Shard, names: Sequence[bytes]
-    ) -> Absorbed:
-        """One transaction with what the names stand for."""
-        reading = await shard.read(names)
-        await shard.see(reading, self._clock())
-        source = await self._source(connection, reading.epoch, shard)
-        done = await self._absorb(connection, source, reading.counters)
-        await shard.release(names, [reading.names[place] for place in done.unknown])
+        self, connection: asyncpg.Connection, shard: ShardCounters, names: Sequence[bytes]
+    ) -> tuple[int, int]:
+        """One batch: absorb what the names stand for. Give how many had changed, and how many wait
+        for a name of their number.
+        """
+        batch = self._fence.next_batch(shard.number)
+        reading = await shard.read(names, batch)
+        await shard.note_seen(reading, self._clock())
+        changed, waiting = 0, []
+        for segment in reading.segments:
+            source = await self._source(connection, reading.epoch, segment.segment, shard)
+            done = await self._absorb(connection, source, segment.counters, batch)
+            changed += done.changed
+            waiting += [segment.names[index] for index in done.unknown]
+        await self._fence.pass_batch(connection, shard.number, is_absorbed=changed > 0)
+        await shard.release(names, waiting, batch)
         _report_strangers(names)
-        return done
+        return changed, len(waiting)
 
     async def _absorb(
-        self, connection: asyncpg.Connection, source: int, counters: Sequence[Counter]
+        self,
+        connection: asyncpg.Connection,
+        source: int,
+        counters: Sequence[CounterValue],
+        batch: int,
     ) -> Absorbed:
         """As `absorb.absorb`; what the warehouse refuses is kept back, alone."""
-        if not counters:
-            return Absorbed(0, [])
         try:
-            return await absorb.absorb(connection, source, counters)
+            return await absorb.absorb(connection, source, counters, batch)
         except asyncpg.DataError as error:
             if len(counters) == 1:
                 logger.error("the warehouse cannot hold %s: %s", counters[0], error)
                 return Absorbed(0, [0])
         half = len(counters) // 2
-        first = await self._absorb(connection, source, counters[:half])
-        second = await self._absorb(connection, source, counters[half:])
-        unknown = [*first.unknown, *(half + place for place in second.unknown)]
+        first = await self._absorb(connection, source, counters[:half], batch)
+        second = await self._absorb(connection, source, counters[half:], batch)
+        unknown = [*first.unknown, *(half + index for index in second.unknown)]
         return Absorbed(first.changed + second.changed, unknown)
 
-    async def _source(self, connection: asyncpg.Connection, epoch: str, shard: Shard) -> int:
+    async def _source(
+        self, connection: asyncpg.Connection, epoch: str, segment: str, shard: ShardCounters
+    ) -> int:
         today = self._today()
         if today != self._sources_of:
             self._sources.clear()
             self._sources_of = today
-        found = self._sources.get((epoch, shard.number))
-        if found is None:
-            found = await absorb.source_of(connection, epoch, shard.number, today)
-            self._sources[epoch, shard.number] = found
-        return found
+        key = (epoch, segment, shard.number)
+        source = self._sources.get(key)
+        if source is None:
+            source = await absorb.source_of(connection, *key, today)
+            self._sources[key] = source
+        return source
 
     # -- what is over ------------------------------------------------------------------------
 
@@ -125,26 +144,51 @@ class Drain:
                 await self._tidy(connection, shard)
             self._tidied_at = now
 
-    async def _tidy(self, connection: asyncpg.Connection, shard: Shard) -> None:
+    async def _tidy(self, connection: asyncpg.Connection, shard: ShardCounters) -> None:
         """Remove the counters of days that are over, and what was absorbed of them.
 
         The counters go first, and their generation with them: should the day be counted in again
         (a notice from a spool, say), that is absorbed as new, whether the second step was reached
         or not.
         """
-        epoch = await shard.epoch()
-        source = await self._source(connection, epoch, shard)
-        over = self._today() - datetime.timedelta(days=KEPT_DAYS - 1)
+        state = await shard.fetch_state()
+        listed = set(await shard.fetch_segments())
+        current = await self._source(connection, state.epoch, state.segment, shard)
+        sources = await absorb.sources_of(connection, state.epoch, shard.number)
+        empty = listed - {state.segment}
+        for segment, source in sources.items():
+            if await self._tidy_segment(connection, shard, state.epoch, segment, source):
+                empty.discard(segment)
+        if empty:
+            await shard.drop_segments(empty)
+        unseen_since = self._today() - datetime.timedelta(days=RETIRED_DAYS)
+        await absorb.retire(connection, current, unseen_since, self._today())
 
-        async def check(counters: Sequence[Counter]) -> list[int]:
+    async def _tidy_segment(
+        self,
+        connection: asyncpg.Connection,
+        shard: ShardCounters,
+        epoch: str,
+        segment: str,
+        source: int,
+    ) -> bool:
+        """Whether the segment has counters left."""
+
+        async def check(counters: Sequence[CounterValue]) -> list[int]:
             return await absorb.differing(connection, source, counters)
 
-        for day in await absorb.days_before(connection, source, over):
-            generation = await shard.remove_day(day, epoch, check)
-            if generation is not None:
+        over = self._today() - datetime.timedelta(days=KEPT_DAYS - 1)
+        days = await absorb.days_before(connection, source, datetime.date.max)
+        is_left = False
+        for day in days:
+            generation = None
+            if day < over:
+                generation = await shard.remove_day(segment, day, epoch, check)
+            if generation is None:
+                is_left = True
+            else:
                 await absorb.forget(connection, source, day, generation)
-        unseen_since = self._today() - datetime.timedelta(days=RETIRED_DAYS)
-        await absorb.retire(connection, source, unseen_since, self._today())
+        return is_left
 
     def _today(self) -> datetime.date:
         return datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
@@ -162,6 +206,6 @@ class Drain:
 
 
 def _report_strangers(names: Sequence[bytes]) -> None:
-    strangers = [name for name in names if not is_counter(name)]
+    strangers = [name for name in names if counter_names.parse(name) is None]
     if strangers:
         logger.error("%d names are no counters: %a", len(strangers), strangers[0][:60])

@@ -18,7 +18,8 @@ import msgspec
 from redis.asyncio import Redis
 
 from snapbid.drain import sequences
-from snapbid.events.enrich import Enricher
+from snapbid.drain.lags import LAGS
+from snapbid.events.trial import Enricher
 from snapbid.ledger import queue
 from snapbid.ledger.keys import EVENT_STREAM
 from snapbid.metrics import Metrics
@@ -31,7 +32,6 @@ from snapbid.warehouse.events import DeadLetter, Row
 ENTRIES: Final = 16  # of the stream, read at once
 ROWS: Final = 1_000  # in one transaction
 ROUND_S: Final = 3.0  # then others have their turn, whatever is left
-LAGS: Final = (0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 3600)
 DATA_ERRORS: Final = ("22", "23", "54", "P0")  # SQLSTATE classes that are about the row itself
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

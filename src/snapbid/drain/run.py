@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import asyncpg
 from redis.exceptions import RedisError
 
+from snapbid.drain.counters import ShardCounters, SupersededError
 from snapbid.drain.drain import Drain
 from snapbid.drain.events import EventDrain
-from snapbid.drain.shard import Shard, SupersededError
+from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.drain.watch import APPLICATION, Connection, connect, watch
 from snapbid.errors import where
 from snapbid.ledger import connection as ledger
@@ -104,7 +105,7 @@ async def _run(settings: Settings, metrics: Metrics, geo: GeoDatabase) -> None:
             loop.add_signal_handler(number, stopping.set)
     redis = ledger.connect(settings.redis_url)
     try:
-        shards = [Shard(redis, number) for number in range(settings.ledger_shards)]
+        shards = [ShardCounters(redis, number) for number in range(settings.ledger_shards)]
         counters = Drain(shards, metrics)
         carried = EventDrain(redis, metrics, geo, history.load())
         async with asyncio.TaskGroup() as group:
@@ -201,6 +202,13 @@ class Process:
                     return
                 begun = False
                 await self._fail("Redis", error)
+                continue
+            except UnrelatedStoresError as error:
+                if last:
+                    return
+                begun = False
+                self._tell(str(error), logging.ERROR)
+                await self._pause(PAUSE_S)
                 continue
             self._recover()
             await self._pause(PAUSE_S)

@@ -1,4 +1,4 @@
-"""The types of the catalog: events, their fields, and the requirement level of each field."""
+"""What the catalog is made of: events, their fields, and how strictly each is asked for."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -15,14 +15,11 @@ MIN_MS: Final = 10**12
 MAX_MS: Final = 10**13 - 1
 """Times have 13 digits: 2001-09-09 to 2286-11-20."""
 
-MAX_EXACT: Final = 2**53
-"""Integers up to here are kept as integers; beyond, a number is the nearest double."""
-
 Unit = Literal["ms", "minutes", "days"]
 
 
 class Kind(StrEnum):
-    """The kind of a value, which decides its JSON type and how it is validated."""
+    """How a value is read; the JSON type follows from it."""
 
     TEXT = "text"
     CHOICE = "choice"
@@ -52,10 +49,10 @@ class Level(StrEnum):
 
 
 class Field(Struct, frozen=True, kw_only=True):
-    """A field of an event; `path` is its full path, such as `context.privacy.email_hash`.
+    """One field of an event; `path` is the whole one, `context.privacy.email_hash`.
 
-    `values` are the accepted spellings of a choice, `stored` maps aliases among them to the
-    spelling that is stored, `deprecated` ones are accepted with a warning.
+    `values` are the spellings of a choice that are accepted, `stored` maps those that are not
+    stored as they come to what is stored, `deprecated` are accepted with a warning.
     """
 
     path: str
@@ -76,15 +73,15 @@ class Field(Struct, frozen=True, kw_only=True):
 
     @property
     def leaf(self) -> str:
-        """The last part of the path, which names the amount in `enrichment`."""
+        """The last part of the path, under which amounts are enriched."""
         return self.path.rpartition(".")[2]
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """An event of the catalog; `fields` are its own, without the base properties.
+    """One event of the catalog; `fields` are its own, without the base properties.
 
-    App `lifecycle` events need only one of the two user ids. `key` is the context field that
-    identifies the event for deduplication. `required_with` maps a field to those that require it.
+    `lifecycle` events need one of the two user ids only; `key` is the context field that
+    identifies the event for deduplication; `required_with` maps a field to those that need it.
     """
 
     name: str
@@ -106,12 +103,12 @@ class Event(Struct, frozen=True, kw_only=True):
         )
 
     def context_fields(self) -> tuple[Field, ...]:
-        """The fields of `context`: base properties, the event's own, hashes of any event."""
+        """The fields of `context`: base properties, the event's own, hashes for any event."""
         own = {field.path for field in self.fields}
         ip = Field(
             path="context.ip_address", kind=Kind.IP, level=self.ip, note="the end user's address"
         )
-        hashes = (field for field in PRIVACY_HASHES if field.path not in own)
+        hashes = (one for one in PRIVACY_HASHES if one.path not in own)
         return (ip, *self.fields, *hashes)
 
 

@@ -22,8 +22,9 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
-from snapbid.exchange.sightings import KEPT, SightingTotals
+from snapbid.exchange.sightings import KEPT, Sent
 from snapbid.ledger.keys import GOLIVE, ShardKeys
+from snapbid.ledger.segment import fetch_segments
 
 MINUTE_S: Final = 60
 HOUR_S: Final = 3600
@@ -63,7 +64,7 @@ class Store:
         script = resources.files(__package__) / "evidence.lua"
         self._write = redis.register_script(script.read_text(encoding="utf-8"))
 
-    async def write(self, sent: Mapping[int, SightingTotals], now: int) -> None:
+    async def write(self, sent: Mapping[int, Sent], now: int) -> None:
         """Add what each SSP, by number, has sent until now (epoch s)."""
         packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S]
         for number, of in sent.items():
@@ -131,21 +132,23 @@ class Store:
         days = [today - timedelta(days=ago) for ago in range(NOTICE_DAYS)]
         fields = [f"{kind}:{number}" for kind in kinds[:3]]
         fields += [f"l:{number}:{reason}" for reason in _REASONS]
+        hashes = []
+        for shard in range(shards):
+            keys = ShardKeys(shard)
+            for segment in await fetch_segments(self._redis, keys):
+                hashes += [keys.counters(segment, day.isoformat()) for day in days]
         async with self._redis.pipeline(transaction=False) as pipe:
             for shard in range(shards):
-                keys = ShardKeys(shard)
-                pipe.hmget(keys.seen, [f"{kind}:{number}" for kind in kinds])
-                for day in days:
-                    pipe.hmget(keys.counters(day.isoformat()), fields)
-            answers = await pipe.execute()
+                pipe.hmget(ShardKeys(shard).seen, [f"{kind}:{number}" for kind in kinds])
+            for key in hashes:
+                pipe.hmget(key, fields)
+            answers = [[int(value or 0) for value in values] for values in await pipe.execute()]
         sums, at = Counter[str](), Counter[str]()
-        for place, values in enumerate(answers):
-            found = [int(value or 0) for value in values]
-            if place % (1 + NOTICE_DAYS) == 0:
-                at |= Counter(dict(zip(kinds, found, strict=True)))
-            else:
-                sums.update(b=found[0], w=found[1], i=found[2], l=sum(found[3:]))
-                sums["l:-1"] += found[3]
+        for seen in answers[:shards]:
+            at |= Counter(dict(zip(kinds, seen, strict=True)))
+        for counts in answers[shards:]:
+            sums.update(b=counts[0], w=counts[1], i=counts[2], l=sum(counts[3:]))
+            sums["l:-1"] += counts[3]
         return dict(sums), dict(at)
 
 

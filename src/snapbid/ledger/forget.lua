@@ -32,10 +32,10 @@ while at <= size do
   remove(bucket, field, value)
 end
 
-local counters = base .. 'c:' .. ARGV[6]
+local counters = counters_of(ARGV[6])
 local function uncount(field, by)
   redis.call('HINCRBY', counters, field, -by)
-  redis.call('SADD', base .. 'd', ARGV[6] .. ' ' .. field)
+  name_changed(ARGV[6], field)
 end
 
 local function let_go(place, value)

@@ -11,13 +11,29 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
     {sbN}:q:CAMPAIGN          which holds of a campaign end when
     {sbN}:fh:CAMPAIGN:USER    a capped user's holds
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
-    {sbN}:c:YYYY-MM-DD        counters of a day, cumulative
-    {sbN}:d                   names of the counters that changed: `YYYY-MM-DD FIELD`
+    {sbN}:segment             which run of Redis is counting, and how far the drain is (below)
+    {sbN}:segments            segments that may have counters -> when each began (epoch s)
+    {sbN}:c:SEGMENT:YYYY-MM-DD  counters of a day, cumulative
+    {sbN}:d                   names of the counters that changed: `SEGMENT YYYY-MM-DD FIELD`
     {sbN}:d:taken             those that the drain is absorbing
     {sbN}:d:owner             token of the drain at work
     {sbN}:d:at                when the drain last took all that had changed (epoch s)
-    {sbN}:g                   day -> generation of its counters, raised when they are removed
+    {sbN}:g                   `SEGMENT YYYY-MM-DD` -> generation of these counters, raised when they
+                              are removed
     {sbN}:seen                when an SSP's wins, impressions and losses last grew: `w:7`, epoch s
+
+The hash {sbN}:segment has
+
+    segment, run              the segment that is counted in, and the run id of its Redis
+    confirmed                 the segment for which budgets are known to be what was spent
+    carried                   set once budgets have what the warehouse knew when the epoch began
+    warehouse                 whose campaigns and SSPs the numbers stand for
+    read, released            numbers of the last batches of counters that the drain has read, and
+                              whose names it has removed; the warehouse has that of the last one
+                              that it absorbed (drain_fence)
+    ssps, campaigns           the highest numbers that the warehouse had given
+
+Counters from before there were segments have neither `SEGMENT:` nor `SEGMENT ` in their names.
 
 Elsewhere:
 
@@ -41,7 +57,7 @@ class ShardKeys:
     """The keys of one shard that Python code names; the scripts name the others."""
 
     __slots__ = ("changed", "drained_at", "epoch", "generations", "owner", "prefix", "seen",
-                 "taken")  # fmt: skip
+                 "segments", "state", "taken")  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.prefix = prefix = f"{{sb{number}}}:"
@@ -52,7 +68,9 @@ class ShardKeys:
         self.drained_at = f"{prefix}d:at"
         self.generations = f"{prefix}g"
         self.seen = f"{prefix}seen"
+        self.state = f"{prefix}segment"
+        self.segments = f"{prefix}segments"
 
-    def counters(self, day: str) -> str:
-        """The counters of a day, `YYYY-MM-DD`."""
-        return f"{self.prefix}c:{day}"
+    def counters(self, segment: str, day: str) -> str:
+        """The counters of a day, `YYYY-MM-DD`; of no segment: those from before there were any."""
+        return f"{self.prefix}c:{segment}:{day}" if segment else f"{self.prefix}c:{day}"

@@ -1,5 +1,5 @@
 -- Money and caps of campaigns (contract 3, Budgets), and how a batch names its counters: what stands
--- before each script.
+-- before each script, behind segment.lua.
 --
 -- All keys share the hash tag of KEYS[1], {sbN}:epoch; amounts are nano-USD, so that a bid costs
 -- exactly its CPM in micro-USD. DAY counts from 1970-01-01, SECOND is epoch time.
@@ -12,7 +12,6 @@
 -- Redis counts in 64 bits, Lua only up to 2^53 exactly: small amounts are added up here and carried
 -- over at the end of a script, large ones are counted in Redis first, compared as digits, and taken
 -- back where they do not fit.
-local base = KEYS[1]:sub(1, -6)
 local HELD, CAPPED, EXACT, DAY_S = 8, 16, 9007199254740992, 86400
 local purses, touched = {}, {}
 

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  {sbN}:epoch; all other keys share its hash tag and so its slot (see limits.lua):
 --          {sbN}:r:GRANULE:BUCKET  records: field = digest of (auction, impression)
---          {sbN}:c:YYYY-MM-DD      counters of a day, they only grow
+--          {sbN}:c:SEGMENT:YYYY-MM-DD  counters of a day (segment.lua)
 --          {sbN}:d                 what of them changed since the drain looked
 --          {sbN}:w:WRITER          the number of a writer's last batch, so that it can take it back;
 --                                  negative once it has been
@@ -37,10 +37,10 @@ while at <= size do
   store(bucket, field, value)
 end
 
-local counters = base .. 'c:' .. ARGV[6]
+local counters = counters_of(ARGV[6])
 local function count(field, by)
   redis.call('HINCRBY', counters, field, by)
-  redis.call('SADD', base .. 'd', ARGV[6] .. ' ' .. field)
+  name_changed(ARGV[6], field)
 end
 
 local now_ms, hold_s = tonumber(ARGV[9]), tonumber(ARGV[10])

@@ -29,13 +29,13 @@ local function date(day) -- days since 1970-01-01 to YYYY-MM-DD (proleptic Grego
 end
 
 local function count(day, field, by)
-  redis.call('HINCRBY', base .. 'c:' .. day, field, by)
-  redis.call('SADD', base .. 'd', day .. ' ' .. field)
+  redis.call('HINCRBY', counters_of(day), field, by)
+  name_changed(day, field)
 end
 
 local function sum(day, field, price) -- money beyond 64 bits stays where it is; the count goes on
-  redis.pcall('HINCRBY', base .. 'c:' .. day, field, price)
-  redis.call('SADD', base .. 'd', day .. ' ' .. field)
+  redis.pcall('HINCRBY', counters_of(day), field, price)
+  name_changed(day, field)
 end
 
 local now_ms, hold_s = tonumber(ARGV[5]), tonumber(ARGV[6])

@@ -35,6 +35,7 @@ MAX_WAITING: Final = 20_000  # requests; more are refused
 TURNS: Final = 16  # of the loop that a batch may wait for company
 ENOUGH: Final = 64  # in a batch, to wait no longer
 MAX_BATCH: Final = 2_000  # records or notices in one script call, so that Redis is never held long
+SHARED: Final = ("segment", "limits")
 GRANULES: Final = 4  # a bid's time to live in pieces of this many: records expire piece by piece
 
 
@@ -50,12 +51,13 @@ T = TypeVar("T", Bids, Notice)
 
 
 def scripts() -> dict[str, str]:
-    """The Lua scripts by name; what they share stands in limits.lua, before each."""
+    """The Lua scripts by name; what they share stands before each."""
     folder = resources.files(__package__)
-    shared = (folder / "limits.lua").read_text(encoding="utf-8")
+    parts = [(folder / f"{name}.lua").read_text(encoding="utf-8") for name in SHARED]
+    shared = "".join(parts)
     return {
         name: shared + (folder / f"{name}.lua").read_text(encoding="utf-8")
-        for name in ("remember", "forget", "settle", "look", "state")
+        for name in ("begin", "remember", "forget", "settle", "look", "state")
     }
 
 
@@ -173,6 +175,8 @@ class Shard:
         for name, text in scripts().items():
             await connection.send_command("SCRIPT LOAD", text)
             self._shas[name] = await connection.read_response()
+        await connection.send_command("EVALSHA", self._shas["begin"], 1, self._key)
+        await connection.read_response()
         if self._doubtful is not None:
             await connection.send_command(*self._forget(self._doubtful))
             await connection.read_response()

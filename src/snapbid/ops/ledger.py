@@ -7,11 +7,13 @@ of a millisecond at a time: counts are asked for by name, never a whole day.
 import datetime
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
 
 from snapbid.ledger.keys import EVENT_STREAM, ShardKeys
+from snapbid.ledger.segment import fetch_segments
 
 FIELDS: Final = (b"b", b"w", b"p", b"i")  # as settle.lua and batch.py name an SSP's counters
 SSPS_AT_ONCE: Final = 100
@@ -72,8 +74,10 @@ async def traffic(
     """A day's counters of SSPs, by number. Raises RedisError."""
     found: dict[int, Traffic] = dict.fromkeys(numbers, NOTHING)
     for shard in range(shards):
-        key = ShardKeys(shard).counters(day.isoformat())
-        for some in _batched(numbers):
+        keys = ShardKeys(shard)
+        segments = await fetch_segments(redis, keys)
+        hashes = [keys.counters(segment, day.isoformat()) for segment in segments]
+        for some, key in product(_batched(numbers), hashes):
             fields = [b"%b:%d" % (kind, number) for number in some for kind in FIELDS]
             values: Any = await redis.hmget(key, fields)
             for place, number in enumerate(some):

@@ -1,7 +1,11 @@
-"""The counted rows of the report tables, raised by what Redis has counted since (contract 5).
+"""Absorbs the ledger's counters into the counted rows of the report tables (contract 5).
 
-Counters in Redis are cumulative. What was absorbed of each stands beside the report tables and
+Counters in Redis are cumulative. The absorbed value of each is kept beside the report tables and
 changes with them in one statement, so absorbing the same counters again changes nothing.
+
+A source is one segment of a shard's data set: what one run of Redis has counted. Its counters may
+go down again, where bids are taken back, until the ledger is found to hold an older copy of its
+data. From then on the sources of that time are outdated: the lower of two values is the older one.
 """
 
 import datetime
@@ -13,7 +17,7 @@ import asyncpg
 _LOCK: Final = 0x736E6170_64726E00  # "snapdrn": an advisory lock of this database
 
 
-class Counter(NamedTuple):
+class CounterValue(NamedTuple):
     """A counter as Redis has it: `kind` as in `drain_absorbed`, `number` of its SSP or campaign."""
 
     day: datetime.date
@@ -25,7 +29,7 @@ class Counter(NamedTuple):
 
 
 class Absorbed(NamedTuple):
-    """How many counters had changed, and the places of those whose number names nothing yet."""
+    """How many counters had changed, and the indices of those whose number names nothing yet."""
 
     changed: int
     unknown: list[int]
@@ -33,7 +37,7 @@ class Absorbed(NamedTuple):
 
 _INCOMING: Final = """
     select * from unnest($2::date[], $3::int[], $4::text[], $5::int[], $6::int[], $7::bigint[])
-        with ordinality as i (day, generation, kind, number, reason, value, place)
+        with ordinality as i (day, generation, kind, number, reason, value, position)
 """
 # One look into the index a counter (`limit` keeps it so), however many rows the table has.
 _KNOWN: Final = """
@@ -60,6 +64,11 @@ changed as materialized (
     left join {_KNOWN} a on true
     where (i.descriptor is not null or i.campaign is not null)
         and a.value is distinct from i.value
+        and (a.value is null or i.value > a.value or not o.outdated)
+),
+fence as (
+    update drain_fence f set batch = $8 from drain_source s
+    where s.source = $1 and f.epoch = s.epoch and f.shard = s.shard and f.batch < $8
 ),
 absorbed as (
     insert into drain_absorbed (source, day, generation, kind, number, reason, value)
@@ -113,12 +122,14 @@ campaigns as (
         spend_micros = rounded_thousandth(t.win_cpm_micros + excluded.win_cpm_micros)
 )
 select (select count(*) from changed) as changed,
-    array(select place from named where descriptor is null and campaign is null) as unknown
+    array(select position from named where descriptor is null and campaign is null) as unknown
 """
 _DIFFERING: Final = f"""
-select i.place from ({_INCOMING}) as i
+select i.position from ({_INCOMING}) as i
+join drain_source o on o.source = $1
 left join {_KNOWN} a on true
 where a.value is distinct from i.value
+    and (a.value is null or i.value > a.value or not o.outdated)
 """
 
 
@@ -128,44 +139,54 @@ async def become_the_drain(connection: asyncpg.Connection) -> bool:
 
 
 async def source_of(
-    connection: asyncpg.Connection, epoch: str, shard: int, today: datetime.date
+    connection: asyncpg.Connection, epoch: str, segment: str, shard: int, today: datetime.date
 ) -> int:
-    """Give the number of a shard's data set, new where it is seen for the first time."""
+    """Give the number of a shard's segment, new where it is seen for the first time."""
     return int(
         await connection.fetchval(
-            "insert into drain_source as s (epoch, shard, seen_on) values ($1, $2, $3)"
-            " on conflict (epoch, shard)"
+            "insert into drain_source as s (epoch, segment, shard, seen_on)"
+            " values ($1, $2, $3, $4) on conflict (epoch, segment, shard)"
             " do update set seen_on = greatest(s.seen_on, excluded.seen_on) returning source",
             epoch,
+            segment,
             shard,
             today,
         )
     )
 
 
+async def sources_of(connection: asyncpg.Connection, epoch: str, shard: int) -> dict[str, int]:
+    """List the segments of a shard's data set of which anything was seen, with their numbers."""
+    rows = await connection.fetch(
+        "select segment, source from drain_source where epoch = $1 and shard = $2", epoch, shard
+    )
+    return {row["segment"]: row["source"] for row in rows}
+
+
 async def absorb(
-    connection: asyncpg.Connection, source: int, counters: Sequence[Counter]
+    connection: asyncpg.Connection, source: int, counters: Sequence[CounterValue], batch: int
 ) -> Absorbed:
     """Raise the counted rows by the difference to what was absorbed; all of it or nothing.
 
-    Raises asyncpg.DataError where a sum is more than a column holds.
+    `batch` is the number under which they were read (drain_fence). Raises asyncpg.DataError where a
+    sum is more than a column holds.
     """
-    row = await connection.fetchrow(_ABSORB, source, *_columns(counters))
-    return Absorbed(row["changed"], [place - 1 for place in row["unknown"]])
+    row = await connection.fetchrow(_ABSORB, source, *_columns(counters), batch)
+    return Absorbed(row["changed"], [position - 1 for position in row["unknown"]])
 
 
 async def differing(
-    connection: asyncpg.Connection, source: int, counters: Sequence[Counter]
+    connection: asyncpg.Connection, source: int, counters: Sequence[CounterValue]
 ) -> list[int]:
-    """Give the places of the counters that were not absorbed as they are now."""
+    """List the indices of the counters of which something is left to absorb."""
     rows = await connection.fetch(_DIFFERING, source, *_columns(counters))
-    return [row["place"] - 1 for row in rows]
+    return [row["position"] - 1 for row in rows]
 
 
 async def days_before(
     connection: asyncpg.Connection, source: int, before: datetime.date
 ) -> list[datetime.date]:
-    """Give the days of which something was absorbed from a source, without reading all rows."""
+    """List the days of which something was absorbed from a source, without reading all rows."""
     rows = await connection.fetch(
         "with recursive days as ("
         " select min(day) as day from drain_absorbed where source = $1 and day < $2"
@@ -184,12 +205,18 @@ async def forget(
     connection: asyncpg.Connection, source: int, day: datetime.date, generation: int
 ) -> None:
     """Drop what was absorbed of a day's counters, whose generation is gone from Redis for good."""
-    await connection.execute(
-        "delete from drain_absorbed where source = $1 and day = $2 and generation <= $3",
-        source,
-        day,
-        generation,
-    )
+    async with connection.transaction():
+        await connection.execute(
+            "delete from drain_absorbed where source = $1 and day = $2 and generation <= $3",
+            source,
+            day,
+            generation,
+        )
+        await connection.execute(
+            "update drain_source set forgotten_to = greatest(forgotten_to, $2) where source = $1",
+            source,
+            day,
+        )
 
 
 async def retire(
@@ -198,7 +225,7 @@ async def retire(
     unseen_since: datetime.date,
     today: datetime.date,
 ) -> int:
-    """Drop what was absorbed from the shard's data sets that have gone long ago; give how many.
+    """Drop what was absorbed from the shard's segments that have gone long ago; give how many.
 
     Should one come back after all, its old counters add nothing: only days after today count.
     """
@@ -216,6 +243,6 @@ async def retire(
     return len(sources)
 
 
-def _columns(counters: Sequence[Counter]) -> tuple[list[object], ...]:
+def _columns(counters: Sequence[CounterValue]) -> tuple[list[object], ...]:
     columns = tuple(map(list, zip(*counters, strict=True)))
-    return columns or ([],) * len(Counter._fields)
+    return columns or ([],) * len(CounterValue._fields)

@@ -1,25 +1,23 @@
-"""The headers of event requests: test mode and lenient handling."""
+"""What headers ask for."""
 
 import pytest
 
-from snapbid.events.endpoint import RequestOptions, read_options
+from snapbid.events.asked import Asked, read
 
-LIVE = RequestOptions(test=False, lenient=False)
-TEST = RequestOptions(test=True, lenient=False)
-LENIENT = RequestOptions(test=False, lenient=True)
-INVALID = RequestOptions(test=None, lenient=False)
+LIVE, TEST, LENIENT = Asked(False, False), Asked(True, False), Asked(False, True)
+WRONG = Asked(None, False)
 
 
 @pytest.mark.parametrize(
-    ("fields", "options"),
+    ("fields", "asked"),
     [
         ([], LIVE),
         ([("x-test-mode", "true")], TEST),
         ([("x-test-mode", " TrUe\t")], TEST),
         ([("x-test-mode", "FALSE")], LIVE),
         ([("x-test-mode", " ")], LIVE),
-        ([("x-test-mode", "1")], INVALID),
-        ([("x-test-mode", "true"), ("x-test-mode", "false")], INVALID),
+        ([("x-test-mode", "1")], WRONG),
+        ([("x-test-mode", "true"), ("x-test-mode", "false")], WRONG),
         ([("prefer", "handling=lenient")], LENIENT),
         ([("prefer", ' Handling = "Lenient" ; a=b')], LENIENT),
         ([("prefer", "wait=5"), ("prefer", "handling=lenient")], LENIENT),
@@ -31,5 +29,5 @@ INVALID = RequestOptions(test=None, lenient=False)
     ],
     ids=str,
 )
-def test_headers(fields: list[tuple[str, str]], options: RequestOptions) -> None:
-    assert read_options((name.encode(), value.encode()) for name, value in fields) == options
+def test_headers(fields: list[tuple[str, str]], asked: Asked) -> None:
+    assert read((name.encode(), value.encode()) for name, value in fields) == asked

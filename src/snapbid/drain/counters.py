@@ -1,0 +1,267 @@
+"""One shard's counters in Redis, as the drain sees them (`ledger/keys.py` has the keys).
+
+Counters are read after their names were moved aside, so that what changes later is named anew.
+
+Each batch of counters has a number. Redis keeps the number of the last batch that was read, and of
+the last one whose names were removed; the warehouse keeps that of the last one that it absorbed
+(fence.py). A number is written after the counters were read, so data that has the number has all
+that the warehouse can have absorbed by then.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import date
+from importlib import resources
+from typing import Any, Final, NamedTuple
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError, WatchError
+
+from snapbid.drain import names as counter_names
+from snapbid.drain.names import CounterName
+from snapbid.ledger.keys import ShardKeys
+from snapbid.ledger.segment import ShardState, begin_script, fetch_segments
+from snapbid.warehouse.absorb import CounterValue
+
+BATCH: Final = 5_000  # names; one transaction, and what a script's `unpack` takes
+
+# Number a batch, unless the data is another than that of the batch before.
+_NUMBER_BATCH: Final = """
+local last, number = tonumber(redis.call('HGET', KEYS[1], 'read') or 0), tonumber(ARGV[1])
+if last ~= number and last ~= number - 1 then
+  return 0
+end
+redis.call('HSET', KEYS[1], 'read', ARGV[1])
+return 1
+"""
+# Change the state of a segment that is still the one that is counted in.
+_CHANGE: Final = """
+if redis.call('HGET', KEYS[1], 'segment') ~= ARGV[1] then
+  return 0
+end
+for i = 2, #ARGV, 2 do
+  if ARGV[i + 1] == '' then
+    redis.call('HDEL', KEYS[1], ARGV[i])
+  else
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+  end
+end
+return 1
+"""
+
+
+class SupersededError(Exception):
+    """Another drain has taken over, or Redis has other data than before: begin anew."""
+
+
+class SegmentReading(NamedTuple):
+    """Counters of one segment, with their names."""
+
+    segment: str
+    names: list[bytes]
+    counters: list[CounterValue]
+
+
+class Reading(NamedTuple):
+    """Counters of one data set, all read in one moment."""
+
+    epoch: str
+    segments: list[SegmentReading]
+
+
+Check = Callable[[Sequence[CounterValue]], Awaitable[list[int]]]
+
+
+class ShardCounters:
+    """The counters of one shard, for one drain, which `claim` must announce first."""
+
+    def __init__(self, redis: Redis, number: int) -> None:
+        self.number = number
+        self._redis = redis
+        self._keys = ShardKeys(number)
+        self._token = secrets.token_hex(8)
+        script = resources.files(__package__) / "release.lua"
+        self._release = redis.register_script(script.read_text(encoding="utf-8"))
+        self._begin = redis.register_script(begin_script())
+        self._change = redis.register_script(_CHANGE)
+
+    async def claim(self) -> None:
+        """Announce this drain as the one at work."""
+        await self._redis.set(self._keys.owner, self._token)
+
+    async def fetch_state(self) -> ShardState:
+        """Fetch the state, after a segment has begun for this run of Redis."""
+        return ShardState.parse(await self._begin(keys=[self._keys.epoch]))
+
+    # -- a round -----------------------------------------------------------------------------
+
+    async def take(self) -> tuple[list[bytes], bool]:
+        """Move the names aside, unless some are there still; give a first batch of those aside.
+
+        True with it where they were there still: then there may be more to take after them.
+        """
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.renamenx(self._keys.changed, self._keys.taken)
+            pipe.srandmember(self._keys.taken, BATCH)
+            moved, names = await pipe.execute(raise_on_error=False)
+        if isinstance(moved, ResponseError) and "no such key" not in str(moved):
+            raise moved
+        if isinstance(names, Exception):
+            raise names
+        return list(names), moved is False
+
+    async def more(self) -> list[bytes]:
+        """Give the next batch of what was moved aside."""
+        names: Any = await self._redis.srandmember(self._keys.taken, BATCH)
+        return list(names)
+
+    async def finish(self, taken_at: float) -> None:
+        """Note that all that had changed by then (epoch s) is in the warehouse."""
+        await self._redis.set(self._keys.drained_at, f"{taken_at:.3f}")
+
+    async def read(self, names: Iterable[bytes], batch: int) -> Reading:
+        """Read the named counters as batch number `batch`.
+
+        What is no counter, or is gone, is left out. Raises SupersededError where the data is not
+        that of the batch before.
+        """
+        hashes: dict[tuple[str, date], list[tuple[bytes, CounterName]]] = {}
+        for name in names:
+            parsed = counter_names.parse(name)
+            if parsed is not None:
+                hashes.setdefault(parsed[:2], []).append((name, parsed))
+        async with self._redis.pipeline() as pipe:
+            pipe.get(self._keys.epoch)
+            for (segment, day), named in hashes.items():
+                text = day.isoformat()
+                pipe.hget(self._keys.generations, counter_names.join(segment, text, b"").rstrip())
+                fields = [parsed.field for _, parsed in named]
+                pipe.hmget(self._keys.counters(segment, text), fields)
+            pipe.eval(_NUMBER_BATCH, 1, self._keys.state, batch)
+            epoch, *answers, is_next = await pipe.execute()
+        if not is_next or epoch is None:
+            raise SupersededError(f"shard {self.number} has other data than before")
+        segments: dict[str, SegmentReading] = {}
+        for ((segment, _), named), generation, values in zip(
+            hashes.items(), answers[::2], answers[1::2], strict=True
+        ):
+            reading = segments.setdefault(segment, SegmentReading(segment, [], []))
+            for (name, parsed), value in zip(named, values, strict=True):
+                if value:
+                    reading.names.append(name)
+                    reading.counters.append(_value(parsed, int(generation or 0), value))
+        return Reading(epoch.decode(), list(segments.values()))
+
+    async def note_seen(self, reading: Reading, now: float) -> None:
+        """Note of which SSPs notices were counted until now (epoch s), for the go-live check."""
+        seen: dict[Any, Any] = {
+            f"{counter.kind}:{counter.number}": int(now)
+            for segment in reading.segments
+            for counter in segment.counters
+            if counter.kind in ("w", "i", "l")
+        }
+        if seen:
+            await self._redis.hset(self._keys.seen, mapping=seen)
+
+    async def release(
+        self, names: Sequence[bytes], again: Sequence[bytes] = (), absorbed: int | None = None
+    ) -> None:
+        """Remove names that are done with; those of `again` come back in a later round.
+
+        `absorbed` is the batch's number, once the warehouse has it. Raises SupersededError, with
+        nothing removed, where this drain is not at work any more.
+        """
+        if again:
+            await self._redis.sadd(self._keys.changed, *again)
+        keys = [self._keys.owner, self._keys.taken, self._keys.state]
+        number = "" if absorbed is None else absorbed
+        if not await self._release(keys=keys, args=[self._token, number, *names]):
+            raise SupersededError(f"shard {self.number} has another drain, or new data")
+
+    # -- segments ----------------------------------------------------------------------------
+
+    async def change(self, segment: str, **fields: str | int) -> None:
+        """Set fields of the state; "" removes one.
+
+        Raises SupersededError where another segment has begun since.
+        """
+        args: list[str | int] = [segment]
+        for name, value in fields.items():
+            args += (name, value)
+        if not await self._change(keys=[self._keys.state], args=args):
+            raise SupersededError(f"shard {self.number} has begun another segment")
+
+    async def renew(self) -> ShardState:
+        """Begin another segment though Redis has not been restarted."""
+        await self._redis.hdel(self._keys.state, "run")
+        return await self.fetch_state()
+
+    async def fetch_segments(self) -> list[str]:
+        """List the segments that may have counters."""
+        return await fetch_segments(self._redis, self._keys)
+
+    async def drop_segments(self, segments: Iterable[str]) -> None:
+        """Take segments that have no counters off the list, and their generations with them."""
+        gone = set(segments)
+        kept: Any = await self._redis.hkeys(self._keys.generations)
+        fields = [field for field in kept if field.decode().rpartition(" ")[0] in gone]
+        async with self._redis.pipeline() as pipe:
+            pipe.hdel(self._keys.segments, *gone)
+            if fields:
+                pipe.hdel(self._keys.generations, *fields)
+            await pipe.execute()
+
+    async def name_all(self) -> None:
+        """Name all counters that there are as changed."""
+        prefix = f"{self._keys.prefix}c:"
+        async for key in self._redis.scan_iter(match=f"{prefix}*", count=1000):
+            segment, _, day = key.decode().removeprefix(prefix).rpartition(":")
+            cursor: int | None = None
+            while cursor != 0:
+                found: Any
+                cursor, found = await self._redis.hscan(key, cursor or 0, count=BATCH)
+                if found:
+                    names = [counter_names.join(segment, day, field) for field in found]
+                    await self._redis.sadd(self._keys.changed, *names)
+
+    async def remove_day(self, segment: str, day: date, epoch: str, check: Check) -> int | None:
+        """Remove a day's counters if nothing of them is left to absorb: give their generation.
+
+        `check` gives the places of those that are; they are named again, and None is given, as
+        where somebody changed them meanwhile.
+        """
+        text = day.isoformat()
+        key = self._keys.counters(segment, text)
+        which = counter_names.join(segment, text, b"").rstrip()
+        async with self._redis.pipeline() as pipe:
+            await pipe.watch(self._keys.epoch, self._keys.generations, key)
+            if await pipe.get(self._keys.epoch) != epoch.encode():
+                return None
+            generation = int(await pipe.hget(self._keys.generations, which) or 0)
+            cursor: int | None = None
+            while cursor != 0:
+                found: Any
+                cursor, found = await pipe.hscan(key, cursor or 0, count=BATCH)
+                names, counters = [], []
+                for field, value in found.items():
+                    name = counter_names.join(segment, text, field)
+                    parsed = counter_names.parse(name)
+                    if parsed is not None:
+                        names.append(name)
+                        counters.append(_value(parsed, generation, value))
+                left = await check(counters)
+                if left:
+                    await self._redis.sadd(self._keys.changed, *(names[place] for place in left))
+                    return None
+            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.hincrby(self._keys.generations, which, 1)
+            pipe.unlink(key)
+            try:
+                await pipe.execute()
+            except WatchError:
+                return None
+        return generation
+
+
+def _value(name: CounterName, generation: int, value: bytes) -> CounterValue:
+    return CounterValue(name.day, generation, name.kind, name.number, name.reason, int(value))

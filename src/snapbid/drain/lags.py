@@ -1,0 +1,5 @@
+"""Buckets of the histograms that say how late the drain is (s)."""
+
+from typing import Final
+
+LAGS: Final = (0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 3600)

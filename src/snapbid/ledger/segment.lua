@@ -1,0 +1,50 @@
+-- Which run of Redis is counting (contract 5, point 3): what stands before each script.
+--
+-- All keys share the hash tag of KEYS[1], {sbN}:epoch. What one run of Redis counts goes to counters
+-- of its own, a segment, which begin at zero: an older copy of the data, given to a later run, holds
+-- segments that the warehouse knows already, and cannot take back what they have counted since.
+local base = KEYS[1]:sub(1, -6)
+local state_key = base .. 'segment'
+
+-- The segment of this run of Redis, begun if there is none.
+local function enter_segment()
+  local run = redis.call('INFO', 'server'):match('run_id:(%x+)')
+  local state = redis.call('HMGET', state_key, 'run', 'segment')
+  if state[1] == run and redis.call('EXISTS', KEYS[1]) == 1 then
+    return state[2]
+  end
+  local time = redis.call('TIME')
+  local seed = run .. ' ' .. time[1] .. ' ' .. time[2]
+  if not redis.call('SET', KEYS[1], redis.sha1hex(seed):sub(1, 16), 'NX')
+    and not state[1] then
+    redis.call('HSET', base .. 'segments', '', time[1]) -- counted before there were segments
+  end
+  local name = redis.sha1hex(KEYS[1] .. ' ' .. seed):sub(1, 10)
+  redis.call('HSET', state_key, 'run', run, 'segment', name)
+  redis.call('HSET', base .. 'segments', name, time[1])
+  return name
+end
+
+local segment, confirmed
+local function current_segment()
+  if not segment then
+    local state = redis.call('HMGET', state_key, 'segment', 'confirmed')
+    segment = state[1] or enter_segment() -- none: the data was lost under an open connection
+    confirmed = state[2] == segment
+  end
+  return segment
+end
+
+-- Whether the drain has seen to it that budgets know what the warehouse knows.
+local function has_confirmed_budgets()
+  current_segment()
+  return confirmed
+end
+
+local function counters_of(day)
+  return base .. 'c:' .. current_segment() .. ':' .. day
+end
+
+local function name_changed(day, field)
+  redis.call('SADD', base .. 'd', current_segment() .. ' ' .. day .. ' ' .. field)
+end

@@ -1,0 +1,164 @@
+"""A ledger or a warehouse that is lost, restored from a copy, or replaced (contract 5.3)."""
+
+from pathlib import Path
+
+import pytest
+from support.restoring import Stores, prepare
+from support.stack import Databases
+
+from snapbid.drain.fence import UnrelatedStoresError
+from snapbid.embedded import Redis
+
+
+@pytest.fixture
+async def stores(own_redis: Redis, databases: Databases, database: str, tmp_path: Path) -> Stores:
+    await prepare(database)
+    stores = Stores(own_redis, databases, database, tmp_path)
+    return stores
+
+
+class TestRestart:
+    async def test_bids_taken_back_afterwards_are_taken_back(self, stores: Stores) -> None:
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 5)
+            await stores.drain()
+        stores.restart_ledger()
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 2)
+        await stores.drain()
+        assert (await stores.wins(), await stores.bids()) == (7, 7)
+
+
+class TestOlderLedger:
+    async def test_figures_never_go_down(self, stores: Stores) -> None:
+        """Seen: 45 wins were acknowledged, and the warehouse went from 40 down to 25."""
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 25)
+        await stores.drain()
+        copy = stores.copy_ledger()
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 15)
+        await stores.drain()
+        assert await stores.wins() == 40
+        stores.restore_ledger(copy)
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 5)
+            await stores.drain()
+            assert (await stores.wins(), await stores.bids()) == (45, 45)
+            await stores.sell(ledger, 5)
+            await stores.drain()
+        assert (await stores.wins(), await stores.bids()) == (50, 50)
+
+    async def test_a_copy_with_counts_that_were_not_drained(self, stores: Stores) -> None:
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 25)
+            copy = stores.copy_ledger()
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 15)
+        await stores.drain()
+        stores.restore_ledger(copy)
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 5)
+        await stores.drain()
+        assert (await stores.wins(), await stores.bids()) == (45, 45)
+
+    async def test_it_is_restored_twice(self, stores: Stores) -> None:
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 3)
+        await stores.drain()
+        copy = stores.copy_ledger()
+        for total in (10, 17):
+            async with stores.ledger() as ledger:
+                await stores.sell(ledger, 7)
+            await stores.drain()
+            assert await stores.wins() == total
+            stores.restore_ledger(copy)
+        await stores.drain()
+        assert await stores.wins() == 17
+
+    async def test_a_copy_of_days_that_are_over(self, stores: Stores) -> None:
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 3)
+        copy = stores.copy_ledger()
+        await stores.drain()
+        stores.clock.pass_days(5)
+        await stores.drain()
+        stores.restore_ledger(copy)
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 2)
+        await stores.drain()
+        assert await stores.wins() == 5
+
+    async def test_it_is_named(self, stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 1)
+        await stores.drain()
+        copy = stores.copy_ledger()
+        await stores.drain()
+        assert "older" not in caplog.text
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 1)
+        await stores.drain()
+        stores.restore_ledger(copy)
+        await stores.drain(2)
+        assert caplog.text.count("the ledger's data is older than the warehouse") == 1
+
+
+class TestOlderWarehouse:
+    async def test_it_catches_up(self, stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 3)
+            await stores.drain()
+            copy = stores.copy_warehouse()
+            await stores.sell(ledger, 4, campaign=2)
+            await stores.drain()
+            stores.restore_warehouse(copy)
+            assert (await stores.wins(), await stores.wins("c-2")) == (3, 0)
+            await stores.drain(2)
+            assert (await stores.wins(), await stores.wins("c-2")) == (3, 4)
+        assert caplog.text.count("the warehouse is older than the ledger") == 1
+
+    async def test_no_campaign_inherits_a_number(self, stores: Stores) -> None:
+        await stores.drain()
+        copy = stores.copy_warehouse()
+        lost = await stores.add_campaign("lost")
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 4, campaign=lost)
+            await stores.drain()
+            stores.restore_warehouse(copy)
+            assert await stores.add_campaign("hasty") == lost
+            await stores.drain(2)
+            assert await stores.wins("hasty") == 0
+            later = await stores.add_campaign("later")
+            hasty = await stores.fetch("select number from campaign_number where id = 'hasty'")
+            assert len({lost, hasty, later}) == 3
+            await stores.sell(ledger, 1, campaign=hasty)
+            await stores.drain()
+        assert (await stores.wins("hasty"), await stores.wins("later")) == (1, 0)
+
+
+class TestAnotherWarehouse:
+    async def test_no_campaign_inherits_anothers_counts(self, stores: Stores) -> None:
+        """Seen: a campaign with 1 win showed 21, 20 of them another one's."""
+        empty = stores.copy_warehouse()
+        await replace_identity(stores, empty)
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 20)
+            await stores.drain()
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 5)
+        stores.restore_warehouse(empty)
+        for _ in range(2):
+            with pytest.raises(UnrelatedStoresError, match="snapbid ledger adopt"):
+                await stores.drain()
+        assert await stores.wins() == 0
+
+
+async def replace_identity(stores: Stores, copy: str) -> None:
+    """Make a copied database another warehouse."""
+    dsn = stores.dsn
+    stores.dsn = dsn.replace(dsn.split("?")[0], f"postgresql:///{copy}")
+    await stores.fetch("update warehouse_identity set id = gen_random_uuid() returning 1")
+    stores.dsn = dsn

@@ -1,0 +1,144 @@
+"""A ledger and a warehouse, either of which may be lost or set back to an earlier copy."""
+
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from redis.asyncio import Redis as Client
+
+from snapbid.embedded import Redis
+from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.limits import Limits
+from snapbid.ledger.records import WIN
+from snapbid.metrics import Metrics
+from support.counted import register
+from support.draining import Clock, drain_of
+from support.remembered import NOON, opened
+from support.spending import reserve
+from support.stack import Databases, connected
+
+PRICE = 20_000_000  # CPM in micro-USD: a bid costs 0.02 USD
+
+
+class Stores:
+    """A Redis of the test's own and a database; the ledger and the drain run in this process."""
+
+    def __init__(self, redis: Redis, databases: Databases, dsn: str, scratch: Path) -> None:
+        self.redis = redis
+        self.dsn = dsn
+        self.clock = Clock()
+        self.clock.now = NOON  # to come: Redis expires records by its own clock
+        self._databases = databases
+        self._scratch = scratch
+        self._copies = 0
+        self._auctions = 0
+
+    # -- the ledger --------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def ledger(self) -> AsyncIterator[Ledger]:
+        """A worker's ledger, connected, which spools nothing."""
+        spool = self._scratch / "spool"
+        async with opened(self.redis.url, spool, clock=self.clock) as ledger:
+            yield ledger
+
+    def restart_ledger(self) -> None:
+        """Restart Redis with its data intact."""
+        self.redis.stop()
+        self.redis.start()
+
+    def copy_ledger(self) -> Path:
+        """Stop Redis, copy its append-only file, and start it again."""
+        self.redis.stop()
+        self._copies += 1
+        copy = self._scratch / f"ledger-{self._copies}"
+        shutil.copytree(self.redis.data, copy)
+        self.redis.start()
+        return copy
+
+    def restore_ledger(self, copy: Path | None) -> None:
+        """Go back to a copy, or to nothing."""
+        self.redis.stop()
+        shutil.rmtree(self.redis.data)
+        if copy is not None:
+            shutil.copytree(copy, self.redis.data)
+        self.redis.start()
+
+    def client(self) -> Client:
+        return Client.from_url(self.redis.url)
+
+    # -- the warehouse -----------------------------------------------------------------------
+
+    def copy_warehouse(self) -> str:
+        """Copy the database; nobody may be connected."""
+        self._copies += 1
+        return self._databases.copy(self.dsn, f"backup_{self._copies}")
+
+    def restore_warehouse(self, copy: str) -> None:
+        self._databases.restore(copy, self.dsn)
+
+    async def fetch(self, sql: str, *values: Any) -> Any:
+        async with connected(self.dsn) as connection:
+            return await connection.fetchval(sql, *values)
+
+    async def add_campaign(self, name: str) -> int:
+        """Add a campaign; give its number."""
+        async with connected(self.dsn) as connection:
+            await connection.execute(
+                "insert into campaign (id, document)"
+                " values ($1, jsonb_build_object('id', $1::text))",
+                name,
+            )
+        return int(await self.fetch("select number from campaign_number where id = $1", name))
+
+    async def wins(self, campaign: str = "c-1") -> int:
+        """The wins of a campaign that the warehouse shows."""
+        sql = "select coalesce(sum(wins), 0) from campaign_daily where campaign = $1"
+        return int(await self.fetch(sql, campaign))
+
+    async def bids(self) -> int:
+        return int(await self.fetch("select coalesce(sum(bids), 0) from bid_daily"))
+
+    # -- what happens ------------------------------------------------------------------------
+
+    async def drain(self, rounds: int = 1) -> None:
+        """Some rounds of a drain that has just started."""
+        metrics = Metrics(self._scratch / "metrics")
+        client = self.client()
+        try:
+            async with connected(self.dsn) as connection:
+                drain = drain_of(client, 1, metrics, self.clock)
+                await drain.begin()
+                for _ in range(rounds):
+                    await drain.round(connection)
+        finally:
+            await client.aclose()
+            metrics.close()
+
+    async def sell(
+        self, ledger: Ledger, count: int, limits: Limits | None = None, campaign: int = 1
+    ) -> int:
+        """Bid `count` times and win each bid that is kept; give how many were."""
+        kept = 0
+        for _ in range(count):
+            self._auctions += 1
+            auction = b"auction %d" % self._auctions
+            if limits is None:
+                done = ledger.remember(auction, 1, [(b"1", campaign, PRICE)], 10.0)
+                assert done is not None
+                assert await done
+            elif await reserve(ledger, auction, (b"1", PRICE, limits)) != "k":
+                continue
+            assert await ledger.settle(WIN, auction, b"1") == "c"
+            kept += 1
+        return kept
+
+
+async def prepare(dsn: str) -> None:
+    """Register the SSPs and campaigns of these tests."""
+    connection = await asyncpg.connect(dsn)
+    await register(connection)
+    await connection.close()
