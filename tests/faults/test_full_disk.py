@@ -13,7 +13,7 @@ from support.processes import eventually
 from support.soak.disk import Disk, mounted
 
 from snapbid.embedded import Redis
-from snapbid.embedded.room import RESERVE, Room
+from snapbid.embedded.space import RESERVE, DiskReserve
 
 MB = 64 + (RESERVE >> 20)
 WRITERS = 6
@@ -102,11 +102,11 @@ def test_a_file_keeps_its_room_from_others(stand: Stand, tmp_path: Path) -> None
     file = stand.server.data / "appendonly.aof"
     before = file.stat()
     assert before.st_blocks * 512 - before.st_size >= RESERVE
-    room = Room()
-    assert room.reserve([file, tmp_path / "gone"])
+    reserve = DiskReserve()
+    assert reserve.reserve([file, tmp_path / "gone"])
     assert file.stat().st_size == before.st_size
     stand.disk.fill()
     beside = file.with_name("beside")
     beside.touch()
-    assert not room.reserve([beside])
-    assert room.reserve([file]), "what is reserved stays so"
+    assert not reserve.reserve([beside])
+    assert reserve.reserve([file]), "what is reserved stays so"

@@ -18,7 +18,7 @@ import pytest
 from support.processes import children_of
 from support.stack import Stack, run
 
-from snapbid.embedded.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Keeper
+from snapbid.embedded.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Restarter
 
 Start = Callable[..., Stack]
 READY = "Ctrl-C stops everything"
@@ -216,7 +216,7 @@ def test_wrong_settings_are_all_named(launch: Start) -> None:
 
 
 class Fragile:
-    """A member that ends whenever it is told to."""
+    """A service that ends whenever it is told to."""
 
     name = "fragile"
 
@@ -235,21 +235,21 @@ class Fragile:
 
 
 def test_pauses_grow_to_a_bound_and_shrink_after_a_steady_time() -> None:
-    member = Fragile()
-    keeper = Keeper(member)
+    service = Fragile()
+    restarter = Restarter(service)
     clock = 1e9  # long after the start
     pauses = []
     for _ in range(12):
-        member.status = 1
-        pause = keeper.tend(clock)
-        assert keeper.tend(clock + pause * 0.9) > 0
-        assert member.poll() == 1
+        service.status = 1
+        pause = restarter.tend(clock)
+        assert restarter.tend(clock + pause * 0.9) > 0
+        assert service.poll() == 1
         clock += pause
-        keeper.tend(clock)
-        assert member.poll() is None
+        restarter.tend(clock)
+        assert service.poll() is None
         pauses.append(pause)
     assert pauses[:4] == [FIRST_PAUSE_S * 2**n for n in range(4)]
     assert pauses[-1] == LONGEST_PAUSE_S
-    assert member.starts == 12
-    member.status = 1
-    assert keeper.tend(clock + STEADY_S + 1) == FIRST_PAUSE_S
+    assert service.starts == 12
+    service.status = 1
+    assert restarter.tend(clock + STEADY_S + 1) == FIRST_PAUSE_S

@@ -1,7 +1,7 @@
 """Everything on one machine: private PostgreSQL and Redis, and `snapbid up` (contract 1).
 
-The tests use the same servers: real ones, on unix sockets below one home directory, which one
-owner at a time holds::
+The tests use the same real servers, on unix sockets below a home directory that one process at a
+time owns::
 
     with Home(path) as home:
         postgres = Postgres(home)

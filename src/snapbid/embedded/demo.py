@@ -1,4 +1,4 @@
-"""The demo operator data: SSPs, campaigns, products, for a warehouse without (contract 2)."""
+"""Demo SSPs, campaigns and products for an empty warehouse (contract 2)."""
 
 from importlib import resources
 
@@ -12,14 +12,14 @@ PRODUCTS: dict[str, tuple[str, ...]] = {"demo-shop": (), "demo-casino": ("igamin
 
 
 def documents() -> list[tuple[str, str]]:
-    """Give the demo campaigns: (id, JSON document) each, as the package data holds them."""
+    """Return the demo campaigns as (id, JSON document) pairs."""
     text = (resources.files(__package__) / "demo.jsonl").read_text(encoding="utf-8")
     lines = [line for line in text.split("\n") if line.strip()]
     return [(msgspec.json.decode(line)["id"], line) for line in lines]
 
 
 async def seed(dsn: str) -> bool:
-    """Put the demo data into a warehouse without SSPs and campaigns; False where it has any."""
+    """Add the demo data, unless the warehouse has SSPs or campaigns: then return False."""
     connection = await asyncpg.connect(dsn)
     try:
         async with connection.transaction():

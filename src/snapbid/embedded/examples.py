@@ -7,11 +7,11 @@ AUCTION = "connectivity-test"
 
 
 def text(address: str, ssp: str, token: str, snapbid: str) -> str:
-    """Shell commands against the server at `address`; `token` is a report token of `ssp`.
+    """Return shell commands against the server at `address`.
 
-    `snapbid` is how to call this program on this instance.
+    `token` is a report token of `ssp`; `snapbid` is how to call this program on this instance.
     """
-    # Another auction each time, so that the counts of the report move whenever it is tried.
+    # A new auction id each time: repeating the examples moves the counts of the report.
     auction = f"{AUCTION}-{int(time.time())}"
     request = {
         "id": auction,

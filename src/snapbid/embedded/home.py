@@ -1,10 +1,10 @@
-"""SNAPBID_HOME: one private directory with all that an embedded instance keeps.
+"""SNAPBID_HOME: the private directory of an embedded instance.
 
 lock       held by the running owner, with its pid
-secret     the signing key's text, made once
+secret     the text of the signing key, made once
 env        the running instance's settings, for `snapbid env`
-sockets    where the sockets are, when the home's path is too long for them
-log/       one file a server
+sockets    the directory of the sockets, where the path of the home is too long for them
+log/       one file per server
 run/       sockets
 redis/ postgres/   the data
 """
@@ -30,16 +30,16 @@ SOCKETS_PREFIX = "snapbid-"
 
 
 class Home:
-    """The locked home. Entering it makes the directory (0700); leaving it removes the sockets.
+    """The home, locked while entered. Entering creates the directory (0700).
 
-    Raises EmbeddedError where it cannot be made, belongs to somebody else or is in use.
+    Raises EmbeddedError where it cannot be created, belongs to another user or is in use.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.log = self.path / "log"
         self.run = self.path / "run"
-        self.left_behind = False  # whether the owner before was killed with its programs running
+        self.left_behind = False  # whether the previous owner was killed while its programs ran
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
@@ -73,16 +73,16 @@ class Home:
 
     def _open(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._own()
+        self._check_owner()
         self.path.chmod(0o700)
-        self._lock = self._locked()
+        self._lock = self._acquire_lock()
         self.left_behind = (self.path / "env").exists()
         (self.path / "env").unlink(missing_ok=True)
         self.log.mkdir(mode=0o700, exist_ok=True)
         self._remove_short_sockets()
-        self.run = self._sockets()
+        self.run = self._socket_directory()
 
-    def _own(self) -> None:
+    def _check_owner(self) -> None:
         owner, me = self.path.stat().st_uid, os.geteuid()
         if owner == me:
             return
@@ -94,7 +94,7 @@ class Home:
             "run as that user or choose another directory"
         )
 
-    def _locked(self) -> int:
+    def _acquire_lock(self) -> int:
         file = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + LOCK_WAIT_S
         while True:
@@ -114,7 +114,7 @@ class Home:
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         return file
 
-    def _sockets(self) -> Path:
+    def _socket_directory(self) -> Path:
         run = self.path / "run"
         if _fits(run):
             run.mkdir(mode=0o700, exist_ok=True)
@@ -135,13 +135,13 @@ class Home:
             short = Path(record.read_text())
         except FileNotFoundError:
             return
-        # What stands in a file decides what is deleted: only what `_sockets` can have made.
+        # A file's content decides what is deleted: only what `_socket_directory` can have created.
         if short.name.startswith(SOCKETS_PREFIX) and short.is_dir() and not short.is_symlink():
             shutil.rmtree(short, ignore_errors=True)
         record.unlink()
 
     def secret(self) -> Secret:
-        """The instance's signing secret: made at the first call, kept from then on."""
+        """Return the signing secret of the instance, created by the first call."""
         path = self.path / "secret"
         if not path.exists():
             _write_private(path, secrets.token_urlsafe(48))
@@ -154,13 +154,13 @@ class Home:
         return Secret(text)
 
     def announce(self, environ: Mapping[str, str]) -> None:
-        """Write what `running_env` gives, until the home is closed."""
+        """Publish these settings to `running_env` until the home is closed."""
         lines = "".join(f"{name}={value}\n" for name, value in environ.items())
         _write_private(self.path / "env", lines)
 
 
 def running_env(home: Path) -> dict[str, str] | None:
-    """The `SNAPBID_*` settings of the instance that runs in `home`, None when none does.
+    """Return the `SNAPBID_*` settings of the instance running in `home`, None where none runs.
 
     Raises EmbeddedError where the home belongs to another user.
     """
@@ -168,7 +168,7 @@ def running_env(home: Path) -> dict[str, str] | None:
         lock = os.open(home / "lock", os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None  # nobody holds it
+            return None  # no instance holds it
         except BlockingIOError:
             text = (home / "env").read_text()
         finally:
@@ -185,7 +185,7 @@ def _fits(run: Path) -> bool:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Replace `path` at once, readable by its owner alone, on disk when this returns."""
+    """Replace `path` atomically, readable by its owner alone, and synced to disk."""
     new = path.with_name(path.name + ".new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)

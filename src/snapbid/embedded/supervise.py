@@ -1,4 +1,4 @@
-"""Keeping processes running: what to run, which signals end it, starting again what has ended."""
+"""Keeping processes running: programs, the signals that end them, restarts with growing pauses."""
 
 import contextlib
 import os
@@ -16,11 +16,11 @@ from snapbid.embedded.process import spawn, stop
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
-STEADY_S = 60.0  # who has run for so long starts with the first pause again
+STEADY_S = 60.0  # after running for so long, the next restart waits the first pause again
 
 
-class Member(Protocol):
-    """Something to keep running: a store or a program."""
+class Service(Protocol):
+    """A store or a program to keep running."""
 
     @property
     def name(self) -> str: ...
@@ -33,7 +33,7 @@ class Member(Protocol):
 
 
 class Program:
-    """A `snapbid` command as a child process; its output goes where ours goes."""
+    """A `snapbid` command as a child process that shares our output."""
 
     def __init__(self, command: str, environ: Mapping[str, str]) -> None:
         self.name = f"snapbid {command}"
@@ -50,13 +50,13 @@ class Program:
     def stop(self) -> None:
         if self._process:
             stop(self._process, signal.SIGTERM)
-            with contextlib.suppress(ProcessLookupError):  # workers that outlive a killed parent
+            with contextlib.suppress(ProcessLookupError):  # workers whose parent was killed
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process = None
 
 
 class Signals:
-    """While entered: INT, TERM and HUP set `stopping`; they and CHLD end a `wait`."""
+    """While entered, INT, TERM and HUP set `stopping`; these and CHLD end a `wait`."""
 
     def __init__(self) -> None:
         self.stopping = False
@@ -65,11 +65,11 @@ class Signals:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        self._woke = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        heard = [signal.SIGINT, signal.SIGTERM, signal.SIGCHLD]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup asks for
-            heard.append(signal.SIGHUP)
-        self._before = {number: signal.signal(number, self._note) for number in heard}
+        self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        handled = [signal.SIGINT, signal.SIGTERM, signal.SIGCHLD]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+            handled.append(signal.SIGHUP)
+        self._handlers_before = {number: signal.signal(number, self._handle) for number in handled}
         return self
 
     def __exit__(
@@ -78,61 +78,61 @@ class Signals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._handlers_before.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(self._woke)
+        signal.set_wakeup_fd(self._wakeup_before)
         os.close(self._read)
         os.close(self._write)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:
             self.stopping = True
 
     def wait(self, seconds: float) -> None:
-        """Sleep until a signal comes, at most `seconds`."""
+        """Sleep until a signal arrives, at most `seconds`."""
         if select.select([self._read], [], [], seconds)[0]:
             os.read(self._read, 4096)
 
 
-class Keeper:
-    """Starts one member again whenever it has ended."""
+class Restarter:
+    """Restarts a service whenever it has ended."""
 
-    def __init__(self, member: Member) -> None:
-        self._member = member
+    def __init__(self, service: Service) -> None:
+        self._service = service
         self._since = time.monotonic()
         self._pause = FIRST_PAUSE_S
         self._due: float | None = None
 
     def tend(self, now: float) -> float:
-        """Do what is due; the seconds after which there may be more to do."""
+        """Do what is due; return the seconds until there may be more to do."""
         if self._due is None:
-            status = self._member.poll()
+            status = self._service.poll()
             if status is not None:
-                self._plan(now, f"ended unexpectedly ({ended(status)})")
+                self._plan(now, f"ended unexpectedly ({describe_status(status)})")
         elif now >= self._due:
             self._due, self._since = None, now
-            self._member.stop()  # forgets the one that ended
+            self._service.stop()  # forget the process that ended
             try:
-                self._member.start()
+                self._service.start()
             except (EmbeddedError, OSError) as error:
                 self._plan(now, f"does not start: {error}")
             else:
-                say(f"{self._member.name} is started again")
+                say(f"{self._service.name} is started again")
         return 1.0 if self._due is None else max(0.0, self._due - now)
 
     def _plan(self, now: float, what: str) -> None:
         if now - self._since > STEADY_S:
             self._pause = FIRST_PAUSE_S
-        say(f"{self._member.name} {what}; starting it again in {self._pause:g} s")
+        say(f"{self._service.name} {what}; starting it again in {self._pause:g} s")
         self._due = now + self._pause
         self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
 
 
-def ended(status: int) -> str:
-    """An exit status in words: `exit status 1`, `SIGKILL`."""
+def describe_status(status: int) -> str:
+    """Return an exit status in words: `exit status 1`, `SIGKILL`."""
     return f"exit status {status}" if status >= 0 else signal.Signals(-status).name
 
 
 def say(text: str) -> None:
-    """Tell the operator, on stdout."""
+    """Print a message for the operator."""
     print(f"snapbid up: {text}", flush=True)

@@ -1,8 +1,8 @@
 """`snapbid up`: everything on one machine, from an empty directory to a bid (contract 1).
 
-Start: lock the home, Redis, PostgreSQL, schema, demo data, then the programs that serve. Each is a
-session of its own, so that Ctrl-C in a terminal reaches this process alone, and stops in reverse
-order. Whatever ends unexpectedly is started again, with growing pauses.
+It locks the home, starts Redis and PostgreSQL, prepares the warehouse, and starts the programs.
+Each runs in its own session, so that Ctrl-C in a terminal reaches this process alone, which stops
+them in reverse order. What ends unexpectedly is restarted, with growing pauses.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import asyncpg
 import msgspec
 
 from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, demo, examples
-from snapbid.embedded.supervise import Keeper, Member, Program, Signals, ended, say
+from snapbid.embedded.supervise import Program, Restarter, Service, Signals, describe_status, say
 from snapbid.report import tokens
 from snapbid.settings import ServingSettings, Settings, load, require_serving, to_environ
 from snapbid.warehouse import registry
@@ -28,15 +28,15 @@ from snapbid.warehouse.migrate import MigrationError, migrate
 
 PROGRAMS = ("drain", "serve")  # `snapbid` commands, in the order of their start
 STILL_WAITING_S = 15.0
-ORPHANS_S = 30.0  # for what a killed instance has left behind to finish what is in flight, and end
+ORPHANS_S = 30.0  # for orphans of a killed instance to finish what is in flight, and end
 
 
 class UpError(RuntimeError):
-    """What keeps `up` from starting, and what to do about it."""
+    """The reason why `up` cannot start, with a remedy."""
 
 
 def run(settings: Settings) -> int:
-    """Run until a signal comes: exit status 0; 1 with a message where it cannot start."""
+    """Run until a signal arrives. Return 0, or 1 with a message where it cannot start."""
     with Signals() as signals:
         try:
             with Home(settings.home) as home:
@@ -62,33 +62,33 @@ def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
     )
     environ = _child_environ(serving)
     programs = [Program(command, environ) for command in PROGRAMS]
-    stores: list[Member] = [redis, postgres]
-    members = [*stores, *programs]
-    started: list[Member] = []
+    stores: list[Service] = [redis, postgres]
+    services = [*stores, *programs]
+    started: list[Service] = []
     try:
-        for member in members:
+        for service in services:
             if signals.stopping:
                 return
-            say(f"starting {member.name}")
-            started.append(member)
-            member.start()
-            if member is postgres:
+            say(f"starting {service.name}")
+            started.append(service)
+            service.start()
+            if service is postgres:
                 _prepare(postgres.dsn)
                 home.announce(to_environ(serving))
-                ssp = asyncio.run(_some_ssp(postgres.dsn))
-        keepers = [Keeper(store) for store in stores]
-        if _await_ready(settings, programs, keepers, signals):
+                ssp = asyncio.run(_example_ssp(postgres.dsn))
+        restarters = [Restarter(store) for store in stores]
+        if _await_ready(settings, programs, restarters, signals):
             say(_greeting(serving, ssp))
-            _supervise([*keepers, *map(Keeper, programs)], signals)
+            _supervise([*restarters, *map(Restarter, programs)], signals)
     finally:
         say("stopping")
-        for member in reversed(started):
-            member.stop()
+        for service in reversed(started):
+            service.stop()
     say("stopped")
 
 
 def _prepare(dsn: str) -> None:
-    """Schema, and the demo data where there is none."""
+    """Bring the schema up to date, and add the demo data to an empty warehouse."""
     try:
         for name in asyncio.run(migrate(dsn)):
             say(f"schema: applied {name}")
@@ -98,8 +98,8 @@ def _prepare(dsn: str) -> None:
         raise UpError(f"the warehouse cannot be prepared: {error}") from error
 
 
-async def _some_ssp(dsn: str) -> str:
-    """An SSP for the example: the demo's where it is there."""
+async def _example_ssp(dsn: str) -> str:
+    """Return an SSP for the examples: the demo's, if it is registered."""
     connection = await asyncpg.connect(dsn)
     try:
         known = await registry.fetch_all(connection)
@@ -109,25 +109,27 @@ async def _some_ssp(dsn: str) -> str:
 
 
 def _await_ready(
-    settings: Settings, programs: list[Program], stores: list[Keeper], signals: Signals
+    settings: Settings, programs: list[Program], stores: list[Restarter], signals: Signals
 ) -> bool:
-    """Wait until /readyz is 200, keeping the stores: True; False when a signal came first.
+    """Wait until /readyz is 200, restarting stores meanwhile; False when a signal comes first.
 
-    Raises UpError when a program ends before; it has told why itself.
+    Raises UpError when a program ends before; it has logged the reason itself.
     """
-    tell = time.monotonic() + STILL_WAITING_S
+    report_at = time.monotonic() + STILL_WAITING_S
     while not signals.stopping:
         status, body = _readyz(settings)
         if status == 200:
             return True
         for program in programs:
-            end = program.poll()
-            if end is not None:
-                raise UpError(f"{program.name} ended ({ended(end)}) before it was ready")
+            exit_status = program.poll()
+            if exit_status is not None:
+                raise UpError(
+                    f"{program.name} ended ({describe_status(exit_status)}) before it was ready"
+                )
         for store in stores:
             store.tend(time.monotonic())
-        if time.monotonic() > tell:
-            tell = time.monotonic() + STILL_WAITING_S
+        if time.monotonic() > report_at:
+            report_at = time.monotonic() + STILL_WAITING_S
             say(f"not ready yet: {body.decode(errors='replace').strip() or 'no answer'}")
         signals.wait(0.05)
     return False
@@ -145,14 +147,14 @@ def _readyz(settings: Settings) -> tuple[int, bytes]:
         client.close()
 
 
-def _supervise(keepers: list[Keeper], signals: Signals) -> None:
+def _supervise(restarters: list[Restarter], signals: Signals) -> None:
     while not signals.stopping:
-        signals.wait(min(keeper.tend(time.monotonic()) for keeper in keepers))
+        signals.wait(min(restarter.tend(time.monotonic()) for restarter in restarters))
 
 
-def _await_ports(settings: Settings, patience_s: float, signals: Signals) -> None:
-    """Raise UpError where a port cannot be had within `patience_s`."""
-    deadline = time.monotonic() + patience_s
+def _await_ports(settings: Settings, timeout_s: float, signals: Signals) -> None:
+    """Wait until both ports are free; raise UpError where they are not within `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
     while True:
         try:
             check_port("SNAPBID_PORT", settings.host, settings.port)
@@ -190,7 +192,7 @@ def check_port(variable: str, host: str, port: int) -> None:
 
 
 def _child_environ(settings: ServingSettings) -> dict[str, str]:
-    """Our environment with the checked settings in the place of the raw ones."""
+    """Return our environment with the checked settings in place of the raw ones."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -203,7 +205,7 @@ def _greeting(settings: ServingSettings, ssp: str) -> str:
     host = _reachable(settings.host)
     address = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
     token = tokens.issue(ssp, settings.jwt_secret.key(), settings.jwt_issuer)
-    command = _command(settings)
+    command = _own_command(settings)
     return f"""ready at {address} (private port: {settings.ops_host}:{settings.ops_port})
 
 {examples.text(address, ssp, token, command)}
@@ -215,8 +217,8 @@ Ctrl-C stops everything.
 """
 
 
-def _command(settings: Settings) -> str:
-    """How to call this program on this instance from the same directory."""
+def _own_command(settings: Settings) -> str:
+    """Return how to call this program on this instance from the current directory."""
     installed = Path(sys.executable).with_name("snapbid")
     program = os.path.relpath(installed)
     if program.startswith(".."):
@@ -226,5 +228,5 @@ def _command(settings: Settings) -> str:
 
 
 def _reachable(host: str) -> str:
-    """Where a client on this machine finds what listens on `host`."""
+    """Return the address at which a client on this machine reaches `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

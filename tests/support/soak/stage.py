@@ -61,7 +61,7 @@ class Wire(threading.Thread):
 
 
 class Kept:
-    """A program as `supervise.Keeper` keeps it."""
+    """A program as `supervise.Restarter` keeps it."""
 
     def __init__(self, name: str, program: Stack) -> None:
         self.name = name
@@ -89,8 +89,8 @@ class Supervisor(threading.Thread):
     def __init__(self, machine: Machine) -> None:
         super().__init__(name="supervisor", daemon=True)
         programs = (Kept("drain", machine.drain), Kept("serve", machine.served))
-        members: list[supervise.Member] = [machine.redis, machine.postgres, *programs]
-        self._keepers = [supervise.Keeper(member) for member in members]
+        members: list[supervise.Service] = [machine.redis, machine.postgres, *programs]
+        self._keepers = [supervise.Restarter(member) for member in members]
         self._enough, self._over = threading.Event(), threading.Event()
         self._done = threading.Event()
         self.said: list[str] = []
