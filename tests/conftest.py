@@ -1,19 +1,18 @@
 """Fixtures with real servers, started once a session on private sockets in a temporary home.
 
-Under pytest-xdist each worker is a session.
+With pytest-xdist each worker is a session.
 
-postgres_dsn     the server's own database, of which the others are copies: to be left as it is
+postgres_dsn     the server's template database, from which others are copied: do not change it
 database         DSN of a fresh, migrated database, dropped afterwards
 module_database  the same, shared by a module
-redis_url        the session's Redis as it is
+redis_url        the session's Redis, not emptied
 fresh_redis      the same, emptied first
-initialise       initialise(HOME) spares the PostgreSQL of that home the making of its data, and
-                 of its schema
-one_day          for all tests: none begins in the last minutes of a UTC day
-own_postgres     a PostgreSQL for one test, which may stop it
-own_redis        a Redis for one test, which may stop it
+initialise       initialise(HOME) copies initialised and migrated PostgreSQL data into a home
+one_day          automatic: no test begins in the last minutes of a UTC day
+own_postgres     a PostgreSQL for a single test, which may stop it
+own_redis        a Redis for a single test, which may stop it
 start_stack      starts `snapbid serve` processes: start_stack(SNAPBID_WORKERS="2")
-module_stack     starts one that a module's tests share, on `module_database`
+module_stack     starts one that the tests of a module share, on `module_database`
 """
 
 import asyncio
@@ -37,8 +36,8 @@ from snapbid.warehouse.migrate import migrate
 DAY_S = 86_400
 LONGEST_TEST_S = 180
 
-# A failure prints the line that reproduces it. Deadlines would be timing assertions, and so is the
-# health check of slow generation.
+# A failure prints the line that reproduces it. Deadlines, and the health check of slow generation,
+# would make tests depend on the speed of the machine.
 hypothesis.settings.register_profile(
     "snapbid",
     print_blob=True,
@@ -58,7 +57,7 @@ def embedded_home() -> Iterator[Home]:
 
 @pytest.fixture(autouse=True)
 def one_day() -> None:
-    """Budgets, reports and counts are of a day: no test goes over the end of one by accident."""
+    """Keep tests from crossing midnight UTC: budgets, reports and counts are per day."""
     left = DAY_S - time.time() % DAY_S
     if left < LONGEST_TEST_S:
         time.sleep(left + 1)
@@ -112,7 +111,7 @@ def fresh_redis(redis_url: str) -> str:
 
 @pytest.fixture(scope="session")
 def initialise(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], None]]:
-    """Copies, with its owner, the data of a PostgreSQL that was made and migrated once."""
+    """Copies the data of an initialised and migrated PostgreSQL, preserving its owner."""
     made = tmp_path_factory.mktemp("initialised")
     with Home(made) as home:
         server = Postgres(home)
@@ -172,7 +171,7 @@ def start_stack(database: str, fresh_redis: str, tmp_path: Path) -> Iterator[Cal
 def module_stack(
     module_database: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., Stack]]:
-    """The same for a module, once; fails where a worker has died or was surprised by then."""
+    """The same for a module, once; fails at the end if a worker died or logged a traceback."""
     own = {
         "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
         "SNAPBID_DATABASE_URL": module_database,

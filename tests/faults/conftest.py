@@ -1,9 +1,9 @@
-"""Fixtures of what may be broken: a Redis of the test's own, and a proxy before it.
+"""A Redis for each test, and a proxy before it.
 
 own_redis  a Redis that the test may kill
-store      a client that looks on, past the proxy
+store      a client that bypasses the proxy
 proxy      between the ledger and that Redis
-ledger     a ledger whose way to Redis is the proxy
+ledger     a ledger that reaches Redis through the proxy
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from snapbid.ledger.ledger import Ledger
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is no Redis that is away: longer times for those that are in this process."""
+    """Allow for a busy machine: longer timeouts for the ledgers of this process."""
     monkeypatch.setattr("snapbid.ledger.ledger.NOTICE_S", 2.0)
     monkeypatch.setattr("snapbid.ledger.shard.STALL_S", 2.0)
 

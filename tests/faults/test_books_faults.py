@@ -1,7 +1,7 @@
 """Bids and notices over HTTP while workers, the drain and both stores die (contract 5).
 
 Every bid answered 200 whose notices were acknowledged is counted once, and no count exceeds what
-was sent. BOOKS_SEED repeats a run, BOOKS_ROUNDS says how many rounds.
+was sent. BOOKS_SEED repeats a run, BOOKS_ROUNDS sets the number of rounds.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from support.trading import Trading
 
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
 ROUNDS = int(os.environ.get("BOOKS_ROUNDS") or 5)
-SLACK_S = 0.7  # of a busy machine, on top of tmax
+SLACK_S = 0.7  # for a busy machine, on top of tmax
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_nothing_acknowledged_is_lost_or_doubled(machine: Machine) -> None:
 
 
 def _carry_on(machine: Machine, own: Books) -> None:
-    """After all of it, an undisturbed client is counted to the unit, on top."""
+    """Afterwards an undisturbed client is counted to the unit, in addition."""
     asyncio.run(until(machine.quiet))
     before = asyncio.run(tables(machine.postgres.dsn))
     again = Books(random.Random(SEED + 1), auctions=own.auctions + 10**6)
@@ -73,9 +73,9 @@ def _carry_on(machine: Machine, own: Books) -> None:
 # -- Redis away -----------------------------------------------------------------------------------
 
 TMAX_MS = 100
-AWAY_S = {"briefly": 0.6}  # a stalled connection is kept so long, but not
+AWAY_S = {"briefly": 0.6}  # a stalled connection is kept that long, but not
 LONG_AWAY_S = 1.6
-STOCK = 150  # notices that are fired while Redis is away
+STOCK = 150  # notices fired while Redis is away
 
 
 async def stock_up(own: Books, lane: Lane) -> None:
@@ -85,7 +85,7 @@ async def stock_up(own: Books, lane: Lane) -> None:
 
 
 async def trade_in_vain(own: Books, port: int, how: str) -> list[Reply]:
-    """Bids and notices from several connections while Redis is away: the answers to the bids."""
+    """Bid and fire notices over several connections without Redis; returns the answers to bids."""
     until_s = time.monotonic() + AWAY_S.get(how, LONG_AWAY_S)
     replies = []
 
@@ -105,7 +105,7 @@ async def trade_in_vain(own: Books, port: int, how: str) -> list[Reply]:
 
 
 async def fire_all(own: Books, port: int) -> None:
-    """No bids meanwhile: one that Redis gets late has nobody left to take it back."""
+    """Fire all notices. No bids meanwhile: nobody could take back one that reaches Redis late."""
 
     async def work(lane: Lane) -> None:
         while own.pending:
@@ -118,14 +118,14 @@ async def fire_all(own: Books, port: int) -> None:
 
 
 async def flowing_again(own: Books, lane: Lane) -> None:
-    """Wait until both workers, whichever answers, bid again."""
+    """Wait until both workers bid again."""
     deadline, in_a_row = time.monotonic() + 60, 0
     while in_a_row < 30:
         assert time.monotonic() < deadline, "no bids flow"
         reply = await own.bid(lane, wanted=True)
         assert reply
         in_a_row = in_a_row + 1 if reply.status == 200 else 0
-        lane.close()  # the next connection may come to the other worker
+        lane.close()  # the next connection may reach the other worker
 
 
 @pytest.mark.parametrize("how", ["briefly", "stalled", "unreachable", "killed"])
@@ -152,7 +152,7 @@ def test_redis_away_costs_bids_and_no_notice(machine: Machine, how: str) -> None
 
 
 def test_notices_survive_the_worker_that_took_them(machine: Machine) -> None:
-    """Redis away, notices acknowledged, both workers killed before they could be replayed."""
+    """Without Redis notices are acknowledged; then both workers are killed before a replay."""
 
     async def run() -> None:
         async with FaultProxy(machine.redis.socket) as proxy:

@@ -1,7 +1,7 @@
-"""Budgets under fire: as fast as it is answered, while workers and Redis are killed (contract 3).
+"""Budgets at full speed, while workers and Redis are killed (contract 3).
 
-Every win that is acknowledged is spend; a budget must never be exceeded, and where demand suffices
-and nothing dies, at least 99% of a budget of 1,000 bids or more is spent.
+Every acknowledged win is spend. A budget must never be exceeded; if demand suffices and nothing is
+killed, at least 99% of a budget of 1,000 bids or more is spent.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ CENT = 10_000  # micro-USD
 
 
 class Market:
-    """Stores, four workers, and campaigns with budgets, one size each."""
+    """Stores, four workers, and campaigns with budgets, each for a different size."""
 
     def __init__(self, home: Home, hold_s: int) -> None:
         self.hold_s = hold_s
@@ -95,7 +95,7 @@ def market(initialise: Callable[[Path], None]) -> Iterator[Callable[[int], Marke
 
 
 def campaign(number: int, cpm: int, budget: int, width: int) -> dict[str, Any]:
-    """A campaign of micro-USD amounts for banners of one width."""
+    """A campaign for banners of a width; amounts in micro-USD."""
     creative = {"id": "c", "media": "banner", "w": width, "h": 50, "adm": "<p></p>"}
     return {
         "id": f"c{number}",
@@ -107,7 +107,7 @@ def campaign(number: int, cpm: int, budget: int, width: int) -> dict[str, Any]:
 
 
 class Buying:
-    """Sends bids and fires their notices; knows what each campaign has surely spent."""
+    """Sends bids and fires their notices; knows what each campaign has spent for certain."""
 
     def __init__(self, port: int, widths: int, rng: random.Random) -> None:
         self._port = port
@@ -144,7 +144,7 @@ class Buying:
 
 
 async def sold_out(market: Market, buying: Buying, documents: list[dict[str, Any]]) -> None:
-    """Wait until no budget has room for one more bid, and nobody has bid for a while."""
+    """Wait until no budget has room for another bid, and no campaign has bid for a while."""
     async with connected(market.postgres.dsn) as connection:
         numbers = dict(await connection.fetch("select id, number from campaign_number"))
     most = {
@@ -173,17 +173,17 @@ async def used_up(budgets: Budgets, most: dict[int, int]) -> bool:
 
 def overspent(buying: Buying, documents: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
     """The campaigns whose acknowledged wins cost more than the budget: (spent, budget) in USD."""
-    found = {}
-    for each in documents:
-        (budget,) = each["budget"].values()
-        spent = round(buying.wins[each["id"]] * each["cpm"] * 1_000_000)  # nano-USD
+    exceeded = {}
+    for campaign in documents:
+        (budget,) = campaign["budget"].values()
+        spent = round(buying.wins[campaign["id"]] * campaign["cpm"] * 1_000_000)  # nano-USD
         if spent > round(budget * 10**9):
-            found[each["id"]] = (spent / 10**9, budget)
-    return found
+            exceeded[campaign["id"]] = (spent / 10**9, budget)
+    return exceeded
 
 
-def test_every_cent_and_not_one_more(market: Callable[[int], Market]) -> None:
-    """Hundreds of campaigns; those of 1,000 bids and more are spent to 99% at least."""
+def test_budgets_are_spent_and_never_exceeded(market: Callable[[int], Market]) -> None:
+    """Hundreds of campaigns; budgets of 1,000 bids or more are spent to at least 99%."""
     rng = random.Random(SEED)
     print(f"BUDGET_SEED={SEED}")
     documents = [
@@ -211,7 +211,7 @@ def test_every_cent_and_not_one_more(market: Callable[[int], Market]) -> None:
         assert buying.wins[each["id"]] >= 990
     small = documents[:150]
     spent = sum(buying.wins[each["id"]] * each["cpm"] / 1000 for each in small)
-    assert spent > 0.8 * len(small) * 0.01  # a cent is 1 to 5 bids: what does not fit stays
+    assert spent > 0.8 * len(small) * 0.01  # a cent is 1 to 5 bids: a remainder may stay
 
 
 def test_no_kill_makes_a_budget_overspend(market: Callable[[int], Market]) -> None:
@@ -220,7 +220,7 @@ def test_no_kill_makes_a_budget_overspend(market: Callable[[int], Market]) -> No
     documents = [
         campaign(number, 1_000_000 + number, 200 * 1_000, 1 + number % 4) for number in range(12)
     ]
-    made = market(3600)  # so that no win is notified after its hold, whatever was away meanwhile
+    made = market(3600)  # so that no win is notified after its hold, whatever was unavailable
     made.start(documents)
     buying = Buying(made.served.port, 4, rng)
     over = asyncio.Event()

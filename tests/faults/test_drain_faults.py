@@ -1,4 +1,4 @@
-"""The drain when its connection to the warehouse ends in unusual ways, or does not end."""
+"""The drain when its connection to the warehouse breaks in unusual ways, or hangs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ PATIENCE_S = 0.1
 
 
 class Interrupted:
-    """Rounds of which the first fails."""
+    """Rounds, the first of which fails."""
 
     def __init__(self, error: Exception, stopping: asyncio.Event) -> None:
         self._error = error
@@ -38,7 +38,7 @@ class Interrupted:
 
 @pytest.mark.parametrize("kind", AWAY)
 async def test_a_connection_that_fails_is_replaced(database: str, kind: type[Exception]) -> None:
-    """Seen when PostgreSQL was killed amid an answer: an InternalClientError ended the drain."""
+    """PostgreSQL was killed within an answer, and an InternalClientError ended the drain."""
     stopping = asyncio.Event()
     rounds = Interrupted(kind("another operation is in progress"), stopping)
     async with asyncio.timeout(30):
@@ -48,7 +48,7 @@ async def test_a_connection_that_fails_is_replaced(database: str, kind: type[Exc
 
 
 class Asking:
-    """Rounds of one statement each, until one is answered; `before` is done before the first."""
+    """Rounds of a statement each, until one is answered; `before` runs before the first."""
 
     def __init__(self, statement: str, stopping: asyncio.Event) -> None:
         self._statement = statement
@@ -70,7 +70,7 @@ class Asking:
 
 @pytest.fixture
 async def wire(database: str) -> AsyncIterator[tuple[FaultProxy, str]]:
-    """A proxy before the warehouse, and the DSN that leads through it."""
+    """A proxy before the warehouse, and the DSN to use it."""
     folder = parse_qs(urlsplit(database).query)["host"][0]
     async with FaultProxy(Path(folder) / ".s.PGSQL.5432") as proxy:
         yield proxy, database.replace(quote(folder), quote(str(proxy.socket.parent)))
@@ -84,7 +84,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stall_requests(proxy: FaultProxy) -> None:
-    """The server never hears of the end of the connection, which has the drain's place."""
+    """The server does not learn that the connection ended, and keeps the drain's lock."""
     proxy.stall(Way.REQUESTS, new=False)
 
 
@@ -103,12 +103,12 @@ def damage_answer(proxy: FaultProxy) -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("spoil", [stall_requests, stall_answers, damage_request, damage_answer])
 async def test_a_silent_wire_is_given_up(wire: tuple[FaultProxy, str], spoil: object) -> None:
-    """Seen in the soak: figures waited up to 32 s, twice the time-out of a statement."""
+    """In the soak figures waited up to 32 s, twice the timeout of a statement."""
     assert callable(spoil)
     proxy, dsn = wire
     stopping = asyncio.Event()
     rounds = Asking("select 1", stopping)
-    async with asyncio.timeout(30):  # half of the statement's own time-out
+    async with asyncio.timeout(30):  # half of the statement's timeout
         running = asyncio.create_task(Process(COUNTERS, rounds, dsn, stopping).run())
         await rounds.ready.wait()
         spoil(proxy)
@@ -119,8 +119,8 @@ async def test_a_silent_wire_is_given_up(wire: tuple[FaultProxy, str], spoil: ob
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("statement", ["select pg_sleep(1)", "lock table campaign"])
-async def test_what_is_slow_is_waited_for(database: str, statement: str) -> None:
-    """At ten times the patience."""
+async def test_a_slow_statement_is_waited_for(database: str, statement: str) -> None:
+    """It takes ten times as long as a silent connection is tolerated."""
     stopping = asyncio.Event()
     rounds = Asking(statement, stopping)
     rounds.go_on.set()
@@ -135,10 +135,10 @@ async def test_what_is_slow_is_waited_for(database: str, statement: str) -> None
     assert len(set(rounds.connections)) == 1
 
 
-async def test_a_frozen_drain_keeps_nobody_waiting(
+async def test_a_frozen_drain_does_not_block_others(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen in the soak: a drain was stopped amid a transaction, and a migration waited for it."""
+    """In the soak a drain was stopped within a transaction, and a migration waited for it."""
     monkeypatch.setattr(run, "FROZEN_S", PATIENCE_S)
 
     class Freezing:

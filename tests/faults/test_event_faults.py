@@ -1,6 +1,6 @@
-"""Events while workers, the drain and both stores die: every 202 is stored, nothing twice.
+"""Events while workers, the drain and both stores are killed: every 202 is stored, none twice.
 
-EVENT_SEED repeats a run, EVENT_TOTAL says how many events are sent.
+EVENT_SEED repeats a run, EVENT_TOTAL sets the number of events.
 """
 
 import asyncio
@@ -70,8 +70,8 @@ def test_every_202_is_stored_once(machine: Machine, key: str) -> None:
     assert not errors, errors
     assert not partner.wrong, partner.wrong[:5]
     print(partner.statuses)
-    found = await_stored(machine.postgres.dsn, partner.acknowledged)
-    assert found == Counter({str(tag): 1 for tag in range(partner.sent)})
+    stored = await_stored(machine.postgres.dsn, partner.acknowledged)
+    assert stored == Counter({str(tag): 1 for tag in range(partner.sent)})
     dsn = machine.postgres.dsn
     for table in ("event_conflicts", "event_dead_letters"):
         assert not sending.rows(dsn, f"select * from {table} limit 5")
@@ -96,7 +96,9 @@ def test_events_wait_for_a_warehouse_that_is_away(machine: Machine, key: str) ->
 
 
 @pytest.mark.parametrize("how", ["stalled", "unreachable", "killed"])
-def test_redis_away_is_told_and_loses_nothing(machine: Machine, key: str, how: str) -> None:
+def test_without_redis_events_are_refused_and_none_is_lost(
+    machine: Machine, key: str, how: str
+) -> None:
     async def run() -> None:
         async with FaultProxy(machine.redis.socket) as proxy:
             await asyncio.to_thread(start, machine, key, SNAPBID_REDIS_URL=proxy.redis_url)
@@ -132,7 +134,7 @@ async def _away(machine: Machine, proxy: FaultProxy, how: str) -> None:
         machine.kill("redis", random.Random(SEED))
 
 
-# -- the queue by itself --------------------------------------------------------------------------
+# -- the queue alone ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -197,7 +199,7 @@ async def test_a_stall_is_answered_and_ends(proxied: FaultProxy, redis_url: str,
     assert "ev1-31" in await ids(redis_url)
 
 
-async def test_an_end_of_redis_is_noticed_by_itself(proxied: FaultProxy) -> None:
+async def test_a_lost_connection_is_noticed_without_traffic(proxied: FaultProxy) -> None:
     own = EventQueue(proxied.redis_url)
     await own.open()
     try:

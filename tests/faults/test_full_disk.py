@@ -1,4 +1,4 @@
-"""The embedded Redis on a disk of its own that becomes full while clients write."""
+"""The embedded Redis on a disk that fills up while clients write."""
 
 import contextlib
 import threading
@@ -21,7 +21,7 @@ PIECE = b"x" * 4000
 
 
 class Writer(threading.Thread):
-    """Counts up in Redis until it is refused, or there is none."""
+    """Increments a counter until Redis refuses or is gone."""
 
     def __init__(self, url: str, number: int) -> None:
         super().__init__(daemon=True)
@@ -42,7 +42,7 @@ class Writer(threading.Thread):
 
 
 class Stand:
-    """A Redis, its disk, and what it has told."""
+    """A Redis, its disk, and its messages."""
 
     def __init__(self, server: Redis, disk: Disk, told: list[str]) -> None:
         self.server = server
@@ -75,20 +75,20 @@ def stand() -> Iterator[Stand]:
         yield Stand(server, disk, told)
 
 
-def test_what_was_acknowledged_outlasts_a_kill(stand: Stand) -> None:
-    """Seen before there was a reserve: each time some writes of the last moment were lost."""
+def test_acknowledged_writes_survive_a_kill(stand: Stand) -> None:
+    """Without the reserve, some of the last writes were lost each time."""
     writers = [Writer(stand.server.url, number) for number in range(WRITERS)]
-    eventually(lambda: all(one.acknowledged > 100 for one in writers), "writes")
+    eventually(lambda: all(writer.acknowledged > 100 for writer in writers), "writes")
     stand.disk.fill()
-    for one in writers:
-        one.join(60)
-    refused = [one.refused for one in writers]
-    assert all(isinstance(one, OutOfMemoryError) for one in refused), refused
+    for writer in writers:
+        writer.join(60)
+    refused = [writer.refused for writer in writers]
+    assert all(isinstance(error, OutOfMemoryError) for error in refused), refused
     assert stand.server.process
     stand.server.process.kill()
     stand.server.process.wait()
     stand.server.start()
-    assert stand.kept() == {one.key: one.acknowledged for one in writers}
+    assert stand.kept() == {writer.key: writer.acknowledged for writer in writers}
     assert not stand.takes(), "the disk is still full"
     stand.disk.free()
     eventually(stand.takes, "room again")
@@ -98,7 +98,7 @@ def test_what_was_acknowledged_outlasts_a_kill(stand: Stand) -> None:
     ]
 
 
-def test_a_file_keeps_its_room_from_others(stand: Stand, tmp_path: Path) -> None:
+def test_a_file_keeps_its_reserve_from_others(stand: Stand, tmp_path: Path) -> None:
     file = stand.server.data / "appendonly.aof"
     before = file.stat()
     assert before.st_blocks * 512 - before.st_size >= RESERVE

@@ -1,6 +1,6 @@
-"""Bids while the wire breaks and Redis dies (contract 5).
+"""Bids while the connection breaks and Redis is killed (contract 5).
 
-What was acknowledged counts once, what was not acknowledged counts nothing, and nobody waits.
+What was acknowledged counts once, what was not counts nothing, and no bid waits.
 """
 
 import asyncio
@@ -59,10 +59,10 @@ async def test_never_applied_is_not_taken_back(
     await settled_once(ledger, store, [b"before"])
 
 
-async def test_what_arrives_after_it_was_given_up_is_refused(
+async def test_a_batch_that_arrives_after_it_was_given_up_on_is_refused(
     ledger: Ledger, proxy: FaultProxy, store: Any
 ) -> None:
-    """The old connection's batch overtaken by the new connection that takes it back."""
+    """The new connection, which takes the batch back, overtakes the old one."""
     assert await remember(ledger, b"before", (b"1", 1, 7))
     proxy.stall(Way.REQUESTS, new=False)
     assert await remember(ledger, b"late", (b"1", 1, 7), within_s=0.05) is False
@@ -79,7 +79,7 @@ async def test_what_arrives_after_it_was_given_up_is_refused(
 async def test_a_stall_answers_in_time_and_leaves_nothing(
     ledger: Ledger, proxy: FaultProxy, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_module, "STALL_S", 3600.0)  # it is not the connection's end
+    monkeypatch.setattr(shard_module, "STALL_S", 3600.0)  # the connection has not ended
     for way in Way:
         proxy.stall(way)
         async with asyncio.timeout(60):
@@ -94,10 +94,8 @@ async def test_a_stall_answers_in_time_and_leaves_nothing(
     await settled_once(ledger, store, [b"after-1", b"after-2"])
 
 
-async def test_a_taking_back_that_is_lost_is_repeated(
-    ledger: Ledger, proxy: FaultProxy, store: Any
-) -> None:
-    """The connection ends between the acknowledgement and the taking back."""
+async def test_a_lost_revocation_is_repeated(ledger: Ledger, proxy: FaultProxy, store: Any) -> None:
+    """The connection ends between the acknowledgement and the revocation."""
     assert await remember(ledger, b"before", (b"1", 1, 7))
     proxy.stall(Way.ANSWERS)
     assert await remember(ledger, b"late", (b"1", 1, 7), within_s=0.05) is False
@@ -111,10 +109,10 @@ async def test_a_taking_back_that_is_lost_is_repeated(
     await settled_once(ledger, store, [b"before"])
 
 
-async def test_a_connection_that_ends_amid_the_answers_leaves_nothing(
+async def test_a_connection_that_ends_within_the_answers_leaves_nothing(
     ledger: Ledger, proxy: FaultProxy, store: Any
 ) -> None:
-    """Bids and notices of one round trip: the bids are acknowledged, too late, and then it ends."""
+    """Bids and notices share a round trip: the bids are acknowledged late, then it ends."""
     assert await remember(ledger, b"before", (b"1", 1, 7))
     proxy.stall(Way.ANSWERS)
     notice = asyncio.create_task(ledger.settle(WIN, b"before", b"1"))
@@ -131,24 +129,24 @@ async def test_a_connection_that_ends_amid_the_answers_leaves_nothing(
 
 
 @pytest.mark.parametrize("first_is_late", [True, False])
-async def test_taking_back_leaves_the_answered_bid_of_the_same_pair(
+async def test_a_revocation_leaves_the_answered_bid_of_the_same_pair(
     ledger: Ledger, proxy: FaultProxy, store: Any, first_is_late: bool
 ) -> None:
-    """An SSP that asks again within the second: one answer comes too late, the other does not."""
+    """An SSP repeats its request within a second: one answer is late, the other is not."""
     proxy.stall(Way.ANSWERS)
     within = (0.05, 10.0) if first_is_late else (10.0, 0.05)
     asked = [
         asyncio.create_task(remember(ledger, b"a", (b"1", 1, 7), within_s=seconds))
         for seconds in within
     ]
-    await until(lambda: any(one.done() for one in asked))
+    await until(lambda: any(task.done() for task in asked))
     await proxy.resume()
     assert await asyncio.gather(*asked) == ([False, True] if first_is_late else [True, False])
     assert await remember(ledger, b"b", (b"1", 1, 7))
     await settled_once(ledger, store, [b"a", b"b"])
 
 
-async def test_what_is_refused_counts_nothing(ledger: Ledger, store: Any) -> None:
+async def test_refused_bids_count_nothing(ledger: Ledger, store: Any) -> None:
     """Redis without memory, or without its scripts."""
     assert await remember(ledger, b"before", (b"1", 1, 7))
     store.config_set("maxmemory", 1)
@@ -163,7 +161,7 @@ async def test_what_is_refused_counts_nothing(ledger: Ledger, store: Any) -> Non
     await settled_once(ledger, store, [b"before", b"after"])
 
 
-async def test_without_redis_it_says_so_at_once(
+async def test_without_redis_the_ledger_refuses_at_once(
     ledger: Ledger, proxy: FaultProxy, store: Any
 ) -> None:
     await proxy.refuse()
@@ -188,7 +186,7 @@ async def test_it_may_start_before_redis(own_redis: Redis, tmp_path: Path) -> No
         assert await remember(ledger, b"a", (b"1", 1, 7))
 
 
-async def test_what_waits_is_bounded(
+async def test_the_queue_is_bounded(
     ledger: Ledger, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shard_module, "MAX_WAITING", 50)
@@ -197,16 +195,16 @@ async def test_what_waits_is_bounded(
     await until(lambda: proxy.held.total())
     more = [ledger.remember(b"%d" % n, 1, [(b"1", 1, 7)], 10.0) for n in range(80)]
     assert more[50:] == [None] * 30
-    waiting = [one for one in (first, *more) if one is not None]
+    waiting = [bid for bid in (first, *more) if bid is not None]
     assert len(waiting) == 51
     await proxy.resume()
     assert all(await asyncio.gather(*waiting))
 
 
-async def test_a_slow_wire_is_no_broken_one(ledger: Ledger, proxy: FaultProxy, store: Any) -> None:
+async def test_a_slow_connection_is_kept(ledger: Ledger, proxy: FaultProxy, store: Any) -> None:
     proxy.delay_s = 0.03
     auctions = [b"%d" % number for number in range(40)]
-    assert all(await asyncio.gather(*(remember(ledger, one, (b"1", 1, 7)) for one in auctions)))
+    assert all(await asyncio.gather(*(remember(ledger, id, (b"1", 1, 7)) for id in auctions)))
     proxy.delay_s = 0.0
     await settled_once(ledger, store, auctions)
 
@@ -229,10 +227,8 @@ async def test_closing_sends_what_waits(own_redis: Redis, tmp_path: Path, store:
     assert sum_of(store) == {"b:1": 5000}
 
 
-async def test_what_redis_has_acknowledged_survives_its_death(
-    own_redis: Redis, tmp_path: Path
-) -> None:
-    """Killed with -9 at random moments under load: counts equal the acknowledged ones exactly."""
+async def test_acknowledged_bids_survive_a_kill_of_redis(own_redis: Redis, tmp_path: Path) -> None:
+    """SIGKILL at random times under load: counts equal the acknowledged bids exactly."""
     print(f"FAULTS_SEED={SEED}")
     rng = random.Random(SEED)
     acknowledged: list[bytes] = []
@@ -263,6 +259,6 @@ async def test_what_redis_has_acknowledged_survives_its_death(
         with looking(own_redis.url) as store:
             assert asked > len(acknowledged)
             some = rng.sample(acknowledged, min(len(acknowledged), 3000))
-            letters = await asyncio.gather(*(ledger.settle(WIN, one, b"1") for one in some))
+            letters = await asyncio.gather(*(ledger.settle(WIN, id, b"1") for id in some))
             assert set(letters) <= {"c", "s"}
             await until(lambda: sum_of(store).get("w:1") == len(some))

@@ -1,6 +1,6 @@
-"""Notices while the wire breaks, Redis is away, and workers die (contract 5).
+"""Notices while the connection breaks, Redis is away, and workers are killed (contract 5).
 
-What was answered counts once, by whatever way it gets there.
+What was answered counts once, directly or through the spool.
 """
 
 import asyncio
@@ -33,16 +33,16 @@ from snapbid.ledger.ledger import Ledger, SpoolFullError
 from snapbid.ledger.records import BILLING, LOSS, WIN
 
 
-async def test_notices_in_the_meantime_count_once_afterwards(
+async def test_notices_without_redis_count_once_afterwards(
     ledger: Ledger, proxy: FaultProxy, store: Any
 ) -> None:
     auctions = [b"%d" % number for number in range(30)]
-    assert all(await asyncio.gather(*(remember(ledger, one, (b"1", 1, 7)) for one in auctions)))
+    assert all(await asyncio.gather(*(remember(ledger, id, (b"1", 1, 7)) for id in auctions)))
     await proxy.refuse()
     proxy.cut()
     await until(lambda: not ledger.connected)
     for _ in range(2):
-        letters = await asyncio.gather(*(settle_all(ledger, one, b"1", 1) for one in auctions))
+        letters = await asyncio.gather(*(settle_all(ledger, id, b"1", 1) for id in auctions))
         assert set(letters) == {"sss"}
     assert await ledger.settle(WIN, b"unknown", b"1") == "s"
     assert sum_of(store) == {"b:1": 30}
@@ -50,7 +50,7 @@ async def test_notices_in_the_meantime_count_once_afterwards(
     whole = expected(bids=30, wins=30, imps=30, price=7, losses={1: 30})
     wanted = {field: value for field, value in whole.items() if field in FIELDS}
     await until(lambda: sum_of(store) == wanted)
-    letters = await asyncio.gather(*(settle_all(ledger, one, b"1", 1) for one in auctions))
+    letters = await asyncio.gather(*(settle_all(ledger, id, b"1", 1) for id in auctions))
     assert set(letters) == {"ddd"}
     assert sum_of(store) == wanted
 
@@ -64,7 +64,7 @@ async def test_a_notice_in_a_stall_counts_once(
     way: Way,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whether Redis had it already or not, and while the answer stays away."""
+    """Whether or not Redis already had it, and while the answer is held back."""
     monkeypatch.setattr(shard_module, "STALL_S", 60.0)
     assert await remember(ledger, b"a", (b"1", 1, 7))
     proxy.stall(way)
@@ -87,11 +87,11 @@ async def test_a_replay_that_breaks_off_is_repeated(
     ledger: Ledger, proxy: FaultProxy, store: Any, tmp_path: Path
 ) -> None:
     auctions = [b"%d" % number for number in range(1200)]
-    assert all(await asyncio.gather(*(remember(ledger, one, (b"1", 1, 7)) for one in auctions)))
+    assert all(await asyncio.gather(*(remember(ledger, id, (b"1", 1, 7)) for id in auctions)))
     await proxy.refuse()
     proxy.cut()
     await until(lambda: not ledger.connected)
-    letters = await asyncio.gather(*(ledger.settle(WIN, one, b"1") for one in auctions))
+    letters = await asyncio.gather(*(ledger.settle(WIN, id, b"1") for id in auctions))
     assert set(letters) == {"s"}
     for _ in range(3):
         await proxy.resume()
@@ -146,7 +146,7 @@ async def test_what_a_killed_worker_spooled_is_settled_by_another(
 ) -> None:
     auctions = [b"%d" % number for number in range(40)]
     async with opened(own_redis.url, tmp_path) as ledger:
-        assert all(await asyncio.gather(*(remember(ledger, one, (b"1", 1, 7)) for one in auctions)))
+        assert all(await asyncio.gather(*(remember(ledger, id, (b"1", 1, 7)) for id in auctions)))
         kill(own_redis)
         await until(lambda: not ledger.connected)
         for first in (0, 20):
@@ -165,14 +165,14 @@ async def test_what_a_killed_worker_spooled_is_settled_by_another(
         with looking(own_redis.url) as store:
             whole = expected(bids=40, wins=40, imps=40, price=7, losses={1: 40})
             assert sum_of(store) == {f: n for f, n in whole.items() if f in FIELDS}
-            letters = await asyncio.gather(*(settle_all(ledger, one, b"1") for one in auctions))
+            letters = await asyncio.gather(*(settle_all(ledger, id, b"1") for id in auctions))
             assert set(letters) == {"ddd"}
 
 
 async def test_nothing_grows_while_redis_comes_and_goes(
     ledger: Ledger, proxy: FaultProxy, store: Any
 ) -> None:
-    """Connections, keys and files after many interruptions are those after one."""
+    """Many interruptions leave the same connections, keys and files as one."""
     assert await remember(ledger, b"a", (b"1", 1, 7))
     before, files = keys(store), len(os.listdir("/proc/self/fd"))
     for _ in range(6):

@@ -1,6 +1,6 @@
-"""Scenarios of the soak with fixed seeds: every fault once, and what once found something.
+"""Scenarios of the soak with fixed seeds: every fault once, and seeds that exposed a defect.
 
-`make soak` goes on from there for as long as it is told to; see tests/PROMISES.md.
+`make soak` plays more of them for as long as wanted; see tests/PROMISES.md.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from support.soak.registry import FAULTS
 from support.soak.scenario import HANDS, Seed, run, steps
 
 DECK = 1
-# Scenarios outside of the deck in which something differed once, and what it was. None so far: what
-# the soak has found has a test of its own, which needs no luck.
-FOUND: dict[str, str] = {}
-SEEDS = [*(Seed(DECK, hand) for hand in range(HANDS)), *map(Seed.parse, FOUND)]
+# Seeds outside of the deck that exposed a defect, and which. None so far: each defect has a
+# separate test, which does not depend on chance.
+REGRESSIONS: dict[str, str] = {}
+SEEDS = [*(Seed(DECK, hand) for hand in range(HANDS)), *map(Seed.parse, REGRESSIONS)]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_seeds_follow_each_other() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=str)
-def test_the_books_balance(template: Path, seed: Seed) -> None:
+def test_the_accounts_balance(template: Path, seed: Seed) -> None:
     tally = run(seed, template)
     print(tally.table())
     assert not tally.differences

@@ -1,4 +1,4 @@
-"""`snapbid up` under load, whose children are killed one after the other, and then itself."""
+"""`snapbid up` under load, whose children are killed in turn, and finally itself."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ CHILDREN = ("redis-server", "postgres", "snapbid drain", "snapbid serve")
 
 @pytest.fixture
 def home(initialise: Callable[[Path], None]) -> Iterator[tuple[Path, str]]:
-    """A home whose warehouse has the books' campaigns, and its DSN."""
+    """A home, and the DSN of its warehouse, which has the campaigns of the books."""
     with temporary_home() as home:
         initialise(home.path)
         server = Postgres(home)
@@ -39,12 +39,12 @@ def home(initialise: Callable[[Path], None]) -> Iterator[tuple[Path, str]]:
 
 def child(instance: Stack, part: str) -> int | None:
     assert instance.process
-    found = children_of(instance.process.pid)
-    return next((pid for pid, command in found.items() if part in command), None)
+    children = children_of(instance.process.pid)
+    return next((pid for pid, command in children.items() if part in command), None)
 
 
 def kill(instance: Stack, part: str) -> int:
-    """Kill a child; its pid."""
+    """Kill a child; returns its pid."""
     pid = child(instance, part)
     assert pid is not None, f"{part} is none of {children_of(instance.process.pid)}"  # type: ignore[union-attr]
     os.kill(pid, signal.SIGKILL)
@@ -55,7 +55,7 @@ def flows(instance: Stack, own: Books, since: int) -> bool:
     return own.statuses["bid", 200] > since + 20 and instance.get("/readyz")[0] == 200
 
 
-def test_nothing_is_lost_whoever_is_killed(home: tuple[Path, str]) -> None:
+def test_nothing_is_lost_whichever_process_is_killed(home: tuple[Path, str]) -> None:
     print(f"BOOKS_SEED={SEED}")
     path, dsn = home
     environ = {"SNAPBID_BASE_URL": books.BASE_URL, "SNAPBID_TMAX_MS": "1000"}

@@ -1,4 +1,4 @@
-"""One `snapbid serve` with the demo's campaigns a module, and a bystander beside each test."""
+"""A `snapbid serve` with the demo's campaigns for each module, and a bystander for each test."""
 
 import asyncio
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
-"""Texts that mean something to SQL, to a log or to a terminal, through all that stores or shows.
+"""Texts with a meaning in SQL, logs or terminals, through everything that stores or shows them.
 
-What is stored comes back as it was sent; what is logged or printed has no line of its own.
+Stored text comes back as it was sent; logged or printed text cannot forge a line.
 """
 
 import json
@@ -33,8 +33,8 @@ STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202e]")
 
 
 def shows_plainly(shown: str) -> None:
-    found = STEERING.search(shown)
-    assert not found, shown[max(0, found.start() - 200) : found.end() + 20]
+    match = STEERING.search(shown)
+    assert not match, shown[max(0, match.start() - 200) : match.end() + 20]
     assert "\nERROR forged" not in shown
     assert "\nINFO another" not in shown
 
@@ -73,8 +73,9 @@ async def test_campaigns_come_back_as_they_were_written(database: str) -> None:
         pairs = [(id, json.dumps(document)) for id, document in documents.items()]
         await campaigns.replace_many(connection, pairs)
         stored = {each.id: each async for each in campaigns.fetch_all(connection)}
-        found = {id: json.loads(each.document) for id, each in stored.items()}
-        assert {id: {**one, "status": "active"} for id, one in documents.items()} == found
+        imported = {id: json.loads(campaign.document) for id, campaign in stored.items()}
+        written = {id: {**document, "status": "active"} for id, document in documents.items()}
+        assert imported == written
         for id in TEXTS:
             assert await campaigns.set_status(connection, id, "paused")
     environ = {"SNAPBID_DATABASE_URL": database}

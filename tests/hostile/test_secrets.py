@@ -1,4 +1,4 @@
-"""Secrets stay where they are: not in logs, errors, process lists, core dumps or others' files."""
+"""Secrets do not leak into logs, errors, process lists, core dumps or readable files."""
 
 import asyncio
 import resource
@@ -24,11 +24,11 @@ PASSWORD = "pässwort-of-this-test"
 
 
 def descendants(pid: int) -> dict[int, str]:
-    """All processes below one, itself included: pid to command line."""
-    found = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().decode()}
+    """A process and all its descendants: pid to command line."""
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().decode()}
     for child in children_of(pid):
-        found |= descendants(child)
-    return found
+        commands |= descendants(child)
+    return commands
 
 
 def core_limit(pid: int) -> list[str]:
@@ -39,13 +39,13 @@ def core_limit(pid: int) -> list[str]:
 
 
 def open_to_others(folder: Path) -> list[Path]:
-    """What anybody but the owner may read, write or enter."""
-    found = [folder, *folder.rglob("*")]
-    return [path for path in found if not path.is_symlink() and path.stat().st_mode & 0o077]
+    """Files and directories that others than the owner may access."""
+    paths = [folder, *folder.rglob("*")]
+    return [path for path in paths if not path.is_symlink() and path.stat().st_mode & 0o077]
 
 
 def use_everything(stack: Stack, key: str) -> str:
-    """All that comes back where secrets are shown, wrong ones too."""
+    """Present secrets everywhere, valid and invalid ones; returns all answers."""
     token = run({**stack.environ}, "token", "issue", "acme").stdout.strip()
     report = "/api/v1/ssp/acme/report?from=x&to=x"
     answers = []
@@ -61,7 +61,7 @@ def use_everything(stack: Stack, key: str) -> str:
     return f"{shown} {stack.output} {stack.get('/metrics', ops=True)[1]!r}".replace(token, SECRET)
 
 
-def test_serving_shows_no_secret_and_its_files_to_nobody(
+def test_serving_shows_no_secret_and_hides_its_files(
     start_stack: Callable[..., Stack], database: str, tmp_path: Path
 ) -> None:
     async def prepare() -> str:
@@ -90,7 +90,7 @@ def test_serving_shows_no_secret_and_its_files_to_nobody(
 
 
 def test_a_crash_leaves_no_core(tmp_path: Path) -> None:
-    """Whatever the machine does with cores by default, and also where the shell asks for them."""
+    """Whatever the machine's default for core dumps, and even if the shell asks for them."""
     crash = "from snapbid.server.private import keep_private; keep_private(); import os; os.abort()"
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     done = subprocess.run(
@@ -116,7 +116,7 @@ def test_a_crash_leaves_no_core(tmp_path: Path) -> None:
     ],
     ids=lambda environ: str(list(environ.values())[-1])[:30],
 )
-def test_no_mistake_quotes_a_secret(environ: dict[str, str], tmp_path: Path) -> None:
+def test_no_error_quotes_a_secret(environ: dict[str, str], tmp_path: Path) -> None:
     whole = {"SNAPBID_HOME": str(tmp_path / "home"), **environ}
     for command in (("serve",), ("drain",), ("ssp", "list"), ("migrate",), ("env",)):
         if command == ("drain",) and len(environ) == 1:

@@ -1,7 +1,7 @@
-"""Hostile HTTP over sockets, while somebody else keeps asking and keeps getting answers.
+"""Hostile HTTP over sockets, while a well-behaved client keeps being served.
 
-What matters of each: the worker lives, the bystander's next request is answered, nothing of one
-client's bytes becomes another request, memory comes back, and no answer tells of the inside.
+In each test the worker survives, the bystander's next request is answered, no client's bytes become
+another's request, memory is released, and no answer reveals internals.
 """
 
 import contextlib
@@ -22,26 +22,28 @@ pytestmark = pytest.mark.usefixtures("bystander")
 HEALTH = head("GET", "/healthz", {"host": "x"})
 HEALTHY = b'{"status":"ok"}'
 HALF_OPEN = 1_000
-ROOM_KB = 48 * 1024  # for the process to grow by: what a thousand connections and 4 MiB bodies take
+GROWTH_KB = (
+    48 * 1024
+)  # by which a process may grow: the size of a thousand connections and 4 MiB bodies
 
 
 def exchange(port: int, *raw: bytes) -> bytes:
-    """All that comes back for these bytes and a look at /healthz sent behind them, until that is
+    """Send these bytes and then a GET of /healthz; returns all that comes back, until that is
     answered or the other side closes.
     """
-    found = b""
+    received = b""
     with (
         socket.create_connection(("127.0.0.1", port), 20) as connection,
         contextlib.suppress(ConnectionError),
     ):
         connection.sendall(b"".join(raw) + HEALTH)
-        while HEALTHY not in found and (part := connection.recv(65_536)):
-            found += part
-    return found
+        while HEALTHY not in received and (part := connection.recv(65_536)):
+            received += part
+    return received
 
 
 def statuses(answers: bytes) -> list[int]:
-    """The statuses of answers one after the other."""
+    """The statuses of consecutive answers."""
     return [int(each[:3]) for each in answers.split(b"HTTP/1.1 ")[1:]]
 
 
@@ -51,7 +53,7 @@ def tells_nothing(server: Stack, answers: bytes) -> None:
 
 
 def resident_kb(server: Stack) -> int:
-    """What the workers hold of memory of their own."""
+    """The private memory of the workers."""
     assert server.process
     total = 0
     for pid in workers_of(server.process.pid):
@@ -66,7 +68,7 @@ def memory_comes_back(server: Stack) -> Iterator[None]:
     before = resident_kb(server)
     yield
     eventually(
-        lambda: resident_kb(server) < before + ROOM_KB,
+        lambda: resident_kb(server) < before + GROWTH_KB,
         f"memory is back near {before} kB, is {resident_kb(server)} kB",
     )
 
@@ -76,7 +78,7 @@ def bid_head(**headers: str) -> bytes:
     return head("POST", PATH, {"host": "x", **JSON, **named})
 
 
-# -- one request that two readers would cut in different places
+# -- request smuggling
 
 TWICE = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % PATH.encode()
 INNER = b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -112,7 +114,7 @@ def test_no_request_hides_in_another(server: Stack, how: str) -> None:
 
 
 def test_a_length_beside_chunks(server: Stack) -> None:
-    """RFC 9112, 6.3: the chunks count; the length does not cut the body elsewhere."""
+    """RFC 9112, 6.3: the chunks decide where the body ends, not the length."""
     for length in ("0", "4", str(len(chunked(BODY)))):
         start = bid_head(content_length=length, transfer_encoding="chunked")
         answers = exchange(server.port, start, chunked(BODY))
@@ -120,7 +122,7 @@ def test_a_length_beside_chunks(server: Stack) -> None:
         assert statuses(answers) in ([200, 200], [200], [400]), answers
 
 
-# -- what is no request of ours
+# -- requests that are refused
 
 
 @pytest.mark.parametrize(
@@ -162,8 +164,8 @@ def test_what_is_refused_outright(server: Stack, raw: bytes) -> None:
         ("/%68ealthz", "x"),
     ],
 )
-def test_other_names_for_the_same(server: Stack, target: str, host: str) -> None:
-    """Nothing is decided by the host, and nothing in an answer is taken from it."""
+def test_other_hosts_make_no_difference(server: Stack, target: str, host: str) -> None:
+    """The host decides nothing, and no part of an answer is taken from it."""
     answers = exchange(server.port, head("GET", target, {"host": host}))
     assert HEALTHY in answers or statuses(answers)[:1] == [400], answers
     assert b"evil" not in answers
@@ -203,7 +205,7 @@ def test_expectations(server: Stack) -> None:
     with Wire(server.port) as wire:
         wire.write(bid_head(content_length="999999999", expect="100-continue"))
         reply = wire.read()
-        while reply.status == 100:  # a refused body is drained within bounds
+        while reply.status == 100:  # a refused body is read up to a limit
             reply = wire.read()
         assert (reply.status, reply.headers["connection"]) == (413, "close")
 
@@ -251,7 +253,7 @@ def test_gzip_bombs(server: Stack, key: str) -> None:
     ],
     ids=lambda body: str(body[:40]),
 )
-def test_bodies_that_are_dear_to_read(server: Stack, key: str, body: bytes) -> None:
+def test_bodies_that_are_expensive_to_parse(server: Stack, key: str, body: bytes) -> None:
     with memory_comes_back(server), Wire(server.port) as wire:
         for _ in range(3):
             bid = wire.ask("POST", PATH, JSON, body)
@@ -269,7 +271,7 @@ def test_bodies_that_are_dear_to_read(server: Stack, key: str, body: bytes) -> N
 
 
 def test_a_thousand_half_open_connections(server: Stack, bystander: Bystander) -> None:
-    bystander.may_be_shed = True  # while half-sent bid requests are new, they count as waiting
+    bystander.may_be_shed = True  # recent half-sent bid requests count as waiting
     starts = (
         b"",
         b"P",
@@ -279,8 +281,8 @@ def test_a_thousand_half_open_connections(server: Stack, bystander: Bystander) -
     )
     with memory_comes_back(server), contextlib.ExitStack() as opened:
         for number in range(HALF_OPEN):
-            one = opened.enter_context(socket.create_connection(("127.0.0.1", server.port), 20))
-            one.sendall(starts[number % len(starts)])
+            client = opened.enter_context(socket.create_connection(("127.0.0.1", server.port), 60))
+            client.sendall(starts[number % len(starts)])
         with Wire(server.port) as wire:  # behind all of them
 
             def is_bid_on() -> bool:
@@ -298,8 +300,8 @@ def test_requests_byte_by_byte(server: Stack) -> None:
         assert wire.read().status == 200
 
 
-def test_answers_that_nobody_reads(server: Stack) -> None:
-    """What a client does not take must not pile up: pipelined requests wait in its own buffers."""
+def test_answers_that_are_never_read(server: Stack) -> None:
+    """Unread answers must not pile up: pipelined requests wait in the client's buffers."""
     with memory_comes_back(server), socket.create_connection(("127.0.0.1", server.port)) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.settimeout(2)
@@ -312,6 +314,6 @@ def test_connections_that_are_reset(server: Stack) -> None:
     linger = b"\1\0\0\0\0\0\0\0"  # close sends RST
     with memory_comes_back(server):
         for number in range(200):
-            with socket.create_connection(("127.0.0.1", server.port)) as one:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                one.sendall(REQUEST[: 40 + number * 2] if number % 2 else REQUEST)
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                client.sendall(REQUEST[: 40 + number * 2] if number % 2 else REQUEST)

@@ -1,1 +1,1 @@
-"""What the tests share: servers, strategies, the oracle."""
+"""Code that tests share: servers, strategies, the oracle."""

@@ -1,4 +1,4 @@
-"""What the product decides beside what `support.oracle` finds right."""
+"""Compares the product's decisions with those of `support.oracle`."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from support import oracle
 
 
 def decided(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[str, oracle.Offer]:
-    """The product's answer per impression id, from the request's bytes on."""
+    """The product's answer per impression id, decoded from the request's bytes."""
     now_ms = round(world.now.timestamp() * 1000)
     choices = decide(decode(msgspec.json.encode(request)), ssp, made, now_ms)
     if isinstance(choices, NoBid):
         return {}
-    found = {}
+    offers = {}
     for choice in choices:
         imp, deal_id = choice.imp, None
         document = read_document(made.catalog.index.payload(choice.rank))
@@ -24,13 +24,13 @@ def decided(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[s
             assert imp.pmp is not None
             assert imp.pmp.deals is not None
             deal_id = str(imp.pmp.deals[choice.deal].id)
-        found[str(imp.id)] = oracle.Offer(
+        offers[str(imp.id)] = oracle.Offer(
             document.cid,
             document.creatives[choice.creative].crid,
             deal_id,
             made.catalog.index.price(choice.rank),
         )
-    return found
+    return offers
 
 
 def assert_agrees(world: oracle.World, made: Market, ssp: str, request: Any) -> None:
@@ -38,10 +38,10 @@ def assert_agrees(world: oracle.World, made: Market, ssp: str, request: Any) -> 
     assert disagreement(wanted, decided(world, made, ssp, request)) is None
 
 
-def disagreement(wanted: dict[str, set[oracle.Offer]], found: dict[str, oracle.Offer]) -> Any:
-    """The first impression with a wrong answer, that and the right ones; None if all agree."""
-    for imp in {**wanted, **found}:
+def disagreement(wanted: dict[str, set[oracle.Offer]], answers: dict[str, oracle.Offer]) -> Any:
+    """The first impression with a wrong answer, that answer and the right ones; or None."""
+    for imp in {**wanted, **answers}:
         acceptable = wanted.get(imp, set())
-        if imp in found if not acceptable else found.get(imp) not in acceptable:
-            return imp, found.get(imp), acceptable
+        if imp in answers if not acceptable else answers.get(imp) not in acceptable:
+            return imp, answers.get(imp), acceptable
     return None

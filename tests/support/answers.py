@@ -1,4 +1,4 @@
-"""What every answer of the bid endpoint promises, whatever the request (contract 4)."""
+"""What every answer of the bid endpoint must satisfy, whatever the request (contract 4)."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ NOTICES = {"nurl": "/rtb/win", "burl": "/rtb/bill", "lurl": "/rtb/loss"}
 OPTIONAL = {"cat", "attr", "w", "h", "iurl", "dealid"}
 LOSS_MACRO = "&nbr=${AUCTION_LOSS}"
 
-# How the detail of a 400 begins: with the path of a field, or with what is wrong with the body.
+# The detail of a 400 begins with the path of a field, or with what is wrong with the body.
 NAMED = re.compile(r"(?:\w+(?:\[\d+\])?(?:\.\w+(?:\[\d+\])?)*:|the (?:gzip )?body) \S")
 
 
@@ -22,8 +22,8 @@ def as_echoed(id: Any) -> str:
 
 
 def check_reply(reply: Reply, body: bytes, base_url: str) -> None:
-    """Fail unless it is one of three answers to that bid request, each as it must be: a 200 with
-    a whole response, a 204 with nothing, a 400 that names the field.
+    """Fail unless it is a valid answer to that bid request: a 200 with a complete response, an
+    empty 204, or a 400 that names the field.
     """
     assert reply.status in (200, 204, 400), reply
     if reply.status == 204:
@@ -47,12 +47,12 @@ def check_refusal(problem: Any) -> None:
 def check_bid_response(
     response: Any, auction_id: str, imp_ids: set[str], base_url: str
 ) -> list[dict[str, Any]]:
-    """Fail unless it is a whole OpenRTB bid response to that auction; give its bids."""
+    """Fail unless it is a complete bid response to that auction; returns its bids."""
     assert set(response) == {"id", "bidid", "cur", "seatbid"}
     assert response["id"] == auction_id
     assert response["bidid"]
     assert response["cur"] == "USD"
-    seats = [each.get("seat") for each in response["seatbid"]]
+    seats = [seatbid.get("seat") for seatbid in response["seatbid"]]
     assert len(seats) == len(set(seats)) > 0
     bids: list[dict[str, Any]] = []
     for seatbid in response["seatbid"]:

@@ -1,8 +1,8 @@
-"""An SSP that keeps its own books: sends bids and notices, and knows what must be counted.
+"""An SSP with its own accounts: sends bids and notices, and knows what must be counted.
 
-Every count has a lower and an upper bound. What was acknowledged is in both; what was sent and
-never answered (the connection ended) may count or not, and is in the upper one alone. Without
-faults the two are equal.
+Every count has a lower and an upper bound. Both include what was acknowledged; only the upper one
+includes what was sent and never answered, which may or may not count. Without faults the two are
+equal.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ SSPS: Final = {
     "nova": "nova",
     "nova-tv": "nova",
 }
-# A size has one campaign of its own, so that who bids, and for how much, is known beforehand.
+# Each size has its own campaign, so that the bidder and the price are known in advance.
 CAMPAIGNS: Final = {
     (300, 250): ("books-a", 1_250_000),
     (728, 90): ("books-b", 2_345_679),
@@ -41,7 +41,7 @@ WIN, BILL, LOSS = "nurl", "burl", "lurl"
 PLANS: Final = ((WIN, BILL), (WIN, BILL), (WIN, BILL), (WIN,), (BILL,), (LOSS,), (LOSS,), (),
                 (WIN, BILL, LOSS))  # fmt: skip
 
-DECIDED: Final = ((WIN, BILL), (WIN,), (LOSS,))  # nothing is held for ever, nothing contradicted
+DECIDED: Final = ((WIN, BILL), (WIN,), (LOSS,))  # each bid is decided, and only once
 
 Key = tuple[str | int, ...]
 Size = tuple[int, int]
@@ -49,10 +49,10 @@ BASE_URL: Final = "http://127.0.0.1:8000"
 
 
 class Offer(NamedTuple):
-    """Who bids for a size, at one of these prices (CPM in micro-USD).
+    """The campaign that bids for a size, and its possible prices (CPM in micro-USD).
 
-    Where it is `fickle`, for a budget, a cap or a pause, it may not bid at all; each of its bids is
-    then either won or lost.
+    A `fickle` one may not bid at all because of a budget, a cap or a pause; each of its bids is
+    either won or lost.
     """
 
     campaign: str
@@ -64,7 +64,7 @@ OFFERS: Final = {size: Offer(name, (cpm,)) for size, (name, cpm) in CAMPAIGNS.it
 
 
 def document(name: str, size: Size, cpm: int, **more: Any) -> tuple[str, str]:
-    """A campaign for banners of one size: id and JSON."""
+    """A campaign for banners of a size: id and JSON."""
     w, h = size
     creative = {"id": "c", "media": "banner", "w": w, "h": h, "adm": "<p></p>"}
     own = {"id": name, "advertiser": "shop.example", "cpm": cpm / 1_000_000}
@@ -72,7 +72,7 @@ def document(name: str, size: Size, cpm: int, **more: Any) -> tuple[str, str]:
 
 
 async def set_up(dsn: str, *more: tuple[str, str]) -> None:
-    """Register the SSPs and import the campaigns, and `more` of them."""
+    """Register the SSPs and import the campaigns, plus `more`."""
     connection = await asyncpg.connect(dsn)
     try:
         for descriptor, canonical in SSPS.items():
@@ -84,32 +84,32 @@ async def set_up(dsn: str, *more: tuple[str, str]) -> None:
 
 
 async def tables(dsn: str) -> Counter[Key]:
-    """What the warehouse has counted, over all days, as the books name it."""
-    found: Counter[Key] = Counter()
+    """The counts of the warehouse, over all days, under the keys of the books."""
+    counts: Counter[Key] = Counter()
     connection = await asyncpg.connect(dsn)
     try:
         for row in await connection.fetch("select * from bid_daily"):
-            found["bids", row["descriptor"]] += row["bids"]
-            found["wins", row["descriptor"]] += row["wins"]
-            found["cpm", row["descriptor"]] += row["win_cpm_micros"]
+            counts["bids", row["descriptor"]] += row["bids"]
+            counts["wins", row["descriptor"]] += row["wins"]
+            counts["cpm", row["descriptor"]] += row["win_cpm_micros"]
         for row in await connection.fetch("select * from impression_daily"):
-            found["imps", row["ssp"]] += row["imps"]
+            counts["imps", row["ssp"]] += row["imps"]
         for row in await connection.fetch("select * from loss_daily"):
-            found["losses", row["descriptor"], row["reason"]] += row["losses"]
+            counts["losses", row["descriptor"], row["reason"]] += row["losses"]
         for row in await connection.fetch("select * from campaign_daily"):
             name = row["campaign"]
-            found["campaign bids", name] += row["bids"]
-            found["campaign wins", name] += row["wins"]
-            found["campaign imps", name] += row["imps"]
-            found["campaign cpm", name] += row["win_cpm_micros"]
+            counts["campaign bids", name] += row["bids"]
+            counts["campaign wins", name] += row["wins"]
+            counts["campaign imps", name] += row["imps"]
+            counts["campaign cpm", name] += row["win_cpm_micros"]
             assert row["spend_micros"] == round(Fraction(row["win_cpm_micros"], 1000))
     finally:
         await connection.close()
-    return +found
+    return +counts
 
 
 class Notice(NamedTuple):
-    """One notice to fire: what it must count, and where it goes."""
+    """A notice to fire: its URL and what it must count."""
 
     name: tuple[str, str, str]  # auction, impression, kind
     target: str
@@ -119,10 +119,10 @@ class Notice(NamedTuple):
 
 @dataclass
 class Books:
-    """What this client knows of its own doings."""
+    """The client's own accounts."""
 
     rng: random.Random
-    refused_may_count: bool = False  # a worker that was killed cannot take back what it refused
+    refused_may_count: bool = False  # a killed worker cannot take back the bids it refused
     offers: Mapping[Size, Offer] = field(default_factory=lambda: OFFERS)
     lower: Counter[Key] = field(default_factory=Counter)
     upper: Counter[Key] = field(default_factory=Counter)
@@ -143,7 +143,7 @@ class Books:
     async def bid(
         self, lane: Lane, tmax: int | None = None, *, wanted: bool = False
     ) -> Reply | None:
-        """One auction, `wanted` by some campaign or by chance none; notices become pending."""
+        """Request bids; `wanted` ensures that a campaign bids. Its notices become pending."""
         self.auctions += 1
         auction = f"{self.auctions}-{self.rng.choice(('plain', 'a b+c', 'é/&=%00', chr(34)))}"
         descriptor = self.rng.choice(list(SSPS))
@@ -176,7 +176,7 @@ class Books:
         return reply
 
     def _read(self, bidding: dict[str, Offer], answer: Any) -> list[Any]:
-        """The bids of an answer, which are those that must be in it."""
+        """The bids of an answer, checked against those expected."""
         bids = {bid["impid"]: bid for seat in answer["seatbid"] for bid in seat["bid"]}
         for imp, offer in bidding.items():
             bid = bids.get(imp)
@@ -204,9 +204,9 @@ class Books:
     # -- notices -----------------------------------------------------------------------------
 
     def draw(self) -> Notice:
-        """Some pending notice."""
-        place = self.rng.randrange(len(self.pending))
-        self.pending[place], self.pending[-1] = self.pending[-1], self.pending[place]
+        """Remove and return a random pending notice."""
+        index = self.rng.randrange(len(self.pending))
+        self.pending[index], self.pending[-1] = self.pending[-1], self.pending[index]
         return self.pending.pop()
 
     async def fire(self, lane: Lane, notice: Notice) -> Reply | None:
@@ -230,19 +230,19 @@ class Books:
 
     # -- comparing ---------------------------------------------------------------------------
 
-    def contradictions(self, found: Counter[Key]) -> list[str]:
-        """Where what was counted lies outside of the bounds, in words."""
+    def contradictions(self, counted: Counter[Key]) -> list[str]:
+        """The counts that lie outside of their bounds, in words."""
         return [
-            f"{key}: {found[key]} counted, {self.lower[key]} to {self.upper[key]} expected"
-            for key in sorted({*found, *self.upper}, key=str)
-            if not self.lower[key] <= found[key] <= self.upper[key]
+            f"{key}: {counted[key]} counted, {self.lower[key]} to {self.upper[key]} expected"
+            for key in sorted({*counted, *self.upper}, key=str)
+            if not self.lower[key] <= counted[key] <= self.upper[key]
         ]
 
 
 async def trade(
     books: Books, port: int, *, auctions: int, lanes: int = 16, stop: asyncio.Event | None = None
 ) -> None:
-    """Bids from so many connections, notices shuffled among them; none is left pending."""
+    """Bid over several connections and fire all notices, in random order."""
     last = books.auctions + auctions
 
     async def work(lane: Lane) -> None:
@@ -259,12 +259,12 @@ async def trade(
             lane.close()
 
     await asyncio.gather(*(work(Lane(port)) for _ in range(lanes)))
-    while books.pending:  # of answers that came after the other lanes had ended
+    while books.pending:  # from answers that arrived after the other lanes had ended
         await work(Lane(port))
 
 
-async def agreed(books: Books, dsn: str, patience_s: float = 20.0) -> list[str]:
-    """Wait until the warehouse agrees with the books; the contradictions that remain."""
+async def agreed(books: Books, dsn: str, patience_s: float = 60.0) -> list[str]:
+    """Wait until the warehouse agrees with the books; returns the remaining contradictions."""
     deadline = asyncio.get_running_loop().time() + patience_s
     while wrong := books.contradictions(await tables(dsn)):
         if asyncio.get_running_loop().time() > deadline:
@@ -284,7 +284,7 @@ def _micros(bid: dict[str, Any]) -> int:
 
 
 def _bid_counts(descriptor: str, names: Sequence[str]) -> list[tuple[Key, int]]:
-    """One answer, and its bids."""
+    """The counts of an answer and its bids."""
     answer: list[tuple[Key, int]] = [(("bids", descriptor), 1)] if names else []
     return answer + [(("campaign bids", name), 1) for name in names]
 

@@ -1,6 +1,6 @@
-"""Bid requests broken in every way that a client may think of, from a whole one.
+"""Breaks a valid bid request in every way that a client may come up with.
 
-Each breakage is a pair of a name and a body. Nothing is said of its answer but that there is one.
+Each result is a pair of a name and a body. Any answer will do, as long as there is one.
 """
 
 import json
@@ -13,7 +13,7 @@ Path = tuple[str | int, ...]
 
 _MARK = "@@raw@@"
 
-# Raw JSON, and what is none, that takes the place of a value.
+# Raw text, JSON or not, that replaces a value.
 RAW_VALUES: dict[str, str] = {
     "an object": "{}",
     "an object of another kind": '{"a":{"b":[1]}}',
@@ -53,7 +53,7 @@ RAW_VALUES: dict[str, str] = {
 
 
 def of_values(document: Document, rng: random.Random, count: int) -> Iterator[tuple[str, bytes]]:
-    """So many bodies, each with one value in the document replaced by one of RAW_VALUES."""
+    """`count` bodies, each with a value of the document replaced by one of RAW_VALUES."""
     paths = list(paths_of(document))
     for _ in range(count):
         path, name = rng.choice(paths), rng.choice(list(RAW_VALUES))
@@ -62,7 +62,7 @@ def of_values(document: Document, rng: random.Random, count: int) -> Iterator[tu
 
 
 def of_bytes(document: Document, rng: random.Random) -> Iterator[tuple[str, bytes]]:
-    """The document as bytes that are damaged as a whole."""
+    """The document's bytes, damaged as a whole."""
     body = json.dumps(document).encode()
     inside = rng.randrange(1, len(body))
     yield "cut off", body[:inside]
@@ -89,7 +89,7 @@ def of_bytes(document: Document, rng: random.Random) -> Iterator[tuple[str, byte
 
 
 def deeply_nested(depth: int = 100_000) -> Iterator[tuple[str, bytes]]:
-    """Bodies whose nesting, at places that are read and at others, would end a recursive reader."""
+    """Bodies nested deeply enough to overflow a recursive parser, in fields it reads or skips."""
     good = '{"id":"a","imp":[{"id":"1"}],'
     lists, objects = "[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth
     yield "lists that do not end", ("[" * depth).encode()

@@ -1,4 +1,4 @@
-"""A real browser, Debian's chromium, over the W3C WebDriver protocol; skips where it is absent."""
+"""Chromium over the W3C WebDriver protocol; tests are skipped if it is not installed."""
 
 import base64
 import contextlib
@@ -32,26 +32,26 @@ FLAGS = (
 
 
 class Browser:
-    """One window. Opened by `browser`."""
+    """A window, opened by `browser`."""
 
     def __init__(self, port: int, capabilities: dict[str, Any]) -> None:
         self._port = port
         self._session = ""
-        found = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
-        self._session = f"/session/{found['sessionId']}"
+        session = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
+        self._session = f"/session/{session['sessionId']}"
 
     def open(self, url: str) -> None:
         self._ask("POST", "/url", {"url": url})
 
     def run(self, script: str) -> Any:
-        """What the script returns in the page."""
+        """Run a script in the page; returns its value."""
         return self._ask("POST", "/execute/sync", {"script": script, "args": []})
 
     def screenshot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
 
     def problems(self) -> list[str]:
-        """What the console has said since the last look: errors, refusals by the page's policy."""
+        """New messages of the console: errors, and violations of the page's policy."""
         return [entry["message"] for entry in self._ask("POST", "/se/log", {"type": "browser"})]
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class Browser:
 
 @contextlib.contextmanager
 def browser(width: int, height: int, *, dark: bool = False) -> Iterator[Browser]:
-    """A window of that size; narrow ones as a phone has them."""
+    """A window of a given size; a narrow one emulates a phone."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver is None:
         pytest.skip("chromium and chromedriver are not installed (Debian: chromium-driver)")

@@ -1,4 +1,4 @@
-"""Another client: what happens to it while somebody does harm."""
+"""A well-behaved client that must be served while others attack."""
 
 import json
 import threading
@@ -19,7 +19,7 @@ REQUEST = head("POST", PATH, {"host": "x", "content-length": len(BODY), **JSON})
 
 
 class Bystander(threading.Thread):
-    """Another client: one connection, one bid request after the other, until told to stop."""
+    """Sends bid requests over one connection until told to stop."""
 
     def __init__(self, port: int) -> None:
         super().__init__(daemon=True)
@@ -46,7 +46,7 @@ class Bystander(threading.Thread):
                 self.answers += 1
 
     def is_served(self) -> None:
-        """Waits for answers to what is asked from now on."""
+        """Wait for answers to requests sent from now on."""
         wanted = self.answers + 3
         eventually(lambda: self.answers >= wanted or bool(self.failure), "the bystander's answers")
         assert not self.failure

@@ -1,6 +1,6 @@
 """The bid endpoint in this process: the application over a catalog, called without a socket.
 
-Bids are remembered in the tests' Redis, as ever.
+Bids are remembered in the tests' Redis, as in production.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Reply(NamedTuple):
 
 
 class LocalResources:
-    """What `app.App` serves from: one market, its SSPs, and the ledger."""
+    """The resources of `app.App`: a market, its SSPs, and the ledger."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class LocalResources:
         redis_url: str,
         *,
         max_bytes: int = 262_144,
-        tmax_ms: int = 10_000,  # so that a busy machine is not late
+        tmax_ms: int = 10_000,  # so that a busy machine does not make bids late
         base_url: str = BASE_URL,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="snapbid-test-")
@@ -83,7 +83,7 @@ class LocalResources:
 
 
 class LocalApp:
-    """The application over local resources; close it when done."""
+    """The application over local resources; close it after use."""
 
     def __init__(self, market: Market | None, redis_url: str, **settings: Any) -> None:
         self._resources = LocalResources(market, redis_url, **settings)
@@ -105,7 +105,7 @@ class LocalApp:
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         body: bytes | Sequence[bytes] = b"",
     ) -> Reply:
-        """One request; a list is a body that comes in parts."""
+        """Make a request; a list is a body that arrives in parts."""
         return self._runner.run(call(self.app, method, path, headers, body))
 
     def bid(
@@ -114,7 +114,7 @@ class LocalApp:
         ssp: str = "acme",
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """One bid request, with the content type of JSON."""
+        """Make a bid request with the content type of JSON."""
         return self.call("POST", bid_path(ssp), {**JSON_HEADERS, **(headers or {})}, body)
 
 
@@ -125,7 +125,7 @@ async def call(
     headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     body: bytes | Sequence[bytes] = b"",
 ) -> Reply:
-    """One request to an ASGI application. Fails unless the answer is whole and in order."""
+    """Call an ASGI application. Fails unless the answer is complete and in order."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     parts = [body] if isinstance(body, bytes) else body
     messages = iter([*messages_of(parts), {"type": "http.disconnect"}])
@@ -154,6 +154,6 @@ async def call(
 
 
 def messages_of(parts: Sequence[bytes]) -> Iterable[Message]:
-    """ASGI's messages of a body in parts."""
+    """The ASGI messages of a body in parts."""
     for part, following in itertools.pairwise([*parts, None]):
         yield {"type": "http.request", "body": part, "more_body": following is not None}

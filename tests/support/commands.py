@@ -1,6 +1,6 @@
-"""`snapbid` commands in this process: no interpreter of their own to start and nothing to import.
+"""Runs `snapbid` commands in this process, without starting an interpreter.
 
-For what a command does. How the program is started and ends is for `support.stack.run`.
+Use it to test what a command does; use `support.stack.run` to test how the program starts and ends.
 """
 
 import os
@@ -15,7 +15,7 @@ from snapbid.cli.main import main
 def invoke(
     environ: Mapping[str, str], *arguments: str, input: str | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end, its own settings being `environ` alone; not from a coroutine."""
+    """Run a command with no settings but `environ`. Not to be called from a coroutine."""
     others = {name: None for name in os.environ if name.startswith("SNAPBID_")}
     done = CliRunner().invoke(
         main, arguments, input=input, env={**others, **environ}, catch_exceptions=False
@@ -24,7 +24,7 @@ def invoke(
 
 
 def succeed(environ: Mapping[str, str], *arguments: str, input: str | None = None) -> str:
-    """The same of one that must succeed: what it has printed."""
+    """Run a command that must succeed; returns its output."""
     done = invoke(environ, *arguments, input=input)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,6 +1,6 @@
 """Consent strings with a known meaning, written bit by bit from the IAB's formats.
 
-`TCF`, `US_PRIVACY` and `GPP` map a string to what it says, so that a test knows the verdict without
+`TCF`, `US_PRIVACY` and `GPP` map a string to its meaning, so that a test knows the verdict without
 parsing. Formats: TCF core string v2, US privacy string 1.0, Global Privacy Platform 1.0 with the
 sections usnat (7, version 1), usca (8) and uspv1 (6).
 """
@@ -20,7 +20,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class UsSections:
-    """What a GPP string says: the sections that it holds and those that opt out."""
+    """What a GPP string says: its sections, and those that opt out."""
 
     sections: frozenset[int]
     opted_out: frozenset[int]
@@ -81,13 +81,13 @@ def fibonacci(value: int) -> str:
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """Group numbers into first and last of every run without a gap."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for number in sorted(numbers):
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
         else:
-            found.append((number, number))
-    return found
+            ranges.append((number, number))
+    return ranges
 
 
 def gpp(sections: dict[int, str]) -> str:
@@ -135,7 +135,7 @@ TCF = _grants(
         (set(), set(), False),
     ]
 )
-"""TCF strings, the one that grants everything first."""
+"""TCF strings; the first one grants everything."""
 
 US_PRIVACY = {"1YNN": False, "1---": False, "1NNY": False, "1YYN": True, "1NYN": True, "1-Y-": True}
 """US privacy string -> whether it opts out of sale."""
@@ -163,7 +163,7 @@ def may_use_user_data(
     gpp_sid: Collection[int],
     gvl_id: int | None,
 ) -> bool:
-    """Say what contract 3 asks for the strings of this module, by their known meaning."""
+    """What contract 3 requires for the strings of this module, by their known meaning."""
     if coppa == 1:
         return False
     if gdpr == 1:

@@ -1,7 +1,7 @@
-"""Bid requests as exchanges send them, made from a seed: plausible mixes and real oddities.
+"""Generates bid requests as exchanges send them: plausible mixes and real oddities.
 
-Shares are those of published counts and captures (in per mille); the oddities are the deviations
-from the standard that captured traffic shows, each now and then.
+Shares, in per mille, follow published counts and captures; the oddities are deviations from the
+standard that captured traffic shows.
 """
 
 import json
@@ -16,11 +16,11 @@ from support import consent
 Document = dict[str, Any]
 
 PUBLIC = Path(__file__).parents[3] / "shared" / "data" / "openrtb"
-"""Where real requests lie, one a file, unless SNAPBID_CORPUS says where."""
+"""The directory of real requests, one per file, unless SNAPBID_CORPUS names another."""
 
 
 def public_corpus() -> dict[str, Document]:
-    """The real requests by the names of their files; empty where there are none."""
+    """The real requests by file name; empty if there are none."""
     folder = Path(os.environ.get("SNAPBID_CORPUS") or PUBLIC)
     return {path.name: json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))}
 
@@ -56,13 +56,13 @@ AGENTS = (
 
 
 class Maker:
-    """Makes requests from one source of chance."""
+    """Makes requests from a random source."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
 
     def requests(self, count: int) -> Iterator[Document]:
-        """So many requests, about a third of them with an oddity."""
+        """`count` requests, about a third of them with an oddity."""
         for _ in range(count):
             request = self.request()
             if self.chance(0.35):
@@ -80,7 +80,7 @@ class Maker:
         return self._rng.choice(values)
 
     def request(self) -> Document:
-        """A request that keeps to the standard."""
+        """A request that conforms to the standard."""
         request: Document = {
             "id": f"{self._rng.getrandbits(128):032x}",
             "at": self.one_of(1, 1, 1, 2),
@@ -104,7 +104,7 @@ class Maker:
         return request
 
     def regulate(self, request: Document) -> None:
-        """Adds the privacy signals, in the place of 2.5 or of 2.6."""
+        """Add privacy signals where OpenRTB 2.5 or 2.6 has them."""
         user, regs = request["user"], request.setdefault("regs", {})
         where = regs if self.chance(0.4) else regs.setdefault("ext", {})
         if self.chance(0.3):
@@ -178,7 +178,7 @@ Oddity = Callable[[Maker, Document], None]
 
 
 def _setter(path: str, *values: Any) -> Oddity:
-    """An oddity that sets a member (`imp.` and `banner.` mean the first ones) to one of values."""
+    """An oddity that sets a member to one of several values; `imp.` and `banner.` are the first."""
     *parents, last = path.split(".")
 
     def change(maker: Maker, request: Document) -> None:

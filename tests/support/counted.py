@@ -1,4 +1,4 @@
-"""Counts as the ledger leaves them in Redis, and what the warehouse must make of them."""
+"""Counts as the ledger leaves them in Redis, and the rows they must become in the warehouse."""
 
 import random
 from collections import defaultdict
@@ -18,7 +18,7 @@ _COLUMN = {"b": 0, "w": 1, "p": 2, "B": 0, "W": 1, "I": 2, "P": 3}
 
 
 async def register(connection: asyncpg.Connection) -> None:
-    """SSPS and CAMPAIGNS into an empty warehouse, so that they are numbered from 1."""
+    """Add SSPS and CAMPAIGNS to an empty warehouse, so that they are numbered from 1."""
     for descriptor, canonical in SSPS.items():
         await connection.execute("insert into ssp values ($1, $2)", descriptor, canonical)
     for campaign in CAMPAIGNS:
@@ -29,7 +29,7 @@ async def register(connection: asyncpg.Connection) -> None:
 
 
 class Ledger:
-    """Counts, and remembers what it has counted."""
+    """Counts, and remembers the counts."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
@@ -37,13 +37,13 @@ class Ledger:
         self._sums: defaultdict[tuple[str, str], int] = defaultdict(int)
 
     async def count(self, day: str, fields: Mapping[str, int], shard: int = 0) -> None:
-        """Add to the counters of a day, in one step, as the ledger's scripts do."""
+        """Add to the counters of a day atomically, as the ledger's scripts do."""
         await self.change(day, fields, shard)
         for field, more in fields.items():
             self._sums[day, field] += more
 
     async def change(self, day: str, fields: Mapping[str, int], shard: int = 0) -> None:
-        """As `count`, but the warehouse is not to have these."""
+        """As `count`, for counters that the warehouse must not have."""
         key = await self.key(day, shard)
         async with self.redis.pipeline() as pipe:
             for field, more in fields.items():
@@ -52,13 +52,13 @@ class Ledger:
         await self.name(day, *fields, shard=shard)
 
     async def name(self, day: str, *fields: str, shard: int = 0) -> None:
-        """Name counters as changed."""
+        """Mark counters as changed."""
         segment = await self.segment(shard)
         names = [f"{segment} {day} {field}" for field in fields]
         await self.redis.sadd(f"{{sb{shard}}}:d", *names)
 
     async def segment(self, shard: int = 0) -> str:
-        """The segment that is counted in."""
+        """The current segment."""
         return ShardState.parse(await self._begin(keys=[f"{{sb{shard}}}:epoch"])).segment
 
     async def key(self, day: str, shard: int = 0) -> str:
@@ -66,14 +66,14 @@ class Ledger:
         return f"{{sb{shard}}}:c:{await self.segment(shard)}:{day}"
 
     async def lose(self) -> None:
-        """The data set is lost; what was counted and drained stays counted."""
+        """Lose the data set; what was counted and drained stays counted."""
         await self.redis.flushall()
 
     async def undrained(self) -> bool:
         return bool(await self.redis.exists("{sb0}:d", "{sb0}:d:taken"))
 
     def tables(self) -> Tables:
-        """The counted rows that the warehouse must have."""
+        """The rows that the warehouse must have."""
         names = list(SSPS)
         rows: dict[str, defaultdict[tuple[Any, ...], list[int]]] = {
             "bid_daily": defaultdict(lambda: [0] * 3),
@@ -93,30 +93,30 @@ class Ledger:
             else:
                 rows["campaign_daily"][day, CAMPAIGNS[of]][_COLUMN[kind]] += value
         return {
-            table: {key: tuple(values) for key, values in found.items()}
-            for table, found in rows.items()
+            table: {key: tuple(values) for key, values in counts.items()}
+            for table, counts in rows.items()
         }
 
 
 async def counted(connection: asyncpg.Connection) -> Tables:
-    """The counted rows that the warehouse has."""
+    """The rows that the warehouse has."""
     columns = {
         "bid_daily": ("descriptor", ["bids", "wins", "win_cpm_micros"]),
         "impression_daily": ("ssp", ["imps"]),
         "loss_daily": ("descriptor, reason", ["losses"]),
         "campaign_daily": ("campaign", ["bids", "wins", "imps", "win_cpm_micros"]),
     }
-    found: Tables = {}
+    tables: Tables = {}
     for table, (key, values) in columns.items():
         rows = await connection.fetch(
             f"select day::text, {key}, {', '.join(values)} from {table} where counted"
         )
-        found[table] = {tuple(row)[: -len(values)]: tuple(row)[-len(values) :] for row in rows}
-    return found
+        tables[table] = {tuple(row)[: -len(values)]: tuple(row)[-len(values) :] for row in rows}
+    return tables
 
 
 def some_counts(choose: random.Random) -> dict[str, int]:
-    """What a few requests and notices may count."""
+    """Random counts of a few requests and notices."""
     ssp, campaign = choose.randint(1, len(SSPS)), choose.randint(1, len(CAMPAIGNS))
     price = choose.randint(1, 50_000_000)
     return choose.choice(

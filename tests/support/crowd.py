@@ -1,9 +1,9 @@
-"""Very many campaigns, and changes of them, as the plain bidder of `oracle` sees them.
+"""Lets the plain bidder of `oracle` decide over very many campaigns, and over changes of them.
 
-A request's candidates are those that one bit a campaign leaves over, for a few dimensions that it
-may include and for the formats of its creatives. The oracle judges them, the dearest first, block
-by block: the first block with an answer has the right ones, since all of one price are in one
-block. A document stays JSON until it is looked at.
+Bit sets, a bit per campaign, narrow a request's candidates by a few dimensions and by the formats
+of the creatives. The oracle judges these block by block, from the highest price down. The first
+block with an answer has all right answers, since campaigns of the same price share a block. A
+document stays JSON until it is needed.
 """
 
 import heapq
@@ -26,7 +26,7 @@ BLOCK = 20
 FILTERED = ("country", "region", "city", "os", "device_type", "inventory", "segment")
 Ranked = tuple[int, str, bytes]  # price in micro-USD, negative; id; document
 Changes = dict[str, Document | None]  # by id; None: deleted
-Bits = int  # bit n: the campaign at place n
+Bits = int  # bit n: the campaign at index n
 
 
 class _Priced(msgspec.Struct):
@@ -35,12 +35,12 @@ class _Priced(msgspec.Struct):
 
 
 def _ranked(document: bytes) -> Ranked:
-    found = msgspec.json.decode(document, type=_Priced)
-    return -oracle.micros(found.cpm), found.id, document
+    campaign = msgspec.json.decode(document, type=_Priced)
+    return -oracle.micros(campaign.cpm), campaign.id, document
 
 
 class Crowd:
-    """The campaigns of these documents, JSON each."""
+    """The campaigns of these JSON documents."""
 
     def __init__(self, world: World, documents: Iterable[bytes]) -> None:
         self._world = world
@@ -68,7 +68,7 @@ class Crowd:
             self._named[key] = int.from_bytes(row, "little")
 
     def take(self, changes: Changes) -> None:
-        """Changes, adds and deletes campaigns."""
+        """Change, add and delete campaigns."""
         for id, document in changes.items():
             text = json.dumps(document).encode()
             self._changed[id] = None if document is None else _ranked(text)
@@ -83,24 +83,24 @@ class Crowd:
 
     def _best(self, facts: Facts, slot: Slot) -> set[oracle.Offer]:
         for block in self._blocks(self._candidates(facts, slot)):
-            if found := oracle.best(replace(self._world, campaigns=block), facts, slot):
-                return found
+            if offers := oracle.best(replace(self._world, campaigns=block), facts, slot):
+                return offers
         return set()
 
     def _candidates(self, facts: Facts, slot: Slot) -> Bits:
-        found = self._standing
+        candidates = self._standing
         for name in FILTERED:
             admitted = ~self._named.get(("closed", name), 0)
             for value in facts.values[name]:
                 admitted |= self._named.get((name, value), 0)
-            found &= admitted
+            candidates &= admitted
         fitting = 0
         for format in _formats(slot):
             fitting |= self._named.get(("format", format), 0)
-        return found & fitting
+        return candidates & fitting
 
     def _blocks(self, candidates: Bits) -> Iterator[list[Document]]:
-        changed = sorted(each for each in self._changed.values() if each is not None)
+        changed = sorted(entry for entry in self._changed.values() if entry is not None)
         standing = (self._ranked[place] for place in _places(candidates))
         block: list[Document] = []
         last = 0
@@ -113,20 +113,20 @@ class Crowd:
         yield block
 
     def changes(self, random: Random, wanted: Sequence[str], count: int) -> Changes:
-        """Changes of so many campaigns, of those that are wanted first, and as many new ones."""
+        """Change `count` campaigns, the `wanted` ones first, and add as many new ones."""
         some = [random.choice(self._ranked)[1] for _ in range(count)]
         now = {
             id: self._ranked[self._places[id]][2] for id in (*wanted, *some) if id in self._places
         }
-        now |= {id: each[2] for id, each in self._changed.items() if each is not None}
-        found: Changes = {}
+        now |= {id: entry[2] for id, entry in self._changed.items() if entry is not None}
+        drawn: Changes = {}
         for id in [*dict.fromkeys(wanted), *some][:count]:
             other = msgspec.json.decode(random.choice(self._ranked)[2])
             document = msgspec.json.decode(now[id]) if id in now else {**other, "id": id}
-            found[id] = random.choice(FATES)(document, other)
+            drawn[id] = random.choice(FATES)(document, other)
             new = {**other, "id": f"new {id}", "cpm": random.choice((0.5, 2, 8, 20))}
-            found[new["id"]] = new
-        return found
+            drawn[new["id"]] = new
+        return drawn
 
 
 FATES: Sequence[Callable[[Document, Document], Document | None]] = (
@@ -159,7 +159,7 @@ def _formats(slot: Slot) -> Iterator[Any]:
 
 @dataclass
 class Tally:
-    """What was compared, and each request on which the two disagree."""
+    """The counts of what was compared, and the requests with different answers."""
 
     requests: int = 0
     bids: int = 0
@@ -175,9 +175,9 @@ def compare(
     publish: Callable[[Changes], Market],
     changes: int,
 ) -> Tally:
-    """Compares the product with the oracle in rounds of requests, with changes before each.
+    """Compare the product with the oracle in rounds of requests, with changes before each round.
 
-    What answered in a round is changed before the next one, in which its requests come again.
+    Campaigns that won in a round are changed before the next one, which repeats its requests.
     """
     random, tally = Random("crowd"), Tally()
     before: Sequence[Document] = ()
@@ -190,11 +190,11 @@ def compare(
         winners = []
         for request in (*fresh, *before):
             wanted = crowd.offers(ssp, request)
-            found = decided(world, market, ssp, request)
-            if (difference := disagreement(wanted, found)) is not None:
+            answers = decided(world, market, ssp, request)
+            if (difference := disagreement(wanted, answers)) is not None:
                 tally.differences.append((request["id"], difference))
-            winners += [offer.campaign for offer in found.values()]
+            winners += [offer.campaign for offer in answers.values()]
             tally.requests += 1
-            tally.bids += len(found)
+            tally.bids += len(answers)
         before = fresh
     return tally

@@ -1,7 +1,7 @@
 """Counts which rules decided over a run of random requests.
 
-A rule decides where it alone refuses a campaign, or where it lets one through that another value
-would have refused. `Deciders.counts` has, for instance, `targeting.city.include` (alone refused),
+A rule decides if it alone refuses a campaign, or if it admits one that another value would have
+refused. `Deciders.counts` has, for instance, `targeting.city.include` (alone refused),
 `held targeting.city.include` (an eligible campaign has it), `privacy.gdpr` (it alone withheld user
 data, and the eligible campaigns would be others with it), `tie`, `dealid` and `no bid`.
 """
@@ -34,17 +34,17 @@ ALL = (*LIMITS, *SIDES, *CREATIVE_RULES, *PRIVACY, *OUTCOMES, *HELD)
 
 
 class Deciders:
-    """Counts deciders; `observe` looks at one request."""
+    """Counts deciding rules, request by request."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def missing(self, least: int = 1) -> list[str]:
-        """Name what decided less often than `least` times."""
+        """The rules that decided less often than `least` times."""
         return [name for name in ALL if self.counts[name] < least]
 
     def observe(self, world: World, descriptor: str, request: Document) -> None:
-        """Count what decided on a request."""
+        """Count the rules that decided a request."""
         facts = read_request(world, descriptor, request)
         open_world = replace(world, may_use_user_data=lambda **_: True)
         open_facts = read_request(open_world, descriptor, request)
@@ -80,18 +80,18 @@ class Deciders:
 
 
 def held(campaign: Document) -> list[str]:
-    """Name the targeting of a campaign."""
-    found = []
+    """The targeting rules of a campaign."""
+    rules = []
     for dimension, lists in campaign.get("targeting", {}).items():
         if dimension == "geo_radius":
-            found.append("targeting.geo_radius")
+            rules.append("targeting.geo_radius")
         else:
-            found += [f"targeting.{dimension}.{side}" for side in lists]
-    return found
+            rules += [f"targeting.{dimension}.{side}" for side in lists]
+    return rules
 
 
 def alone_withholds(world: World, request: Document) -> list[str]:
-    """Name the regulation that alone withholds user data, if it is one alone."""
+    """The regulation that withholds user data, if it is exactly one."""
     given = privacy_inputs(request)
     nothing = dict.fromkeys(given) | {"gpp_sid": ()}
     parts = {
@@ -100,11 +100,11 @@ def alone_withholds(world: World, request: Document) -> list[str]:
         "privacy.us_privacy": ("us_privacy",),
         "privacy.gpp": ("gpp", "gpp_sid"),
     }
-    found = [
+    regulations = [
         name
         for name, keys in parts.items()
         if not world.may_use_user_data(
             **{**nothing, **{key: given[key] for key in keys}}, gvl_id=world.gvl_id
         )
     ]
-    return found if len(found) == 1 else []
+    return regulations if len(regulations) == 1 else []

@@ -1,4 +1,4 @@
-"""The description for partners as the tests read it, and judges of values by its schemas."""
+"""The published API description, and validators from its schemas."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ _REGISTRY: Any = Registry().with_resource(
 
 
 def validator(schema: dict[str, Any]) -> jsonschema.Draft202012Validator:
-    """The judge of a schema, whose references are the document's."""
+    """A validator for a schema, whose references are resolved in the document."""
     absolute = json.loads(json.dumps(schema).replace('"#/', f'"{_URN}#/'))
     return jsonschema.Draft202012Validator(
         absolute,

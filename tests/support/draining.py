@@ -1,4 +1,4 @@
-"""A ledger, a warehouse and a drain between them, with a clock to turn."""
+"""A ledger, a warehouse, the drain between them, and a clock that tests can set."""
 
 import contextlib
 import datetime
@@ -34,7 +34,7 @@ def drain_of(redis: Redis, shards: int, metrics: Metrics, clock: Clock) -> Drain
 
 
 class Bench:
-    """A ledger, a warehouse and a drain between them, with a clock to turn."""
+    """A ledger, a warehouse, the drain between them, and a clock that tests can set."""
 
     def __init__(self, redis: Redis, connection: asyncpg.Connection, metrics: Metrics) -> None:
         self.redis = redis
@@ -47,7 +47,7 @@ class Bench:
         return [ShardCounters(self.redis, number) for number in range(count)]
 
     async def drain(self, shards: list[ShardCounters] | None = None) -> int:
-        """One round of a drain that has just started."""
+        """A round of a freshly started drain."""
         drain = Drain(shards or self.shards(), self.metrics, self.clock)
         await drain.begin()
         return await drain.round(self.connection)
@@ -61,7 +61,7 @@ class Bench:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, dsn: str, redis_url: str, metrics_path: Path) -> AsyncIterator["Bench"]:
-        """On an empty, migrated database and an empty Redis."""
+        """Open on an empty, migrated database and an empty Redis."""
         async with contextlib.AsyncExitStack() as stack:
             connection = await asyncpg.connect(dsn)
             stack.push_async_callback(connection.close)

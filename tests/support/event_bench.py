@@ -41,7 +41,7 @@ class Bench:
     async def accept(
         self, *documents: dict[str, Any], product: Product = CASINO, at: int = NOW
     ) -> list[str]:
-        """What the endpoint does with a batch: the event ids."""
+        """Accept a batch as the endpoint does; returns the event ids."""
         read = read_batch(json.dumps(documents).encode(), product, NOW)
         assert isinstance(read, Batch), read
         pairs = [(event.event_id, event.envelope) for event in read.accepted]
@@ -60,14 +60,14 @@ class Bench:
         return [tuple(row) for row in await self.connection.fetch(sql, *values)]
 
     async def flags(self) -> dict[str, list[str]]:
-        """By event; of several of one name, of the first."""
-        found = await self.rows("select event, flags from events order by arrival desc")
-        return dict(found)
+        """The flags by event name; of several events of a name, those of the first."""
+        flagged = await self.rows("select event, flags from events order by arrival desc")
+        return dict(flagged)
 
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, dsn: str, redis_url: str, folder: Path) -> AsyncIterator["Bench"]:
-        """On an empty, migrated database and an empty Redis; metrics go to the folder."""
+        """Open on an empty, migrated database and an empty Redis; metrics go to the folder."""
         connection = await asyncpg.connect(dsn)
         assert await become_the_drain(connection)
         bench = cls(dsn, connection, redis_url, folder)

@@ -1,4 +1,4 @@
-"""Values that each kind of field may and may not have, with the rule or what is stored."""
+"""Valid and invalid values of each kind of field, with the stored value or the broken rule."""
 
 from typing import Any, Final
 
@@ -109,7 +109,7 @@ WRONG: Final[dict[Kind, list[Row]]] = {
     ],
 }  # fmt: skip
 
-# Values that are accepted, and what is stored.
+# Accepted values, and what is stored for them.
 RIGHT: Final[dict[Kind, list[tuple[Any, Any]]]] = {
     Kind.TEXT: [(" ", " "), ("Größe 😀", "Größe 😀"), (repeat("é", 1024), repeat("é", 1024))],
     Kind.CHOICE: [],

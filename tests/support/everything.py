@@ -1,4 +1,4 @@
-"""A request with every field that is read, and campaigns that look at every one of them."""
+"""A request with every field that is read, and campaigns that use each of them."""
 
 from typing import Any
 
@@ -137,7 +137,7 @@ _CREATIVES: list[Document] = [
 
 
 def campaigns() -> list[Document]:
-    """For every dimension a campaign that includes and one that excludes, and one for a place."""
+    """A campaign that includes and one that excludes for every dimension, and one for a radius."""
     targetings: list[Document] = [
         {name: {side: [entry]}}
         for side in ("include", "exclude")

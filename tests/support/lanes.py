@@ -1,4 +1,4 @@
-"""Keep-alive HTTP connections that tell an answer from none, whatever breaks in between."""
+"""Keep-alive HTTP connections that tell answers from lost ones, whatever breaks in between."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ class Reply(NamedTuple):
 
 @dataclass
 class Lane:
-    """One connection to 127.0.0.1, made again whenever it has ended."""
+    """A connection to 127.0.0.1, reopened whenever it has ended."""
 
     port: int
     reader: asyncio.StreamReader | None = None
@@ -37,7 +37,7 @@ class Lane:
         )
 
     async def _ask(self, message: bytes) -> Reply | None:
-        """None where the request was sent and no answer came: it was served or it was not."""
+        """Make a request; None if no answer came, so that it may or may not have been served."""
         await self._connect()
         assert self.reader
         assert self.writer

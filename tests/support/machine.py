@@ -1,6 +1,6 @@
 """A machine with everything on it: both stores, a server with two workers, a drain.
 
-Each process may be killed on its own. `home` is a directory of the machine's own.
+Each process can be killed separately. `home` is the machine's directory.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ NOTHING: Final[Mapping[str, str]] = {}
 
 
 class Machine:
-    """The stores run from the start, the programs after `start`; `environ` is for both of them."""
+    """The stores run from the beginning, the programs after `start`, with `environ` for both."""
 
     def __init__(self, home: Home, **environ: str) -> None:
         self.home = home
@@ -40,7 +40,7 @@ class Machine:
     def start(
         self, served: Mapping[str, str] = NOTHING, drain: Mapping[str, str] = NOTHING
     ) -> None:
-        """Start the server and the drain, each with settings of its own on top."""
+        """Start the server and the drain, each with additional settings."""
         environ = {
             "SNAPBID_HOME": str(self.home.path / "served"),
             "SNAPBID_DATABASE_URL": self.postgres.dsn,
@@ -67,13 +67,13 @@ class Machine:
         return sorted(workers_of(self.served.process.pid))
 
     def quiet(self) -> bool:
-        """Whether nothing is on its way: no spool to replay, nothing for the drain to carry."""
+        """Whether nothing is pending: no spool to replay, nothing for the drain to move."""
         with looking(self.redis.url) as client:
             changed = {*keys(client, "{sb*}:d"), *keys(client, "{sb*}:d:taken")}
         return not changed and not list(self.home.path.rglob("*.spool"))
 
     def kill(self, victim: str, rng: random.Random) -> None:
-        """Kill some worker, the drain, Redis or PostgreSQL with -9."""
+        """Kill a worker, the drain, Redis or PostgreSQL with SIGKILL."""
         if victim == "worker":
             if workers := self.workers:
                 with contextlib.suppress(ProcessLookupError):
@@ -90,9 +90,9 @@ class Machine:
             getattr(self, victim).start()
 
     def kill_in_rounds(self, rng: random.Random, go_on: Callable[[int], bool]) -> int:
-        """Kill one or two at random moments and start them again; every one in turn at first.
+        """Kill one or two at random moments and restart them; at first each of them in turn.
 
-        `go_on` is asked before each round, with its number; gives the number of rounds.
+        `go_on` is asked before each round, with its number. Returns the number of rounds.
         """
         number = 0
         while go_on(number):

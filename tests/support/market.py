@@ -1,4 +1,4 @@
-"""A market in memory, made of campaign documents: what a worker maps, without a server."""
+"""A market in memory, built from campaign documents, as a worker would map it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ AROUND = Surroundings(
 
 
 def builder_of(documents: Iterable[object]) -> Builder:
-    """A builder that holds these campaigns."""
+    """A builder with these campaigns."""
     builder = Builder()
     for number, document in enumerate(documents, 1):
         put(builder, parse(document), number)
@@ -59,41 +59,41 @@ def market_of(
     return _market(catalog_of(documents, ssps, rates), geo, gvl_id)
 
 
-def _market(found: catalog.Catalog, geo: CountryOfAddress, gvl_id: int | None) -> Market:
+def _market(catalog_: catalog.Catalog, geo: CountryOfAddress, gvl_id: int | None) -> Market:
     lookups = Lookups(
         geo,
-        found.rates,
+        catalog_.rates,
         gvl_id=gvl_id,
     )
-    return Market(found, lookups)
+    return Market(catalog_, lookups)
 
 
 @dataclass(frozen=True)
 class Geo:
-    """A geo database of the few addresses that the pools have."""
+    """A geo database of the addresses in the pools."""
 
     def country(self, ip: str) -> str | None:
         return pools.country_of_ip(ip)
 
 
 def market_of_world(world: oracle.World) -> Market:
-    """The market that the product makes of an oracle's world."""
+    """The product's market for an oracle's world."""
     return market_of(world.campaigns, world.registry, RATES, Geo(), world.gvl_id)
 
 
 def layered_market(
     world: oracle.World, base: Iterable[object], changed: Iterable[object], gone: Iterable[str]
 ) -> Market:
-    """A market of `base`, overlaid by campaigns that changed or were added or deleted."""
+    """A market of `base`, overlaid with changed, added and deleted campaigns."""
     overlay = builder_of(changed)
     for id in gone:
         overlay.hide(id)
-    found = catalog_of([], world.registry, RATES)
-    found.index = Index(builder_of(base).build(), overlay.build())
-    return _market(found, Geo(), world.gvl_id)
+    layered = catalog_of([], world.registry, RATES)
+    layered.index = Index(builder_of(base).build(), overlay.build())
+    return _market(layered, Geo(), world.gvl_id)
 
 
-def market_of_catalog(found: catalog.Catalog, gvl_id: int | None) -> Market:
-    """A market of what a publisher has written, with the exchange rates of the pools."""
-    found.rates = RATES
-    return _market(found, Geo(), gvl_id)
+def market_of_catalog(opened: catalog.Catalog, gvl_id: int | None) -> Market:
+    """A market of a published catalog, with the exchange rates of the pools."""
+    opened.rates = RATES
+    return _market(opened, Geo(), gvl_id)

@@ -1,9 +1,9 @@
 """Loads the hand-written cases of `tests/conformance/cases/matching/*.json`.
 
-A case changes one plain campaign (a banner of 300 by 250 at 2 USD) and one plain request for it:
+A case changes a plain campaign (a banner of 300 by 250 at 2 USD) and a plain request for it:
 `campaign`, `creative`, `request` and `imp` set members, `media` replaces the impression's banner.
-`says` is the sentence that it is about, `refused` the only rule that refuses (absent: it bids),
-`deal` the deal of the bid. `ssp`, `now`, `gvl_id` and `rates` (USD per unit) set the surroundings.
+`says` states the case in words, `refused` is the only rule that refuses (absent: it bids), `deal`
+the deal of the bid. `ssp`, `now`, `gvl_id` and `rates` (USD per unit) set the environment.
 """
 
 import json
@@ -27,7 +27,7 @@ KEYS = {"says", "campaign", "creative", "request", "imp", "media", "refused", "d
 
 @dataclass(frozen=True)
 class MatchingCase:
-    """One campaign, one impression, and what comes of them; `name` is file and sentence."""
+    """A campaign, an impression and the expected result; `name` is file and sentence."""
 
     name: str
     world: World
@@ -38,7 +38,7 @@ class MatchingCase:
 
 
 def load(around: Surroundings | None = None) -> list[MatchingCase]:
-    """Read every case, with tables of one's own on request."""
+    """Load every case, optionally with other surroundings."""
     return [
         case_of(f"{path.stem}: {document['says']}", document, around or Surroundings())
         for path in sorted(FOLDER.glob("*.json"))
@@ -47,7 +47,7 @@ def load(around: Surroundings | None = None) -> list[MatchingCase]:
 
 
 def case_of(name: str, document: Document, around: Surroundings) -> MatchingCase:
-    """Build one case."""
+    """Build a case."""
     if unknown := document.keys() - KEYS:
         raise ValueError(f"{name}: unknown keys {sorted(unknown)}")
     rates = {code: Fraction(rate) for code, rate in document.get("rates", {}).items()}

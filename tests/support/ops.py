@@ -1,4 +1,4 @@
-"""A running system with one SSP and one budgeted campaign, and questions to both of its ports."""
+"""A running system with an SSP and a budgeted campaign, and requests to both of its ports."""
 
 import http.client
 import json
@@ -36,8 +36,8 @@ def ask(
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         client.request(method, path, body, named)
         answer = client.getresponse()
-        found = {name.lower(): value for name, value in answer.getheaders()}
-        return answer.status, found, answer.read()
+        headers = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, headers, answer.read()
     finally:
         client.close()
 
@@ -56,16 +56,16 @@ def data(stack: Stack) -> Any:
 
 
 def samples(stack: Stack) -> Samples:
-    """The metrics page, which must be sound."""
+    """The parsed metrics page, which must be valid."""
     status, headers, body = ask(stack, "GET", "/metrics", ops=True)
     assert (status, headers["content-type"]) == (200, metrics.CONTENT_TYPE)
-    found: Samples = {}
+    by_name: Samples = {}
     names = {name.removesuffix("_total") for name in metrics.DEFINITIONS}
     for family in text_string_to_metric_families(body.decode()):
         assert family.name in names
         for sample in family.samples:
-            series = found.setdefault(sample.name, {})
+            series = by_name.setdefault(sample.name, {})
             labels = tuple(sorted(sample.labels.items()))
             assert labels not in series, f"{sample.name}{labels} is there twice"
             series[labels] = sample.value
-    return found
+    return by_name

@@ -1,8 +1,8 @@
-"""Owns an embedded instance until its input ends, and tells its pids and addresses as JSON.
+"""Owns an embedded instance until its input ends, and prints its pids and addresses as JSON.
 
     python owner.py HOME
 
-The tests run it as a process of its own, to kill it or to have it run by another user.
+Tests run it as a separate process, to kill it or to run it as another user.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A partner's server that sends events while things break, and knows which were acknowledged."""
+"""A partner that sends events while things break, and knows which were acknowledged."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ class EventLane(Lane):
 
 
 class Partner:
-    """Sends events as long as `go_on(self)` says so, each until it is acknowledged.
+    """Sends events while `go_on(self)` is true, each until it is acknowledged.
 
     Every event has a tag, the next number; `acknowledged` are the tags of those that had a 202.
     """
@@ -102,16 +102,16 @@ class Partner:
 
 
 def stored(dsn: str) -> Counter[str]:
-    """How often each tag is in the warehouse."""
-    found = sending.rows(dsn, "select context ->> 'tag' as tag from events")
-    return Counter(row["tag"] for row in found)
+    """The number of events in the warehouse by tag."""
+    fetched = sending.rows(dsn, "select context ->> 'tag' as tag from events")
+    return Counter(row["tag"] for row in fetched)
 
 
 def await_stored(dsn: str, tags: set[str], patience_s: float = STORED_S) -> Counter[str]:
-    """Wait until all tags are stored; what is, then."""
+    """Wait until all tags are stored; returns what is stored then."""
     deadline = time.monotonic() + patience_s
-    while not tags <= (found := stored(dsn)).keys():
-        missing = len(tags - found.keys())
+    while not tags <= (by_tag := stored(dsn)).keys():
+        missing = len(tags - by_tag.keys())
         assert time.monotonic() < deadline, f"{missing} events are not stored"
         time.sleep(0.2)
-    return found
+    return by_tag

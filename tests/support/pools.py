@@ -1,7 +1,7 @@
-"""The small pools from which random operators and requests are drawn, and tables that fit them.
+"""Small pools of values for random campaigns and requests, and lookup tables that match them.
 
-User agents, addresses and currencies are real ones, so that the product's own tables can take the
-place of the small ones here.
+User agents, addresses and currencies are real, so that the product's own tables can replace the
+small ones here.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -156,28 +156,28 @@ USD = {"USD": Fraction(1), "EUR": Fraction("1.0823"), "GBP": Fraction("1.27351")
 
 
 def hours(now: datetime) -> tuple[int, ...]:
-    """Give hours of the week at and around a time, and the ends of the week."""
+    """Hours of the week at and around a time, and the ends of the week."""
     hour = now.weekday() * 24 + now.hour
     return (hour, (hour + 1) % 168, (hour - 1) % 168, *sorted({0, 23, 167} - {hour}))
 
 
 def country_of_ip(address: str) -> str | None:
-    """Give the alpha-3 country of an address of the pool."""
+    """The alpha-3 country of an address of the pool."""
     return ADDRESSES.get(address)
 
 
 def agent(user_agent: str) -> tuple[str, str]:
-    """Give operating system and browser of a user agent of the pool."""
+    """Operating system and browser of a user agent of the pool."""
     return AGENTS.get(user_agent, ("other", "other"))
 
 
 def fold_os(spelling: str) -> str:
-    """Give the operating system that a spelling means."""
+    """The operating system that a spelling means."""
     return SYSTEMS.get(spelling, spelling if spelling in ENTRIES["os"] else "other")
 
 
 def alpha3(code: str) -> str | None:
-    """Give the alpha-3 code of a country of the pool."""
+    """The alpha-3 code of a country of the pool."""
     upper = code.upper()
     return COUNTRIES.get(upper, upper if upper in COUNTRIES.values() else None)
 

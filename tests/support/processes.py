@@ -1,4 +1,4 @@
-"""Processes of this machine, and conditions that come true in time."""
+"""Child processes, and waiting for conditions."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ PATIENCE_S = 60.0
 
 
 def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until the condition holds. Fails, saying what was awaited, after a while."""
+    """Wait until a condition holds; after PATIENCE_S, fail and say what was awaited."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {what}"
@@ -16,20 +16,20 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
 
 
 def workers_of(pid: int) -> set[int]:
-    """The pids of the Python processes that a process has spawned to work for it."""
+    """The pids of the worker processes that a process has spawned."""
     return {child for child, command in children_of(pid).items() if "spawn_main" in command}
 
 
 def children_of(pid: int) -> dict[int, str]:
     """The live children of a process: pid to command line."""
-    found = {}
+    children = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             stat = (folder / "stat").read_text()
             command = (folder / "cmdline").read_bytes()
-        except OSError:  # it has just ended
+        except OSError:  # it has ended meanwhile
             continue
         state, parent = stat.rpartition(")")[2].split()[:2]
         if int(parent) == pid and state != "Z":
-            found[int(folder.name)] = command.replace(b"\0", b" ").decode(errors="replace")
-    return found
+            children[int(folder.name)] = command.replace(b"\0", b" ").decode(errors="replace")
+    return children

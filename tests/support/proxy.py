@@ -4,14 +4,14 @@
         proxy.stall()            nothing passes either way, connections stay open
         proxy.stall(Way.ANSWERS) requests reach the server, answers do not come back
         proxy.stall(new=False)   as above, but connections made from now on pass
-        proxy.delay_s = 0.2      what passes, passes later
-        proxy.cut()              every connection ends now
-        await proxy.refuse()     nobody is listening
-        await proxy.resume()     listens, and passes on what it held back
-        proxy.answer_bytes = 4   so much of the next answer passes, then all connections end
-        proxy.damage(Way.ANSWERS) the next length that goes one way says more than what follows
+        proxy.delay_s = 0.2      everything is delayed
+        proxy.cut()              end every connection
+        await proxy.refuse()     stop listening
+        await proxy.resume()     listen, and pass on what was held back
+        proxy.answer_bytes = 4   cut all connections after so many bytes of the next answer
+        proxy.damage(Way.ANSWERS) the next length in a direction promises more than follows
 
-What a client had sent before it gave up is held back too, and reaches the server at `resume`: a
+What a client sent before it gave up is held back as well, and reaches the server at `resume`: a
 network may deliver late.
 """
 
@@ -38,7 +38,7 @@ class Way(Enum):
 
 
 class FaultProxy:
-    """Listens as `upstream` does: on a socket of that name in a temporary folder, or on TCP."""
+    """Listens like `upstream`: on a socket of the same name in a temporary folder, or on TCP."""
 
     def __init__(self, upstream: Path | TcpAddress) -> None:
         self._upstream = upstream
@@ -59,19 +59,19 @@ class FaultProxy:
 
     @property
     def socket(self) -> Path:
-        """Where it listens, for a unix socket."""
+        """The path of its unix socket."""
         assert self._folder
         assert isinstance(self._upstream, Path)
         return Path(self._folder.name) / self._upstream.name
 
     @property
     def port(self) -> int:
-        """Where it listens on 127.0.0.1, for TCP."""
+        """Its TCP port on 127.0.0.1."""
         return self._port
 
     @property
     def redis_url(self) -> str:
-        """The address as redis-py takes it."""
+        """Its address for redis-py."""
         if self._folder:
             return f"unix://{quote(str(self.socket))}"
         return f"redis://127.0.0.1:{self._port}"
@@ -95,7 +95,7 @@ class FaultProxy:
             self._folder.cleanup()
 
     async def resume(self, *ways: Way) -> None:
-        """Passes everything again, or what goes one way; first what was held back."""
+        """Let everything pass again, or one direction; first what was held back."""
         if self._server is None:
             self._server = await self._listen()
         for gates in self._all_gates:
@@ -103,28 +103,28 @@ class FaultProxy:
                 gates[way].set()
 
     def stall(self, *ways: Way, new: bool = True) -> None:
-        """Holds back what comes one way, or both; of connections to come too, unless `new`."""
+        """Hold back a direction or both; on new connections, too, unless `new` is false."""
         for gates in self._all_gates:
             for way in ways or Way:
                 if new or gates is not self._gates:
                     gates[way].clear()
 
     def cut(self) -> None:
-        """Ends every connection, on both sides; what is held back is lost."""
+        """End every connection on both sides; what is held back is lost."""
         for writer in tuple(self._writers):
             writer.transport.abort()
 
     def damage(self, way: Way) -> None:
-        """Makes the next length that goes one way larger than what it announces."""
+        """Make the next length in a direction larger than what follows."""
         self._damaging.add(way)
 
     def spare(self) -> None:
-        """Nothing is damaged or cut short any more, where it has not come to that."""
+        """Cancel damage and cuts that have not happened yet."""
         self._damaging.clear()
         self.answer_bytes = None
 
     async def refuse(self) -> None:
-        """Listens no longer; connections that exist stay."""
+        """Stop listening; existing connections stay."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -149,10 +149,10 @@ class FaultProxy:
         except OSError:
             writer.transport.abort()
             return
-        for one in (writer, to[1]):
+        for side in (writer, to[1]):
             if isinstance(self._upstream, tuple):
-                one.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._writers.add(one)
+                side.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._writers.add(side)
         gates = _gates()
         for way in Way:
             if self._gates[way].is_set():
@@ -199,9 +199,9 @@ def _gates() -> dict[Way, asyncio.Event]:
 
 
 def _with_longer_length(data: bytes) -> bytes | None:
-    """Redis' or PostgreSQL's bytes with their first length changed; None where none is seen."""
-    found = re.match(rb"[$*](?=\d+\r\n)", data)
-    if found:
+    """Bytes of Redis or PostgreSQL with their first length increased; None if there is none."""
+    match = re.match(rb"[$*](?=\d+\r\n)", data)
+    if match:
         return data[:1] + b"9" + data[1:]
     if 4 <= int.from_bytes(data[1:5]) < len(data):
         return data[:1] + bytes((data[1] | 0x20,)) + data[2:]

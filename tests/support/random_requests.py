@@ -1,4 +1,4 @@
-"""Random bid requests: oddly written, but with a plain meaning, and few values of each kind."""
+"""Random bid requests: oddly written, but with a clear meaning, from few values of each kind."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from support.oracle import Document
 
 
 def request_of(choices: Choices) -> Document:
-    """Make a bid request, oddly written but with a plain meaning."""
+    """Make a bid request, oddly written but with a clear meaning."""
     request: Document = {
         "id": choices.pick(("auction-1", "auction-2", 77)),
         "imp": [
@@ -57,12 +57,12 @@ def real(choices: Choices, value: float) -> Any:
 
 
 def ids(choices: Choices, values: Sequence[Any]) -> list[Any]:
-    """Write ids, those of digits at times as numbers, with the odd absent one between."""
-    found = [
+    """Write ids, at times digits as numbers, and at times with an absent one among them."""
+    written = [
         int(value) if isinstance(value, str) and value.isdigit() and choices.chance(50) else value
         for value in values
     ]
-    return [*found, choices.pick((None, ""))] if choices.chance(5) else found
+    return [*written, choices.pick((None, ""))] if choices.chance(5) else written
 
 
 def filled(choices: Choices, document: Document) -> Document:
@@ -77,11 +77,11 @@ def filled(choices: Choices, document: Document) -> Document:
 
 
 def inventory_of(choices: Choices) -> Document:
-    """Choose site, app and dooh objects: mostly one, at times several, empty ones or none."""
+    """Choose site, app and dooh objects: mostly one; at times several, empty ones or none."""
     kinds = choices.pick(
         (("site",), ("site",), ("app",), ("app",), ("dooh",), ("site", "app"), ("app", "dooh"), ())
     )
-    found: Document = {}
+    inventory: Document = {}
     for kind in kinds:
         room: Document = {"publisher": {"id": ids(choices, [choices.pick(pools.PUBLISHERS)])[0]}}
         if kind != "dooh":
@@ -93,10 +93,10 @@ def inventory_of(choices: Choices) -> Document:
             room["page"] = choices.pick(pools.PAGES)
         if kind == "app":
             room["bundle"] = ids(choices, [choices.pick(pools.BUNDLES)])[0]
-        found[kind] = {} if choices.chance(4) else filled(choices, room)
+        inventory[kind] = {} if choices.chance(4) else filled(choices, room)
     if choices.chance(4):
-        found[choices.pick(("dooh", "site", "app"))] = choices.pick((None, {}))
-    return found
+        inventory[choices.pick(("dooh", "site", "app"))] = choices.pick((None, {}))
+    return inventory
 
 
 def device_of(choices: Choices) -> Document:
@@ -158,7 +158,7 @@ def regs_of(choices: Choices) -> Document:
 
 
 def privacy_of(choices: Choices, user: Document, regs: Document) -> None:
-    """Add GDPR, US privacy and GPP, in the place of OpenRTB 2.5, of 2.6, or differing in both."""
+    """Add GDPR, US privacy and GPP as in OpenRTB 2.5, as in 2.6, or differently in both places."""
     if choices.chance(20):
         put(choices, regs, "gdpr", [switch(choices, 1), switch(choices, 0)])
         put(choices, user, "consent", choices.some(list(consent.TCF), 2, least=2))
@@ -173,7 +173,7 @@ def privacy_of(choices: Choices, user: Document, regs: Document) -> None:
 
 
 def put(choices: Choices, parent: Document, name: str, values: Sequence[Any]) -> None:
-    """Put the first value where it counts, at times with the second where it does not."""
+    """Put the first value where it counts, and at times the second where it is ignored."""
     first, second = values
     way = choices.pick(("2.6", "2.5", "both", "2.5 beside null", "none"))
     if way in ("2.6", "both"):
@@ -185,7 +185,7 @@ def put(choices: Choices, parent: Document, name: str, values: Sequence[Any]) ->
 
 
 def imp_of(choices: Choices, name: Any) -> Document:
-    """Make an impression of one or more media, at times of none."""
+    """Make an impression with one or more media, at times with none."""
     makers = {"banner": banner_of, "video": video_of, "native": native_of, "audio": audio_of}
     kinds = choices.some(("banner", "video", "native", "audio"), choices.pick((1, 2, 3, 4)))
     imp: Document = {"id": name}
@@ -203,7 +203,7 @@ def imp_of(choices: Choices, name: Any) -> Document:
 
 
 def banner_of(choices: Choices) -> Document:
-    """Make a banner whose sizes stand in one or both places."""
+    """Make a banner with its sizes in `w` and `h`, in `format`, or in both."""
     banner: Document = {}
     if choices.chance(80):
         w, h = choices.pick(pools.SIZES)

@@ -1,4 +1,4 @@
-"""The ledger in this process: opened over a real Redis, with a clock to set, and its counts."""
+"""The ledger in this process, over a real Redis, with a settable clock; and its counts."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ Counts = dict[str, dict[str, int]]  # day -> field -> value
 
 
 def at(text: str) -> float:
-    """Epoch seconds of a UTC time as ISO 8601 writes it."""
+    """Epoch seconds of an ISO 8601 time, UTC."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
@@ -37,7 +37,7 @@ NOON = at("2030-06-15T12:00:00")
 
 @dataclass
 class Clock:
-    """A clock that stands until it is set. Redis expires by its own: take times in the future."""
+    """A clock that stands still until it is set; use future times, since Redis expires keys."""
 
     now: float = 0.0
 
@@ -56,7 +56,7 @@ async def opened(
     spool_max_bytes: int = 1 << 20,
     wait: bool = True,
 ) -> AsyncIterator[Ledger]:
-    """A ledger, connected unless it is not waited for."""
+    """An open ledger; waits for its connection unless told not to."""
     ledger = Ledger(
         url, spool, shards=shards, ttl_s=ttl_s, spool_max_bytes=spool_max_bytes, clock=clock
     )
@@ -70,7 +70,7 @@ async def opened(
 
 
 async def until(condition: Callable[[], object], what: str = "") -> None:
-    """Wait for what will become true."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, what or "waited in vain"
@@ -84,19 +84,19 @@ async def remember(
     ssp: int = 1,
     within_s: float = 10.0,
 ) -> bool | None:
-    """Remember one answer; None where the ledger said at once that it cannot."""
+    """Remember an answer; None if the ledger refused at once."""
     done = ledger.remember(auction, ssp, list(bids), within_s)
     return None if done is None else await done
 
 
 async def settle_all(ledger: Ledger, auction: bytes, imp: bytes, reason: int = 0) -> str:
-    """The letters of a win, a billing and a loss notice."""
+    """Settle a win, a billing and a loss notice; returns their result letters."""
     return "".join([await ledger.settle(kind, auction, imp, reason) for kind in KINDS])
 
 
 @contextlib.contextmanager
 def looking(url: str) -> Iterator[redis.Redis]:
-    """A client that looks on."""
+    """A client for looking at the same Redis."""
     with contextlib.closing(redis.Redis.from_url(url)) as client:
         yield client
 
@@ -112,19 +112,19 @@ def segment_of(client: redis.Redis, shard: int = 0) -> str:
 
 
 def counts(client: redis.Redis) -> Counts:
-    """What is counted, over all shards; zeroes left out."""
-    found: dict[str, Counter[str]] = {}
+    """All counts that are not 0, over all shards."""
+    by_day: dict[str, Counter[str]] = {}
     for key in keys(client, "{sb*}:c:*"):
-        of_day = found.setdefault(key.decode().rpartition(":")[2], Counter())
+        of_day = by_day.setdefault(key.decode().rpartition(":")[2], Counter())
         values: Any = client.hgetall(key)
         for field, value in values.items():
             of_day[field.decode()] += int(value)
-    cleaned = {day: {f: n for f, n in of_day.items() if n} for day, of_day in found.items()}
+    cleaned = {day: {f: n for f, n in of_day.items() if n} for day, of_day in by_day.items()}
     return {day: of_day for day, of_day in cleaned.items() if of_day}
 
 
 def total(client: redis.Redis, fields: Iterable[str]) -> dict[str, int]:
-    """Some fields over all days."""
+    """The sums of some fields over all days."""
     days = counts(client).values()
     return {field: sum(of_day.get(field, 0) for of_day in days) for field in fields}
 
@@ -139,7 +139,7 @@ def expected(
     ssp: int = 1,
     campaign: int = 1,
 ) -> dict[str, int]:
-    """The counters of one SSP and one campaign that is the only one to bid, zeroes left out."""
+    """The counters of an SSP and its only bidding campaign that are not 0."""
     fields = {
         f"b:{ssp}": bids,
         f"B:{campaign}": bids,
@@ -168,7 +168,7 @@ async def settled_once(ledger: Ledger, store: redis.Redis, auctions: list[bytes]
     """Fail unless all of these, and nothing else, are remembered and counted."""
     number = len(auctions)
     assert sum_of(store).get("b:1", 0) == number
-    letters = await asyncio.gather(*(settle_all(ledger, one, b"1", 1) for one in auctions))
+    letters = await asyncio.gather(*(settle_all(ledger, id, b"1", 1) for id in auctions))
     assert set(letters) <= {"ccc"}
     whole = expected(bids=number, wins=number, imps=number, price=7, losses={1: number})
     assert sum_of(store) == {field: value for field, value in whole.items() if field in FIELDS}

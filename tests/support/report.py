@@ -33,7 +33,7 @@ COLUMNS = {
 
 
 class Clock:
-    """A clock that stands still until it is moved."""
+    """A clock that stands still until it is set."""
 
     def __init__(self, now: datetime = NOW) -> None:
         self.now = now
@@ -46,7 +46,7 @@ class Clock:
 
 
 class Reporter:
-    """One worker's endpoint."""
+    """The endpoint of a worker."""
 
     def __init__(self, endpoint: ReportEndpoint) -> None:
         self.endpoint = endpoint
@@ -77,7 +77,7 @@ class Reporter:
         return Reply(start["status"], named, answer.body)
 
     async def report(self, token: str, window: str = "2026-03-01/2026-03-04") -> Reply:
-        """The report of `acme` from one day to another."""
+        """Request the report of `acme` for a range of days."""
         first, last = window.split("/")
         return await self.ask(f"from={first}&to={last}", [f"Bearer {token}"])
 
@@ -89,9 +89,9 @@ async def reporter(
     clock: Callable[[], datetime] | None = None,
     registry: Callable[[], Mapping[str, str] | None] = lambda: SSPS,
 ) -> AsyncIterator[Reporter]:
-    """One worker's endpoint with connections of its own; without a clock on those of the stores.
+    """The endpoint of a worker with its own connections; without a clock, the stores' clocks apply.
 
-    Its Redis client has no time-outs: the report sets its own.
+    Its Redis client has no timeouts: the report sets its own.
     """
     pool = await open_pool(database)
     redis = Redis.from_url(redis_url, socket_timeout=None, socket_connect_timeout=None)
@@ -114,7 +114,7 @@ async def fill(database: str, tables: Mapping[str, Sequence[Sequence[Any]]]) -> 
 
 
 def token(ssp: str = "acme") -> str:
-    """A good token, with a `jti` of its own."""
+    """A valid token with a new `jti`."""
     return tokens.issue(ssp, KEY, ISSUER)
 
 
@@ -125,8 +125,9 @@ def sign(
     key: bytes = KEY,
     header: Mapping[str, Any] | None = None,
 ) -> str:
-    """A token with any claims, or a text in their place, and a good signature (`none`: an empty
-    one). `header` sets members of its header, whatever they do to the signature's meaning.
+    """A token with any claims, or any text as payload, and a valid signature (empty for `none`).
+
+    `header` sets members of its header, whatever that does to the meaning of the signature.
     """
     payload = claims if isinstance(claims, str) else json.dumps(claims)
     head = json.dumps({"alg": alg, "typ": "JWT", **(header or {})})

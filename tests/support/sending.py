@@ -1,4 +1,4 @@
-"""A partner's server: sends events over HTTP, and looks up in the warehouse what became of them."""
+"""Sends events over HTTP as a partner does, and looks up the results in the warehouse."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ class Reply(NamedTuple):
 def event(
     name: str, user: str = "u-1", at: int = NOW, click: str | None = None, **context: Any
 ) -> dict[str, Any]:
-    """An envelope; `context` has an address unless it says otherwise."""
+    """An envelope; `context` has an address unless told otherwise."""
     identity = {"client_user_id": user} | ({"click_id": click} if click else {})
     own = {key: value for key, value in ({"ip_address": IP} | context).items() if value is not None}
     return {"event": name, "timestamp": at, "identity": identity, "context": own}
@@ -92,7 +92,7 @@ def cashed_out(bonus: str, amount: float, **more: Any) -> dict[str, Any]:
 def send(
     port: int, path: str, document: Any, key: str | None, *, method: str = "POST", **headers: str
 ) -> Reply:
-    """One request on a connection of its own; a `bytes` document goes out as it is.
+    """Send a request on a new connection; a `bytes` document is sent unchanged.
 
     Headers are keywords with underscores; an empty `content_type` sends none.
     """
@@ -110,7 +110,7 @@ def send(
 
 
 def issue(dsn: str, product: str, *presets: str, rate: int = products.RATE) -> str:
-    """A new key."""
+    """Issue a new key."""
 
     async def run() -> str:
         connection = await asyncpg.connect(dsn)
@@ -123,7 +123,7 @@ def issue(dsn: str, product: str, *presets: str, rate: int = products.RATE) -> s
 
 
 def await_key(port: int, key: str) -> None:
-    """Wait until the workers know a key, whichever of them answers."""
+    """Wait until all workers know a key."""
     deadline = time.monotonic() + PATIENCE_S
     in_a_row = 0
     while in_a_row < 12:
@@ -133,13 +133,13 @@ def await_key(port: int, key: str) -> None:
 
 
 def rows(dsn: str, sql: str, *values: Any) -> list[dict[str, Any]]:
-    """What a query gives."""
+    """The rows of a query."""
 
     async def run() -> Sequence[Mapping[str, Any]]:
         connection = await asyncpg.connect(dsn)
         try:
-            found: Sequence[Mapping[str, Any]] = await connection.fetch(sql, *values)
-            return found
+            fetched: Sequence[Mapping[str, Any]] = await connection.fetch(sql, *values)
+            return fetched
         finally:
             await connection.close()
 
@@ -147,12 +147,12 @@ def rows(dsn: str, sql: str, *values: Any) -> list[dict[str, Any]]:
 
 
 def await_rows(dsn: str, count: int, sql: str, *values: Any) -> list[dict[str, Any]]:
-    """Wait until a query gives so many rows."""
+    """Wait until a query returns `count` rows."""
     deadline = time.monotonic() + PATIENCE_S
-    while len(found := rows(dsn, sql, *values)) != count:
-        assert time.monotonic() < deadline, f"{len(found)} rows instead of {count}: {sql}"
+    while len(fetched := rows(dsn, sql, *values)) != count:
+        assert time.monotonic() < deadline, f"{len(fetched)} rows instead of {count}: {sql}"
         time.sleep(0.05)
-    return found
+    return fetched
 
 
 def run_sql(dsn: str, sql: str, *values: Any) -> None:

@@ -1,4 +1,4 @@
-"""Bids with budgets and caps against the ledger, and what Redis says of them afterwards."""
+"""Bids with budgets and caps against the ledger, and the resulting state in Redis."""
 
 import asyncio
 from collections.abc import Sequence
@@ -34,7 +34,10 @@ async def reserve(
     counted: bool = False,
     within_s: float = 10.0,
 ) -> str:
-    """The letters for bids of (impression, price, limits); bids without limits are campaign 9's."""
+    """Remember bids of (impression, price, limits); returns their result letters.
+
+    Bids without limits are those of campaign 9.
+    """
     wanted = [(imp, 9 if of is None else of.campaign, price, of) for imp, price, of in bids]
     done = ledger.reserve(auction, ssp, wanted, user, within_s, counted)
     assert done is not None
@@ -42,7 +45,7 @@ async def reserve(
 
 
 async def sent(ledger: Ledger) -> None:
-    """Wait until what waits is on its way to Redis."""
+    """Wait until the queued bids have been sent to Redis."""
     (shard,) = ledger._shards
     while not shard._sent_bids:
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Running things for real: databases of the session's server, and `snapbid` processes."""
+"""Databases of the session's server, and `snapbid` processes."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ JWT_SECRET = "a secret that only the tests ever use"
 
 
 class Databases:
-    """Fresh, migrated databases of one server, copies of its own."""
+    """Fresh, migrated databases, copied from the server's own."""
 
     def __init__(self, server: Postgres) -> None:
         self._server = server
@@ -37,7 +37,7 @@ class Databases:
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[str]:
-        """The DSN of a new database, dropped on leaving whoever is still connected."""
+        """The DSN of a new database, which is dropped afterwards even if in use."""
         name = f"test_{next(self._numbers)}"
         self._run(f'CREATE DATABASE "{name}" TEMPLATE "{DATABASE}"')
         try:
@@ -83,7 +83,7 @@ async def execute(dsn: str, sql: str, *values: Any) -> None:
 
 
 def clean_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of this process, its own settings replaced by `environ`."""
+    """The environment of this process, with its settings replaced by `environ`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SNAPBID_")}
     return kept | dict(environ)
 
@@ -91,7 +91,7 @@ def clean_environ(environ: Mapping[str, str]) -> dict[str, str]:
 def run(
     environ: Mapping[str, str], *arguments: str, **more: Any
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a `snapbid` command to its end, its own settings being `environ` alone."""
+    """Run a `snapbid` command with no settings but `environ`."""
     return subprocess.run(
         [sys.executable, "-m", "snapbid", *arguments],
         env=clean_environ(environ),
@@ -103,7 +103,7 @@ def run(
 
 
 class Stack:
-    """One `snapbid` process (`serve` unless told otherwise) on free ports, with its output kept."""
+    """A `snapbid` process (`serve` by default) on free ports; keeps its output."""
 
     def __init__(self, environ: Mapping[str, str], *command: str) -> None:
         self.port, self.ops_port = free_ports(2)
@@ -123,7 +123,7 @@ class Stack:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start, and wait until `/readyz` is 200. Fails with the output when it ends before."""
+        """Start, and wait until `/readyz` is 200. Fails with the output if it ends first."""
         self.launch()
         self.await_ready()
 
@@ -149,7 +149,7 @@ class Stack:
                 raise AssertionError(f"not ready within {START_S} s:\n{self.output}")
 
     def get(self, path: str, *, ops: bool = False) -> tuple[int, bytes]:
-        """One GET on a connection of its own: status (0 where nothing answers) and body."""
+        """GET over a new connection; returns status (0 without an answer) and body."""
         port = self.ops_port if ops else self.port
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         with contextlib.closing(client):
@@ -162,18 +162,18 @@ class Stack:
 
     @property
     def output(self) -> str:
-        """All that the process has written so far."""
+        """The output so far."""
         size = os.fstat(self._output.fileno()).st_size
         return os.pread(self._output.fileno(), size, 0).decode(errors="replace")
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal, wait for the end, and give the exit status."""
+        """Send a signal and wait for the end; returns the exit status."""
         assert self.process
         self.process.send_signal(how)
         return self.process.wait(STOP_S)
 
     def close(self) -> None:
-        """Stop what still runs; with all of its session where it does not stop by itself."""
+        """Stop the process; kill its whole session if it does not stop by itself."""
         if self.process and self.process.poll() is None:
             try:
                 self.stop()

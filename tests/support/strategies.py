@@ -1,4 +1,4 @@
-"""Random operators and requests in which every dimension and every limit decides often.
+"""Random campaigns and requests in which every dimension and every limit decides often.
 
 Values come from small pools, so that matches, near misses and ties are frequent. One generator
 serves Hypothesis (`cases`) and fast seeded runs (`random_world`, `random_request`).
@@ -21,7 +21,7 @@ from support.random_requests import request_of
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The tables of a `World`; the defaults are small ones of its own."""
+    """The lookup tables of a `World`; by default the small ones of the pools."""
 
     country_of_ip: Callable[[str], str | None] = pools.country_of_ip
     agent: Callable[[str], tuple[str, str]] = pools.agent
@@ -33,7 +33,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Case:
-    """A world and one request to it, as Hypothesis gives it."""
+    """A world and a request to it, drawn by Hypothesis."""
 
     world: World
     descriptor: str
@@ -44,7 +44,7 @@ class Case:
 
 
 def world_of(choices: Choices, campaigns: int, around: Surroundings) -> World:
-    """Make a world of so many campaigns."""
+    """Make a world with a number of campaigns."""
     world = World(
         campaigns=[],
         registry=dict(pools.REGISTRY),
@@ -82,7 +82,7 @@ def campaign_of(choices: Choices, world: World, name: str) -> Document:
 
 
 def cpm_of(choices: Choices, world: World) -> float:
-    """Choose a CPM in USD, often at or one micro-USD beside a converted floor."""
+    """Choose a CPM in USD, often at a converted floor or a micro-USD off it."""
     way = choices.pick(("any", "any", "few", "floor"))
     if way != "floor":
         return choices.pick(pools.CPMS if way == "any" else (50, 1.0))
@@ -91,7 +91,7 @@ def cpm_of(choices: Choices, world: World) -> float:
 
 
 def flight_of(choices: Choices, now: datetime) -> Document:
-    """Choose flight dates around, and at, the present."""
+    """Choose flight dates at and around the present."""
     starts = now + choices.pick(pools.SHIFTS) if choices.chance(8) else None
     ends = now + choices.pick(pools.SHIFTS) if choices.chance(8) else None
     if starts is not None and ends is not None and starts >= ends:

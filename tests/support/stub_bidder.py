@@ -1,6 +1,6 @@
-"""A bidder of a few lines on a real socket, as slow, as stuck or as wrong as a test wants it.
+"""A tiny bidder on a real socket, as slow, stuck or wrong as a test wants it.
 
-What is tested against it is the load test itself: what the server did is known here to the request.
+It serves to test the load test itself: everything the server did is known exactly.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ def no_bid(request: dict[str, Any]) -> bytes:
 
 
 def bid(request: dict[str, Any], **changes: Any) -> bytes:
-    """A good bid on the first impression, with changes."""
+    """A valid bid on the first impression, with changes."""
     auction, imp = request["id"], request["imp"][0]
     query = f"?id={auction}&impId={imp['id']}"
     made: dict[str, Any] = {
@@ -53,8 +53,8 @@ def bid(request: dict[str, Any], **changes: Any) -> bytes:
 class StubBidder:
     """Answers bid requests with `answer`; everything else with an empty 200.
 
-    From `stall_from` requests on it answers nothing for `stall_s` seconds, once. With `service_s`
-    requests are served one after the other, each for that long.
+    At request `stall_from` it stops answering for `stall_s` seconds, once. With `service_s`,
+    requests are served in sequence, each for that long.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class StubBidder:
 
     @contextmanager
     def running(self) -> Iterator["StubBidder"]:
-        """On a free port, in a thread of its own."""
+        """Serve on a free port, in a thread."""
         ready = threading.Event()
         thread = threading.Thread(target=lambda: asyncio.run(self._run(ready)))
         thread.start()

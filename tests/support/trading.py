@@ -7,7 +7,7 @@ from support.books import Books, trade
 
 
 class Trading(threading.Thread):
-    """A client that trades in a thread of its own until it is told to stop."""
+    """Trades in a thread until it is told to stop."""
 
     def __init__(self, own: Books, port: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""HTTP/1.1 written by hand over one connection, to send what no client library would."""
+"""Hand-written HTTP/1.1 over a connection, to send what no client library would."""
 
 import contextlib
 import socket
@@ -11,7 +11,7 @@ PATIENCE_S = 60.0
 
 
 class Wire:
-    """One connection to a port of this machine."""
+    """A connection to a port of this machine."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -35,14 +35,14 @@ class Wire:
         self.socket.sendall(b"".join(parts))
 
     def half_close(self) -> None:
-        """Say that nothing more comes."""
+        """Shut down the sending side."""
         with contextlib.suppress(OSError):  # the other side may have closed before
             self.socket.shutdown(socket.SHUT_WR)
 
     def ask(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Reply:
-        """One request and its answer; on a new connection where the last answer closed it."""
+        """Make a request, on a new connection if the last answer closed it."""
         lengths = {"host": "bid.example", "content-length": str(len(body)), **(headers or {})}
         try:
             self.write(head(method, path, lengths), body)
@@ -53,7 +53,7 @@ class Wire:
                 self._connect()
 
     def read(self, method: str = "POST") -> Reply:
-        """The next answer. Raises EOFError where the connection ends before it."""
+        """Read the next answer. Raises EOFError if the connection ends first."""
         self._closing = True
         line = self._reader.readline()
         if not line.endswith(b"\r\n"):
@@ -72,7 +72,7 @@ class Wire:
         return Reply(status, headers, body)
 
     def at_end(self) -> bool:
-        """Whether the other side has closed, nothing unread being left."""
+        """Whether the other side has closed and nothing is left to read."""
         try:
             return self._reader.read(1) == b""
         except ConnectionError:
@@ -80,11 +80,11 @@ class Wire:
 
 
 def head(method: str, path: str, headers: Mapping[str, Any]) -> bytes:
-    """A request line with its headers."""
+    """A request line with headers."""
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
 def chunked(*parts: bytes) -> bytes:
-    """A body in chunks, whole."""
+    """A complete chunked body."""
     return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Fuzzes one target after the other, each in a process of its own; finds are files in build/fuzz.
+"""Fuzzes the targets in turn, each in a separate process; inputs that fail go to build/fuzz.
 
 python -m support.fuzz [--minutes 2] [TARGET ...]
 """
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOUND = Path("build/fuzz")
+OUTPUT = Path("build/fuzz")
 
 
 def main() -> int:
@@ -32,23 +32,23 @@ def main() -> int:
         print(f"fuzzing {name}", flush=True)
         if subprocess.run([*command, name]).returncode:
             failed.append(name)
-    print(f"finds, in {FOUND}: {', '.join(failed)}" if failed else "nothing was found")
+    print(f"failures, in {OUTPUT}: {', '.join(failed)}" if failed else "no failures")
     return bool(failed)
 
 
 def fuzz(name: str, seconds: int) -> None:
-    """Fuzzes in this process, which ends by itself, with a status above 0 after a find."""
+    """Fuzz in this process, which ends by itself; the status is above 0 after a failure."""
     import atheris
 
     with atheris.instrument_imports(include=["snapbid"]):
         from support.fuzz.targets import TARGETS
 
     target = TARGETS[name]
-    corpus = FOUND / "corpus" / name
+    corpus = OUTPUT / "corpus" / name
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds):
         (corpus / f"seed-{number}").write_bytes(seed)
-    flags = (f"-max_total_time={max(seconds, 1)}", f"-artifact_prefix={FOUND}/{name}-")
+    flags = (f"-max_total_time={max(seconds, 1)}", f"-artifact_prefix={OUTPUT}/{name}-")
     quiet = ("-verbosity=0", "-print_final_stats=1", "-max_len=65536", "-timeout=20")
     atheris.Setup([sys.argv[0], *flags, *quiet, str(corpus)], target)
     atheris.Fuzz()

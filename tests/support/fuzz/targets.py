@@ -1,6 +1,6 @@
-"""What is fuzzed: each decoder with the refusals that it documents, and bytes to begin with.
+"""The fuzz targets: each decoder, the errors that it documents, and the first inputs.
 
-Anything else that one raises is a find, as is a crash.
+Any other exception is a failure, as is a crash.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ EVENT: Final = event("deposit", transaction_id="t", user_agent="x", **money(1))
 
 
 class Target(NamedTuple):
-    """A decoder, the refusals that are no finds, and what fuzzing begins with."""
+    """A decoder, the errors that it may raise, and the inputs that fuzzing starts with."""
 
     read: Callable[[bytes], object]
     refusals: tuple[type[Exception], ...]

@@ -1,10 +1,10 @@
-"""The soak: everything on one machine under mixed traffic, broken in every way we know of.
+"""The soak: a whole installation under mixed traffic, broken in every way we know of.
 
 stage.py     the machine: proxies before its stores, disks to fill, a clock to set, a supervisor
-registry.py  what may break, each by name: a context manager that breaks it and mends it
-faults.py    processes, stores, the clock; wires.py  what lies between
-traffic.py   bids, notices, events, reports and campaign changes, with books of all of it
-scenario.py  a seeded hand of faults, and one run of it to the balance of the books
-tally.py     what came of many scenarios
+registry.py  the faults by name: context managers that break something and repair it
+faults.py    faults of processes, stores and the clock; wires.py  of the connections
+traffic.py   bids, notices, events, reports and campaign changes, with accounts of all of it
+scenario.py  a seeded hand of faults, and running it until the accounts balance
+tally.py     the results of many scenarios
 __main__.py  `make soak`
 """

@@ -14,7 +14,7 @@ from support.soak.tally import Tally
 
 
 def attempt(seed: Seed, made: Path) -> Tally:
-    """What came of a scenario; one that could not be played to its end differs, too."""
+    """The result of a scenario; one that could not be finished counts as a difference."""
     try:
         return run(seed, made)
     except Exception as error:
@@ -23,7 +23,7 @@ def attempt(seed: Seed, made: Path) -> Tally:
 
 
 def main() -> int:
-    """The exit status: 0 where nothing differed."""
+    """Run scenarios; the exit status is 0 if nothing differed."""
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long to begin scenarios")
     parser.add_argument(
@@ -32,18 +32,18 @@ def main() -> int:
         default=Seed(secrets.randbelow(10**6), 0),
         help="of the first scenario, DECK:HAND",
     )
-    given = parser.parse_args()
-    seed, tally = given.seed, Tally()
-    for number in (signal.SIGTERM, signal.SIGINT):  # nothing is left behind
+    options = parser.parse_args()
+    seed, tally = options.seed, Tally()
+    for number in (signal.SIGTERM, signal.SIGINT):  # so that everything is cleaned up
         signal.signal(number, signal.default_int_handler)
-    until = time.monotonic() + given.minutes * 60
+    until = time.monotonic() + options.minutes * 60
     with stage.template() as made:
         try:
             while True:
-                found = attempt(seed, made)
-                for line in found.differences:
+                outcome = attempt(seed, made)
+                for line in outcome.differences:
                     print(f"  DIFFERENCE {line}", flush=True)
-                tally.add(found)
+                tally.add(outcome)
                 if time.monotonic() > until:
                     break
                 seed = seed.next()

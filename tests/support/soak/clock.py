@@ -1,4 +1,4 @@
-"""A clock to set for the processes of one machine; see clock.c."""
+"""A settable clock for the processes of a machine; see clock.c."""
 
 import functools
 import mmap
@@ -16,7 +16,7 @@ _OFFSET: Final = Struct("<q")
 
 @functools.cache
 def built() -> Path | None:
-    """The library; None where there is no C compiler. It stays for as long as this process."""
+    """The compiled library, or None without a C compiler. It lasts as long as this process."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
@@ -31,7 +31,7 @@ _folders: list["tempfile.TemporaryDirectory[str]"] = []
 
 
 class Clock:
-    """What programs started with `environ` take for the time of day, in seconds ahead of ours."""
+    """The time of day for programs started with `environ`, in seconds ahead of ours."""
 
     def __init__(self, file: Path) -> None:
         file.write_bytes(_OFFSET.pack(0))

@@ -1,4 +1,4 @@
-"""Small disks to fill: a tmpfs below a directory, where this user may mount one."""
+"""Small disks to fill: a tmpfs mounted on a directory, if this user may."""
 
 import contextlib
 import os
@@ -12,13 +12,13 @@ PIECES: Final = (1 << 20, 4096)
 
 
 class Disk:
-    """A file system of its own; what it holds is gone with it."""
+    """A separate file system, whose content is lost with it."""
 
     def __init__(self, path: Path) -> None:
         self._ballast = path / BALLAST
 
     def fill(self) -> None:
-        """Leave no byte."""
+        """Fill the disk to the last byte."""
         file = os.open(self._ballast, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             size = 0
@@ -36,7 +36,7 @@ class Disk:
 
 @contextlib.contextmanager
 def mounted(path: Path, megabytes: int) -> Iterator[Disk | None]:
-    """A new disk at `path`, made if need be; None, and a mere directory, where it may not be."""
+    """A new disk at `path`; None, and just a directory, if mounting is not allowed."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     options = f"size={megabytes}m,mode=0700"
     command = ["mount", "-t", "tmpfs", "-o", options, "snapbid-soak", str(path)]

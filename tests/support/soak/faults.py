@@ -46,7 +46,7 @@ def kill(*pids: int) -> None:
 
 
 def pids_of(stage: Stage, name: str) -> list[int]:
-    """The process of a part of the machine, if it runs, and PostgreSQL's children with it."""
+    """The process of a part of the machine, if it runs; for PostgreSQL with its children."""
     part = getattr(stage.machine, name)
     process = part.process
     if process is None or process.poll() is not None:
@@ -56,13 +56,13 @@ def pids_of(stage: Stage, name: str) -> list[int]:
 
 
 def some(rng: random.Random, pids: list[int]) -> list[int]:
-    """One of them; none where there is none."""
+    """A random one of them, if there is any."""
     return rng.sample(pids, k=min(1, len(pids)))
 
 
 @contextlib.contextmanager
 def stopped(pids: list[int]) -> Iterator[None]:
-    """Nobody of these does anything, but they are there."""
+    """Suspend these processes with SIGSTOP."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
@@ -151,7 +151,7 @@ def postgres_stopped(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 @fault("server", sudden=True)
 def workers_restarted(stage: Stage, rng: random.Random) -> Iterator[str]:
-    """One after the other, each once the one before has been replaced."""
+    """Restart the workers in turn, each when the previous one has been replaced."""
     for worker in stage.machine.workers:
         with contextlib.suppress(ProcessLookupError):
             os.kill(worker, signal.SIGTERM)
@@ -164,7 +164,7 @@ def workers_restarted(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 @fault("server", sudden=True)
 def workers_replaced(stage: Stage, rng: random.Random) -> Iterator[str]:
-    """By the server itself, on SIGHUP."""
+    """Let the server replace its workers after a SIGHUP."""
     before = set(stage.machine.workers)
     for pid in pids_of(stage, "served"):
         os.kill(pid, signal.SIGHUP)
@@ -191,7 +191,7 @@ def drain_restarted(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 @fault("postgres", sudden=True)
 def schema_migrated(stage: Stage, rng: random.Random) -> Iterator[str]:
-    """A newer release's migration locks every counted table for a while, under load."""
+    """Lock every counted table for a while, as a newer release's migration does."""
     name = f"soak{rng.randrange(10**9)}"
     tables = ("bid_daily", "impression_daily", "loss_daily", "campaign_daily", "events", "campaign")
     changes = [f"alter table {table} add column {name} int default 7" for table in tables]
@@ -209,10 +209,10 @@ def schema_migrated(stage: Stage, rng: random.Random) -> Iterator[str]:
 def configured(stage: Stage, name: str, value: str, usual: str) -> Iterator[None]:
     client = redis.Redis.from_url(stage.machine.redis.url)
     try:
-        with contextlib.suppress(RedisError):  # it is being started again
+        with contextlib.suppress(RedisError):  # it is being restarted
             client.config_set(name, value)
         yield
-        with contextlib.suppress(RedisError):  # it was started again, with the usual value
+        with contextlib.suppress(RedisError):  # it was restarted, with the usual value
             client.config_set(name, usual)
     finally:
         client.close()
@@ -242,7 +242,7 @@ def redis_without_scripts(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 @fault("postgres")
 def postgres_out_of_connections(stage: Stage, rng: random.Random) -> Iterator[str]:
-    """Somebody takes every connection there is, and every one that becomes free."""
+    """Take every connection there is, and every one that becomes free."""
     held: list[asyncpg.Connection] = []
 
     async def hoard() -> None:
@@ -290,7 +290,7 @@ def redis_disk_full(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 @fault("redis")
 def redis_killed_on_a_full_disk(stage: Stage, rng: random.Random) -> Iterator[str]:
-    """It is started again while there is still no room."""
+    """Kill Redis; it is restarted while there is still no space."""
     for said in disk_full(stage, "redis"):
         time.sleep(rng.uniform(0, 0.5))
         kill(*pids_of(stage, "redis"))
@@ -307,7 +307,7 @@ def postgres_disk_full(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 @fault("clock")
 def clock_set(stage: Stage, rng: random.Random) -> Iterator[str]:
-    """Forwards or back, and right again afterwards: everybody's on the machine."""
+    """Set the clock of all programs forward or back, and right again afterwards."""
     if not stage.clock.can_be_set:
         yield "skipped: no C compiler"
         return

@@ -1,8 +1,8 @@
-"""What may break. A fault is a context manager: entered it breaks something, left it mends it.
+"""The faults. Each is a context manager: entering it breaks something, leaving it repairs it.
 
-It gives what exactly it broke. What ends is started again by the stage's supervisor alone. `PARTS`
-says which part each concerns; faults of different parts may come together. `SUDDEN` are those that
-have nothing to mend: they are over at once.
+It yields what exactly it broke. Only the stage's supervisor restarts what has ended. `PARTS` names
+the part that each fault concerns; faults of different parts may be combined. `SUDDEN` are those
+that need no repair and are over at once.
 """
 
 import contextlib

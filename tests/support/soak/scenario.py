@@ -1,7 +1,7 @@
-"""One scenario: a hand of faults under traffic, and the balance of the books afterwards.
+"""A scenario: a hand of faults under traffic, and the balance of the accounts afterwards.
 
 A seed is `DECK:HAND`. The deck's number shuffles all faults and deals them out, so that the hands
-of one deck have every fault once; the moments, lengths and places come from both numbers.
+of a deck have every fault once; times, durations and targets depend on both numbers.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from support.soak.tally import Recovery, Tally
 from support.soak.traffic import BUDGET, CAMPAIGNS, CAP, Traffic, of_all, of_family, totals
 
 HANDS: Final = 5  # of a deck
-TOGETHER: Final = 0.4  # of the faults come with another one
+TOGETHER: Final = 0.4  # of the faults are combined with another
 SETTLED_S: Final = 90.0
 
 
@@ -47,7 +47,7 @@ class Seed(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Faults that come together, how long they last, and how long all was well before (s)."""
+    """Simultaneous faults, their duration, and the quiet time before them (s)."""
 
     faults: tuple[str, ...]
     seconds: float
@@ -55,12 +55,12 @@ class Step(NamedTuple):
 
 
 def steps(seed: Seed) -> list[Step]:
-    """What a seed stands for."""
+    """The steps that a seed stands for."""
     deck = sorted(FAULTS)
     random.Random(seed.deck).shuffle(deck)
     left = deck[seed.hand :: HANDS]
     rng = random.Random(f"{seed} steps")
-    found = []
+    sequence = []
     while left:
         together = [left.pop()]
         others = [name for name in left if PARTS[name] != PARTS[together[0]]]
@@ -69,12 +69,12 @@ def steps(seed: Seed) -> list[Step]:
             left.remove(together[1])
         lasting = [name for name in together if name not in SUDDEN]
         seconds = rng.uniform(0.3, 3.0) if lasting else 0.0
-        found.append(Step(tuple(together), seconds, rng.uniform(0.2, 0.8)))
-    return found
+        sequence.append(Step(tuple(together), seconds, rng.uniform(0.2, 0.8)))
+    return sequence
 
 
 class Run:
-    """One scenario on a stage of its own; `tally` is what came of it."""
+    """Plays a scenario on a new stage; `tally` is its result."""
 
     def __init__(self, seed: Seed, stage: Stage) -> None:
         self._seed = seed
@@ -102,7 +102,7 @@ class Run:
         names = []
         with contextlib.ExitStack() as stack:
             for name in step.faults:
-                rng = random.Random(f"{self._seed} {name}")  # whatever others have drawn
+                rng = random.Random(f"{self._seed} {name}")  # independent of other draws
                 detail = stack.enter_context(FAULTS[name](self._stage, rng))
                 skipped = detail.startswith("skipped")
                 (self.tally.skipped if skipped else self.tally.faults)[name] += 1
@@ -130,20 +130,20 @@ class Run:
             self._differs(what)
         self._balance_events()
         self.tally.settled = Recovery(time.monotonic() - began, str(self._seed))
-        found = wire.call(books.tables(dsn))
+        tables = wire.call(books.tables(dsn))
         for kind, of in self.tally.stored.items():
             if kind != "events":
                 of.acknowledged, of.sent = of_all(own.lower, kind), of_all(own.upper, kind)
-                of.stored = of_all(found, kind)
-        self._balance_limits(found)
-        self._balance_report(found)
+                of.stored = of_all(tables, kind)
+        self._balance_limits(tables)
+        self._balance_report(tables)
         for what in (*own.wrong, *traffic.partner.wrong, *traffic.wrong, *self._told()):
             self._differs(what)
 
-    def _balance_limits(self, found: Counter[books.Key]) -> None:
-        """By all that was told of a win or an impression, whether it was answered or not."""
+    def _balance_limits(self, tables: Counter[books.Key]) -> None:
+        """Check budgets and caps against every win and impression sent, answered or not."""
         own, name = self._traffic.books, ("campaign cpm", "soak-budget")
-        spent = max(found[name], own.upper[name])  # nano-USD
+        spent = max(tables[name], own.upper[name])  # nano-USD
         if spent > BUDGET * 1000:
             self._differs(f"{spent / 1000} micro-USD are spent of a budget of {BUDGET}")
         self.tally.budgets_spent += spent >= 0.8 * BUDGET * 1000
@@ -155,32 +155,32 @@ class Run:
     def _balance_events(self) -> None:
         own, dsn = self._traffic.partner, self._stage.dsn
         try:
-            found = partner.await_stored(dsn, own.acknowledged, SETTLED_S)
+            by_tag = partner.await_stored(dsn, own.acknowledged, SETTLED_S)
         except AssertionError as error:
             self._differs(str(error))
-            found = partner.stored(dsn)
+            by_tag = partner.stored(dsn)
         of = self.tally.stored["events"]
-        of.acknowledged, of.sent, of.stored = len(own.acknowledged), own.sent, found.total()
-        for tag, number in found.items():
+        of.acknowledged, of.sent, of.stored = len(own.acknowledged), own.sent, by_tag.total()
+        for tag, number in by_tag.items():
             if number > 1 or int(tag) >= own.sent:
                 self._differs(f"event {tag} is stored {number} times")
         for table in ("event_conflicts", "event_dead_letters"):
             if number := len(sending.rows(dsn, f"select * from {table}")):
                 self._differs(f"{number} rows in {table}")
 
-    def _balance_report(self, found: Counter[books.Key]) -> None:
-        """A report that nobody has asked for before, so that no cache has it."""
+    def _balance_report(self, tables: Counter[books.Key]) -> None:
+        """Check a report that was never requested before, so that no cache has it."""
         reply = self._stage.wire.call(self._traffic.report("acme"))
         if reply is None or reply.status != 200:
             self._differs(f"no report: {reply}")
             return
         told = totals(json.loads(reply.body))
-        stored = {kind: of_family(found, kind, "acme") for kind in ("bids", "wins", "imps")}
+        stored = {kind: of_family(tables, kind, "acme") for kind in ("bids", "wins", "imps")}
         if told != stored:
             self._differs(f"the report tells {told} where {stored} are stored")
 
     def _told(self) -> Iterator[str]:
-        """Errors that nobody has foreseen, in what the programs have written."""
+        """Unexpected errors in the output of the programs."""
         machine = self._stage.machine
         for name, output in (("serve", machine.served.output), ("drain", machine.drain.output)):
             if partner.MARK in output:
@@ -201,12 +201,12 @@ class Run:
 
 
 def _end(traceback: list[str]) -> str:
-    """The line that names the error."""
+    """The line with the error's name."""
     return next((line for line in traceback[1:] if line and not line[0].isspace()), "")
 
 
 def run(seed: Seed, made: Path) -> Tally:
-    """Play one scenario on a copy of the stages' template."""
+    """Play a scenario on a copy of the template."""
     print(f"scenario {seed}", flush=True)
     with stages.opened(made, *CAMPAIGNS) as stage:
         run = Run(seed, stage)

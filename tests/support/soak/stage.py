@@ -1,4 +1,4 @@
-"""The machine that is broken, and what keeps it running."""
+"""The machine to break, and the supervisor that keeps it running."""
 
 import asyncio
 import contextlib
@@ -28,11 +28,11 @@ LOOK_S: Final = 0.05
 CALL_S: Final = 120.0
 DISKS: Final = {"redis": 160, "postgres": 448}  # MB
 MAX_CONNECTIONS: Final = 30
-HOLD_S: Final = 3600  # so that no win is notified after its hold, whatever was away meanwhile
+HOLD_S: Final = 3600  # so that no win is notified after its hold, whatever was unavailable
 
 
 class Wire(threading.Thread):
-    """A thread with a loop, for the proxies and the traffic."""
+    """A thread with an event loop, for the proxies and the traffic."""
 
     def __init__(self) -> None:
         super().__init__(name="wire", daemon=True)
@@ -43,11 +43,11 @@ class Wire(threading.Thread):
         self._loop.run_forever()
 
     def call(self, work: Coroutine[Any, Any, T], patience_s: float = CALL_S) -> T:
-        """The result of `work`."""
+        """Run a coroutine; returns its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(patience_s)
 
     def do(self, work: Callable[[], T]) -> T:
-        """As `call`, of a function that the loop's objects are changed with."""
+        """As `call`, for a function that changes objects of the loop."""
 
         async def run() -> T:
             return work()
@@ -61,7 +61,7 @@ class Wire(threading.Thread):
 
 
 class Kept:
-    """A program as `supervise.Restarter` keeps it."""
+    """A program as `supervise.Restarter` expects it."""
 
     def __init__(self, name: str, program: Stack) -> None:
         self.name = name
@@ -74,16 +74,16 @@ class Kept:
         return self._program.process.poll() if self._program.process else None
 
     def stop(self) -> None:
-        """Of one that has ended: what it has left behind."""
+        """Clean up after a process that has ended."""
         if self._program.process:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._program.process.pid, signal.SIGKILL)
 
 
 class Supervisor(threading.Thread):
-    """Starts again what has ended, as `snapbid up` does: with its keepers, and their pauses.
+    """Restarts what has ended, with the keepers and pauses of `snapbid up`.
 
-    The thread lives until `close`, since what it has started ends with it.
+    The thread lives until `close`, since the processes that it started end with it.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -105,7 +105,7 @@ class Supervisor(threading.Thread):
         self._over.wait()
 
     def retire(self) -> None:
-        """Start nothing any more."""
+        """Stop restarting."""
         self._enough.set()
         self._done.wait(CALL_S)
 
@@ -115,7 +115,7 @@ class Supervisor(threading.Thread):
 
 
 class Stage:
-    """A running machine. `links` are its wires by name, `disks` those of its stores that it has."""
+    """A running machine, with its connections (`links`) and its stores' disks by name."""
 
     def __init__(
         self, machine: Machine, wire: Wire, links: dict[str, FaultProxy], disks: dict[str, Disk]
@@ -139,7 +139,7 @@ class Stage:
 
 @contextlib.contextmanager
 def template() -> Iterator[Path]:
-    """The data of a PostgreSQL that was started once, for `opened`."""
+    """The data of an initialised PostgreSQL, for `opened`."""
     folder = Path(tempfile.mkdtemp(prefix="snapbid-template-"))
     try:
         with Home(folder) as home:
@@ -155,7 +155,7 @@ def template() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def opened(made: Path, *campaigns: tuple[str, str]) -> Iterator[Stage]:
-    """A stage that serves, on a copy of the `template`, with these campaigns beside the books'."""
+    """A serving stage on a copy of the `template`, with additional campaigns."""
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="snapbid-soak-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -192,7 +192,7 @@ def opened(made: Path, *campaigns: tuple[str, str]) -> Iterator[Stage]:
 
 
 def _linked(stage: Stage, stack: contextlib.ExitStack, who: str) -> dict[str, str]:
-    """Proxies between a program and both stores, and the settings that lead through them."""
+    """Proxies between a program and both stores, and the settings to use them."""
     machine = stage.machine
     directly = machine.postgres.sockets
     upstreams = {"Redis": machine.redis.socket, "PostgreSQL": directly / ".s.PGSQL.5432"}

@@ -1,4 +1,4 @@
-"""What came of scenarios, added up and printed."""
+"""Adds up and prints the results of scenarios."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ TITLES: Final = {
 
 @dataclass
 class Stored:
-    """Of one kind: acknowledged, sent in all, and found in the warehouse."""
+    """Counts of a kind: acknowledged, sent in all, and stored in the warehouse."""
 
     acknowledged: int = 0
     sent: int = 0
@@ -25,7 +25,7 @@ class Stored:
 
 @dataclass(order=True)
 class Recovery:
-    """How long it took until everything worked again, after which faults of which scenario."""
+    """How long a recovery took, after which faults of which scenario."""
 
     seconds: float = 0.0
     after: str = ""
@@ -33,7 +33,7 @@ class Recovery:
 
 @dataclass
 class Tally:
-    """Of one scenario or many; `differences` are in words, each with its scenario's seed."""
+    """The result of one scenario or many; each difference is a text with the scenario's seed."""
 
     scenarios: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -43,8 +43,8 @@ class Tally:
     differences: list[str] = field(default_factory=list)
     longest: Recovery = field(default_factory=Recovery)
     budgets_spent: int = 0  # scenarios in which 80% of the budget and more was
-    users_capped: int = 0  # users who have seen as much as a cap allows
-    settled: Recovery = field(default_factory=Recovery)  # of the books, after the last answer
+    users_capped: int = 0  # users who have reached a cap
+    settled: Recovery = field(default_factory=Recovery)  # of the accounts, after the last answer
 
     @property
     def requests(self) -> int:
@@ -62,11 +62,11 @@ class Tally:
         self.faults += other.faults
         self.skipped += other.skipped
         self.answers += other.answers
-        for kind, found in other.stored.items():
+        for kind, counts in other.stored.items():
             of = self.stored[kind]
-            of.acknowledged += found.acknowledged
-            of.sent += found.sent
-            of.stored += found.stored
+            of.acknowledged += counts.acknowledged
+            of.sent += counts.sent
+            of.stored += counts.stored
         self.differences += other.differences
         self.budgets_spent += other.budgets_spent
         self.users_capped += other.users_capped
@@ -74,7 +74,7 @@ class Tally:
         self.settled = max(self.settled, other.settled)
 
     def table(self) -> str:
-        """The whole tally as text."""
+        """The tally as text."""
         lines = [
             f"scenarios run      {self.scenarios}",
             f"faults injected    {self.faults.total()}",
@@ -101,7 +101,7 @@ class Tally:
         kinds = sorted({kind for kind, _ in self.answers})
         rows = []
         for kind in kinds:
-            found = {status: n for (of, status), n in self.answers.items() if of == kind}
-            parts = [f"{status or 'none'}: {n}" for status, n in sorted(found.items(), key=str)]
+            by_status = {status: n for (of, status), n in self.answers.items() if of == kind}
+            parts = [f"{status or 'none'}: {n}" for status, n in sorted(by_status.items(), key=str)]
             rows.append(f"  {kind:<12}{', '.join(parts)}")
         return rows

@@ -1,4 +1,4 @@
-"""Everything that partners and operators do, at once, and what must have become of it."""
+"""Everything that partners and operators do, at the same time, and the expected results."""
 
 import asyncio
 import contextlib
@@ -24,11 +24,11 @@ from support.stack import connected
 LANES: Final = 8
 EVENT_LANES: Final = 3
 EVENT_SIZES: Final = (1, 1, 2, 20, 100)
-PAUSE_S: Final = 0.01  # of each lane, so that the machine is busy and not full
+PAUSE_S: Final = 0.01  # of each lane, so that the machine is busy but not overloaded
 HANG_S: Final = 60.0  # without an answer
-FLOWING: Final = 12  # in a row, on a connection each: both workers answer, all but surely
+FLOWING: Final = 12  # in a row, each over a new connection: almost surely both workers answer
 BACK_S: Final = 60.0
-BUDGET: Final = 75_000  # micro-USD; 25 bids of the campaign that has it, a fraction of the demand
+BUDGET: Final = 75_000  # micro-USD; 25 bids of the campaign, a fraction of the demand
 CAP: Final = 2
 PRICES: Final = (1_500_000, 2_750_000)
 
@@ -56,7 +56,7 @@ CAMPAIGNS: Final = (
 
 
 class Traffic:
-    """All of it against one stage, until `finish`."""
+    """All traffic against a stage, until `finish`."""
 
     def __init__(self, stage: Stage, rng: random.Random, refused_may_count: bool) -> None:
         self._stage = stage
@@ -81,7 +81,7 @@ class Traffic:
         self._task = asyncio.gather(*works)
 
     async def finish(self) -> None:
-        """Stop asking, and fire every notice that is left."""
+        """Stop bidding, and fire all remaining notices."""
         self._stopping = True
         await self._task
         await trade(self.books, self._stage.port, auctions=0, lanes=LANES)
@@ -108,14 +108,14 @@ class Traffic:
             reply = await self.report("nova")
             if reply is not None and reply.status == 200:
                 counted = totals(json.loads(reply.body))["bids"]
-                # Not those acknowledged: a late bid is counted until it has been taken back.
+                # Compared with requests: a late bid counts until it is taken back.
                 most = sum(n for name, n in self.books.asked.items() if SSPS[name] == "nova")
                 if counted > most:
                     self.wrong.append(f"a report of {counted} bids where {most} were asked for")
             await asyncio.sleep(20 * PAUSE_S)
 
     async def report(self, ssp: str) -> Reply | None:
-        """A report of the last days, with a token of its own: nobody is limited."""
+        """Request a report of the last days, with a new token, so that no rate limit applies."""
         today = datetime.now(UTC).date()
         token = tokens.issue(ssp, SECRET, "snapbid")
         target = f"{report_path(ssp)}?from={today - timedelta(days=2)}&to={today}"
@@ -123,7 +123,7 @@ class Traffic:
         reply = await lane.get(target, token)
         lane.close()
         self.reports[reply.status if reply else None] += 1
-        # A day ends in between, or a clock is set: `to` is after today then.
+        # If a day ends meanwhile or the clock is set, `to` may be after today.
         if reply is not None and reply.status not in (200, 400, 500):
             self.wrong.append(f"{reply.status} to a report: {reply.body!r}")
         return reply
@@ -131,7 +131,7 @@ class Traffic:
     # -- campaigns ---------------------------------------------------------------------------
 
     async def _change_campaigns(self) -> None:
-        """Prices, and a pause and its end, past the proxies; what fails is left."""
+        """Change prices, pause and resume, bypassing the proxies; failures are ignored."""
         while not self._stopping:
             try:
                 async with asyncio.timeout(5), connected(self._stage.dsn) as connection:
@@ -151,10 +151,10 @@ class Traffic:
     # -- recovery ----------------------------------------------------------------------------
 
     async def flowing(self) -> float:
-        """Wait until everything works: the seconds. Raises TimeoutError with what does not.
+        """Wait until everything works; returns the seconds. Raises TimeoutError with what does not.
 
-        Ready, bids and reports whoever answers, events, and in the warehouse all that had been
-        acknowledged when the waiting began.
+        That is readiness, bids and reports of all workers, events, and in the warehouse all that
+        had been acknowledged when the wait began.
         """
         began, what = time.monotonic(), "nothing"
         acknowledged = of_all(self.books.lower, "bids")
@@ -191,7 +191,7 @@ class Traffic:
             await asyncio.sleep(0 if in_a_row else PAUSE_S)
 
     async def _stored(self, what: str) -> int:
-        """What the warehouse says; -1 where it is away."""
+        """A count of the warehouse; -1 if it is unavailable."""
         with contextlib.suppress(*AWAY):
             async with connected(self._stage.dsn) as connection:
                 return int(await connection.fetchval(f"select {what}") or 0)
@@ -199,11 +199,11 @@ class Traffic:
 
 
 def totals(report: Any) -> Counter[str]:
-    """The sums of a report's days."""
-    found: Counter[str] = Counter()
+    """The totals of a report's days."""
+    sums: Counter[str] = Counter()
     for day in report["days"]:
-        found.update({name: day[name] for name in ("bids", "wins", "imps")})
-    return found
+        sums.update({name: day[name] for name in ("bids", "wins", "imps")})
+    return sums
 
 
 def of_all(counts: Counter[Any], kind: str) -> int:
@@ -212,7 +212,7 @@ def of_all(counts: Counter[Any], kind: str) -> int:
 
 
 def of_family(counts: Counter[Any], kind: str, canonical: str) -> int:
-    """The sum over the descriptors of one canonical id, which all begin with it."""
+    """The sum over the descriptors of a canonical id, which all begin with it."""
     return sum(
         number
         for key, number in counts.items()

@@ -1,4 +1,4 @@
-"""Faults of the wires between the programs and the stores (registry.py)."""
+"""Faults of the connections between programs and stores (registry.py)."""
 
 import contextlib
 import random
@@ -12,7 +12,7 @@ from support.soak.stage import Stage
 
 @contextlib.contextmanager
 def broken_link(stage: Stage, rng: random.Random) -> Iterator[tuple[str, FaultProxy]]:
-    """Some wire, which is whole again afterwards."""
+    """A random connection, which is repaired afterwards."""
     name = rng.choice(sorted(stage.links))
     link = stage.links[name]
     try:
