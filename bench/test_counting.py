@@ -11,7 +11,7 @@ import pytest
 
 from bench.conftest import Each
 from snapbid.exchange.routes import BID_ROUTE
-from snapbid.exchange.times import Times
+from snapbid.exchange.timing import BidTimings
 from snapbid.metrics import Counters, Metrics
 
 SSPS = 20
@@ -24,7 +24,7 @@ def metrics(scratch: Path) -> Metrics:
 
 def test_counting_a_bid(each: Each, metrics: Metrics) -> None:
     requests = Counters(metrics, "snapbid_http_requests_total", "route", "status")
-    times = Times(metrics)
+    times = BidTimings(metrics)
     name = "snapbid_bid_requests_total"
     outcomes = [metrics.counter(name, ssp=f"ssp-{n}", outcome="bid") for n in range(SSPS)]
 
@@ -37,7 +37,7 @@ def test_counting_a_bid(each: Each, metrics: Metrics) -> None:
             steps.end("match")
         if steps:
             steps.end("commit")
-        times.whole(perf_counter() - started)
+        times.observe_whole(perf_counter() - started)
         outcomes[n].inc()
         requests.inc(BID_ROUTE, 200)
 

@@ -10,7 +10,8 @@ from typing import Any
 from bench import events
 from bench.peers import event_jsonschema, event_pydantic
 from snapbid.events.fields import PRESETS
-from snapbid.events.outcomes import Batch, Product, Refusal, Single
+from snapbid.events.outcomes import BatchResult, Product, SingleResult
+from snapbid.events.rulebook import Refusal
 from snapbid.events.validate import read_batch, read_single
 
 PRODUCT = Product("demo-casino", frozenset(PRESETS))
@@ -46,13 +47,13 @@ def measure(benchmark: Any, function: Callable[[bytes], Any], body: bytes) -> An
     return benchmark(function, body)
 
 
-def read(body: bytes) -> Batch | Refusal:
+def read(body: bytes) -> BatchResult | Refusal:
     return read_batch(body, PRODUCT, events.NOW_MS)
 
 
 def accepted(benchmark: Any, made: Envelopes) -> None:
     batch = measure(benchmark, read, events.encode(made))
-    assert isinstance(batch, Batch)
+    assert isinstance(batch, BatchResult)
     assert len(batch.accepted) == events.BATCH
     assert len({event.event for event in batch.accepted}) == 25
 
@@ -88,17 +89,17 @@ def test_events_single(benchmark: Any) -> None:
 
     def each() -> None:
         for body in bodies:
-            assert isinstance(read_single(body, PRODUCT, events.NOW_MS), Single)
+            assert isinstance(read_single(body, PRODUCT, events.NOW_MS), SingleResult)
 
     benchmark.extra_info["calls"] = len(bodies)
     benchmark(each)
 
 
 def test_events_batch_test_mode(benchmark: Any) -> None:
-    def look(body: bytes) -> Batch | Refusal:
+    def look(body: bytes) -> BatchResult | Refusal:
         return read_batch(body, PRODUCT, events.NOW_MS, test=True)
 
-    assert isinstance(measure(benchmark, look, events.encode(events.generate())), Batch)
+    assert isinstance(measure(benchmark, look, events.encode(events.generate())), BatchResult)
 
 
 def peer(benchmark: Any, violations: Violations, made: Envelopes, wrong: int) -> None:

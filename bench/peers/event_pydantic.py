@@ -21,9 +21,8 @@ from pydantic import (
 from pydantic import Field as Column
 
 from snapbid.events.catalog import EVENTS
-from snapbid.events.codes import EMPTY_HASH, calling_code, country, is_ip
-from snapbid.events.codes import currency as currency_code
 from snapbid.events.fields import MAX_MS, MAX_TEXT, MIN_MS, Event, Field, Kind, Level
+from snapbid.events.values import EMPTY_HASH, calling_code, country_code, currency_code, is_ip
 
 _HASH: Final = re.compile("[0-9a-fA-F]{64}")
 _BASE: Final = ConfigDict(strict=True, extra="allow")
@@ -79,7 +78,7 @@ _TYPES: Final[dict[Kind, Any]] = {
     Kind.TIME: _Time,
     Kind.HASH: Annotated[str, AfterValidator(_digest)],
     Kind.IP: Annotated[str, AfterValidator(_address)],
-    Kind.COUNTRY: Annotated[str, _found(country)],
+    Kind.COUNTRY: Annotated[str, _found(country_code)],
     Kind.CALLING_CODE: Annotated[str, _found(calling_code)],
     Kind.CURRENCY: str,
 }

@@ -13,7 +13,8 @@ from support.event_cases import NOW_MS, apply, to_json
 
 from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import PRESETS
-from snapbid.events.outcomes import Batch, Finding, Product, Refusal, Single
+from snapbid.events.outcomes import BatchResult, Product, SingleResult
+from snapbid.events.rulebook import FieldFinding, Refusal
 from snapbid.events.validate import read_batch, read_single
 
 FILES = sorted(event_cases.FOLDER.glob("*.json"))
@@ -24,7 +25,7 @@ LOGIN = (
 )
 
 
-def plain(findings: list[Finding]) -> list[dict[str, Any]]:
+def plain(findings: list[FieldFinding]) -> list[dict[str, Any]]:
     return [{"field": one.field, "rule": one.rule, "event": one.event} for one in findings]
 
 
@@ -76,7 +77,7 @@ def problems(envelope: dict[str, Any], case: dict[str, Any]) -> list[str]:
     return found
 
 
-def _single(read: Single | Refusal, case: dict[str, Any], *, test: bool) -> list[str]:
+def _single(read: SingleResult | Refusal, case: dict[str, Any], *, test: bool) -> list[str]:
     expected = case.get("violations", [])
     if isinstance(read, Refusal):
         if plain(read.violations) != expected or read.code != case.get("code"):
@@ -99,29 +100,31 @@ def _moved(case: dict[str, Any]) -> list[dict[str, Any]]:
     return [one | {"field": f"[1].{one['field']}"} for one in case.get("violations", [])]
 
 
-def _strict(read: Batch | Refusal, case: dict[str, Any]) -> list[str]:
-    if isinstance(read, Batch):
+def _strict(read: BatchResult | Refusal, case: dict[str, Any]) -> list[str]:
+    if isinstance(read, BatchResult):
         return ["batch: accepted"] if "violations" in case else []
     right = plain(read.violations) == _moved(case) and read.code == case.get("code")
     indexed = all(one.index == 1 for one in read.violations)
     return [] if right and indexed else [f"batch: {read.code} {read.violations}"]
 
 
-def _lenient(read: Batch | Refusal, case: dict[str, Any]) -> list[str]:
+def _lenient(read: BatchResult | Refusal, case: dict[str, Any]) -> list[str]:
     if isinstance(read, Refusal):
         return [f"lenient: {read.violations}"]
     if "violations" not in case:
-        return [] if read.places == [0, 1] and not read.failed else [f"lenient: {read.failed}"]
-    if not read.failed:
+        return (
+            [] if read.positions == [0, 1] and not read.rejected else [f"lenient: {read.rejected}"]
+        )
+    if not read.rejected:
         return ["lenient: accepted"]
-    failed = read.failed[0]
+    failed = read.rejected[0]
     right = (
-        read.places == [0]
+        read.positions == [0]
         and (failed.index, failed.code) == (1, case["code"])
         and plain(failed.violations) == _moved(case)
         and failed.event == case["violations"][0]["event"]
     )
-    return [] if right else [f"lenient: {read.failed}"]
+    return [] if right else [f"lenient: {read.rejected}"]
 
 
 def trap_cases() -> list[Any]:
@@ -147,7 +150,7 @@ def trap_body(case: dict[str, Any]) -> bytes:
 def test_trap(case: dict[str, Any]) -> None:
     product = Product("demo", frozenset(case.get("presets", PRESETS)))
     body = trap_body(case)
-    reads: list[Single | Batch | Refusal] = []
+    reads: list[SingleResult | BatchResult | Refusal] = []
     if case.get("batch"):
         reads += [
             read_batch(body, product, NOW_MS),

@@ -62,7 +62,7 @@ def test_the_next_best_answers_for_one_without_money(fresh_redis: str) -> None:
     with LocalApp(rich, fresh_redis) as app:
         found = [answer(app, f"{number}") for number in range(5)]
     assert [one["1"] for one in found] == ["a", "a", "b", "c", "c"]
-    assert len(rich.refused) == 2
+    assert len(rich.exhausted) == 2
     with looking(fresh_redis) as store:
         (of_day,) = counts(store).values()
     assert of_day == {"b:1": 5, "B:1": 2, "B:2": 1, "B:3": 2}
@@ -135,10 +135,10 @@ async def test_a_fresh_day_lets_campaigns_bid_again(fresh_redis: str, tmp_path: 
         assert await done == "k"
         some.skip(0, 0)
         await recall.look()
-        assert set(some.refused) == {0}
+        assert set(some.exhausted) == {0}
         clock.now += 60
         await recall.look()
-    assert not some.refused
+    assert not some.exhausted
 
 
 def test_shards_are_skipped_one_by_one() -> None:

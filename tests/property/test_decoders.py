@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from support.fuzz.targets import TARGETS
 
 from snapbid.errors import BadDate, BadWindow
-from snapbid.events import asked
-from snapbid.events.keys import Keys
+from snapbid.events.endpoint import read_options
+from snapbid.events.keys import ApiKeys
 from snapbid.exchange.notice import NO_REASON, loss_reason, query
 from snapbid.ledger.records import NOTICE
 from snapbid.ledger.spool import Spool
@@ -153,12 +153,12 @@ def test_windows_of_reports(text: bytes) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from([b"x-test-mode", b"prefer"]), st.binary(max_size=40))))
 def test_headers_of_events(headers: list[tuple[bytes, bytes]]) -> None:
-    assert asked.read(headers).test in (True, False, None)
+    assert read_options(headers).test in (True, False, None)
 
 
 @given(st.binary(max_size=5000))
 def test_keys_that_nobody_has(given_one: bytes) -> None:
-    assert Keys({"00" * 32: ("shop", (), 1)}).find(given_one) is None
+    assert ApiKeys({"00" * 32: ("shop", (), 1)}).find(given_one) is None
 
 
 def entry(shard: int, packed: bytes) -> bytes:

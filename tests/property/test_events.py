@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from support.event_cases import NOW_MS, put, whole
 from support.event_values import DIGEST, RIGHT, VALID, WRONG
 
-from snapbid.events import fast, wide
+from snapbid.events import fast
 from snapbid.events.catalog import EVENTS
-from snapbid.events.decode import MAX_DEPTH
 from snapbid.events.fields import PRESETS, Level
-from snapbid.events.outcomes import Batch, Product, Refusal, Single
-from snapbid.events.structs import decoder
+from snapbid.events.outcomes import BatchResult, Product, SingleResult
+from snapbid.events.rulebook import Refusal
+from snapbid.events.strict_json import MAX_DEPTH
+from snapbid.events.structs import decoder_for
 from snapbid.events.validate import AHEAD_MS, read_batch, read_single
 
 PRODUCT = Product("demo", frozenset(PRESETS))
@@ -140,8 +141,8 @@ def test_the_quick_ways_and_the_thorough_one_agree(
     body = encode(envelope, ascii_only=ascii_only)
     live = read_single(body, PRODUCT, NOW_MS)
     thorough = read_single(body, PRODUCT, NOW_MS, test=True)
-    if isinstance(live, Single):
-        assert isinstance(thorough, Single)
+    if isinstance(live, SingleResult):
+        assert isinstance(thorough, SingleResult)
         assert live.event == thorough.event
     else:
         assert live == thorough
@@ -151,18 +152,18 @@ def test_the_quick_ways_and_the_thorough_one_agree(
 def test_a_valid_event_needs_no_second_look(name: str, data: st.DataObject) -> None:
     envelope = whole(EVENTS[name])
     body = encode(envelope)
-    decode = decoder(PRODUCT.presets).decode
+    decode = decoder_for(PRODUCT.presets).decode
     taken = fast.read(body, decode, b"demo", LATEST_MS)
     assert taken is not None
-    assert wide.read(body, PRODUCT.presets, b"demo", LATEST_MS) == taken
+    assert fast.read_wide(body, PRODUCT.presets, b"demo", LATEST_MS) == taken
     thorough = read_single(body, PRODUCT, NOW_MS, test=True)
-    assert isinstance(thorough, Single)
+    assert isinstance(thorough, SingleResult)
     assert thorough.event == taken
     beside = f"context.{data.draw(st.sampled_from(['vendor', 'note', 'x-y']))}"
     put(envelope, beside, data.draw(st.text(max_size=5).filter(str.isalnum)))
     body = encode(envelope)
     assert fast.read(body, decode, b"demo", LATEST_MS) is None
-    assert wide.read(body, PRODUCT.presets, b"demo", LATEST_MS) is not None
+    assert fast.read_wide(body, PRODUCT.presets, b"demo", LATEST_MS) is not None
 
 
 def shuffled(value: Any, draw: Callable[..., Any]) -> Any:
@@ -185,7 +186,7 @@ def test_a_retry_has_the_same_id(name: str, data: st.DataObject) -> None:
     bodies = [encode(envelope), encode(again),
               numbers_spelled_otherwise(json.dumps(again)).encode()]  # fmt: skip
     read = [read_single(body, PRODUCT, NOW_MS) for body in bodies]
-    events = [one.event for one in read if isinstance(one, Single)]
+    events = [one.event for one in read if isinstance(one, SingleResult)]
     assert len(events) == 3
     assert events[0] == events[1] == events[2]
 
@@ -202,13 +203,13 @@ def test_a_batch_is_its_events_one_by_one(several: list[dict[str, Any]]) -> None
         assert lenient == strict
         assert isinstance(strict, Refusal)
         return
-    assert isinstance(lenient, Batch)
-    good = [one.event for one in singles if isinstance(one, Single)]
+    assert isinstance(lenient, BatchResult)
+    good = [one.event for one in singles if isinstance(one, SingleResult)]
     assert lenient.accepted == good
     bad = [one.violations for one in singles if isinstance(one, Refusal)]
-    rules = [[(one.rule, one.event) for one in failed.violations] for failed in lenient.failed]
+    rules = [[(one.rule, one.event) for one in event.violations] for event in lenient.rejected]
     assert rules == [[(one.rule, one.event) for one in violations] for violations in bad]
-    assert isinstance(strict, Batch) is not bool(bad)
+    assert isinstance(strict, BatchResult) is not bool(bad)
 
 
 @given(envelopes(), st.data())
@@ -221,7 +222,7 @@ def test_damaged_bytes_are_answered(envelope: dict[str, Any], data: st.DataObjec
             return
     live = read_single(bytes(body), PRODUCT, NOW_MS)
     thorough = read_single(bytes(body), PRODUCT, NOW_MS, test=True)
-    assert isinstance(live, Single) is isinstance(thorough, Single)
+    assert isinstance(live, SingleResult) is isinstance(thorough, SingleResult)
     read_batch(b"[" + bytes(body) + b"]", PRODUCT, NOW_MS)
 
 
@@ -253,4 +254,4 @@ def test_depth_is_judged_the_same_everywhere(depth: int, where: str | None) -> N
     (envelope[where] if where else envelope)["context" if where else "deep"] = nested
     above = 2 if where else 1
     read = read_single(encode(envelope), PRODUCT, NOW_MS)
-    assert isinstance(read, Single) is (depth + above <= MAX_DEPTH)
+    assert isinstance(read, SingleResult) is (depth + above <= MAX_DEPTH)

@@ -10,7 +10,7 @@ import asyncpg
 from redis.asyncio import Redis
 
 from snapbid.drain.events import EventDrain
-from snapbid.events.outcomes import Batch, Product
+from snapbid.events.outcomes import BatchResult, Product
 from snapbid.events.validate import read_batch
 from snapbid.ledger import queue
 from snapbid.ledger.keys import EVENT_STREAM
@@ -43,7 +43,7 @@ class Bench:
     ) -> list[str]:
         """Accept a batch as the endpoint does; returns the event ids."""
         read = read_batch(json.dumps(documents).encode(), product, NOW)
-        assert isinstance(read, Batch), read
+        assert isinstance(read, BatchResult), read
         pairs = [(event.event_id, event.envelope) for event in read.accepted]
         await self.add(queue.encode(at, product.name, pairs))
         return [event_id for event_id, _ in pairs]

@@ -17,11 +17,10 @@ from snapbid.describe.catalog import component
 from snapbid.describe.document import document
 from snapbid.describe.openrtb import NOTES
 from snapbid.describe.page import page
+from snapbid.events.answers import PROBLEM_CODES
 from snapbid.events.catalog import EVENTS
-from snapbid.events.messages import RULES, WARNINGS
-from snapbid.events.outcomes import STATUSES
-from snapbid.events.problems import _CODES
 from snapbid.events.routes import ROUTES as EVENT_ROUTES
+from snapbid.events.rulebook import RULES, STATUSES, WARNINGS
 from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
 from snapbid.settings import load
 
@@ -55,7 +54,7 @@ def test_every_error_code_is_described() -> None:
     classes: set[type[errors.Problem]] = {errors.Problem, *errors.Problem.__subclasses__()}
     classes |= {errors.MissingToken, errors.InvalidToken, errors.SspMismatch}
     own = {one.code for one in classes if one.__module__ == errors.__name__}
-    codes = own | {*STATUSES} | {*_CODES.values()} - {"NOT_FOUND"}
+    codes = own | {*STATUSES} | {*PROBLEM_CODES.values()} - {"NOT_FOUND"}
     assert {code for code in codes if f'"{code}"' not in text} == set()
 
 

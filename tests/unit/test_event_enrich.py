@@ -11,12 +11,23 @@ import msgspec
 import pytest
 from support.event_cases import NOW_MS, whole
 
+from snapbid.errors import (
+    BadRequest,
+    MethodNotAllowed,
+    NotFound,
+    Problem,
+    TooLarge,
+    UnsupportedMediaType,
+)
 from snapbid.events import answers
+from snapbid.events.answers import CodedAnswer, EventsUnavailable, RateExceeded, UnknownApiKey
 from snapbid.events.catalog import EVENTS
-from snapbid.events.enrich import Enriched, enrich, to_usd
+from snapbid.events.enrich import Enriched, Enricher, to_usd
 from snapbid.events.fields import PRESETS
-from snapbid.events.outcomes import Batch, Product, Refusal, Single
-from snapbid.events.validate import findings_of, read_batch, read_single
+from snapbid.events.outcomes import BatchResult, Product, SingleResult
+from snapbid.events.rulebook import Refusal, findings_of
+from snapbid.events.slices import Slices
+from snapbid.events.validate import read_batch, read_single
 from snapbid.reference import agents, geo, history
 
 PRODUCT = Product("demo", frozenset(PRESETS))
@@ -49,7 +60,7 @@ def enriched(
     places: geo.GeoDatabase, context: dict[str, Any], quotes: history.DailyRates | None = None
 ) -> Enriched:
     event = {"event": "bet", "timestamp": MS, "identity": {}, "context": context}
-    return enrich(event, places.place, agents.details, quotes or rates())
+    return Enricher(places.place, agents.details, quotes or rates()).enrich(event)
 
 
 def test_absent_parts_are_null(places: geo.GeoDatabase) -> None:
@@ -196,17 +207,21 @@ def test_rounding(value: float, rate: str, usd: float | None) -> None:
     assert to_usd(value, Fraction(rate)) == usd
 
 
-def sent(document: dict[str, Any]) -> Any:
-    return json.loads(msgspec.json.encode(document))
+def sent(answered: CodedAnswer) -> tuple[int, str, Any]:
+    """Status, the code that is counted, and the document."""
+    answer, code = answered
+    return answer.start["status"], code, json.loads(answer.body)
 
 
-def test_answers_of_a_single_event() -> None:
+def test_answers_of_a_single_event(places: geo.GeoDatabase) -> None:
     body = json.dumps(whole(EVENTS["bet"])).encode()
     single = read_single(body, PRODUCT, NOW_MS, test=True)
-    assert isinstance(single, Single)
-    answer = sent(answers.accepted(single.event))
-    assert answer == {"status": "accepted", "eventId": single.event.event_id}
-    echoed = sent(answers.tested(single.event, {"geo": None}, single.warnings))
+    assert isinstance(single, SingleResult)
+    accepted = {"status": "accepted", "eventId": single.event.event_id}
+    assert sent(answers.accepted(single.event)) == (202, "accepted", accepted)
+    enricher = Enricher(places.place, agents.details, rates())
+    status, code, echoed = sent(answers.tested(single, enricher))
+    assert (status, code) == (200, "valid")
     assert list(echoed) == ["status", "event", "warnings"]
     assert list(echoed["event"]) == ["event", "timestamp", "identity", "context", "enrichment"]
 
@@ -215,14 +230,21 @@ def test_answers_of_a_refusal() -> None:
     refusal = read_single(b'{"event":"bet","timestamp":1}', PRODUCT, NOW_MS)
     assert isinstance(refusal, Refusal)
     assert refusal.status == 400
-    answer = sent(answers.refused(refusal))
+    status, code, answer = sent(answers.refused(refusal))
+    assert (status, code) == (400, answer["code"]) == (400, "VALIDATION_ERROR")
     assert list(answer) == ["code", "message", "violations"]
     wrong = {"field": "timestamp", "rule": "not_milliseconds", "event": "bet"}
     assert answer["violations"][0] == wrong
     batch = read_batch(b'[{"event":"x"}]', PRODUCT, NOW_MS)
     assert isinstance(batch, Refusal)
-    first = sent(answers.refused(batch))["violations"][0]
-    assert first == {"field": "[0].event", "rule": "unknown_event", "event": None, "index": 0}
+    status, code, answer = sent(answers.refused(batch))
+    assert (status, code) == (400, "VALIDATION_ERROR")
+    assert answer["violations"][0] == {
+        "field": "[0].event",
+        "rule": "unknown_event",
+        "event": None,
+        "index": 0,
+    }
 
 
 def test_messages_are_sentences() -> None:
@@ -237,10 +259,10 @@ def test_messages_are_sentences() -> None:
         assert refusal.message == message
 
 
-def test_answers_of_a_batch() -> None:
+async def test_answers_of_a_batch(places: geo.GeoDatabase) -> None:
     body = f"[{json.dumps(whole(EVENTS['login']))},5]".encode()
     batch = read_batch(body, PRODUCT, NOW_MS, lenient=True)
-    assert isinstance(batch, Batch)
+    assert isinstance(batch, BatchResult)
     failed = [
         {
             "index": 1,
@@ -249,18 +271,51 @@ def test_answers_of_a_batch() -> None:
             "violations": [{"field": "[1]", "rule": "not_object", "event": None, "index": 1}],
         }
     ]
-    assert sent(answers.accepted_batch(batch, "r", lenient=True)) == {
+    lenient = answers.accepted_batch(batch, "r", lenient=True)
+    assert sent(lenient) == (202, "accepted", {
         "status": "accepted", "requestId": "r", "count": 1, "rejected": 1, "errors": failed,
-    }  # fmt: skip
+    })  # fmt: skip
+    assert (b"preference-applied", b"handling=lenient") in lenient[0].start["headers"]
     good = {"status": "accepted", "requestId": "r", "count": 1}
-    assert sent(answers.accepted_batch(batch, "r", lenient=False)) == good
-    assert sent(answers.tested_batch(batch, [])) == {
+    strict = answers.accepted_batch(batch, "r", lenient=False)
+    assert sent(strict) == (202, "accepted", good)
+    assert not [name for name, _ in strict[0].start["headers"] if name == b"preference-applied"]
+    enricher = Enricher(places.place, agents.details, rates())
+    assert sent(await answers.tested_batch(batch, enricher, Slices())) == (200, "valid", {
         "status": "invalid", "successCount": 1, "failureCount": 1, "errors": failed, "warnings": [],
-    }  # fmt: skip
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "code"),
+    [
+        (UnknownApiKey(), 401, "UNAUTHORIZED"),
+        (NotFound("there is nothing at this path"), 404, "NOT_FOUND"),
+        (MethodNotAllowed("POST"), 405, "METHOD_NOT_ALLOWED"),
+        (TooLarge("the body is over 1 bytes"), 413, "PAYLOAD_TOO_LARGE"),
+        (UnsupportedMediaType("Content-Type: must be application/json"), 415,
+         "UNSUPPORTED_MEDIA_TYPE"),
+        (BadRequest("the body is not gzip"), 400, "VALIDATION_ERROR"),
+        (EventsUnavailable(), 503, "UNAVAILABLE"),
+        (Problem("the request could not be served"), 500, "INTERNAL_ERROR"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_problem_is_counted_under_the_code_in_its_body(
+    problem: Problem, status: int, code: str
+) -> None:
+    sent_status, counted, document = sent(answers.failed(problem))
+    assert (sent_status, counted, document["code"]) == (status, code, code)
+    assert list(document) == ["code", "message", "violations"]
+
+
+def test_a_429_has_no_code_in_its_body() -> None:
+    status, counted, document = sent(answers.failed(RateExceeded(10, 7)))
+    assert (status, counted, list(document)) == (429, "RATE_EXCEEDED", ["error"])
 
 
 def test_warnings_of_an_enrichment_as_partners_see_them() -> None:
     found = findings_of("bet", [("context.amount", "rate_missing")], 3)
-    assert sent({"warnings": found})["warnings"] == [
+    assert json.loads(msgspec.json.encode(found)) == [
         {"field": "[3].context.amount", "rule": "rate_missing", "event": "bet", "index": 3}
     ]

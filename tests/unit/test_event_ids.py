@@ -8,17 +8,17 @@ from support.event_cases import NOW_MS, put, whole
 
 from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import PRESETS
-from snapbid.events.outcomes import Accepted, Product, Single
+from snapbid.events.outcomes import AcceptedEvent, Product, SingleResult
 from snapbid.events.validate import read_single
 
 KEYED = sorted(name for name, event in EVENTS.items() if event.key)
 WHOLE = sorted(set(EVENTS) - set(KEYED))
 
 
-def read(envelope: dict[str, Any], product: str = "demo", *, test: bool = False) -> Accepted:
+def read(envelope: dict[str, Any], product: str = "demo", *, test: bool = False) -> AcceptedEvent:
     body = json.dumps(envelope).encode()
     single = read_single(body, Product(product, frozenset(PRESETS)), NOW_MS, test=test)
-    assert isinstance(single, Single)
+    assert isinstance(single, SingleResult)
     return single.event
 
 

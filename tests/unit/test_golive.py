@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from snapbid.exchange.sightings import KEPT, Sent
+from snapbid.exchange.sightings import KEPT, SightingTotals
 from snapbid.golive.checklist import Item, judge
 from snapbid.golive.evidence import Evidence
 from snapbid.golive.store import MAX_STRAYS, Seen, Store
@@ -70,8 +70,8 @@ async def test_spans_are_minutes_up_to_an_hour_and_hours_beyond(fresh_redis: str
     async with Redis.from_url(fresh_redis) as redis:
         store = Store(redis)
         for ago in (0, 9, 11, 59, 61, 300):
-            await store.write({7: Sent(Counter(requests=1))}, NOW - ago * 60)
-            await store.write({8: Sent(Counter(requests=5))}, NOW - ago * 60)
+            await store.write({7: SightingTotals(Counter(requests=1))}, NOW - ago * 60)
+            await store.write({8: SightingTotals(Counter(requests=5))}, NOW - ago * 60)
         found = {span: await store.read(7, 1, span, NOW) for span in (1, 10, 60, 120, 600)}
     counts = {span: seen.counts["requests"] for span, seen in found.items()}
     assert counts == {1: 1, 10: 2, 60: 4, 120: 4, 600: 6}  # 2 hours are 23:00 to now
@@ -86,7 +86,7 @@ async def test_what_is_kept_is_bounded(fresh_redis: str) -> None:
         for _ in range(3):
             answers = [f"{NOW} {number}" for number in range(KEPT)]
             problems = [f"{NOW} 400 {number}" for number in range(KEPT)]
-            await store.write({7: Sent(Counter(a=1), answers, problems)}, NOW)
+            await store.write({7: SightingTotals(Counter(a=1), answers, problems)}, NOW)
         for number in range(2 * MAX_STRAYS):
             await store.write_strays([f"s{number}"], NOW + number)
         seen = await store.read(7, 1, 10, NOW)

@@ -45,7 +45,7 @@ def market(
 
 
 def refused(made: Market) -> set[str]:
-    return {each.document.cid for each in made.refused.values()}
+    return {each.document.cid for each in made.exhausted.values()}
 
 
 def rank(made: Market, id: str) -> int:
@@ -78,7 +78,7 @@ def test_campaigns_out_of_money_are_skipped_on(tmp_path: Path, base: str) -> Non
     second = market(tmp_path, document("n"), before=first, base=base)
     assert refused(second) == {"a", "b"}
     assert second.skips(rank(second, "a"), 0)
-    assert {limits.campaign for _, (_, limits) in second.waiting()} == {1, 2}
+    assert {limits.campaign for _, (_, limits) in second.skipped()} == {1, 2}
     second.resume(rank(second, "a"))
     assert refused(second) == {"b"}
 
@@ -111,4 +111,4 @@ def test_what_is_waited_for_can_be_much(tmp_path: Path) -> None:
     first = market(tmp_path, *many)
     for each in many:
         first.skip(rank(first, each["id"]), 0)
-    assert len(market(tmp_path, *many, before=first).refused) == 120
+    assert len(market(tmp_path, *many, before=first).exhausted) == 120

@@ -25,18 +25,21 @@ from snapbid.errors import (
     TooLarge,
     UnsupportedMediaType,
 )
+from snapbid.events import answers
+from snapbid.events.answers import EventsUnavailable, RateExceeded, UnknownApiKey
 from snapbid.events.endpoint import MAX_BYTES
 from snapbid.events.fields import CORE
-from snapbid.events.messages import MAX_EVENTS, RULES, WARNINGS
-from snapbid.events.outcomes import BATCH_TOO_LARGE, STATUSES, Failed, Finding, Product, Refusal
-from snapbid.events.problems import (
-    Away,
-    RateExceeded,
-    Unauthorized,
-    problem_answer,
-    refusal_answer,
-)
+from snapbid.events.outcomes import Product
 from snapbid.events.routes import BATCH_PATH, SINGLE_PATH
+from snapbid.events.rulebook import (
+    BATCH_TOO_LARGE,
+    MAX_EVENTS,
+    RULES,
+    STATUSES,
+    WARNINGS,
+    Refusal,
+    RejectedEvent,
+)
 from snapbid.events.validate import read_batch, read_single
 from snapbid.http import Answer
 from snapbid.reference.agents import Agent
@@ -55,8 +58,10 @@ def _list(name: str) -> Schema:
 
 def schemas() -> dict[str, Schema]:
     """Answers and errors."""
-    _, found = msgspec.json.schema_components([Finding, Failed], ref_template=REF)
-    finding, failed = found["Finding"], found["Failed"]
+    _, components = msgspec.json.schema_components([RejectedEvent], ref_template=REF)
+    finding = components["FieldFinding"] | {"title": "Finding"}
+    failed = components["RejectedEvent"] | {"title": "Failed"}
+    failed["properties"]["violations"] = _list("Finding")
     warning = finding | {"title": "Warning", "properties": dict(finding["properties"])}
     for schema, rules, what in (
         (finding, RULES, "A rule that is broken."),
@@ -343,28 +348,28 @@ def _failures(*, batch: bool) -> Part:
         text = msgspec.json.encode([document] if batch else document)
         found = (read_batch if batch else read_single)(text, _SHOP, WHEN_MS)
         assert isinstance(found, Refusal)
-        return refusal_answer(found)
+        return answers.refused(found)[0]
 
-    wrong = problem_answer(BadRequest("the gzip body was cut short"))
+    wrong = _failed(BadRequest("the gzip body was cut short"))
     given = [
         ("A field is missing or wrong, or the header `X-Test-Mode` is", read(WRONG)),
         ("The body is not JSON, not gzip or cut short", wrong),
         *([(f"More than {MAX_EVENTS} events", _too_many())] if batch else []),
-        ("The key is missing or unknown", problem_answer(Unauthorized())),
-        ("Any other method", problem_answer(MethodNotAllowed("POST"))),
+        ("The key is missing or unknown", _failed(UnknownApiKey())),
+        ("Any other method", _failed(MethodNotAllowed("POST"))),
         (f"The body is over {MAX_BYTES >> 20} MiB, decompressed",
-         problem_answer(TooLarge(f"the body is over {MAX_BYTES} bytes"))),
+         _failed(TooLarge(f"the body is over {MAX_BYTES} bytes"))),
         ("The type is not `application/json`, or the encoding not gzip",
-         problem_answer(UnsupportedMediaType("Content-Type: must be application/json"))),
+         _failed(UnsupportedMediaType("Content-Type: must be application/json"))),
         ("`event` is not in the catalog", read(UNKNOWN)),
         ("The event's preset is not enabled for the product", read(DEPOSIT)),
-        ("Something broke here; send again", problem_answer(Problem("the request could not be "
+        ("Something broke here; send again", _failed(Problem("the request could not be "
                                                                     "served"))),
-        ("It cannot be kept now; send again", problem_answer(Away())),
+        ("It cannot be kept now; send again", _failed(EventsUnavailable())),
     ]  # fmt: skip
     limited = {
         f"The key's requests in any minute are used up ({RATE} unless agreed otherwise)":
-        problem_answer(RateExceeded(RATE, 12)),
+        _failed(RateExceeded(RATE, 12)),
     }  # fmt: skip
     found = failures(ref("EventError"), "code", given)
     found |= failures(ref("RateError"), "error", limited.items())
@@ -374,7 +379,12 @@ def _failures(*, batch: bool) -> Part:
     return dict(sorted(found.items()))
 
 
+def _failed(problem: Problem) -> Answer:
+    answer, _ = answers.failed(problem)
+    return answer
+
+
 def _too_many() -> Answer:
     found = read_batch(b"[%b]" % b",".join([b"0"] * (MAX_EVENTS + 1)), _SHOP, WHEN_MS)
     assert isinstance(found, Refusal)
-    return refusal_answer(found)
+    return answers.refused(found)[0]

@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 
 from snapbid.drain import sequences
 from snapbid.drain.lags import LAGS
-from snapbid.events.trial import Enricher
+from snapbid.events.enrich import Enricher
 from snapbid.ledger import queue
 from snapbid.ledger.keys import EVENT_STREAM
 from snapbid.metrics import Metrics

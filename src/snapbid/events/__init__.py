@@ -1,5 +1,33 @@
-"""Room 3, server events v3 (document 3): functions of values, no HTTP and no stores.
+"""Server events, version 3 (document 3; contract 7): accepts partners' events, keeps them.
 
-`catalog` says what events there are; everything else follows from it. `validate` reads bodies,
-`answers` gives the documents that are sent back, `enrich` adds place, device and money.
+A request flows from `endpoint` (method, key, rate, body) through `validate` to a result, and back
+through `answers`; accepted events go to the Redis stream, from which `drain` stores them.
+
+    bytes ── strict_json ─┬─ structs ── fast ─┬─ outcomes ── queue ── answers: 202
+                          └───── examine ─────┤
+                                              └─ rulebook: violations ── answers: 400, 422
+
+What an event is:
+  fields       types of the catalog: event, field, kind, requirement level
+  catalog      the 25 events; structs, readers and the API description are generated from it
+  values       what a value of each kind may be, and its stored form
+  rulebook     every rule, warning and error code, and the refusal that they make
+
+How a body is read:
+  strict_json  unambiguous JSON, the elements of a batch
+  structs      typed structs of the events
+  fast         typed decode of a valid event, also with unknown fields or nulls
+  examine      field by field, for all others: every violation and every warning
+  validate     chooses the path; single events and batches, strict, lenient or in test mode
+  outcomes     accepted events, their canonical envelope and id
+
+How a request is answered:
+  routes       paths and their names in metrics
+  endpoint     HTTP: order of checks, headers, queueing
+  keys         API keys and the operator's exchange rates
+  enrich       place, device and amounts in USD, for test mode and the drain
+  slices       long work in time slices, so that bids do not wait
+  answers      documents and errors, each with the code it is counted under
+
+README.md, beside this file, is the page for partners.
 """

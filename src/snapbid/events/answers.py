@@ -1,62 +1,147 @@
-"""What is sent back (document 3, Responses and Error body; contract 7, test mode and batch)."""
+"""Answers of the event endpoints (document 3, Responses and Error body; contract 7).
 
-from typing import Any
+Each answer comes with its code, under which the metric counts the request: `accepted` (202),
+`valid` (200, test mode) or the error's. A 429 is `{"error": …}` alone, every other error
+`{code, message, violations}`.
+"""
 
-from snapbid.events.outcomes import Accepted, Batch, Failed, Finding, Refusal
+from typing import Any, ClassVar, Final, TypeAlias
+
+from snapbid.errors import Problem
+from snapbid.events.enrich import Enricher
+from snapbid.events.outcomes import AcceptedEvent, BatchResult, SingleResult
+from snapbid.events.rulebook import BODY, VALIDATION_ERROR, FieldFinding, Refusal, findings_of
+from snapbid.events.slices import Slices
+from snapbid.http import Answer, json_answer
+
+CodedAnswer: TypeAlias = tuple[Answer, str]
+"""An answer and the code under which it is counted."""
+
+RETRY_S: Final = 1  # after which an unavailable store is likely to be back
+
+RATE_EXCEEDED: Final = "RATE_EXCEEDED"  # only counted: the body of a 429 has no code
+INTERNAL_ERROR: Final = "INTERNAL_ERROR"
+PROBLEM_CODES: Final = {
+    401: "UNAUTHORIZED",
+    404: "NOT_FOUND",
+    405: "METHOD_NOT_ALLOWED",
+    413: "PAYLOAD_TOO_LARGE",
+    415: "UNSUPPORTED_MEDIA_TYPE",
+    503: "UNAVAILABLE",
+}
+"""HTTP status of a problem -> error code; any other is `INTERNAL_ERROR`."""
+
+_ACCEPTED: Final = "accepted"
+_VALID: Final = "valid"
+_LENIENT: Final = (b"preference-applied", b"handling=lenient")
 
 
-def refused(refusal: Refusal) -> dict[str, Any]:
-    """The error body."""
-    return {
-        "code": refusal.code,
-        "message": refusal.message,
-        "violations": refusal.violations,
-    }
+class UnknownApiKey(Problem):
+    """401: no key, or none that was issued."""
+
+    status: ClassVar[int] = 401
+
+    def __init__(self) -> None:
+        detail = "X-API-KEY must carry a key that was issued"
+        super().__init__(detail, ((b"www-authenticate", b"ApiKey"),))
 
 
-def accepted(event: Accepted) -> dict[str, Any]:
-    """202 of a single event."""
-    return {"status": "accepted", "eventId": event.event_id}
+class RateExceeded(Problem):
+    """429, with `Retry-After`."""
+
+    status: ClassVar[int] = 429
+
+    def __init__(self, rate: int, wait_s: int) -> None:
+        detail = f"more than {rate} requests of this key in a minute; retry after {wait_s} seconds"
+        super().__init__(detail, ((b"retry-after", b"%d" % wait_s),))
 
 
-def accepted_batch(batch: Batch, request_id: str, *, lenient: bool) -> dict[str, Any]:
-    """202 of a batch; where it was asked for leniently, with what was not accepted."""
-    answer: dict[str, Any] = {
+class EventsUnavailable(Problem):
+    """503: no event can be accepted now."""
+
+    status: ClassVar[int] = 503
+
+    def __init__(self) -> None:
+        detail = "events cannot be taken now; send them again after a short delay"
+        super().__init__(detail, ((b"retry-after", b"%d" % RETRY_S),))
+
+
+def accepted(event: AcceptedEvent) -> CodedAnswer:
+    """202 to a single event."""
+    return json_answer(202, {"status": "accepted", "eventId": event.event_id}), _ACCEPTED
+
+
+def accepted_batch(batch: BatchResult, request_id: str, *, lenient: bool) -> CodedAnswer:
+    """202 to a batch; with lenient handling the rejected events are listed."""
+    document: dict[str, Any] = {
         "status": "accepted",
         "requestId": request_id,
         "count": len(batch.accepted),
     }
-    if lenient:
-        answer |= {"rejected": len(batch.failed), "errors": _errors(batch.failed)}
-    return answer
+    if not lenient:
+        return json_answer(202, document), _ACCEPTED
+    document |= {"rejected": len(batch.rejected), "errors": batch.rejected}
+    return json_answer(202, document, _LENIENT), _ACCEPTED
 
 
-def tested(
-    event: Accepted, enrichment: dict[str, Any], warnings: list[Finding]
-) -> dict[str, Any]:  # fmt: skip
-    """200 of a single event in test mode."""
-    echoed = event.document | {"enrichment": enrichment}
-    return {"status": "valid", "event": echoed, "warnings": warnings}
+def tested(result: SingleResult, enricher: Enricher) -> CodedAnswer:
+    """200 to a valid event in test mode: the event as it would be stored, enriched."""
+    event = result.event
+    document = event.document
+    enriched = enricher.enrich(document)
+    answer = {
+        "status": "valid",
+        "event": document | {"enrichment": enriched.document},
+        "warnings": result.warnings + findings_of(event.event, enriched.warnings),
+    }
+    return json_answer(200, answer), _VALID
 
 
-def tested_batch(batch: Batch, warnings: list[Finding]) -> dict[str, Any]:
-    """200 of a batch in test mode, also when every event fails."""
-    return {
-        "status": "invalid" if batch.failed else "valid",
+async def tested_batch(batch: BatchResult, enricher: Enricher, slices: Slices) -> CodedAnswer:
+    """200 to a batch in test mode, even if every event is rejected.
+
+    The accepted events are enriched only for the warnings.
+    """
+    warnings = list(batch.warnings)
+    for index, event in zip(batch.positions, batch.accepted, strict=True):
+        document = event.document
+        for source in ("ip_address", "user_agent"):  # neither can cause a warning
+            document["context"].pop(source, None)
+        warnings.extend(findings_of(event.event, enricher.enrich(document).warnings, index))
+        await slices.pause()
+    warnings.sort(key=_position)
+    answer = {
+        "status": "invalid" if batch.rejected else "valid",
         "successCount": len(batch.accepted),
-        "failureCount": len(batch.failed),
-        "errors": _errors(batch.failed),
+        "failureCount": len(batch.rejected),
+        "errors": batch.rejected,
         "warnings": warnings,
     }
+    return json_answer(200, answer), _VALID
 
 
-def _errors(failed: list[Failed]) -> list[dict[str, Any]]:
-    return [
-        {
-            "index": one.index,
-            "code": one.code,
-            "event": one.event,
-            "violations": one.violations,
-        }
-        for one in failed
-    ]
+def refused(refusal: Refusal, *headers: tuple[bytes, bytes]) -> CodedAnswer:
+    """The answer to a request whose body or headers break rules."""
+    return json_answer(refusal.status, refusal, *headers), refusal.code
+
+
+def failed(problem: Problem) -> CodedAnswer:
+    """A problem in the form of document 3."""
+    headers = tuple(problem.headers)
+    if problem.status == 429:
+        return json_answer(429, {"error": problem.detail}, *headers), RATE_EXCEEDED
+    if problem.status == 400:  # the body could not be read at all: cut short, or not gzip
+        violations = [FieldFinding(BODY, "malformed_json", None)]
+        message = f"the body cannot be read: {problem.detail}"
+        return refused(Refusal(VALIDATION_ERROR, message, violations), *headers)
+    code = PROBLEM_CODES.get(problem.status, INTERNAL_ERROR)
+    document = {
+        "code": code,
+        "message": problem.detail,
+        "violations": [FieldFinding(BODY, "max_size", None)] if problem.status == 413 else [],
+    }
+    return json_answer(problem.status, document, *headers), code
+
+
+def _position(warning: FieldFinding) -> int:
+    return warning.index if isinstance(warning.index, int) else -1

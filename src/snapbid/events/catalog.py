@@ -1,7 +1,7 @@
-"""The event catalog, version 3: all 25 events of document 3 and every field of theirs.
+"""The event catalog, version 3: the 25 events of document 3 with all their fields.
 
-This is the one place to add an event. The typed structs, the violation finder, the description for
-partners and the conformance cases are made from it.
+To add an event, add it here and nowhere else: the typed structs, the readers of `examine`, the
+partners' API description and the conformance cases are generated from it.
 """
 
 from typing import Final, Literal
@@ -16,7 +16,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 PLATFORMS: Final = {"mobile_os_1": "ios", "mobile_os_2": "android"}
-"""Stand-ins of document 3 for the real names; both are accepted, the real one is stored."""
+"""Placeholders in document 3 for the real names; both are accepted, the real name is stored."""
 
 STORES: Final = {"store_1": "app_store", "store_2": "google_play"}
 

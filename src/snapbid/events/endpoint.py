@@ -1,7 +1,8 @@
 """`POST /v3/s2s/event` and `/v3/s2s/batch` over HTTP (document 3; contract 7).
 
-Checked in this order: method (405), key (401), rate (429), type (415), size (413), JSON, headers,
-events. A 202 leaves only after the queue has the events. Neither answers nor logs quote a value.
+Checks come in this order: method (405), key (401), rate (429), type (415), size (413), JSON,
+headers, events. A 202 leaves only after the queue has the events. Neither answers nor logs quote a
+value of the request.
 """
 
 import asyncio
@@ -9,57 +10,62 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from time import time_ns
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from snapbid.errors import MethodNotAllowed, NotFound, Problem, where
-from snapbid.events import answers, asked, trial
-from snapbid.events.asked import WRONG_TEST_MODE, Asked
-from snapbid.events.enrich import Quotes
-from snapbid.events.keys import Carried, Key, Keys, decode, rate_key
-from snapbid.events.outcomes import Accepted, Batch, Product, Refusal, Single
-from snapbid.events.problems import (
-    Away,
-    RateExceeded,
-    Unauthorized,
-    code_of_answer,
-    problem_answer,
-    refusal_answer,
-)
-from snapbid.events.routes import BATCH_PATH as BATCH
-from snapbid.events.routes import PREFIX as PREFIX
-from snapbid.events.routes import SINGLE_PATH as SINGLE
+from snapbid.events import answers
+from snapbid.events.answers import CodedAnswer, EventsUnavailable, RateExceeded, UnknownApiKey
+from snapbid.events.enrich import Enricher
+from snapbid.events.keys import ApiKey, ApiKeys, EventConfig, decode, rate_key
+from snapbid.events.outcomes import AcceptedEvent, BatchResult, Product, SingleResult
+from snapbid.events.routes import BATCH_PATH, SINGLE_PATH
+from snapbid.events.rulebook import VALIDATION_ERROR, FieldFinding, Refusal
 from snapbid.events.slices import Slices
-from snapbid.events.trial import Enricher
 from snapbid.events.validate import batch_steps, read_batch, read_single
-from snapbid.http import Answer, Disconnected, Receive, Scope, json_answer, read_json_body, refused
+from snapbid.http import Answer, Disconnected, Receive, Scope, read_json_body, refused
 from snapbid.ledger.rate import RateLimiter, RateLimiterUnavailable
 from snapbid.metrics import Counters, Metrics
 from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.history import DailyRates, History
 
-NAMES: Final = {SINGLE: "single", BATCH: "batch"}
 MAX_BYTES: Final = 4 << 20  # of a decompressed body
-LONG: Final = 1 << 20  # bytes; events may be so large that slices do not help, a thread does
-APPLIED: Final = (b"preference-applied", b"handling=lenient")
+LONG_BYTES: Final = 1 << 20  # one event may exceed a time slice: read such a body in a thread
+TEST_MODE: Final = "X-Test-Mode"
+
+WRONG_TEST_MODE: Final = Refusal(
+    VALIDATION_ERROR,
+    f"{TEST_MODE}: enum (true, false or absent)",
+    [FieldFinding(TEST_MODE, "enum", None)],
+)
+
+_TEST_MODES: Final = {b"true": True, b"false": False, b"": False}
+_METRIC_LABELS: Final = {SINGLE_PATH: "single", BATCH_PATH: "batch"}
 
 logger = logging.getLogger("snapbid")
 
 
-class Keeps(Protocol):
-    """A queue that keeps events; see `ledger.queue.EventQueue`."""
+class EventSink(Protocol):
+    """A durable queue of accepted events; see `ledger.queue.EventQueue`."""
 
     async def put(
         self, received_at_ms: int, product: str, events: Iterable[tuple[str, bytes]]
     ) -> bool: ...
 
 
+class RequestOptions(NamedTuple):
+    """What the headers ask for; `test` is None for an invalid `X-Test-Mode`."""
+
+    test: bool | None
+    lenient: bool
+
+
 class EventEndpoints:
-    """Both endpoints. `take_up` gives the keys, before which nobody is served."""
+    """Both endpoints. Until `take_up` brings the keys, every request gets a 503."""
 
     def __init__(
         self,
-        queue: Keeps,
+        queue: EventSink,
         limiter: RateLimiter,
         metrics: Metrics,
         geo: GeoDatabase,
@@ -67,50 +73,46 @@ class EventEndpoints:
     ) -> None:
         self._queue = queue
         self._limiter = limiter
-        self._metrics = metrics
         self._geo = geo
         self._history = history
-        self._carried: Carried | None = None
-        self._text = b""
-        self._keys: Keys | None = None
-        self._enricher = self._enricher_with(DailyRates(history))
+        self._section = b""
+        self._config: EventConfig | None = None
+        self._keys: ApiKeys | None = None
+        self._enricher = Enricher(geo.place, details, DailyRates(history))
         self._accepted = metrics.counter("snapbid_events_accepted_total")
         self._requests = Counters(metrics, "snapbid_event_requests_total", "endpoint", "code")
-        self._turn = asyncio.Lock()  # one batch at a time is read in slices
-        self._works: dict[str, Callable[[bytes, Key, Asked], Awaitable[Answer]]] = {
-            SINGLE: self._single,
-            BATCH: self._batch,
-        }
+        self._batch_turn = asyncio.Lock()  # one batch at a time is read in slices
+        self._handlers: dict[
+            str, Callable[[bytes, ApiKey, RequestOptions], Awaitable[CodedAnswer]]
+        ] = {SINGLE_PATH: self._single, BATCH_PATH: self._batch}
 
-    def take_up(self, text: bytes) -> None:
-        """Take up what a new catalog carries for events."""
-        if text == self._text:
+    def take_up(self, section: bytes) -> None:
+        """Switch to the keys and rates of a new catalog's section for events."""
+        if section == self._section:
             return
-        carried = decode(text)
-        if self._carried is None or carried.rates != self._carried.rates:
-            self._enricher = self._enricher_with(DailyRates(self._history, carried.rates))
-        self._keys, self._carried, self._text = Keys(carried.keys), carried, text
-
-    def _enricher_with(self, rates: Quotes) -> Enricher:
-        return Enricher(self._geo.place, details, rates)
+        config = decode(section)
+        if self._config is None or config.rates != self._config.rates:
+            rates = DailyRates(self._history, config.rates)
+            self._enricher = self._enricher._replace(rates=rates)
+        self._keys, self._config, self._section = ApiKeys(config.keys), config, section
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
-        """Any request below `PREFIX`."""
+        """Answer any request below `routes.PREFIX`."""
         try:
-            given = await self._answer(scope, receive)
+            answer, code = await self._answer(scope, receive)
         except Disconnected:
             raise
         except Problem as problem:
-            given = problem_answer(problem)
+            answer, code = answers.failed(problem)
         except Exception as error:  # whose text, and cause, may quote the request
             logger.error("an event request failed: %s", where(error))
-            given = problem_answer(Problem("the request could not be served"))
-        self._requests.inc(NAMES.get(scope["path"], "other"), code_of_answer(given))
-        return given
+            answer, code = answers.failed(Problem("the request could not be served"))
+        self._requests.inc(_METRIC_LABELS.get(scope["path"], "other"), code)
+        return answer
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
-        work = self._works.get(scope["path"])
-        if work is None:
+    async def _answer(self, scope: Scope, receive: Receive) -> CodedAnswer:
+        handler = self._handlers.get(scope["path"])
+        if handler is None:
             raise await refused(NotFound("there is nothing at this path"), receive)
         if scope["method"] != "POST":
             raise await refused(MethodNotAllowed("POST"), receive)
@@ -120,73 +122,96 @@ class EventEndpoints:
         except Problem as problem:
             raise await refused(problem, receive) from None
         body = await read_json_body(headers, receive, MAX_BYTES)
-        return await work(body, key, asked.read(scope["headers"]))
+        return await handler(body, key, read_options(scope["headers"]))
 
-    async def _admit(self, given: bytes) -> Key:
+    async def _admit(self, given: bytes) -> ApiKey:
         """The key of a request that is within its rate."""
         if self._keys is None:
-            raise Away
+            raise EventsUnavailable
         key = self._keys.find(given)
         if key is None:
-            raise Unauthorized
+            raise UnknownApiKey
         try:
             admission = await self._limiter.admit(rate_key(key.digest), key.rate)
-        except RateLimiterUnavailable as error:  # nothing could be kept either
-            raise Away from error
+        except RateLimiterUnavailable as error:  # Redis is down, and the queue with it
+            raise EventsUnavailable from error
         if not admission.admitted:
             raise RateExceeded(key.rate, admission.wait_s)
         return key
 
-    async def _single(self, body: bytes, key: Key, ask: Asked) -> Answer:
+    async def _single(self, body: bytes, key: ApiKey, options: RequestOptions) -> CodedAnswer:
         now_ms = time_ns() // 1_000_000
-        test = bool(ask.test)
-        if len(body) > LONG:
-            read = await asyncio.to_thread(read_single, body, key.product, now_ms, test=test)
+        test = bool(options.test)
+        if len(body) > LONG_BYTES:
+            result = await asyncio.to_thread(read_single, body, key.product, now_ms, test=test)
         else:
-            read = read_single(body, key.product, now_ms, test=test)
-        if isinstance(read, Refusal) or ask.test is None:
-            return refusal_answer(_first(read, ask))
+            result = read_single(body, key.product, now_ms, test=test)
+        if isinstance(result, Refusal) or options.test is None:
+            return answers.refused(_first_refusal(result, options))
         if test:
-            return json_answer(200, trial.single(read, self._enricher))
-        await self._keep(now_ms, key.product, [read.event])
-        return json_answer(202, answers.accepted(read.event))
+            return answers.tested(result, self._enricher)
+        await self._keep(now_ms, key.product, [result.event])
+        return answers.accepted(result.event)
 
-    async def _batch(self, body: bytes, key: Key, ask: Asked) -> Answer:
+    async def _batch(self, body: bytes, key: ApiKey, options: RequestOptions) -> CodedAnswer:
         now_ms = time_ns() // 1_000_000
-        async with self._turn:
+        async with self._batch_turn:
             slices = Slices()
-            read = await self._read_batch(body, key.product, now_ms, ask, slices)
-            if isinstance(read, Refusal) or ask.test is None:
-                return refusal_answer(_first(read, ask))
-            if ask.test:
-                return json_answer(200, await trial.batch(read, self._enricher, slices))
-        if read.accepted:
-            await self._keep(now_ms, key.product, read.accepted)
+            result = await self._read_batch(body, key.product, now_ms, options, slices)
+            if isinstance(result, Refusal) or options.test is None:
+                return answers.refused(_first_refusal(result, options))
+            if options.test:
+                return await answers.tested_batch(result, self._enricher, slices)
+        if result.accepted:
+            await self._keep(now_ms, key.product, result.accepted)
         request_id = f"req-{secrets.token_hex(16)}"
-        document = answers.accepted_batch(read, request_id, lenient=ask.lenient)
-        return json_answer(202, document, *([APPLIED] if ask.lenient else []))
+        return answers.accepted_batch(result, request_id, lenient=options.lenient)
 
     async def _read_batch(
-        self, body: bytes, product: Product, now_ms: int, ask: Asked, slices: Slices
-    ) -> Batch | Refusal:
-        lenient, test = ask.lenient, bool(ask.test)
-        if len(body) > LONG:
+        self, body: bytes, product: Product, now_ms: int, options: RequestOptions, slices: Slices
+    ) -> BatchResult | Refusal:
+        lenient, test = options.lenient, bool(options.test)
+        if len(body) > LONG_BYTES:
             return await asyncio.to_thread(
                 read_batch, body, product, now_ms, lenient=lenient, test=test
             )
         return await slices.run(batch_steps(body, product, now_ms, lenient=lenient, test=test))
 
-    async def _keep(self, now_ms: int, product: Product, events: list[Accepted]) -> None:
-        kept = ((event.event_id, event.envelope) for event in events)
-        if not await self._queue.put(now_ms, product.name, kept):
-            raise Away
+    async def _keep(self, now_ms: int, product: Product, events: list[AcceptedEvent]) -> None:
+        entries = ((event.event_id, event.envelope) for event in events)
+        if not await self._queue.put(now_ms, product.name, entries):
+            raise EventsUnavailable
         self._accepted.inc(len(events))
 
 
-def _first(read: Single | Batch | Refusal, ask: Asked) -> Refusal:
-    """What is wrong first: a body that is no JSON, a header, the events."""
-    if isinstance(read, Refusal):
-        malformed = any(found.rule == "malformed_json" for found in read.violations)
-        if malformed or ask.test is not None:
-            return read
+def read_options(fields: Iterable[tuple[bytes, bytes]]) -> RequestOptions:
+    """Read the header fields, names in lower case; repeated ones form a list (RFC 9110, 5.2)."""
+    test_modes, preferences = [], []
+    for name, value in fields:
+        if name == b"x-test-mode":
+            test_modes.append(value)
+        elif name == b"prefer":
+            preferences.append(value)
+    test = _TEST_MODES.get(b", ".join(test_modes).strip().lower())
+    lenient = bool(preferences) and not test and _is_lenient(b",".join(preferences))
+    return RequestOptions(test, lenient)
+
+
+def _is_lenient(preferences: bytes) -> bool:
+    """Whether the first preference for handling is `handling=lenient` (RFC 7240, 2 and 4.4)."""
+    for preference in preferences.lower().split(b","):
+        name, _, value = preference.partition(b";")[0].partition(b"=")
+        if name.strip() == b"handling":
+            return value.strip().strip(b'"') == b"lenient"
+    return False
+
+
+def _first_refusal(
+    result: SingleResult | BatchResult | Refusal, options: RequestOptions
+) -> Refusal:  # fmt: skip
+    """The refusal that comes first: malformed JSON, then headers, then events."""
+    if isinstance(result, Refusal):
+        malformed = any(violation.rule == "malformed_json" for violation in result.violations)
+        if malformed or options.test is not None:
+            return result
     return WRONG_TEST_MODE

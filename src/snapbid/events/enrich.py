@@ -1,8 +1,8 @@
-"""Place, device and money of an event (document 3, test mode; contract 7, `enrichment`).
+"""The enrichment of an event: place, device, amounts in USD (document 3, test mode; contract 7).
 
-Countries are alpha-2, as `jurisdiction` is stored; systems and browsers go by the lists that
-campaigns target. Money is converted with the rate of the event's UTC day, exactly, and rounded
-half-even to 6 decimals; without a rate `usd` is null, and the warning `rate_missing` says so.
+Countries are alpha-2, as `jurisdiction` is stored; operating systems and browsers have the names
+that campaigns target. Amounts are converted exactly, at the rate of the event's UTC day, and
+rounded half-even to 6 decimals; without a rate `usd` is null, with the warning `rate_missing`.
 """
 
 import math
@@ -23,8 +23,8 @@ MONETARY: Final = {
 }
 
 
-class Quotes(Protocol):
-    """Where rates come from: `reference.history.DailyRates`."""
+class QuoteSource(Protocol):
+    """USD rates by day; see `reference.history.DailyRates`."""
 
     def quote(self, currency: str, day: date, *, crypto: bool = False) -> Quote | None: ...
 
@@ -36,21 +36,23 @@ class Enriched(NamedTuple):
     warnings: list[tuple[str, str]]
 
 
-def enrich(
-    event: dict[str, Any],
-    place_of: Callable[[str], Place | None],
-    agent_of: Callable[[str], Agent],
-    rates: Quotes,
-) -> Enriched:
-    """Enrich a normalised envelope (`Accepted.document`). Parts without a source are null."""
-    context = event["context"]
-    warnings: list[tuple[str, str]] = []
-    document = {
-        "geo": _geo(context.get("ip_address"), place_of),
-        "user_agent": _agent(context.get("user_agent"), agent_of),
-        "amounts": _amounts(event, rates, warnings) or None,
-    }
-    return Enriched(document, warnings)
+class Enricher(NamedTuple):
+    """The sources of an event's place, device and exchange rates."""
+
+    place_of: Callable[[str], Place | None]
+    agent_of: Callable[[str], Agent]
+    rates: QuoteSource
+
+    def enrich(self, event: dict[str, Any]) -> Enriched:
+        """Enrich a normalised envelope (`AcceptedEvent.document`). Absent parts are null."""
+        context = event["context"]
+        warnings: list[tuple[str, str]] = []
+        document = {
+            "geo": _geo(context.get("ip_address"), self.place_of),
+            "user_agent": _agent(context.get("user_agent"), self.agent_of),
+            "amounts": _amounts(event, self.rates, warnings) or None,
+        }
+        return Enriched(document, warnings)
 
 
 def _geo(ip: str | None, place_of: Callable[[str], Place | None]) -> dict[str, Any] | None:
@@ -61,12 +63,12 @@ def _geo(ip: str | None, place_of: Callable[[str], Place | None]) -> dict[str, A
 
 
 def _agent(agent: Any, agent_of: Callable[[str], Agent]) -> dict[str, Any] | None:
-    # Events whose catalog entry has no user agent keep one as it came, whatever its type.
+    # Where the catalog has no `user_agent`, one is kept as it came, whatever its type.
     return agent_of(agent)._asdict() if isinstance(agent, str) and agent else None
 
 
 def _amounts(
-    event: dict[str, Any], rates: Quotes, warnings: list[tuple[str, str]]
+    event: dict[str, Any], rates: QuoteSource, warnings: list[tuple[str, str]]
 ) -> dict[str, dict[str, Any]]:
     context = event["context"]
     currency = context.get("currency")

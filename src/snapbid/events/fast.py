@@ -1,6 +1,8 @@
-"""The usual way of a valid event: one typed decode, the few rules that types cannot say, encode.
+"""The fast paths of a valid event: one typed decode, the few checks that types cannot do, encode.
 
-An event that this way does not take is not yet wrong: `examine` decides.
+`read` takes events that have nothing but the catalog's fields. `read_wide` also takes unknown
+fields and nulls, which partners send routinely, so that they do not cost as much as a refusal. An
+event that neither takes is not necessarily invalid: `examine` decides.
 """
 
 from collections.abc import Callable
@@ -10,23 +12,38 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from snapbid.events import codes
 from snapbid.events.catalog import EVENTS
-from snapbid.events.fields import Event, Field, Kind
-from snapbid.events.identity import event_id
-from snapbid.events.outcomes import Accepted
-from snapbid.events.structs import ENVELOPES, MAX_EXACT
+from snapbid.events.fields import MAX_EXACT, Event, Field, Kind
+from snapbid.events.outcomes import AcceptedEvent, canonical_envelope, event_id
+from snapbid.events.structs import ENVELOPES
+from snapbid.events.values import (
+    HASH_SUFFIX,
+    calling_code,
+    country_code,
+    currency_code,
+    is_ip,
+    is_plaintext_key,
+    read_hash,
+)
 
 Check = Callable[[Any], bool]
-"""Takes a context: normalises it in place, False if a rule is broken or another look is needed."""
+"""Normalises a context in place; False if a rule is broken or `examine` has to decide."""
 
 Decode = Callable[[bytes | Raw], Any]
 
+_ENVELOPE_KEYS: Final = frozenset(("event", "timestamp", "identity", "context"))
+_IDENTITY_KEYS: Final = frozenset(("client_user_id", "anonymous_id", "click_id"))
+_CONTEXT_KEYS: Final = {
+    name: frozenset(field.path.split(".")[1] for field in event.context_fields())
+    for name, event in EVENTS.items()
+}
+
+_decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Plan(NamedTuple):
-    """What is to be done with a decoded event: its name, its checks, what identifies it."""
+class EventPlan(NamedTuple):
+    """How a decoded event is finished: its name, its checks, and its deduplication key."""
 
     name: str
     name_bytes: bytes
@@ -34,12 +51,12 @@ class Plan(NamedTuple):
     key: Callable[[Any], str] | None
 
 
-def read(raw: bytes, decode: Decode, product: bytes, latest_ms: int) -> Accepted | None:
-    """Read one event, not later than `latest_ms`; None if this way does not take it.
+def read(raw: bytes, decode: Decode, product: bytes, latest_ms: int) -> AcceptedEvent | None:
+    """Read an event dated `latest_ms` or earlier; None if this path does not take it.
 
-    `raw` is UTF-8 without the escapes of `decode.SUSPECT`. Equal numbers of colons mean that no
-    key is given twice: a colon stands after each key, and the strings keep theirs. A null would
-    have a colon more, too, so that it is not even tried.
+    `raw` is UTF-8 without the escapes of `strict_json.SUSPECT`. If it has as many colons as the
+    canonical envelope, no key is given twice: each key is followed by a colon, and strings keep
+    theirs. A null would add a colon too, so an event with one is not even tried.
     """
     if b"null" in raw:
         return None
@@ -53,10 +70,92 @@ def read(raw: bytes, decode: Decode, product: bytes, latest_ms: int) -> Accepted
     envelope = _encode(event)
     if envelope.count(b":") != raw.count(b":"):
         return None
-    return accepted(event, plan, product, envelope)
+    return accept(event, plan, product, envelope)
 
 
-def normalise(event: Any, plan: Plan) -> bool:
+def read_wide(
+    raw: bytes, presets: frozenset[str], product: bytes, latest_ms: int
+) -> AcceptedEvent | None:
+    """Read an event as `read` does, unknown fields and nulls included; None if not taken.
+
+    Fields that the catalog does not have are set aside, the rest is converted to the typed struct,
+    and the unknown fields of the context are put back.
+    """
+    try:
+        document = _decode(raw)
+        if not isinstance(document, dict) or _encode(document).count(b":") != raw.count(b":"):
+            return None
+        return _read_document(document, presets, product, latest_ms)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _read_document(
+    document: dict[str, Any], presets: frozenset[str], product: bytes, latest_ms: int
+) -> AcceptedEvent | None:
+    """Raises msgspec.ValidationError."""
+    name, identity, context = (
+        document.get("event"),
+        document.get("identity"),
+        document.get("context"),
+    )
+    if not isinstance(name, str) or name not in EVENTS or EVENTS[name].preset not in presets:
+        return None
+    if not isinstance(identity, dict) or not isinstance(context, dict):
+        return None
+    known = _CONTEXT_KEYS[name]
+    unknown = _unknown_fields(context, known)
+    if (
+        unknown is None
+        or _has_nested(document, _ENVELOPE_KEYS)
+        or _has_nested(identity, _IDENTITY_KEYS)
+    ):
+        return None
+    typed = {
+        "event": name,
+        "timestamp": document.get("timestamp"),
+        "identity": {key: value for key, value in identity.items() if key in _IDENTITY_KEYS},
+        "context": {key: value for key, value in context.items() if key in known},
+    }
+    event: Any = msgspec.convert(typed, ENVELOPES[name])
+    plan = PLANS[event.__class__]
+    if event.timestamp > latest_ms or not normalise(event, plan):
+        return None
+    whole = msgspec.to_builtins(event.context) | unknown
+    envelope = canonical_envelope(name, event.timestamp, msgspec.to_builtins(event.identity), whole)
+    return accept(event, plan, product, envelope)
+
+
+def _unknown_fields(context: dict[str, Any], known: frozenset[str]) -> dict[str, Any] | None:
+    """The unknown fields as they are stored; None if `examine` has to judge one of them."""
+    kept = {}
+    for key, value in context.items():
+        if key in known or value is None:
+            continue
+        if key.endswith(HASH_SUFFIX) or is_plaintext_key(key) or not _is_plain(value):
+            return None
+        kept[key] = value
+    return kept
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is stored unchanged, without looking inside it."""
+    kind = value.__class__
+    if kind is str or kind is bool:
+        return True
+    if kind is int:
+        return bool(-MAX_EXACT <= value <= MAX_EXACT)
+    return kind is float and not value.is_integer()
+
+
+def _has_nested(members: dict[str, Any], known: frozenset[str]) -> bool:
+    """Whether an unknown key holds a list or an object, which might be nested too deep."""
+    return any(
+        value.__class__ in (dict, list) for key, value in members.items() if key not in known
+    )
+
+
+def normalise(event: Any, plan: EventPlan) -> bool:
     """Bring a decoded event into its stored form; False if a rule is broken."""
     context = event.context
     for check in plan.checks:
@@ -66,14 +165,14 @@ def normalise(event: Any, plan: Plan) -> bool:
     return identity.client_user_id is not None or identity.anonymous_id is not None
 
 
-def accepted(event: Any, plan: Plan, product: bytes, envelope: bytes) -> Accepted:
-    """The outcome of a normalised event with its canonical envelope."""
-    name, name_bytes, _, key = plan
-    made = envelope if key is None else key(event.context).encode()
+def accept(event: Any, plan: EventPlan, product: bytes, envelope: bytes) -> AcceptedEvent:
+    """The accepted form of a normalised event with its canonical envelope."""
+    name, name_bytes, _, key_of = plan
+    key = envelope if key_of is None else key_of(event.context).encode()
     identity = event.identity
-    return Accepted(
+    return AcceptedEvent(
         name,
-        event_id(product, name_bytes, made),
+        event_id(product, name_bytes, key),
         event.timestamp,
         identity.client_user_id,
         identity.anonymous_id,
@@ -82,16 +181,16 @@ def accepted(event: Any, plan: Plan, product: bytes, envelope: bytes) -> Accepte
     )
 
 
-def _ip(context: Any) -> bool:
+def _check_ip(context: Any) -> bool:
     address = context.ip_address
-    return address is None or codes.is_ip(address)
+    return address is None or is_ip(address)
 
 
-def _currency(context: Any) -> bool:
+def _check_currency(context: Any) -> bool:
     given = context.currency
     if given is None:
         return True
-    code = codes.currency(given, crypto=context.is_crypto is True)
+    code = currency_code(given, crypto=context.is_crypto is True)
     if code is None:
         return False
     if code is not given:
@@ -99,7 +198,9 @@ def _currency(context: Any) -> bool:
     return True
 
 
-def _numbers(names: tuple[str, ...]) -> Check:
+def _numbers_check(names: tuple[str, ...]) -> Check:
+    """Turn integral floats into integers."""
+
     def check(context: Any) -> bool:
         for name in names:
             value = getattr(context, name)
@@ -110,14 +211,14 @@ def _numbers(names: tuple[str, ...]) -> Check:
     return check
 
 
-def _mapped(name: str, find: Callable[[str], str | None]) -> Check:
-    """Replace a value by what it is stored as; None of `find` breaks the rule."""
+def _mapping_check(name: str, stored_form: Callable[[str], str | None]) -> Check:
+    """Replace a value by its stored form, which is None where the value breaks the rule."""
 
     def check(context: Any) -> bool:
         given = getattr(context, name)
         if given is None:
             return True
-        stored = find(given)
+        stored = stored_form(given)
         if stored is None:
             return False
         setattr(context, name, stored)
@@ -126,22 +227,24 @@ def _mapped(name: str, find: Callable[[str], str | None]) -> Check:
     return check
 
 
-def _digest(text: str) -> str | None:
-    rule, stored = codes.digest(text)
+def _stored_hash(text: str) -> str | None:
+    rule, stored = read_hash(text)
     return stored if rule is None else None
 
 
-def _inside(group: str, checks: tuple[Check, ...]) -> Check:
+def _group_check(group: str, checks: tuple[Check, ...]) -> Check:
+    """Apply checks to an object inside the context."""
+
     def check(context: Any) -> bool:
         inner = getattr(context, group)
-        return inner is None or all(one(inner) for one in checks)
+        return inner is None or all(check(inner) for check in checks)
 
     return check
 
 
-def _with(needed: str, totals: tuple[str, ...]) -> Check:
+def _required_with_check(required: str, totals: tuple[str, ...]) -> Check:
     def check(context: Any) -> bool:
-        return getattr(context, needed) is not None or all(
+        return getattr(context, required) is not None or all(
             getattr(context, total) is None for total in totals
         )
 
@@ -151,43 +254,42 @@ def _with(needed: str, totals: tuple[str, ...]) -> Check:
 def _check_of(field: Field) -> Check | None:
     match field.kind:
         case Kind.IP:
-            return _ip
+            return _check_ip
         case Kind.CURRENCY:
-            return _currency
+            return _check_currency
         case Kind.COUNTRY:
-            return _mapped(field.leaf, codes.country)
+            return _mapping_check(field.leaf, country_code)
         case Kind.CALLING_CODE:
-            return _mapped(field.leaf, codes.calling_code)
+            return _mapping_check(field.leaf, calling_code)
         case Kind.HASH:
-            return _mapped(field.leaf, _digest)
+            return _mapping_check(field.leaf, _stored_hash)
         case Kind.CHOICE if field.stored:
-            return _mapped(
-                field.leaf,
-                (dict(zip(field.values, field.values, strict=True)) | dict(field.stored)).get,
-            )
+            stored_forms = dict(zip(field.values, field.values, strict=True)) | dict(field.stored)
+            return _mapping_check(field.leaf, stored_forms.get)
     return None
 
 
-def _checks(event: Event) -> tuple[Check, ...]:
+def _checks_of(event: Event) -> tuple[Check, ...]:
     groups: dict[str, list[Check]] = {}
     for field in event.context_fields():
         check = _check_of(field)
         if check is not None:
             groups.setdefault(field.parent, []).append(check)
-    own = groups.pop("context")
-    numbers = tuple(one.leaf for one in event.fields if one.kind is Kind.NUMBER)
+    checks = groups.pop("context")
+    numbers = tuple(field.leaf for field in event.fields if field.kind is Kind.NUMBER)
     if numbers:
-        own.append(_numbers(numbers))
-    own += [_with(needed, totals) for needed, totals in event.required_with.items()]
-    own += [
-        _inside(parent.removeprefix("context."), tuple(checks)) for parent, checks in groups.items()
+        checks.append(_numbers_check(numbers))
+    checks += [_required_with_check(name, totals) for name, totals in event.required_with.items()]
+    checks += [
+        _group_check(parent.removeprefix("context."), tuple(inner))
+        for parent, inner in groups.items()
     ]
-    return tuple(own)
+    return tuple(checks)
 
 
-PLANS: Final[dict[type, Plan]] = {
-    ENVELOPES[name]: Plan(
-        name, name.encode(), _checks(event), attrgetter(event.key) if event.key else None
+PLANS: Final[dict[type, EventPlan]] = {
+    ENVELOPES[name]: EventPlan(
+        name, name.encode(), _checks_of(event), attrgetter(event.key) if event.key else None
     )
     for name, event in EVENTS.items()
 }

@@ -1,4 +1,4 @@
-"""What the catalog is made of: events, their fields, and how strictly each is asked for."""
+"""The types of the catalog: events, their fields, and the requirement level of each field."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -15,11 +15,14 @@ MIN_MS: Final = 10**12
 MAX_MS: Final = 10**13 - 1
 """Times have 13 digits: 2001-09-09 to 2286-11-20."""
 
+MAX_EXACT: Final = 2**53
+"""Integers up to here are kept as integers; beyond, a number is the nearest double."""
+
 Unit = Literal["ms", "minutes", "days"]
 
 
 class Kind(StrEnum):
-    """How a value is read; the JSON type follows from it."""
+    """The kind of a value, which decides its JSON type and how it is validated."""
 
     TEXT = "text"
     CHOICE = "choice"
@@ -49,10 +52,10 @@ class Level(StrEnum):
 
 
 class Field(Struct, frozen=True, kw_only=True):
-    """One field of an event; `path` is the whole one, `context.privacy.email_hash`.
+    """A field of an event; `path` is its full path, such as `context.privacy.email_hash`.
 
-    `values` are the spellings of a choice that are accepted, `stored` maps those that are not
-    stored as they come to what is stored, `deprecated` are accepted with a warning.
+    `values` are the accepted spellings of a choice, `stored` maps aliases among them to the
+    spelling that is stored, `deprecated` ones are accepted with a warning.
     """
 
     path: str
@@ -73,15 +76,15 @@ class Field(Struct, frozen=True, kw_only=True):
 
     @property
     def leaf(self) -> str:
-        """The last part of the path, under which amounts are enriched."""
+        """The last part of the path, which names the amount in `enrichment`."""
         return self.path.rpartition(".")[2]
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One event of the catalog; `fields` are its own, without the base properties.
+    """An event of the catalog; `fields` are its own, without the base properties.
 
-    `lifecycle` events need one of the two user ids only; `key` is the context field that
-    identifies the event for deduplication; `required_with` maps a field to those that need it.
+    App `lifecycle` events need only one of the two user ids. `key` is the context field that
+    identifies the event for deduplication. `required_with` maps a field to those that require it.
     """
 
     name: str
@@ -103,12 +106,12 @@ class Event(Struct, frozen=True, kw_only=True):
         )
 
     def context_fields(self) -> tuple[Field, ...]:
-        """The fields of `context`: base properties, the event's own, hashes for any event."""
+        """The fields of `context`: base properties, the event's own, hashes of any event."""
         own = {field.path for field in self.fields}
         ip = Field(
             path="context.ip_address", kind=Kind.IP, level=self.ip, note="the end user's address"
         )
-        hashes = (one for one in PRIVACY_HASHES if one.path not in own)
+        hashes = (field for field in PRIVACY_HASHES if field.path not in own)
         return (ip, *self.fields, *hashes)
 
 

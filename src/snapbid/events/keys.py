@@ -1,7 +1,7 @@
-"""API keys and the operator's rates as a worker knows them (contract 7, Key).
+"""API keys and the operator's exchange rates, as the catalog brings them to workers (contract 7).
 
-Both come with the catalog. Keys are known by their SHA-256 alone: what a request carries is hashed,
-found by its hash, and the hashes are compared in constant time.
+Keys are known only by their SHA-256: a request's key is hashed and looked up by its hash, and the
+hashes are compared in constant time.
 """
 
 import hmac
@@ -16,52 +16,52 @@ import msgspec
 from snapbid.events.outcomes import Product
 from snapbid.ledger.keys import EVENT_RATE
 
-Issued: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int]]
-"""Hash (hexadecimal) -> product, its presets, requests in a rolling minute."""
+IssuedKeys: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int]]
+"""SHA-256 (hexadecimal) of a key -> product, its presets, requests in a rolling minute."""
 
 OperatorRates: TypeAlias = Mapping[str, list[tuple[date, Decimal]]]
-"""Currency -> (first day, USD per unit)."""
+"""Currency -> pairs of first day and USD per unit."""
 
 
-class Carried(msgspec.Struct, frozen=True):
-    """What the catalog carries."""
+class EventConfig(msgspec.Struct, frozen=True):
+    """The catalog's section for events."""
 
     keys: dict[str, tuple[str, tuple[str, ...], int]] = {}
     rates: dict[str, list[tuple[date, Decimal]]] = {}
 
 
-class Key(NamedTuple):
-    """A key that holds; `digest` is its SHA-256."""
+class ApiKey(NamedTuple):
+    """A valid key; `digest` is its SHA-256."""
 
     digest: bytes
     product: Product
     rate: int
 
 
-def encode(issued: Issued, rates: OperatorRates) -> bytes:
-    """JSON for the catalog."""
+def encode(issued: IssuedKeys, rates: OperatorRates) -> bytes:
+    """The section as JSON."""
     keys = {digest: tuple(key) for digest, key in issued.items()}
     return msgspec.json.encode({"keys": keys, "rates": rates})
 
 
-def decode(text: bytes) -> Carried:
-    """What `encode` wrote, or `null`. Raises msgspec.DecodeError."""
-    return msgspec.json.decode(text, type=Carried | None) or Carried()
+def decode(text: bytes) -> EventConfig:
+    """Decode what `encode` wrote, or `null`. Raises msgspec.DecodeError."""
+    return msgspec.json.decode(text, type=EventConfig | None) or EventConfig()
 
 
-class Keys:
+class ApiKeys:
     """The keys of one catalog."""
 
-    def __init__(self, issued: Issued) -> None:
+    def __init__(self, issued: IssuedKeys) -> None:
         self._keys = {
-            digest: Key(digest, Product(product, frozenset(presets)), rate)
+            digest: ApiKey(digest, Product(product, frozenset(presets)), rate)
             for digest, (product, presets, rate) in (
                 (bytes.fromhex(text), key) for text, key in issued.items()
             )
         }
 
-    def find(self, given: bytes) -> Key | None:
-        """The key of a request, None where it is not one of ours."""
+    def find(self, given: bytes) -> ApiKey | None:
+        """The key that a request carries, None if it was not issued or is revoked."""
         digest = sha256(given).digest()
         key = self._keys.get(digest)
         return key if key is not None and hmac.compare_digest(key.digest, digest) else None

@@ -1,46 +1,37 @@
-"""What reading a body comes to; the endpoint maps these to HTTP, `answers` to documents."""
+"""Accepted events and the results of reading a body; how an event gets its id (contract 7).
 
+The canonical envelope is the JSON `{"event":…,"timestamp":…,"identity":{…},"context":{…}}` in UTF-8
+without whitespace. The keys of `identity`, of `context` and of every object in it are sorted by
+code point, known fields are never null, every value has its stored form, and integral numbers up to
+2^53 have no fraction. Two requests that mean the same event therefore have the same bytes, so a
+retry gets the same `eventId` without a look-up.
+"""
+
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from snapbid.events.fields import CORE
+from snapbid.events.rulebook import FieldFinding, RejectedEvent
 
-VALIDATION_ERROR: Final = "VALIDATION_ERROR"
-UNKNOWN_EVENT_TYPE: Final = "UNKNOWN_EVENT_TYPE"
-EVENT_DISABLED: Final = "EVENT_DISABLED"
-BATCH_TOO_LARGE: Final = "BATCH_TOO_LARGE"
+ID_PREFIX: Final = "ev1-"
+"""Changes whenever the derivation of ids does."""
 
-STATUSES: Final = {
-    VALIDATION_ERROR: 400,
-    BATCH_TOO_LARGE: 400,
-    UNKNOWN_EVENT_TYPE: 422,
-    EVENT_DISABLED: 422,
-}
+_ID_DIGITS: Final = 32
+_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Product(Struct, frozen=True):
-    """Whose key it is, and which presets that product has; `general.core` is always among them."""
+    """The product a key belongs to, and its presets; `general.core` is always among them."""
 
     name: str
     presets: frozenset[str] = frozenset({CORE})
 
 
-class Finding(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A violation, or a warning: the path of the field, the rule, the event if in the catalog.
-
-    In a batch `index` is the event's place, and `field` starts with it: `[3].context.amount`.
-    """
-
-    field: str
-    rule: str
-    event: str | None
-    index: int | msgspec.UnsetType = msgspec.UNSET
-
-
-class Accepted(Struct, frozen=True, gc=False):
-    """A valid event, normalised. `envelope` is the canonical JSON, what is to be stored."""
+class AcceptedEvent(Struct, frozen=True, gc=False):
+    """A valid event, normalised. `envelope` is the canonical JSON, which is what is stored."""
 
     event: str
     event_id: str
@@ -53,53 +44,46 @@ class Accepted(Struct, frozen=True, gc=False):
     @property
     def document(self) -> dict[str, Any]:
         """The envelope decoded: `event`, `timestamp`, `identity`, `context`."""
-        made: dict[str, Any] = msgspec.json.decode(self.envelope)
-        return made
+        document: dict[str, Any] = msgspec.json.decode(self.envelope)
+        return document
 
 
-class Refusal(Struct, frozen=True):
-    """The request is refused: `STATUSES[code]`, and what is wrong. Quotes no value."""
+class SingleResult(Struct, frozen=True):
+    """A valid event, with its warnings in test mode."""
 
-    code: str
-    message: str
-    violations: list[Finding]
-
-    @property
-    def status(self) -> int:
-        return STATUSES[self.code]
+    event: AcceptedEvent
+    warnings: list[FieldFinding]
 
 
-class Single(Struct, frozen=True):
-    """One valid event, and in test mode the warnings."""
+class BatchResult(Struct, frozen=True):
+    """The accepted events of a batch with their positions, and the rejected ones.
 
-    event: Accepted
-    warnings: list[Finding]
-
-
-class Failed(Struct, frozen=True):
-    """An event of a batch that is not accepted."""
-
-    index: int
-    code: str
-    event: str | None
-    violations: list[Finding]
-
-
-class Batch(Struct, frozen=True):
-    """What was good in a batch, with its places, and what was not (lenient and test mode only)."""
-
-    accepted: list[Accepted]
-    places: list[int]
-    failed: list[Failed]
-    warnings: list[Finding]
-
-
-def code_of(findings: list[Finding]) -> str:
-    """Which code these violations make: a wrong field before an unknown event, before a disabled.
-
-    (contract 7, which code)
+    `rejected` is empty unless handling is lenient or the request is in test mode, which also
+    collects `warnings`.
     """
-    rules = {finding.rule for finding in findings}
-    if rules - {"unknown_event", "event_disabled"}:
-        return VALIDATION_ERROR
-    return UNKNOWN_EVENT_TYPE if "unknown_event" in rules else EVENT_DISABLED
+
+    accepted: list[AcceptedEvent]
+    positions: list[int]
+    rejected: list[RejectedEvent]
+    warnings: list[FieldFinding]
+
+
+def canonical_envelope(
+    event: str, timestamp: int, identity: dict[str, Any], context: dict[str, Any]
+) -> bytes:
+    """The canonical envelope of normalised parts."""
+    return b'{"event":"%b","timestamp":%d,"identity":%b,"context":%b}' % (
+        event.encode(),
+        timestamp,
+        _encode_sorted(identity),
+        _encode_sorted(context),
+    )
+
+
+def event_id(product: bytes, event: bytes, key: bytes) -> str:
+    """`ev1-` and 32 hexadecimal digits of the SHA-256 of product, event and key.
+
+    The key is the transaction's or bonus's id, or else the canonical envelope. None of the three
+    can contain U+0000, which therefore separates them.
+    """
+    return ID_PREFIX + sha256(b"%b\0%b\0%b" % (product, event, key)).hexdigest()[:_ID_DIGITS]

@@ -11,7 +11,7 @@ ROUTES: Final = {SINGLE_PATH: "events_single", BATCH_PATH: "events_batch"}
 
 
 def is_event_path(path: str) -> bool:
-    """Whether `EventEndpoints` answers this path; unknown paths below `/v3/` get its own 404."""
+    """Whether `EventEndpoints` answers this path; unknown paths below `/v3/` get a 404 there."""
     return path.startswith(PREFIX)
 
 

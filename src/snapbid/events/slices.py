@@ -1,7 +1,7 @@
-"""Long work in slices, so that bids which the same process answers do not wait for it.
+"""Long work in time slices, so that bids served by the same process do not wait for it.
 
-After each slice the loop is left idle for a moment rather than run once: the server's own threads,
-which bring in the requests, need the interpreter too, and do not get it from a loop that is busy.
+After each slice the event loop sleeps for a moment instead of yielding once: the server's own
+threads, which bring in the requests, need the interpreter too and cannot get it from a busy loop.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ T = TypeVar("T")
 
 
 class Slices:
-    """One piece of work; gives way to others whenever a slice is over."""
+    """The time slices of one piece of work."""
 
     def __init__(self) -> None:
         self._until = perf_counter() + SLICE_S
 
     async def pause(self) -> None:
-        """Let others go first, if this slice is over."""
+        """Let others run if the current slice is over."""
         if perf_counter() >= self._until:
             await asyncio.sleep(PAUSE_S)
             self._until = perf_counter() + SLICE_S
 
     async def run(self, steps: Generator[None, None, T]) -> T:
-        """All steps of a generator, and what it returns."""
+        """Run a generator to its end, pausing between steps; give its return value."""
         while True:
             try:
                 next(steps)

@@ -1,18 +1,17 @@
-"""Admission: how many bid requests a worker takes on at a time, and whose.
+"""Admission: how many bid requests a worker accepts at a time, and from whom.
 
-Beyond its capacity, a worker that takes on everything answers everything too late. So no more
-requests are under way than the worker has lately completed within `TARGET_S`; what comes on top is
-answered 204 at once, before its body is looked at. An SSP (all its descriptors together) that has
-less than its share of them under way is let in nevertheless, so that it does not pay for another's
-flood; a share is the limit divided by the SSPs that have requests under way.
+An overloaded worker that accepts everything answers everything too late. So the number of requests
+in flight is limited to what the worker has lately completed within `TARGET_S`; the rest is answered
+204 at once, before its body is read. An SSP (all its descriptors together) that is below its share
+of the limit is admitted nevertheless, so that it does not pay for another SSP's flood. The share is
+the limit divided by the number of SSPs with requests in flight.
 
-A request that waits for a body that its client does not send costs nothing, and is not counted any
-more after one or two intervals: half-sent requests do not keep others out.
+A request whose client is slow to send the body costs nothing, and stops counting after one or two
+intervals: half-sent requests keep nobody out.
 
-The server hands a request over without telling when it came, so the time that it has waited before
-is estimated: its body takes the same way through the server's queues as the request took before it,
-and takes as long. The least of an interval's waits is the queue that stands; what is above it is
-a burst, or a client that sends slowly.
+The server does not say when a request arrived, so the time it spent queueing is estimated: its body
+passes through the same server queues as the request did, and takes as long. The shortest wait of an
+interval is the standing queue; anything longer is a burst or a slow client.
 """
 
 from time import perf_counter
@@ -20,14 +19,16 @@ from typing import Final
 
 INTERVAL_S: Final = 0.05
 TARGET_S: Final = 0.03
-FIRST: Final = 256  # under way at most, until an interval has shown what the worker can do
+FIRST: Final = 256  # the limit until an interval has shown what the worker can do
 FEWEST: Final = 64
 MOST: Final = 4096
 
 
 class Lane:
-    """One SSP's requests under way, and those of them that wait for their body: of this interval,
-    of the one before. Older ones are not under way until their body is there.
+    """One SSP's requests in flight.
+
+    `reading` and `reading_before` are those still waiting for their body, from this interval and
+    the one before. Older ones do not count as in flight until their body has arrived.
     """
 
     __slots__ = ("reading", "reading_before", "under_way")
@@ -39,16 +40,16 @@ class Lane:
 
 
 class Admission:
-    """What one worker takes on. Times are `perf_counter`'s.
+    """Admission control of one worker. Times are seconds of `perf_counter`.
 
-    Of each request, `enter`, `has_body` and `leave` are called once, in this order.
+    Each request calls `enter`, `has_body` and `leave` once, in this order.
     """
 
     def __init__(self) -> None:
         self.limit = FIRST
         self.under_way = 0
         self.waited_s = 0.0
-        """How long requests wait at present before the worker sees them."""
+        """How long requests currently queue before the worker sees them."""
         self._share = float(FIRST)
         self._lanes: dict[str, Lane] = {}
         self._began = self._began_before = now = perf_counter()
@@ -58,11 +59,11 @@ class Admission:
         self._least_wait_s = INTERVAL_S
 
     def lane(self, ssp: str) -> Lane:
-        """The lane of an SSP, by canonical id; always the same one."""
+        """Return the lane of an SSP, by canonical id."""
         return self._lanes.setdefault(ssp, Lane())
 
     def enter(self, lane: Lane, now: float) -> bool:
-        """Whether a request may go on."""
+        """Return whether to admit a request."""
         if now >= self._until:
             self._begin(now)
         if self.under_way >= self.limit and lane.under_way >= self._share:
@@ -73,7 +74,7 @@ class Admission:
         return True
 
     def has_body(self, lane: Lane, entered: float, now: float) -> None:
-        """The body of a request is there, or its client has left."""
+        """Note that a request's body has arrived, or that its client has disconnected."""
         if entered >= self._began:
             lane.reading -= 1
         elif entered >= self._began_before:
@@ -85,7 +86,7 @@ class Admission:
             self._least_wait_s = now - entered
 
     def leave(self, lane: Lane) -> None:
-        """A request has its answer."""
+        """Note that a request has been answered."""
         self._completed += 1
         lane.under_way -= 1
         self.under_way = under_way = self.under_way - 1
@@ -93,7 +94,7 @@ class Admission:
             self._fewest = under_way
 
     def _begin(self, now: float) -> None:
-        """Begins an interval, with a limit by what was completed in the last one."""
+        """Begin an interval, its limit set by what the last one completed."""
         for lane in self._lanes.values():
             lane.under_way -= lane.reading_before
             self.under_way -= lane.reading_before
@@ -106,7 +107,7 @@ class Admission:
         self._least_wait_s = INTERVAL_S
 
     def _adapt(self, seconds: float) -> None:
-        """If the interval was busy to its end, what it completed is what can be done."""
+        """Set the limit: an interval that was busy throughout shows the worker's capacity."""
         self.waited_s = self._least_wait_s if self._completed else 0.0
         if self._fewest >= FEWEST:
             possible = int(self._completed / seconds * max(TARGET_S - self.waited_s, 0.0))

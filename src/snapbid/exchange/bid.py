@@ -1,9 +1,9 @@
-"""The bid endpoint, straight down (document 2; contract 3 and 4):
+"""The decision on a bid request, step by step (document 2; contract 3 and 4):
 
 bytes -> request (structs) -> decision (ranks) -> response (bytes).
 
-Everything here is a function of values: no clock, no I/O. What the ledger refuses, since a campaign
-is out of money or a user has seen it often enough, is replaced by the next best (`limits.py`).
+Everything here is a function of values, without a clock or I/O. A bid that the ledger refuses,
+because of a budget or a frequency cap, is replaced by the next best (`limits.py`).
 """
 
 import secrets
@@ -34,19 +34,19 @@ __all__ = [
     "unanswered",
 ]
 
-MAX_NOTICE_ID: Final = 512  # bytes of an id that a notification URL may carry
+MAX_NOTICE_ID: Final = 512  # bytes of an id in a notification URL
 
 
 class Reason(Enum):
     """Why there is no bid."""
 
     CURRENCY = "currency"
-    LONG_ID = "long_id"  # whose notifications could not be taken
+    LONG_ID = "long_id"  # the notification endpoints would refuse it
     NO_MEDIA = "no_media"
-    FLOOR_CURRENCY = "floor_currency"  # without an exchange rate
-    PRIVATE_AUCTION = "private_auction"  # and no campaign has its deals
+    FLOOR_CURRENCY = "floor_currency"  # no exchange rate
+    PRIVATE_AUCTION = "private_auction"  # no campaign targets its deals
     NO_CAMPAIGN = "no_campaign"
-    LIMITED = "limited"  # by budgets and caps
+    LIMITED = "limited"  # budgets or caps
     LATE = "late"
     OVERLOAD = "overload"
     STORE_DOWN = "store_down"
@@ -54,15 +54,16 @@ class Reason(Enum):
 
 @final
 class NoBid(Struct, frozen=True):
-    """An answer without a bid. On the way of a bid it is told by `type`: that something is no
-    instance of a struct takes ten times as long to find out.
+    """An answer without a bid.
+
+    The hot path tests for it with `type(...) is`: a failing `isinstance` takes ten times as long.
     """
 
     reason: Reason
 
 
 class Choice(Struct, frozen=True):
-    """The decision for one impression; `deal` is a place in `imp.pmp.deals`, or -1."""
+    """The decision for one impression; `deal` is an index into `imp.pmp.deals`, or -1."""
 
     imp: Imp
     rank: int
@@ -71,7 +72,7 @@ class Choice(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """The best campaigns, and where the search stands: behind that of the impression `last`."""
+    """The best campaigns, and the search that can continue behind the impression `last`."""
 
     choices: list[Choice]
     query: Query
@@ -80,7 +81,7 @@ class Decision(Struct, frozen=True):
 
 
 def search(request: BidRequest, ssp: str, market: Market, now_ms: int) -> Decision | NoBid:
-    """The best campaign for each impression that has one; `now_ms` is UTC epoch time."""
+    """Find the best campaign for each impression; `now_ms` is UTC epoch time."""
     if not accepts_usd(request.cur):
         return NoBid(Reason.CURRENCY)
     catalog = market.catalog
@@ -102,7 +103,10 @@ def search(request: BidRequest, ssp: str, market: Market, now_ms: int) -> Decisi
 
 
 def unanswered(request: BidRequest, *, has_floor: bool) -> Reason:
-    """Why no impression has a campaign, as far as the request tells; `has_floor`: some in USD."""
+    """Return why no impression has a campaign, as far as the request tells.
+
+    `has_floor`: the floor of some impression could be converted to USD.
+    """
     if not has_floor:
         return Reason.FLOOR_CURRENCY
     reason = Reason.NO_MEDIA
@@ -115,19 +119,19 @@ def unanswered(request: BidRequest, *, has_floor: bool) -> Reason:
 
 
 def decide(request: BidRequest, ssp: str, market: Market, now_ms: int) -> list[Choice] | NoBid:
-    """The choices of `search`."""
-    found = search(request, ssp, market, now_ms)
-    return found if isinstance(found, NoBid) else found.choices
+    """Return the choices of `search`."""
+    decision = search(request, ssp, market, now_ms)
+    return decision if isinstance(decision, NoBid) else decision.choices
 
 
 class Proposal(Struct, frozen=True):
-    """An answer before it is written: its bids, and the choices and the decision behind them."""
+    """An answer before it is written: its bids, with the choices and the decision behind them."""
 
     auction_id: str
     bids: list[Bid]
     choices: list[Choice]
     decision: Decision
-    limited: bool  # some campaign has a budget or caps
+    limited: bool  # whether some campaign has a budget or caps
 
 
 class Bidder:
@@ -141,7 +145,7 @@ class Bidder:
     def propose(
         self, request: BidRequest, ssp: str, market: Market, now_ms: int
     ) -> Proposal | NoBid:
-        """Decides on a request; `now_ms` is UTC epoch time."""
+        """Decide on a request; `now_ms` is UTC epoch time."""
         decision = search(request, ssp, market, now_ms)
         if type(decision) is NoBid:
             return decision
@@ -160,13 +164,13 @@ class Bidder:
         return Proposal(auction_id, bids, choices, decision, limited)
 
     def write(self, auction_id: str, bids: list[Bid]) -> bytes:
-        """The response's body."""
+        """Write the response's body."""
         bid_id = b"%b-%x" % (self._process, next(self._numbers))
         return self._writer.write(auction_id, bid_id, bids)
 
 
 def bid_of(choice: Choice, market: Market) -> Bid:
-    """A choice as the response writes it."""
+    """Return the bid for a choice."""
     imp, deal_id = choice.imp, None
     if choice.deal >= 0:
         assert imp.pmp is not None
@@ -177,5 +181,5 @@ def bid_of(choice: Choice, market: Market) -> Bid:
 
 
 def can_be_notified(text: str) -> bool:
-    """Whether the notification endpoints would take the id back."""
+    """Return whether the notification endpoints would accept the id."""
     return len(text) <= MAX_NOTICE_ID and (text.isascii() or len(text.encode()) <= MAX_NOTICE_ID)

@@ -9,10 +9,10 @@ from msgspec import Struct
 from snapbid.errors import Problem
 from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal, Reason
-from snapbid.exchange.limits import Reserves, replace_refused, wanted
+from snapbid.exchange.limits import ReservesBids, ledger_bids, replace_refused
 from snapbid.exchange.request import decode
 from snapbid.exchange.sightings import Sightings
-from snapbid.exchange.times import Steps, Times
+from snapbid.exchange.timing import BidTimings, StepTimer
 from snapbid.http import (
     JSON,
     Answer,
@@ -29,11 +29,11 @@ from snapbid.http import (
 from snapbid.metrics import Counters, Metrics
 
 GZIP_FROM: Final = 1024  # bytes of a response
-MARGIN_S: Final = 0.01  # of a request's time, kept for the way of the answer
+MARGIN_S: Final = 0.01  # of `tmax`, kept for the answer to travel
 NO_CONTENT: Final = answer(204)
 
 
-class Remembers(Reserves, Protocol):
+class RemembersBids(ReservesBids, Protocol):
     """A ledger that remembers bids; see `ledger.Ledger.remember`."""
 
     def remember(
@@ -42,42 +42,51 @@ class Remembers(Reserves, Protocol):
 
 
 @final
-class Promised(Struct):
-    """A response's body, to be sent if what it promises has been remembered."""
+class PendingAnswer(Struct):
+    """A response's body, to be sent once the ledger has remembered its bids."""
 
     body: bytes
     remembered: Awaitable[bool]
 
 
 @final
-class Limited(Struct):
-    """Bids of which some have limits; `until` is the time (of `perf_counter`) to know by."""
+class PendingLimits(Struct):
+    """A proposal with limited campaigns, on which the ledger must decide by `deadline`
+    (`perf_counter` seconds).
+    """
 
     proposal: Proposal
     market: Market
     test: bool
-    until: float
+    deadline: float
 
 
 class Bidding:
-    """What the endpoints of a worker share. `max_bytes`: of a body, inflated; `tmax_ms`: where a
-    request has none.
+    """What the bid endpoints of a worker share.
+
+    `max_bytes` limits a decompressed body; `tmax_ms` stands in where a request has no `tmax`.
     """
 
     def __init__(
-        self, bidder: Bidder, ledger: Remembers, metrics: Metrics, *, max_bytes: int, tmax_ms: int
+        self,
+        bidder: Bidder,
+        ledger: RemembersBids,
+        metrics: Metrics,
+        *,
+        max_bytes: int,
+        tmax_ms: int,
     ) -> None:
         self.bidder = bidder
         self.ledger = ledger
         self.metrics = metrics
         self.admission = Admission()
-        self.times = Times(metrics)
+        self.timings = BidTimings(metrics)
         self.max_bytes = max_bytes
         self.tmax_ms = tmax_ms
 
 
 class BidEndpoint:
-    """Answers one SSP's bid requests from a market, which may change; counted by outcome."""
+    """Answers one SSP's bid requests from its current market, and counts them by outcome."""
 
     def __init__(
         self, ssp: str, market: Market, bidding: Bidding, sightings: Sightings | None = None
@@ -89,7 +98,7 @@ class BidEndpoint:
         self._ledger = bidding.ledger
         self._admission = bidding.admission
         self._lane = bidding.admission.lane(market.catalog.ssps[ssp])
-        self._times = bidding.times
+        self._timings = bidding.timings
         self._max_bytes = bidding.max_bytes
         self._tmax_ms = bidding.tmax_ms
         self._sightings = sightings or Sightings()
@@ -101,7 +110,7 @@ class BidEndpoint:
         self._refusals = Counters(metrics, name, "ssp", "outcome")
 
     async def __call__(self, headers: Headers, receive: Receive) -> Answer:
-        """Raises Problem for what is answered with an error."""
+        """Answer one request. Raises Problem for an error answer."""
         started = perf_counter()
         admission, lane = self._admission, self._lane
         if not admission.enter(lane, started):
@@ -112,13 +121,13 @@ class BidEndpoint:
                 body = await read_json_body(headers, receive, self._max_bytes)
             finally:
                 admission.has_body(lane, started, perf_counter())
-            steps = self._times.begin()
+            steps = self._timings.begin()
             result = self._bid(body, started - admission.waited_s, steps)
-            if type(result) is Promised:
+            if type(result) is PendingAnswer:
                 result = result.body if await result.remembered else Reason.LATE
                 if steps and result is not Reason.LATE:
                     steps.end("commit")
-            elif type(result) is Limited:
+            elif type(result) is PendingLimits:
                 result = await self._bid_within_limits(result)
                 if steps:
                     steps.end("commit")
@@ -133,7 +142,7 @@ class BidEndpoint:
             raise
         finally:
             admission.leave(lane)
-        self._times.whole(perf_counter() - started)
+        self._timings.observe_whole(perf_counter() - started)
         if not isinstance(result, bytes):
             return self._no_bid(result)
         self._bids.inc()
@@ -148,10 +157,11 @@ class BidEndpoint:
         return NO_CONTENT
 
     def _bid(
-        self, body: bytes, started: float, steps: Steps | None
-    ) -> bytes | Reason | Promised | Limited:
-        """The response's body (a test promises nothing), why there is none, or what Redis must
-        answer first.
+        self, body: bytes, started: float, steps: StepTimer | None
+    ) -> bytes | Reason | PendingAnswer | PendingLimits:
+        """Decide on a request: the response's body, a reason for no bid, or what awaits Redis.
+
+        The bids of a test request are not remembered, so its body is ready at once.
         """
         request = decode(body)
         if steps:
@@ -161,18 +171,18 @@ class BidEndpoint:
         allowed_s = (tmax if tmax is not None and tmax > 0 else self._tmax_ms) / 1000
         if perf_counter() - started > allowed_s:
             return Reason.LATE
-        market = self.market  # of this request to its end: ranks are a market's own
+        market = self.market  # for the whole request: ranks belong to one market
         result = self._bidder.propose(request, self._ssp, market, time_ns() // 1_000_000)
         if steps:
             steps.end("match")
         if type(result) is NoBid:
             return result.reason
-        until = started + allowed_s - min(MARGIN_S, allowed_s / 2)
+        deadline = started + allowed_s - min(MARGIN_S, allowed_s / 2)
         if result.limited:
-            return Limited(result, market, request.test == 1, until)
-        answered = self._bidder.write(result.auction_id, result.bids)
+            return PendingLimits(result, market, request.test == 1, deadline)
+        body = self._bidder.write(result.auction_id, result.bids)
         if request.test == 1:
-            return answered
+            return body
         remembered = self._ledger.remember(
             result.auction_id.encode(),
             self._number,
@@ -180,23 +190,23 @@ class BidEndpoint:
                 (bid.imp_id.encode(), bid.template.number, bid.template.price_micros)
                 for bid in result.bids
             ],
-            until - perf_counter(),
+            deadline - perf_counter(),
         )
-        return Reason.STORE_DOWN if remembered is None else Promised(answered, remembered)
+        return Reason.STORE_DOWN if remembered is None else PendingAnswer(body, remembered)
 
-    async def _bid_within_limits(self, limited: Limited) -> bytes | Reason:
-        """The response's body, written once it is known what was kept; or why there is none."""
-        proposal, test, until = limited.proposal, limited.test, limited.until
+    async def _bid_within_limits(self, pending: PendingLimits) -> bytes | Reason:
+        """Reserve the bids, then write the response's body; or return the reason for no bid."""
+        proposal, test, deadline = pending.proposal, pending.test, pending.deadline
         auction, user = proposal.auction_id.encode(), proposal.decision.user
-        within_s = until - perf_counter()
-        bids = wanted(proposal.bids)
+        within_s = deadline - perf_counter()
+        bids = ledger_bids(proposal.bids)
         if test:
             letters = await self._ledger.look(auction, bids, user, within_s)
         else:
-            waiting = self._ledger.reserve(auction, self._number, bids, user, within_s, False)
-            if waiting is None:
+            reserved = self._ledger.reserve(auction, self._number, bids, user, within_s, False)
+            if reserved is None:
                 return Reason.STORE_DOWN
-            letters = await waiting
+            letters = await reserved
         if not letters:
             return Reason.LATE
         if not letters.strip("k"):
@@ -205,9 +215,9 @@ class BidEndpoint:
             self._ledger,
             self._number,
             proposal,
-            limited.market,
+            pending.market,
             letters,
-            lambda: until - perf_counter(),
+            lambda: deadline - perf_counter(),
             test,
         )
         return kept if isinstance(kept, Reason) else self._bidder.write(proposal.auction_id, kept)

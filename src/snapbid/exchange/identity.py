@@ -1,7 +1,7 @@
-"""Whom a request comes from, as far as frequency caps need it (contract 3).
+"""The user behind a request, for frequency caps (contract 3).
 
-The first that is there: `user.id`, `device.ifa`, an eid. Its name tells the kinds apart, so that an
-id of one kind is never taken for one of another.
+The first id present counts: `user.id`, then `device.ifa`, then an eid. A user's name starts with
+the kind of the id, so that ids of different kinds never collide.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ _BLANK: Final = frozenset("0-")
 
 
 def recognise(device: Device, user: User) -> str | None:
-    """The user's name, None where nobody is recognised or tracking is limited."""
+    """Return the user's name; None if no id is present or tracking is limited."""
     if device.lmt == 1 or device.dnt == 1:
         return None
     if user.id is not None and user.id != "":

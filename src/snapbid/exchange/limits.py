@@ -1,13 +1,14 @@
-"""Bids of campaigns with budgets or caps: what the ledger refuses is replaced by the next best.
+"""Bids of campaigns with budgets or frequency caps.
 
-Whether there is money, and whether the user may see one more, is decided where the bid is
-remembered, in the same round trip. A campaign without money is skipped from then on, until `Recall`
-finds that there is some again.
+The ledger checks the budget and the caps in the round trip that remembers the bid. A bid that it
+refuses is replaced by the next best campaign. A campaign whose budget is used up is skipped from
+then on, until `Recall` finds budget again.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from operator import itemgetter
 from typing import Final, Protocol
 
 from snapbid.exchange.bid import Choice, Market, Proposal, Reason, bid_of
@@ -16,47 +17,50 @@ from snapbid.ledger.limits import Limits
 from snapbid.tasks import end
 
 ATTEMPTS: Final = 5  # round trips for one request
-RECALL_S: Final = 0.25  # a fresh budget bids after so long
+RECALL_S: Final = 0.25  # a new budget bids within this time
 
-Limited = tuple[bytes, int, int, Limits | None]
+LimitedBid = tuple[bytes, int, int, Limits | None]
 
 logger = logging.getLogger("snapbid")
 
 
-class Reserves(Protocol):
+class ReservesBids(Protocol):
     """A ledger that remembers bids within limits; see `ledger.Ledger`."""
 
     def reserve(
         self,
         auction_id: bytes,
         ssp: int,
-        bids: list[Limited],
+        bids: list[LimitedBid],
         user: str | None,
         within_s: float,
         counted: bool,
     ) -> Awaitable[str] | None: ...
 
     async def look(
-        self, auction_id: bytes, bids: list[Limited], user: str | None, within_s: float
+        self, auction_id: bytes, bids: list[LimitedBid], user: str | None, within_s: float
     ) -> str: ...
 
     def shard_of(self, auction_id: bytes) -> int: ...
 
 
-class Room(Protocol):
-    """Tells which campaigns have money; see `ledger.budgets.Budgets`."""
+class BudgetSource(Protocol):
+    """Tells which campaigns have budget left; see `ledger.budgets.Budgets`."""
 
     async def room(self, wanted: list[tuple[int, Limits]]) -> list[bool]: ...
 
 
-def wanted(bids: Iterable[Bid]) -> list[Limited]:
-    """The bids as the ledger takes them."""
+def ledger_bids(bids: Iterable[Bid]) -> list[LimitedBid]:
+    """Return the bids in the ledger's form."""
     templates = [(bid.imp_id.encode(), bid.template) for bid in bids]
-    return [(imp_id, of.number, of.price_micros, of.limits) for imp_id, of in templates]
+    return [
+        (imp_id, template.number, template.price_micros, template.limits)
+        for imp_id, template in templates
+    ]
 
 
 async def replace_refused(
-    ledger: Reserves,
+    ledger: ReservesBids,
     ssp: int,
     proposal: Proposal,
     market: Market,
@@ -64,72 +68,68 @@ async def replace_refused(
     left_s: Callable[[], float],
     test: bool,
 ) -> list[Bid] | Reason:
-    """The bids that the ledger keeps, in the order of the impressions; or why there are none.
+    """Return the bids that the ledger accepts, in the order of the impressions, or a reason.
 
-    `letters` are its verdicts on the proposal; refused bids are replaced by the next best, as often
-    as `ATTEMPTS` and the time allow. `left_s` gives the time left. A `test` is looked at only.
+    `letters` are its verdicts on the proposal. Refused bids are replaced by the next best, as often
+    as `ATTEMPTS` and the time left (`left_s`) allow. For a `test` nothing is reserved.
     """
     auction, user = proposal.auction_id.encode(), proposal.decision.user
-    refused = _Refused(proposal, market, ledger.shard_of(auction))
-    choices, tried = list(proposal.choices), list(enumerate(proposal.bids))
+    replacements = _Replacements(proposal, market, ledger.shard_of(auction))
+    choices, pending = list(proposal.choices), list(enumerate(proposal.bids))
     kept: list[tuple[int, Bid]] = []
     for attempt in range(ATTEMPTS):
-        following: list[tuple[int, Bid]] = []
-        for (place, bid), letter in zip(tried, letters, strict=True):
+        retries: list[tuple[int, Bid]] = []
+        for (position, bid), letter in zip(pending, letters, strict=True):
             if letter == "k":
-                kept.append((place, bid))
+                kept.append((position, bid))
                 continue
-            choice = refused.replace(choices[place], out_of_money=letter == "b")
+            choice = replacements.replace(choices[position], out_of_money=letter == "b")
             if choice is not None:
-                choices[place] = choice
-                following.append((place, bid_of(choice, market)))
-        if not following or attempt == ATTEMPTS - 1:
+                choices[position] = choice
+                retries.append((position, bid_of(choice, market)))
+        if not retries or attempt == ATTEMPTS - 1:
             break
-        tried = following
-        bids = wanted(bid for _, bid in tried)
+        pending = retries
+        bids = ledger_bids(bid for _, bid in pending)
         if test:
             letters = await ledger.look(auction, bids, user, left_s())
         else:
-            waiting = ledger.reserve(auction, ssp, bids, user, left_s(), bool(kept))
-            letters = "" if waiting is None else await waiting
+            reserved = ledger.reserve(auction, ssp, bids, user, left_s(), bool(kept))
+            letters = "" if reserved is None else await reserved
         if not letters:
             if not kept:
                 return Reason.LATE
             break
-    kept.sort(key=_place)
+    kept.sort(key=itemgetter(0))
     return [bid for _, bid in kept] or Reason.LIMITED
 
 
-def _place(kept: tuple[int, Bid]) -> int:
-    return kept[0]
+class _Replacements:
+    """Finds the next best campaign where a choice was refused.
 
-
-class _Refused:
-    """Takes up the search where a choice was refused.
-
-    The search of the last impression goes on where it stood. That of an earlier one is begun anew
-    and passes over what was tried: a query has one place, and one for each impression would cost
-    every request what only a refusal needs.
+    The search of the last impression continues. That of an earlier one starts over and skips the
+    campaigns tried before: a query keeps one position, and keeping one for each impression would
+    cost every request what only a refusal needs.
     """
 
     def __init__(self, proposal: Proposal, market: Market, shard: int) -> None:
         self._decision = proposal.decision
-        self._at = proposal.decision.last
+        self._current = proposal.decision.last
         self._market = market
         self._shard = shard
         self._tried: dict[str, set[int]] = {}
 
     def replace(self, choice: Choice, *, out_of_money: bool) -> Choice | None:
-        """The next best campaign that is not known to be out of money."""
+        """Return the next best campaign that is not known to be out of budget."""
         imp = choice.imp
         if out_of_money:
             self._market.skip(choice.rank, self._shard)
         tried = self._tried.setdefault(str(imp.id), set())
         tried.add(choice.rank)
         query = self._decision.query
-        if self._at is not imp:
+        if self._current is not imp:
             query.impression(imp)
-            self._at = imp
+            self._current = imp
         while (best := query.next()) is not None:
             if best[0] not in tried and not self._market.skips(best[0], self._shard):
                 return Choice(imp, *best)
@@ -137,36 +137,37 @@ class _Refused:
 
 
 class Recall:
-    """Lets campaigns bid again that have money again. `market` gives the one in use."""
+    """Lets campaigns bid again once they have budget. `market` returns the current market."""
 
-    def __init__(self, room: Room, market: Callable[[], Market | None]) -> None:
-        self._room = room
+    def __init__(self, budgets: BudgetSource, market: Callable[[], Market | None]) -> None:
+        self._budgets = budgets
         self._market = market
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Starts to look; needs a running loop."""
-        self._task = asyncio.get_running_loop().create_task(self._keep_looking())
+        """Start checking periodically; needs a running loop."""
+        self._task = asyncio.get_running_loop().create_task(self._keep_checking())
 
     async def stop(self) -> None:
         if self._task is not None:
             await end(self._task)
 
     async def look(self) -> None:
-        """One look at the campaigns that are skipped."""
+        """Check the skipped campaigns once."""
         market = self._market()
-        if market is None or not market.refused:
+        if market is None or not market.exhausted:
             return
-        waiting = market.waiting()
-        found = await self._room.room([limits for _, limits in waiting])
-        for (rank, _), has_room in zip(waiting, found, strict=False):  # none where Redis is away
-            if has_room:
+        skipped = market.skipped()
+        have_budget = await self._budgets.room([limits for _, limits in skipped])
+        # Redis may be away: then the answer is empty.
+        for (rank, _), has_budget in zip(skipped, have_budget, strict=False):
+            if has_budget:
                 market.resume(rank)
 
-    async def _keep_looking(self) -> None:
+    async def _keep_checking(self) -> None:
         while True:
             await asyncio.sleep(RECALL_S)
             try:
                 await self.look()
             except Exception:
-                logger.exception("the campaigns without money could not be looked at")
+                logger.exception("the budgets of skipped campaigns could not be checked")

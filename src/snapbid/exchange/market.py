@@ -1,4 +1,4 @@
-"""What a worker decides from: the catalog, what is looked up beside it, templates and limits."""
+"""What a worker decides from: the catalog, its lookups, bid templates and campaign limits."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from snapbid.ledger.limits import Limits
 from snapbid.match.catalog import Catalog
 from snapbid.match.compile import Document, read_document
 
-MAX_TEMPLATES: Final = 30_000  # kept for one index, some 2 KB each
-AT_ONCE: Final = 50  # campaigns carried over before other work may go on
+MAX_TEMPLATES: Final = 30_000  # kept per index, about 2 KB each
+CARRY_BATCH: Final = 50  # campaigns carried over before other tasks get a turn
 
 
-class Refused(NamedTuple):
-    """A campaign that was out of money when it last bid, with the shards that refused it."""
+class ExhaustedCampaign(NamedTuple):
+    """A campaign whose budget was used up when it last bid, and the shards that said so."""
 
     document: Document
     limits: Limits
@@ -23,19 +23,19 @@ class Refused(NamedTuple):
 
 
 @dataclass(slots=True)
-class Known:
-    """What is made of one index at its first use, by rank: templates by creative, and limits."""
+class RankCache:
+    """Values built at first use, for one index: templates by (rank, creative), limits by rank."""
 
     templates: dict[tuple[int, int], Template] = field(default_factory=dict)
     limits: dict[int, Limits | None] = field(default_factory=dict)
 
 
 class Market:
-    """A catalog with what is looked up beside it, and the templates of its creatives.
+    """A catalog with its lookups, and the templates of its creatives.
 
-    `shards` of the ledger have each their share of the budgets. `refused`: the campaigns (ranks)
-    that were out of money when they last bid. `before` is the market that it takes the place of:
-    what is known of the same base remains so.
+    Each of the ledger's `shards` has its share of every budget. `exhausted`: by rank, the campaigns
+    that a shard last refused for want of budget. `before`: the market that this one replaces, whose
+    templates and limits are kept where both have the same base.
     """
 
     def __init__(
@@ -48,84 +48,88 @@ class Market:
         self.catalog = catalog
         self.lookups = lookups
         self.shards = shards
-        self.refused: dict[int, Refused] = {}
-        self._of_base: Known = Known()
-        self._of_overlay: Known = Known()
+        self.exhausted: dict[int, ExhaustedCampaign] = {}
+        self._of_base: RankCache = RankCache()
+        self._of_overlay: RankCache = RankCache()
         if before is not None and before.catalog.base == catalog.base:
             self._of_base = before._of_base
         self._overlaid = catalog.base.campaigns if catalog.base is not None else 0
 
     def template(self, rank: int, creative: int) -> Template:
-        """The template of a creative, made at its first use."""
-        known = self._of_base if rank < self._overlaid else self._of_overlay
-        found = known.templates.get((rank, creative))
-        if found is None:
+        """Return the template of a creative, built at its first use."""
+        cache = self._of_base if rank < self._overlaid else self._of_overlay
+        result = cache.templates.get((rank, creative))
+        if result is None:
             document = self._document(rank)
-            if rank not in known.limits:
-                known.limits[rank] = limits_of(document, self.shards)
+            if rank not in cache.limits:
+                cache.limits[rank] = limits_of(document, self.shards)
             price = self.catalog.index.price(rank)
-            found = template(document, document.creatives[creative], price, known.limits[rank])
-            if len(known.templates) >= MAX_TEMPLATES:
-                known.templates.clear()
-                known.limits.clear()
-            known.templates[rank, creative] = found
-        return found
+            result = template(document, document.creatives[creative], price, cache.limits[rank])
+            if len(cache.templates) >= MAX_TEMPLATES:
+                cache.templates.clear()
+                cache.limits.clear()
+            cache.templates[rank, creative] = result
+        return result
 
     def _document(self, rank: int) -> Document:
         return read_document(self.catalog.index.payload(rank))
 
-    # -- campaigns out of money -------------------------------------------------------------------
+    # -- campaigns out of budget ------------------------------------------------------------------
 
     def skip(self, rank: int, shard: int) -> None:
-        """A shard has no money for the campaign; where none has, it does not bid any more."""
-        refused = self.refused.get(rank)
-        if refused is None:
+        """Note that a shard has no budget for the campaign, which stops bidding when none has."""
+        exhausted = self.exhausted.get(rank)
+        if exhausted is None:
             document = self._document(rank)
             limits = limits_of(document, self.shards)
             if limits is None:
                 return
-            refused = self.refused[rank] = Refused(document, limits, set())
-        refused.shards.add(shard)
-        if len(refused.shards) == self.shards:
+            exhausted = self.exhausted[rank] = ExhaustedCampaign(document, limits, set())
+        exhausted.shards.add(shard)
+        if len(exhausted.shards) == self.shards:
             self.catalog.index.set_active(rank, False)
 
     def skips(self, rank: int, shard: int) -> bool:
-        """Whether the shard has refused the campaign since there last was money for it."""
-        refused = self.refused.get(rank)
-        return refused is not None and shard in refused.shards
+        """Return whether the shard has refused the campaign since it last had budget."""
+        exhausted = self.exhausted.get(rank)
+        return exhausted is not None and shard in exhausted.shards
 
-    def waiting(self) -> list[tuple[int, tuple[int, Limits]]]:
-        """The refused campaigns: (rank, (price, limits)) each."""
+    def skipped(self) -> list[tuple[int, tuple[int, Limits]]]:
+        """Return (rank, (price, limits)) of each exhausted campaign."""
         price = self.catalog.index.price
-        return [(rank, (price(rank), refused.limits)) for rank, refused in self.refused.items()]
+        return [
+            (rank, (price(rank), exhausted.limits)) for rank, exhausted in self.exhausted.items()
+        ]
 
     def resume(self, rank: int) -> None:
-        """There is money for the campaign again."""
-        if self.refused.pop(rank, None) is not None:
+        """Let a campaign bid again that has budget again."""
+        if self.exhausted.pop(rank, None) is not None:
             self.catalog.index.set_active(rank, True)
 
     async def carry_over(self, before: "Market") -> None:
-        """Skips what the market before skips, but for what has another budget or price now.
+        """Skip what the market before skipped, unless its budget or price has changed.
 
-        So no catalog lets campaigns bid that are out of money. Other work goes on meanwhile.
+        So a new catalog does not let campaigns bid that are out of budget. Yields to other tasks.
         """
-        for number, (rank, refused) in enumerate(list(before.refused.items()), 1):
-            now = self.catalog.index.rank(refused.document.cid)
-            if now is not None and self._has_same_terms(now, before, rank, refused):
-                for shard in refused.shards:
+        for number, (rank, exhausted) in enumerate(list(before.exhausted.items()), 1):
+            now = self.catalog.index.rank(exhausted.document.cid)
+            if now is not None and self._has_same_terms(now, before, rank, exhausted):
+                for shard in exhausted.shards:
                     self.skip(now, shard)
-            if number % AT_ONCE == 0:
+            if number % CARRY_BATCH == 0:
                 await asyncio.sleep(0)
 
-    def _has_same_terms(self, now: int, before: "Market", rank: int, refused: Refused) -> bool:
-        document, own = refused.document, self._document(now)
+    def _has_same_terms(
+        self, now: int, before: "Market", rank: int, exhausted: ExhaustedCampaign
+    ) -> bool:
+        old, new = exhausted.document, self._document(now)
         if self.catalog.index.price(now) != before.catalog.index.price(rank):
             return False
-        return (document.budget, document.since_ms) == (own.budget, own.since_ms)
+        return (old.budget, old.since_ms) == (new.budget, new.since_ms)
 
 
 def limits_of(document: Document, shards: int = 1) -> Limits | None:
-    """The limits of a campaign that has any."""
+    """Return a campaign's limits; None if it has neither a budget nor caps."""
     budget, caps = document.budget, document.caps
     if budget.daily_micros is None and budget.total_micros is None and not caps:
         return None

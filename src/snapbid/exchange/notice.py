@@ -4,8 +4,8 @@
     GET /rtb/bill?id=AUCTION&impId=IMPRESSION
     GET /rtb/loss?id=AUCTION&impId=IMPRESSION&nbr=REASON
 
-The answer is the same transparent pixel whether the notice counts, repeats or names an auction
-that nobody remembers: an SSP does not fire twice, and is told nothing about others' auctions.
+The answer is the same transparent pixel whether the notice counts, is a repeat, or names an unknown
+auction: SSPs do not fire again, and learn nothing about other SSPs' auctions.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 from snapbid.errors import BadRequest, Unavailable
-from snapbid.exchange.routes import NOTICE_KINDS, NOTICE_NAMES
+from snapbid.exchange.routes import NOTICE_NAMES
 from snapbid.http import Answer, Receive, Scope, answer
 from snapbid.ledger.ledger import SpoolFullError
 from snapbid.ledger.records import LOSS
@@ -21,9 +21,6 @@ from snapbid.metrics import Metrics
 
 MAX_ID: Final = 512  # bytes
 NO_REASON: Final = -1
-PREFIX: Final = "/rtb/"  # these three go when the server takes its routes from `routes`
-KINDS: Final = NOTICE_KINDS
-NAMES: Final = NOTICE_NAMES
 OUTCOMES: Final = {
     "c": "counted", "l": "late", "d": "duplicate", "u": "unknown", "s": "spooled",
 }  # fmt: skip
@@ -34,19 +31,19 @@ PIXEL_GIF: Final = bytes.fromhex(
 PIXEL: Final = answer(200, PIXEL_GIF, b"image/gif", ((b"cache-control", b"no-store"),))
 
 
-class Settles(Protocol):
-    """A ledger that settles notices."""
+class SettlesNotices(Protocol):
+    """A ledger that settles notices; see `ledger.Ledger.settle`."""
 
     async def settle(self, kind: int, auction_id: bytes, imp_id: bytes, reason: int = 0) -> str: ...
 
 
 class NoticeEndpoint:
-    """Answers one kind of notice. `unknown` is told of those of auctions that nobody remembers."""
+    """Answers one kind of notice. Notices of unknown auctions are passed to `unknown`."""
 
     def __init__(
         self,
         kind: int,
-        ledger: Settles,
+        ledger: SettlesNotices,
         metrics: Metrics,
         unknown: Callable[[int, bytes, bytes], None] = lambda kind, auction_id, imp_id: None,
     ) -> None:
@@ -60,7 +57,7 @@ class NoticeEndpoint:
         }
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
-        """Raises BadRequest without ids, Unavailable where the notice could be kept nowhere."""
+        """Settle a notice. Raises BadRequest without ids, Unavailable if it could not be kept."""
         values = query(scope["query_string"])
         auction_id = _id(values, b"id")
         imp_id = _id(values, b"impId")
@@ -78,7 +75,7 @@ class NoticeEndpoint:
 
 
 def query(text: bytes) -> dict[bytes, bytes]:
-    """A query's parameters, decoded; of those given twice the first."""
+    """Parse a query string; the first value of a repeated parameter counts."""
     values: dict[bytes, bytes] = {}
     for pair in text.split(b"&"):
         name, _, value = pair.partition(b"=")
@@ -89,7 +86,7 @@ def query(text: bytes) -> dict[bytes, bytes]:
 
 
 def loss_reason(text: bytes) -> int:
-    """OpenRTB's loss reason, or NO_REASON for what is not 1 to 4 digits."""
+    """Parse OpenRTB's loss reason; NO_REASON for anything but 1 to 4 digits."""
     return int(text) if 1 <= len(text) <= 4 and text.isdigit() else NO_REASON
 
 

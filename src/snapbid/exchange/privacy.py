@@ -1,22 +1,22 @@
-"""May the user data of a request be used? (contract 3, "Limits that the request sets")
+"""Whether a request's user data may be used (contract 3, "Limits that the request sets").
 
-It may not where any of these holds; each is looked at on its own:
+It may not if any of these holds, each taken by itself:
 
 - `coppa` is 1.
-- `gdpr` is 1 and `consent` is no TCF v2 string that grants purposes 1, 3 and 4, or, with a vendor
-  id set, consent to that vendor without a publisher restriction that takes those purposes from it.
-  A TCF v1 string, a malformed one and one cut short grant nothing.
-- `us_privacy` opts out of sale, or is present but no US Privacy v1 string.
+- `gdpr` is 1 and `consent` is not a TCF v2 string that grants purposes 1, 3 and 4 and, if a vendor
+  id is set, consents to that vendor without a publisher restriction on those purposes. A TCF v1
+  string, a malformed one and a truncated one grant nothing.
+- `us_privacy` opts out of sale, or is not a valid US Privacy v1 string.
 - `gpp_sid` lists 6 (`uspv1`) or 7 to 12 (US national, California, Virginia, Colorado, Utah,
   Connecticut) and that section of `gpp` opts out of sale, sharing or targeted advertising, carries
-  a Global Privacy Control signal, is missing, or cannot be read: who says that a section is in
-  force but not what it holds is taken to have opted out. Other sections are not looked at.
+  a Global Privacy Control signal, is missing, or cannot be decoded: a section that applies but says
+  nothing counts as an opt-out. Other sections are ignored.
 
-Where the standards leave room the careful reading is taken, which costs a bid its targeting and
+Where the standards leave room, the stricter reading applies: it may cost a bid its targeting, but
 never a user their choice. Standards: IAB Europe TCF v2.2 (Consent string and vendor list formats),
 IAB US Privacy String v1, IAB Tech Lab Global Privacy Platform (Core; Sections/US-National v1 and
-v2; Sections/US-States v1). Nothing here raises, whatever the strings hold; one longer than
-`MAX_STRING` counts as malformed, so that none takes long to read.
+v2; Sections/US-States v1). Nothing here raises, whatever the strings contain. A string longer
+than `MAX_STRING` counts as malformed, which bounds the time that decoding takes.
 """
 
 import re
@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 MAX_STRING = 16_384
-"""Longest consent or GPP string that is read, in characters; real ones stay under 5,000."""
+"""Longest consent or GPP string that is decoded, in characters; real ones are under 5,000."""
 
 _SIX_BITS = {
     character: value
@@ -44,7 +44,7 @@ def may_use_user_data(
     gpp_sid: Sequence[int],
     gvl_id: int | None,
 ) -> bool:
-    """Say whether a request's user data may be used; the arguments are OpenRTB's fields.
+    """Return whether a request's user data may be used; the arguments are OpenRTB's fields.
 
     `gvl_id` is the bidder's own id in the Global Vendor List (`SNAPBID_GVL_ID`), None if unset.
     """
@@ -62,19 +62,19 @@ def may_use_user_data(
 
 
 # --- TCF v2 -------------------------------------------------------------------------------------
-# Bit positions in the core segment; the 16-bit MaxVendorId and all before it stand at fixed places.
+# Bit positions in the core segment, which are fixed up to the 16-bit MaxVendorId.
 _PURPOSES_CHARACTER = 25  # bits 150 to 155: PurposesConsent begins at bit 152
 _PURPOSES_1_3_4 = 0b001011
 _VENDOR_CONSENTS = 213
 _RESTRICTED_PURPOSES = (1, 3, 4)
 _NOT_ALLOWED, _REQUIRE_LEGITIMATE_INTEREST = 0, 2
 
-# 259 bits are needed even where no vendor and no restriction is named.
+# Even without any vendor or restriction, 259 bits are needed.
 _TC_STRING = re.compile(r"C[A-Za-z0-9_-]{43,}(?:\.[A-Za-z0-9_-]+)*")
 
 
 def grants(consent: str, gvl_id: int | None) -> bool:
-    """Say whether a TC string consents to purposes 1, 3 and 4, and to the vendor if given."""
+    """Return whether a TC string consents to purposes 1, 3 and 4, and to the vendor if given."""
     if len(consent) > MAX_STRING or not _TC_STRING.fullmatch(consent):
         return False
     purposes = _SIX_BITS[consent[_PURPOSES_CHARACTER]]
@@ -92,7 +92,7 @@ def _grants_vendor(bits: "_Bits", vendor: int) -> bool:
     bits.position = _VENDOR_CONSENTS
     if not _names_vendor(bits, vendor):
         return False
-    _names_vendor(bits, vendor)  # legitimate interests, which stand before the restrictions
+    _names_vendor(bits, vendor)  # skips legitimate interests, which come before the restrictions
     for _ in range(bits.take(12)):
         purpose, kind = bits.take(6), bits.take(2)
         named = _in_ranges(bits, vendor)
@@ -117,17 +117,17 @@ def _names_vendor(bits: "_Bits", vendor: int) -> bool:
 
 def _in_ranges(bits: "_Bits", vendor: int) -> bool:
     """Read NumEntries and that many single ids or ranges, to their end."""
-    found = False
+    included = False
     for _ in range(bits.take(12)):
         is_range = bits.take(1)
         first = bits.take(16)
         last = bits.take(16) if is_range else first
-        found = found or first <= vendor <= last
-    return found
+        included = included or first <= vendor <= last
+    return included
 
 
 class _Bits:
-    """Reads a web-safe base64 text bit by bit; EOFError where it ends too early."""
+    """Reads web-safe base64 bit by bit. Raises EOFError past the end."""
 
     __slots__ = ("_data", "_length", "position")
 
@@ -156,18 +156,18 @@ _USP = re.compile(r"1[YN-]([YN-])[YN-]", re.IGNORECASE | re.ASCII)
 
 
 def usp_opts_out(us_privacy: str) -> bool:
-    """Say whether a US Privacy string opts out of sale, or is none."""
-    found = _USP.fullmatch(us_privacy)
-    return found is None or found.group(1) in "Yy"
+    """Return whether a US Privacy string opts out of sale, or is invalid."""
+    match = _USP.fullmatch(us_privacy)
+    return match is None or match.group(1) in "Yy"
 
 
 # --- Global Privacy Platform --------------------------------------------------------------------
 _USP_SECTION = 6
-_MAX_PLACE = 1 << 16  # no section id comes near it
+_MAX_WEIGHT = 1 << 16  # of a Fibonacci digit; no section id comes near it
 
 # Section -> the versions known, and the bit positions of its opt-out fields (two bits each, after
 # the six bits of the version): SaleOptOut, SharingOptOut, TargetedAdvertisingOptOut. Versions 1
-# and 2 of the national section part only after these.
+# and 2 of the national section differ only after these.
 _OPT_OUTS: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {
     7: ((1, 2), (18, 20, 22)),  # usnat: sale, sharing, targeting
     8: ((1,), (12, 14)),  # usca: sale, sharing
@@ -227,14 +227,14 @@ def _section_ids(header: str, count: int) -> list[int]:
 
 
 def _fibonacci(bits: _Bits) -> int:
-    """Read one Fibonacci-coded integer: the sum of the places set, ended by two ones in a row."""
-    total, place, following, previous = 0, 1, 2, 0
-    while place < _MAX_PLACE:
+    """Read one Fibonacci-coded integer: the sum of the digits set, ended by two ones in a row."""
+    total, weight, following, previous = 0, 1, 2, 0
+    while weight < _MAX_WEIGHT:
         bit = bits.take(1)
         if bit and previous:
             return total
-        total += place * bit
-        place, following, previous = following, place + following, bit
+        total += weight * bit
+        weight, following, previous = following, weight + following, bit
     raise ValueError("a Fibonacci-coded integer without an end")
 
 

@@ -1,7 +1,7 @@
-"""The bid request: structs of exactly the fields that are read, and their decoding.
+"""The bid request: structs of exactly the fields that are read, and their decoder.
 
 Field names are OpenRTB's (2.5 and 2.6); a field that 2.6 moved out of `ext` is read in both
-places. A request is decoded in one typed pass; where that fails, `tolerance` reads the body again.
+places. A request is decoded in one typed pass; if that fails, `tolerance` reads the body again.
 """
 
 from typing import Annotated, Final, TypeAlias
@@ -15,7 +15,7 @@ from snapbid.exchange.tolerance import decode_tolerantly
 Text: TypeAlias = str | int | None  # some send numbers as ids
 Texts: TypeAlias = list[str | int | None] | None
 Flag: TypeAlias = int | bool | None
-# An integer of an OpenRTB list: a word counts as an unknown value.
+# An integer from an OpenRTB list of values; text counts as an unknown value.
 Listed: TypeAlias = Annotated[int, Meta(extra={"enumeration": True})]
 Enumeration: TypeAlias = Listed | None
 Enumerations: TypeAlias = list[Listed | None] | None
@@ -183,7 +183,7 @@ class Eid(Struct, gc=False):
 
 
 class UserExt(Struct, gc=False):
-    """Where 2.5 has what 2.6 has in the user."""
+    """OpenRTB 2.5's place for fields that 2.6 has in the user."""
 
     consent: str | None = None
     eids: list[Eid] | None = None
@@ -201,7 +201,7 @@ class User(Struct, gc=False):
 
 
 class RegsExt(Struct, gc=False):
-    """Where 2.5 has what 2.6 has in the regulations."""
+    """OpenRTB 2.5's place for fields that 2.6 has in the regulations."""
 
     gdpr: Flag = None
     us_privacy: str | None = None
@@ -245,12 +245,12 @@ _decoder: Final = msgspec.json.Decoder(BidRequest, strict=False)
 
 
 def decode(body: bytes) -> BidRequest:
-    """A body to a request with an id and impressions that have ids of their own.
+    """Decode a body to a request that has an id, and impressions with distinct ids.
 
     Raises BadRequest, naming the field, for anything else.
     """
     try:
-        # The decoder does not look into what it skips.
+        # The decoder does not validate UTF-8 in the fields that it skips.
         request = _decoder.decode(body if body.isascii() else body.decode())
     except msgspec.ValidationError:
         request = decode_tolerantly(body.decode(), BidRequest)
@@ -265,26 +265,26 @@ def decode(body: bytes) -> BidRequest:
 
 
 def _check(request: BidRequest) -> None:
-    """What every request needs (contract 4, the 400s)."""
+    """Check what every request must have (contract 4, status 400)."""
     if type(request.id) is not str or not request.id:
         request.id = _required(request.id, "id")
     impressions = request.imp
     if not impressions:
         raise BadRequest("imp: is required and may not be empty")
-    for place, imp in enumerate(impressions):
+    for index, imp in enumerate(impressions):
         if type(imp.id) is not str or not imp.id:
-            imp.id = _required(imp.id, "imp[%d].id", place)
+            imp.id = _required(imp.id, "imp[%d].id", index)
     if len(impressions) > 1:
         seen: dict[Text, int] = {}
-        for place, imp in enumerate(impressions):
-            if seen.setdefault(imp.id, place) != place:
-                raise BadRequest(f"imp[{place}].id: is the same as imp[{seen[imp.id]}].id")
+        for index, imp in enumerate(impressions):
+            if seen.setdefault(imp.id, index) != index:
+                raise BadRequest(f"imp[{index}].id: is the same as imp[{seen[imp.id]}].id")
 
 
-def _required(value: Text, path: str, *places: int) -> str:
+def _required(value: Text, path: str, *indexes: int) -> str:
     if isinstance(value, str):
         if value:
             return value
     elif value is not None:
         return str(value)
-    raise BadRequest(f"{path % places if places else path}: is required and may not be empty")
+    raise BadRequest(f"{path % indexes if indexes else path}: is required and may not be empty")

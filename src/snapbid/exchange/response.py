@@ -1,8 +1,8 @@
 """The bid response (OpenRTB 2.6, 4.2), written from templates.
 
-Of a bid only a few values change from auction to auction, so each creative is encoded once, as the
-pieces between them. Every value that is filled in is either JSON itself or percent-encoded, and so
-needs no escaping inside the markup.
+Only a few values of a bid change from auction to auction, so each creative is encoded once, as the
+pieces between those values. A value that is filled in is either JSON itself or percent-encoded, so
+it needs no escaping inside the markup.
 """
 
 import re
@@ -19,8 +19,8 @@ from snapbid.exchange.routes import BILLING_PATH, LOSS_PATH, WIN_PATH
 from snapbid.ledger.limits import Limits
 from snapbid.match.compile import Advertisement, Document
 
-# The values that may stand between a template's pieces: the bid's id, the impression's as JSON, and
-# those that macros name, percent-encoded.
+# The values between a template's pieces: the bid's id, the impression's id as JSON, and those of
+# macros, percent-encoded.
 VALUES: Final = ("bid_id", "imp_json", "auction_id", "imp_id", "cachebuster")
 
 _MACRO: Final = re.compile(rb"\{\{(\w+)\}\}")
@@ -32,10 +32,10 @@ _json: Final = msgspec.json.encode
 
 
 class Template(Struct, frozen=True):
-    """A creative's bid; `number` is the campaign's, for the ledger, as are `limits`.
+    """A creative's bid; the campaign's `number` and `limits` are for the ledger.
 
-    Between the `pieces` stand those of the VALUES that `pick` picks, where the pieces have empty
-    places for them; the notification URLs follow. `seat` ends the list of its seat's bids.
+    Every second of the `pieces` is empty and takes one of the VALUES, in the order in which `pick`
+    returns them. The notification URLs follow. `seat` closes the list of the seat's bids.
     """
 
     number: int
@@ -47,7 +47,7 @@ class Template(Struct, frozen=True):
 
 
 class Bid(Struct, frozen=True):
-    """A bid before it is written; `imp_id` and `deal` as they came in the request."""
+    """A bid before it is written; `imp_id` and `deal` are the request's own ids."""
 
     imp_id: str
     template: Template
@@ -57,20 +57,20 @@ class Bid(Struct, frozen=True):
 def template(
     document: Document, creative: Advertisement, price_micros: int, limits: Limits | None = None
 ) -> Template:
-    """Encodes what does not change from auction to auction; the price is a CPM."""
+    """Encode what does not change from auction to auction; the price is a CPM."""
     constants = {b"campaign_id": document.cid, b"creative_id": creative.crid}
-    places = [0, 1]
+    values = [0, 1]  # indexes into VALUES
     price = repr(price_micros / 1_000_000).encode()
     pieces = [b'{"id":"', b"", b'","impid":', b"", b',"price":%b,"adm":' % price]
-    # Odd parts are names of macros; the markup is escaped before it is cut, the names need none.
-    for place, part in enumerate(_MACRO.split(_json(creative.adm))):
-        if place % 2 == 0:
+    # Odd parts are macro names. The markup is escaped first; the names need no escaping.
+    for position, part in enumerate(_MACRO.split(_json(creative.adm))):
+        if position % 2 == 0:
             pieces[-1] += part
         elif part in constants:
             pieces[-1] += percent_encoded(constants[part]).encode()
         elif part.decode() in VALUES[2:]:
             pieces += (b"", b"")
-            places.append(VALUES.index(part.decode()))
+            values.append(VALUES.index(part.decode()))
         else:
             pieces[-1] += b"{{" + part + b"}}"
     fields: dict[str, object] = {
@@ -87,11 +87,11 @@ def template(
     rest = _json({name: value for name, value in fields.items() if value not in (None, (), [])})
     pieces[-1] += b"," + rest[1:-1]
     seat = b"]}" if document.seat is None else b'],"seat":%b}' % _json(document.seat)
-    return Template(document.number, price_micros, seat, pieces, itemgetter(*places), limits)
+    return Template(document.number, price_micros, seat, pieces, itemgetter(*values), limits)
 
 
 class Writer:
-    """Writes responses whose notification URLs start with `base_url`."""
+    """Writes responses, whose notification URLs start with `base_url`."""
 
     def __init__(self, base_url: str) -> None:
         win, billing, loss = (
@@ -102,7 +102,7 @@ class Writer:
         self._lurl = b'","lurl":"' + loss
 
     def write(self, auction_id: str, bid_id: bytes, bids: Sequence[Bid]) -> bytes:
-        """The body. `bid_id` is ASCII letters, digits and dashes, new for each response."""
+        """Write a response's body. `bid_id`: ASCII letters, digits and dashes, unique."""
         auction_json, auction = _identifier(auction_id)
         if len(bids) == 1:
             seats = [*self._bid(bids[0], auction, bid_id + b"-0"), bids[0].template.seat]
@@ -112,19 +112,19 @@ class Writer:
         return b"".join([*head, *seats, b'],"bidid":"', bid_id, b'","cur":"USD"}'])
 
     def _seats(self, bids: Sequence[Bid], auction: bytes, bid_id: bytes) -> list[bytes]:
-        """The bids of each seat, in the order of the seats' first bids."""
+        """Group the bids by seat, in the order of the seats' first bids."""
         seats: dict[bytes, list[bytes]] = {}
         for number, bid in enumerate(bids):
             written = b"".join(self._bid(bid, auction, b"%b-%d" % (bid_id, number)))
             seats.setdefault(bid.template.seat, []).append(written)
-        return [b',{"bid":['.join([b",".join(own) + seat for seat, own in seats.items()])]
+        return [b',{"bid":['.join([b",".join(written) + seat for seat, written in seats.items()])]
 
     def _bid(self, bid: Bid, auction: bytes, bid_id: bytes) -> list[bytes]:
-        """In pieces."""
-        imp_id, of = bid.imp_id, bid.template
+        """Write one bid, in pieces."""
+        imp_id, template = bid.imp_id, bid.template
         imp_json, imp = _cached_identifier(imp_id) if len(imp_id) <= 32 else _identifier(imp_id)
-        pieces = of.pieces.copy()
-        pieces[1::2] = of.pick((bid_id, imp_json, auction, imp, bid_id))
+        pieces = template.pieces.copy()
+        pieces[1::2] = template.pick((bid_id, imp_json, auction, imp, bid_id))
         if bid.deal is not None:
             pieces.append(b',"dealid":' + _json(bid.deal))
         query = auction + b"&impId=" + imp
@@ -133,16 +133,16 @@ class Writer:
 
 
 def percent_encoded(text: str) -> str:
-    """As a query value: everything but unreserved characters (RFC 3986, 2.3) encoded."""
+    """Encode a query value: everything but unreserved characters (RFC 3986, 2.3)."""
     return quote(text, safe="")
 
 
 def _identifier(text: str) -> tuple[bytes, bytes]:
-    """An id as JSON, and as a query value."""
+    """Return an id as JSON and as a query value."""
     plain = text.encode()
     if plain.replace(b"-", b"").isalnum() or not plain.translate(None, _UNRESERVED):
-        return b'"' + plain + b'"', plain  # the first says so of nearly all, in half the time
+        return b'"' + plain + b'"', plain  # the first test settles nearly all, in half the time
     return _json(text), quote(text, safe="").encode()
 
 
-_cached_identifier = lru_cache(4096)(_identifier)  # impressions are called 1, 2, 3 everywhere
+_cached_identifier = lru_cache(4096)(_identifier)  # most impressions are called 1, 2, 3

@@ -1,6 +1,7 @@
-"""What one SSP sends, counted beside its bids in some tenths of a microsecond a request.
+"""What each SSP sends, counted for the go-live checklist (document 2).
 
-The go-live check asks for it (document 2); `golive/evidence.py` takes it from here to Redis.
+Counting costs a few tenths of a microsecond a request. `golive/evidence.py` writes the counts to
+Redis.
 """
 
 from collections import Counter, deque
@@ -11,27 +12,27 @@ import msgspec
 from snapbid.errors import Problem, UnsupportedMediaType
 from snapbid.exchange.request import BidRequest
 
-KEPT: Final = 20  # answers and problems of an SSP
-MAX_TESTS: Final = 20  # of an SSP, noted in one write
+KEPT: Final = 20  # latest answers, and latest problems, of an SSP
+MAX_TESTS: Final = 20  # test requests of an SSP in one write
 MAX_DETAIL: Final = 200
 
 
-class Sent(msgspec.Struct):
-    """What one SSP has sent in some time; `answers` and `problems` as in Redis, oldest first."""
+class SightingTotals(msgspec.Struct):
+    """What one SSP has sent in a period. `answers` and `problems`: Redis entries, oldest first."""
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
     answers: list[str] = []
     problems: list[str] = []
 
-    def add(self, other: "Sent") -> None:
-        """What came later."""
+    def add(self, other: "SightingTotals") -> None:
+        """Add the totals of a later period."""
         self.counts.update(other.counts)
         self.answers = [*self.answers, *other.answers][-KEPT:]
         self.problems = [*self.problems, *other.problems][-KEPT:]
 
 
 class Sightings:
-    """What one SSP has sent to this worker since the last write."""
+    """Counts what one SSP sends to this worker between two writes."""
 
     __slots__ = ("_answers", "_content_type", "_country", "_ip", "_ipv6", "_problems", "_requests",
                  "_statuses", "_tests", "_ua", "notices", "tested")  # fmt: skip
@@ -40,16 +41,16 @@ class Sightings:
         self._clear()
 
     def _clear(self) -> None:
-        self._requests = self._tests = 0  # requests that could be read
+        self._requests = self._tests = 0  # requests that could be decoded
         self._country = self._ua = self._ip = self._ipv6 = self._content_type = 0
         self._statuses: dict[int, int] = {}
         self._answers: deque[int] = deque(maxlen=KEPT)
         self._problems: deque[str] = deque(maxlen=KEPT)
         self.notices: Counter[str] = Counter()  # of test bids
-        self.tested: list[tuple[str, list[str]]] = []  # auction, its impressions
+        self.tested: list[tuple[str, list[str]]] = []  # auction id, impression ids
 
     def request(self, request: BidRequest) -> None:
-        """Counts what the checklist asks of a request."""
+        """Count what the checklist asks of a request."""
         self._requests += 1
         device = request.device
         if device is not None:
@@ -69,19 +70,19 @@ class Sightings:
                 self.tested.append((str(request.id), imps[:MAX_TESTS]))
 
     def answered(self, status: int) -> None:
-        """Counts an answer."""
+        """Count an answer."""
         self._statuses[status] = self._statuses.get(status, 0) + 1
         self._answers.append(status)
 
     def refused(self, problem: Problem) -> None:
-        """Counts an answer with an error."""
+        """Count an error answer."""
         self.answered(problem.status)
         self._problems.append(f"{problem.status} {problem.detail[:MAX_DETAIL]}")
         if isinstance(problem, UnsupportedMediaType) and problem.detail.startswith("Content-Type"):
             self._content_type += 1
 
-    def take(self, now: int) -> Sent:
-        """What has come, stamped with the time (epoch s), and begins anew."""
+    def take(self, now: int) -> SightingTotals:
+        """Return the totals, stamped with the time (epoch s), and start over."""
         counts = Counter({f"status:{status}": by for status, by in self._statuses.items()})
         counts.update(
             requests=self._requests,
@@ -93,10 +94,10 @@ class Sightings:
             content_type=self._content_type,
         )
         counts.update(self.notices)
-        sent = Sent(
+        totals = SightingTotals(
             +counts,
             [f"{now} {status}" for status in self._answers],
             [f"{now} {problem}" for problem in self._problems],
         )
         self._clear()
-        return sent
+        return totals

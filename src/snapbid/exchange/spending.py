@@ -1,7 +1,7 @@
-"""What campaigns have spent and hold, as the running system sees it, for the operator.
+"""What campaigns have spent and hold at the moment, for the operator.
 
-A budgeted campaign is one whose document has a budget; what plain SQL wrote in another form has
-none here.
+Only campaigns with a budget are listed. A document that cannot be parsed, such as one written by
+hand in SQL, counts as one without a budget.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from snapbid.warehouse.campaigns import Stored
 
 
 class Spending(msgspec.Struct, frozen=True):
-    """One campaign's money in USD; days are UTC, None is unlimited.
+    """One campaign's money in USD; days are UTC, None means unlimited.
 
-    `allowed_today` is what pacing lets it use until now; what remains counts spend and holds.
+    `allowed_today` is what pacing allows until now. The remaining amounts subtract spend and holds.
     """
 
     id: str
@@ -41,29 +41,29 @@ class Spending(msgspec.Struct, frozen=True):
 
 
 async def fetch(settings: Settings, stored: Sequence[Stored]) -> dict[str, Spending]:
-    """The budgeted ones among the campaigns, by id. Raises RedisError where Redis is away."""
+    """Fetch the spending of the campaigns with a budget, by id. Raises RedisError."""
     assert settings.redis_url is not None
     redis = connection.connect(settings.redis_url)
     try:
-        return await look(redis, settings, stored, BATCH)
+        return await fetch_batched(redis, settings, stored, BATCH)
     finally:
         await redis.aclose()
 
 
-async def look(
-    redis: Redis, settings: Settings, stored: Sequence[Stored], at_once: int
+async def fetch_batched(
+    redis: Redis, settings: Settings, stored: Sequence[Stored], batch_size: int
 ) -> dict[str, Spending]:
-    """As `fetch`; no script call asks for more than `at_once`, so that none is long."""
-    known = {each.number: found for each in stored if (found := _budgeted(each)) is not None}
+    """As `fetch`, with at most `batch_size` campaigns a script call, so that none blocks Redis."""
+    budgeted = {row.number: pair for row in stored if (pair := _budgeted(row)) is not None}
     budgets = Budgets(redis, settings.ledger_shards, settings.hold_s, time)
-    numbers = list(known)
+    numbers = list(budgeted)
     states: dict[int, State] = {}
-    for start in range(0, len(numbers), at_once):
-        states |= await budgets.states(numbers[start : start + at_once])
+    for start in range(0, len(numbers), batch_size):
+        states |= await budgets.states(numbers[start : start + batch_size])
     now = int(time())
     return {
         campaign.id: _spending(campaign, limits, states[number], now)
-        for number, (campaign, limits) in known.items()
+        for number, (campaign, limits) in budgeted.items()
     }
 
 

@@ -1,10 +1,10 @@
-"""The tolerant reading of a body that the typed decoder refused (contract 3).
+"""The second, tolerant pass over a body that the typed decoder rejected (contract 3).
 
 It accepts what real exchanges send where the meaning is plain: numbers as strings, floats for
-integers, booleans as flags, numbers as ids, a lone value for a list, "", null and, for an object,
-[] as absent. What makes no sense is refused with the path of the field. A number that cannot be
-read at all is refused too, but for the enumerations, where an unknown word is an unknown value: no
-floor, size or privacy flag is ever guessed.
+integers, booleans as flags, numbers as ids, a single value for a list, and "", null and, for an
+object, [] as absent. Anything else is rejected with the path of the field. So is a number that
+cannot be parsed, except in enumerations, where unknown text is an unknown value: a floor, a size or
+a privacy flag is never guessed.
 """
 
 import json
@@ -19,13 +19,13 @@ from snapbid.errors import BadRequest
 
 T = TypeVar("T", bound=Struct)
 
-_BEYOND: Final = math.inf  # stands for an integer that nothing here could hold
-_MAX_DIGITS: Final = 4300  # beyond them the typed decoder gives up, too
-_WORDS: Final = {"true": True, "false": False}  # what the typed decoder takes as flags
+_BEYOND: Final = math.inf  # stands for an integer beyond any range
+_MAX_DIGITS: Final = 4300  # the typed decoder gives up beyond this, too
+_FLAG_TEXTS: Final = {"true": True, "false": False}  # as in the typed decoder
 
 
 def decode_tolerantly(text: str, struct: type[T]) -> T:
-    """A JSON text to the struct. Raises BadRequest, naming the field."""
+    """Decode JSON to a struct. Raises BadRequest, naming the field."""
     try:
         raw = json.loads(text, parse_int=_parse_int, parse_constant=_refuse_constant)
     except ValueError as error:
@@ -46,7 +46,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 class _Shape(Struct, frozen=True):
-    """How a field is read: as one of the kinds, or as a struct, and whether as a list of it."""
+    """How to read a field: as which kind of value, and whether as a list of them."""
 
     kind: str  # "text", "integer", "enumeration", "flag", "number", "struct"
     struct: type[Struct] | None = None
@@ -60,9 +60,12 @@ def _shapes(struct: type[Struct]) -> dict[str, _Shape]:
     return {field.encode_name: _shape(field.type) for field in info.fields}
 
 
-def _shape(found: msgspec.inspect.Type, many: bool = False) -> _Shape:
-    """The kind of a field's type; a union is what is left of it without null."""
-    kinds = list(found.types) if isinstance(found, msgspec.inspect.UnionType) else [found]
+def _shape(annotation: msgspec.inspect.Type, many: bool = False) -> _Shape:
+    """Return the shape of a field's type; null in a union is ignored."""
+    if isinstance(annotation, msgspec.inspect.UnionType):
+        kinds = list(annotation.types)
+    else:
+        kinds = [annotation]
     kinds = [kind for kind in kinds if not isinstance(kind, msgspec.inspect.NoneType)]
     first = kinds[0]
     if isinstance(first, msgspec.inspect.Metadata):
@@ -82,52 +85,52 @@ def _shape(found: msgspec.inspect.Type, many: bool = False) -> _Shape:
 
 
 def _read_struct(raw: dict[str, Any], struct: type[Struct], path: str) -> dict[str, Any]:
-    read = {}
+    values = {}
     for name, shape in _shapes(struct).items():
         value = raw.get(name)
         if value is None or value == "":
             continue
         value = _read(value, shape, f"{path}.{name}" if path else name)
         if value is not None:
-            read[name] = value
-    return read
+            values[name] = value
+    return values
 
 
 def _read(value: Any, shape: _Shape, path: str) -> Any:
-    """The field's value as the typed decoder takes it, or None where it counts as absent."""
+    """Return a field's value for the typed decoder, or None if it counts as absent."""
     if value.__class__ is str and value.lower() == "null" and (shape.many or shape.kind != "text"):
-        return None  # as the typed decoder reads it
+        return None  # as in the typed decoder
     if not shape.many:
-        return _read_one(value, shape, path)
+        return _read_item(value, shape, path)
     if isinstance(value, dict) and shape.kind != "struct":
         raise BadRequest(f"{path}: expected a list, found an object")
     if not isinstance(value, list):
         value = [value]
     items = []
-    for place, item in enumerate(value):
+    for index, item in enumerate(value):
         if item is not None and item != "":
-            item = _read_one(item, shape, f"{path}[{place}]")
+            item = _read_item(item, shape, f"{path}[{index}]")
             if item is not None:
                 items.append(item)
     return items
 
 
-def _read_one(value: Any, shape: _Shape, path: str) -> Any:
+def _read_item(value: Any, shape: _Shape, path: str) -> Any:
     if shape.kind == "struct":
         assert shape.struct is not None
         if isinstance(value, dict):
             return _read_struct(value, shape.struct, path)
         if value == []:
             return None
-        raise BadRequest(f"{path}: expected an object, found {_named(value)}")
+        raise BadRequest(f"{path}: expected an object, found {_kind_of(value)}")
     if isinstance(value, (dict, list)):
-        raise BadRequest(f"{path}: expected {_WANTED[shape.kind]}, found {_named(value)}")
+        raise BadRequest(f"{path}: expected {_EXPECTED[shape.kind]}, found {_kind_of(value)}")
     if shape.kind == "text":
         return _read_text(value, path)
     return _read_number(value, shape.kind, path)
 
 
-_WANTED: Final = {
+_EXPECTED: Final = {
     "text": "a text",
     "integer": "an integer",
     "enumeration": "an integer",
@@ -136,7 +139,7 @@ _WANTED: Final = {
 }
 
 
-def _named(value: Any) -> str:
+def _kind_of(value: Any) -> str:
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
@@ -167,14 +170,14 @@ def _read_number(value: Any, kind: str, path: str) -> float | None:
             raise BadRequest(f"{path}: expected a number, found a boolean")
         return int(value)
     if isinstance(value, str):
-        if kind == "flag" and value.lower() in _WORDS:
-            return _WORDS[value.lower()]
+        if kind == "flag" and value.lower() in _FLAG_TEXTS:
+            return _FLAG_TEXTS[value.lower()]
         try:
             value = _number(value)
         except ValueError:
             if kind == "enumeration":
                 return None
-            raise BadRequest(f"{path}: expected {_WANTED[kind]}, found a text") from None
+            raise BadRequest(f"{path}: expected {_EXPECTED[kind]}, found a text") from None
     if kind == "number":
         try:
             return float(value)
@@ -186,8 +189,8 @@ def _read_number(value: Any, kind: str, path: str) -> float | None:
 
 
 def _number(text: str) -> float:
-    """The number that a text spells. Raises ValueError."""
-    if "_" in text or not text.isascii():  # Python's own ways to write one
+    """Parse a number. Raises ValueError."""
+    if "_" in text or not text.isascii():  # forms that only Python accepts
         raise ValueError(text)
     try:
         return int(text)

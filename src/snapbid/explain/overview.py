@@ -13,7 +13,7 @@ import msgspec
 
 from snapbid.errors import BadRequest
 from snapbid.exchange.bid import Market, Reason, can_be_notified, unanswered
-from snapbid.exchange.limits import Limited
+from snapbid.exchange.limits import LimitedBid
 from snapbid.exchange.lookups import accepts_usd
 from snapbid.exchange.market import limits_of
 from snapbid.exchange.request import BidRequest, Imp, decode
@@ -32,7 +32,7 @@ from snapbid.match.alone import Refusal
 from snapbid.match.campaign import Campaign
 from snapbid.match.compile import Document, read_document
 
-Look = Callable[[bytes, list[Limited], str | None], Awaitable[str]]
+Look = Callable[[bytes, list[LimitedBid], str | None], Awaitable[str]]
 Documents = Callable[[Sequence[str]], Awaitable[Mapping[str, Campaign]]]
 
 
@@ -231,7 +231,7 @@ class _OneImpression:
 
     async def _refused(self, ranks: Sequence[int], imp_id: bytes) -> dict[int, str]:
         """Those that are out of money, or that the user has seen too often: the ledger's letter."""
-        limited: dict[int, Limited] = {}
+        limited: dict[int, LimitedBid] = {}
         for rank in ranks:
             document = self._document(rank)
             limits = limits_of(document, self._market.shards)

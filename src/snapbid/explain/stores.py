@@ -8,7 +8,7 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.exchange.limits import Limited
+from snapbid.exchange.limits import LimitedBid
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market, limits_of
 from snapbid.exchange.request import BidRequest
@@ -145,7 +145,7 @@ class Stores:
         if limits is None:
             return []
         auction, rows = str(request.id).encode(), []
-        bids: list[Limited] = [(b"", stored.number, campaign.cpm_micros, limits)]
+        bids: list[LimitedBid] = [(b"", stored.number, campaign.cpm_micros, limits)]
         money = (await fetch_spending(self._settings, [stored])).get(campaign.id)
         if money is not None:
             holds = await self.look(auction, bids, None) == "k"
@@ -160,7 +160,7 @@ class Stores:
             )
         return rows
 
-    async def look(self, auction_id: bytes, bids: list[Limited], user: str | None) -> str:
+    async def look(self, auction_id: bytes, bids: list[LimitedBid], user: str | None) -> str:
         """The letters of remember.lua, were these bids made now. Raises LedgerAway."""
         shard = shard_of(auction_id, self._settings.ledger_shards)
         letters = ""

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from redis.exceptions import RedisError
 
-from snapbid.exchange.sightings import Sent, Sightings
+from snapbid.exchange.sightings import Sightings, SightingTotals
 from snapbid.golive.store import Store
 from snapbid.ledger.records import BILLING, LOSS, WIN, place
 from snapbid.tasks import end
@@ -49,7 +49,7 @@ class Evidence:
         self._store = store
         self._clock = clock
         self._ssps: dict[int, Sightings] = {}
-        self._unsent: dict[int, Sent] = {}
+        self._unsent: dict[int, SightingTotals] = {}
         self._tested: list[tuple[bytes, int]] = []
         self._strays: set[str] = set()
         self._unknown: list[_Notice] = []
@@ -109,7 +109,7 @@ class Evidence:
     def _collect(self, number: int, sightings: Sightings, now: int) -> None:
         sent = sightings.take(now)
         if sent.counts:
-            self._unsent.setdefault(number, Sent()).add(sent)
+            self._unsent.setdefault(number, SightingTotals()).add(sent)
 
     async def _look_for_tests(self, now: int) -> None:
         looked, self._unknown = self._unknown, []

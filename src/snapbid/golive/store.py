@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
-from snapbid.exchange.sightings import KEPT, Sent
+from snapbid.exchange.sightings import KEPT, SightingTotals
 from snapbid.ledger.keys import GOLIVE, ShardKeys
 from snapbid.ledger.segment import fetch_segments
 
@@ -64,7 +64,7 @@ class Store:
         script = resources.files(__package__) / "evidence.lua"
         self._write = redis.register_script(script.read_text(encoding="utf-8"))
 
-    async def write(self, sent: Mapping[int, Sent], now: int) -> None:
+    async def write(self, sent: Mapping[int, SightingTotals], now: int) -> None:
         """Add what each SSP, by number, has sent until now (epoch s)."""
         packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S]
         for number, of in sent.items():

@@ -189,7 +189,7 @@ class Watch:
         try:
             ssps = await self._ssps(self._known.ssps)
             most = self._known.budgeted.most
-            found = await spending.look(self._redis, self._settings, most, AT_ONCE)
+            found = await spending.fetch_batched(self._redis, self._settings, most, AT_ONCE)
         except (RedisError, OSError):
             self._see(ssps=None, money=None)
             return False

@@ -26,9 +26,7 @@ from snapbid.report import tokens, window
 from snapbid.report.cache import TTL_S, Cache
 from snapbid.report.limit import REQUESTS, Quota, TokenLimit
 from snapbid.report.reports import Reports, WarehouseAway
-from snapbid.report.routes import PREFIX as PREFIX
-from snapbid.report.routes import report_path as report_path
-from snapbid.report.routes import ssp_of as ssp_of
+from snapbid.report.routes import ssp_of
 
 Clock: TypeAlias = Callable[[], datetime]
 Registry: TypeAlias = Callable[[], Mapping[str, str] | None]

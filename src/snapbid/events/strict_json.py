@@ -1,9 +1,9 @@
-"""JSON as this room reads it: RFC 8259 in UTF-8, and nothing that could mean two things.
+"""JSON as event endpoints read it: RFC 8259 in UTF-8, without anything ambiguous.
 
-Refused as a whole (`malformed_json`): invalid UTF-8 anywhere, a byte order mark, NaN and Infinity,
-a key given twice in one object, U+0000, lone surrogates, nesting deeper than `MAX_DEPTH`. Numbers
-beyond a double become infinite, so that the field can be named; integers beyond 64 bits become the
-nearest double.
+A body is refused as a whole (`malformed_json`) for invalid UTF-8, a byte order mark, NaN or
+Infinity, a key given twice in one object, U+0000, lone surrogates, or nesting deeper than
+`MAX_DEPTH`. Numbers beyond the range of a double become infinite, so that the field can be named;
+integers beyond 64 bits become the nearest double.
 """
 
 import json
@@ -14,60 +14,60 @@ import msgspec
 from msgspec import Raw, defstruct
 
 MAX_DEPTH: Final = 32
-"""Objects and lists inside each other, those of the envelope included (a batch's array is not)."""
+"""Nesting of objects and lists, the envelope included; the array of a batch does not count."""
 
 SUSPECT: Final = re.compile(rb"\\u(?:0000|003[aA]|[dD][89a-fA-F])")
 """Escapes that may hide U+0000, half a surrogate pair, or a colon."""
 
 _MAX_INTEGER: Final = 2**63 - 1
-_LONGEST_INTEGER: Final = 400  # digits; a double has at most 309
-_COMMAS: Final = 100_000
+_MAX_INTEGER_DIGITS: Final = 400  # a double has at most 309
+_MANY_COMMAS: Final = 100_000
 
-_rows: Final = msgspec.json.Decoder(list[Raw])
+_decode_array: Final = msgspec.json.Decoder(list[Raw]).decode
 
 
 class Malformed(Exception):
-    """The text is no JSON that is read here; the message says why, without quoting it."""
+    """The text is not acceptable JSON; the message says why, without quoting it."""
 
 
 class NotArray(Exception):
-    """The text is JSON, but no array."""
+    """The text is JSON, but not an array."""
 
 
 class TooMany(Exception):
-    """The array has more elements than are allowed."""
+    """The array has more elements than allowed."""
 
 
-def check_text(body: bytes) -> None:
-    """Raise Malformed if the body is not UTF-8; to be called before anything is decoded."""
+def check_utf8(body: bytes) -> None:
+    """Raise Malformed if the body is not UTF-8; call it before anything is decoded."""
     try:
         body.decode()
     except UnicodeDecodeError:
         raise Malformed("it is not UTF-8") from None
 
 
-def elements(body: bytes, most: int) -> list[Raw]:
-    """The elements of an array, each as its text, not yet decoded.
+def elements(body: bytes, limit: int) -> list[Raw]:
+    """The elements of an array, each as its undecoded text.
 
-    Raises Malformed, NotArray, and TooMany for more than `most`.
+    Raises Malformed, NotArray, and TooMany for more than `limit`.
     """
-    if body.count(b",") > _COMMAS and _longer(body, most):
+    if body.count(b",") > _MANY_COMMAS and _is_longer(body, limit):
         raise TooMany
     try:
-        rows = _rows.decode(body)
+        rows = _decode_array(body)
     except msgspec.ValidationError:
-        document(body)
+        decode_strictly(body)
         raise NotArray from None
     except (msgspec.DecodeError, RecursionError):
         raise _malformed(body) from None
-    if len(rows) > most:
+    if len(rows) > limit:
         raise TooMany
     return rows
 
 
-def _longer(body: bytes, most: int) -> bool:
-    """Whether an array has more elements, found without making an object of each."""
-    names = [f"e{place}" for place in range(most + 1)]
+def _is_longer(body: bytes, limit: int) -> bool:
+    """Whether an array has more elements, without creating an object for each of them."""
+    names = [f"e{index}" for index in range(limit + 1)]
     row = defstruct("Row", [(name, Raw, Raw(b"")) for name in names], array_like=True, gc=False)
     try:
         return bool(getattr(msgspec.json.decode(body, type=row), names[-1]))
@@ -75,11 +75,11 @@ def _longer(body: bytes, most: int) -> bool:
         return False
 
 
-def document(text: bytes | Raw) -> Any:
-    """Decode a text whole, with every rule above. Raises Malformed."""
+def decode_strictly(text: bytes | Raw) -> Any:
+    """Decode a text under all the rules above. Raises Malformed."""
     raw = bytes(text)
     try:
-        made = json.loads(
+        document = json.loads(
             raw.decode(),
             object_pairs_hook=_object,
             parse_int=_integer,
@@ -90,14 +90,14 @@ def document(text: bytes | Raw) -> Any:
     except ValueError:
         raise Malformed("it is not JSON") from None
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH or SUSPECT.search(raw):
-        _walk(made, 0)
-    return made
+        _check(document, 0)
+    return document
 
 
 def _malformed(body: bytes) -> Malformed:
-    """Why a body that could not be split is malformed, as exactly as can be said."""
+    """The most exact reason why a body could not be split into elements."""
     try:
-        document(body)
+        decode_strictly(body)
     except Malformed as reason:
         return reason
     return Malformed("it is not JSON")
@@ -108,14 +108,14 @@ def _too_deep() -> Malformed:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise Malformed("a key stands twice in one object")
-    return made
+    return members
 
 
 def _integer(digits: str) -> int | float:
-    if len(digits) > _LONGEST_INTEGER:
+    if len(digits) > _MAX_INTEGER_DIGITS:
         return float("-inf") if digits[0] == "-" else float("inf")
     value = int(digits)
     return value if -_MAX_INTEGER <= value <= _MAX_INTEGER else float(digits)
@@ -125,20 +125,20 @@ def _constant(_: str) -> float:
     raise Malformed("it has NaN or Infinity, which are not JSON")
 
 
-def _walk(value: Any, depth: int) -> None:
+def _check(value: Any, depth: int) -> None:
     if isinstance(value, str):
         _check_string(value)
     elif isinstance(value, dict):
         if depth >= MAX_DEPTH:
             raise _too_deep()
-        for key, inner in value.items():
+        for key, member in value.items():
             _check_string(key)
-            _walk(inner, depth + 1)
+            _check(member, depth + 1)
     elif isinstance(value, list):
         if depth >= MAX_DEPTH:
             raise _too_deep()
-        for inner in value:
-            _walk(inner, depth + 1)
+        for item in value:
+            _check(item, depth + 1)
 
 
 def _check_string(text: str) -> None:

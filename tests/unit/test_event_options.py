@@ -1,23 +1,25 @@
-"""What headers ask for."""
+"""The headers of event requests: test mode and lenient handling."""
 
 import pytest
 
-from snapbid.events.asked import Asked, read
+from snapbid.events.endpoint import RequestOptions, read_options
 
-LIVE, TEST, LENIENT = Asked(False, False), Asked(True, False), Asked(False, True)
-WRONG = Asked(None, False)
+LIVE = RequestOptions(test=False, lenient=False)
+TEST = RequestOptions(test=True, lenient=False)
+LENIENT = RequestOptions(test=False, lenient=True)
+INVALID = RequestOptions(test=None, lenient=False)
 
 
 @pytest.mark.parametrize(
-    ("fields", "asked"),
+    ("fields", "options"),
     [
         ([], LIVE),
         ([("x-test-mode", "true")], TEST),
         ([("x-test-mode", " TrUe\t")], TEST),
         ([("x-test-mode", "FALSE")], LIVE),
         ([("x-test-mode", " ")], LIVE),
-        ([("x-test-mode", "1")], WRONG),
-        ([("x-test-mode", "true"), ("x-test-mode", "false")], WRONG),
+        ([("x-test-mode", "1")], INVALID),
+        ([("x-test-mode", "true"), ("x-test-mode", "false")], INVALID),
         ([("prefer", "handling=lenient")], LENIENT),
         ([("prefer", ' Handling = "Lenient" ; a=b')], LENIENT),
         ([("prefer", "wait=5"), ("prefer", "handling=lenient")], LENIENT),
@@ -29,5 +31,5 @@ WRONG = Asked(None, False)
     ],
     ids=str,
 )
-def test_headers(fields: list[tuple[str, str]], asked: Asked) -> None:
-    assert read((name.encode(), value.encode()) for name, value in fields) == asked
+def test_headers(fields: list[tuple[str, str]], options: RequestOptions) -> None:
+    assert read_options((name.encode(), value.encode()) for name, value in fields) == options

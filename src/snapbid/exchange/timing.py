@@ -1,5 +1,5 @@
-"""How long bids take: the whole of each, and of one request in 16 the steps, which so cost nearly
-nothing.
+"""How long bid requests take: every request as a whole, and the steps of one request in 16, so that
+measuring costs next to nothing.
 """
 
 from time import perf_counter
@@ -18,37 +18,37 @@ STEP_S: Final = (
 )  # fmt: skip
 
 
-class Times:
-    """A worker's measurements; `whole` takes seconds."""
+class BidTimings:
+    """A worker's measurements. `observe_whole` takes a request's seconds."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self.whole = metrics.histogram("snapbid_bid_seconds", WHOLE_S).observe
+        self.observe_whole = metrics.histogram("snapbid_bid_seconds", WHOLE_S).observe
         self._steps = {
             step: metrics.histogram("snapbid_bid_step_seconds", STEP_S, step=step)
             for step in ("decode", "match", "commit")
         }
         self._requests = 0
 
-    def begin(self) -> "Steps | None":
-        """What measures this request's steps; None where they are not measured."""
+    def begin(self) -> "StepTimer | None":
+        """Start timing a request's steps; None for a request whose steps are not measured."""
         self._requests = requests = self._requests + 1
-        return None if requests % ONE_IN else Steps(self)
+        return None if requests % ONE_IN else StepTimer(self)
 
     def observe(self, step: str, seconds: float) -> None:
         self._steps[step].observe(seconds)
 
 
-class Steps:
-    """One request's."""
+class StepTimer:
+    """Times the steps of one request."""
 
-    __slots__ = ("_since", "_times")
+    __slots__ = ("_since", "_timings")
 
-    def __init__(self, times: Times) -> None:
-        self._times = times
+    def __init__(self, timings: BidTimings) -> None:
+        self._timings = timings
         self._since = perf_counter()
 
     def end(self, step: str) -> None:
-        """The step that began where the one before ended is done."""
+        """End a step, which began where the one before ended."""
         now = perf_counter()
-        self._times.observe(step, now - self._since)
+        self._timings.observe(step, now - self._since)
         self._since = now

@@ -1,0 +1,149 @@
+"""The rule book: rules, warnings and error codes, and the refusal of a request that breaks rules.
+
+Everything said about a wrong event comes from here: which code it makes, with which status, in
+which words. Nothing quotes a partner's value. (Document 3, Error body; contract 7.)
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from snapbid.events.fields import MAX_TEXT
+
+MAX_EVENTS: Final = 600
+"""Events in a batch (document 3, Limits)."""
+
+BODY: Final = "body"
+"""The `field` of a violation that concerns the whole body."""
+
+RULES: Final[dict[str, str]] = {
+    "malformed_json": "is no JSON that can be read",
+    "not_object": "must be a JSON object",
+    "not_array": "must be a JSON array of events",
+    "min_items": "must have at least one event",
+    "max_items": f"must have at most {MAX_EVENTS} events",
+    "max_size": "is too large",
+    "required": "is required",
+    "required_one_of": "must have client_user_id or anonymous_id",
+    "required_with": "is required with the totals that are sent",
+    "type": "has the wrong type",
+    "empty": "must not be empty",
+    "enum": "is not one of the listed values",
+    "min": "is too small",
+    "max": "is too large",
+    "max_length": f"is longer than {MAX_TEXT} characters",
+    "not_integer": "must have no fraction",
+    "out_of_range": "is not a number that can be kept",
+    "not_milliseconds": "must be epoch milliseconds, 13 digits",
+    "timestamp_in_future": "lies more than an hour ahead",
+    "ip_address": "must be an IPv4 or IPv6 address",
+    "sha256_hex": "must be a SHA-256 of 64 hexadecimal digits",
+    "empty_hash": "is the hash of nothing",
+    "plaintext_pii": "must not be sent in plain text",
+    "currency": "must be an ISO 4217 code, or a symbol with is_crypto",
+    "country_code": "must be an ISO 3166-1 country code",
+    "calling_code": "must be an E.164 country calling code",
+    "unknown_event": "is no event of the catalog",
+    "event_disabled": "is not enabled for this product",
+}
+"""Rule -> what it says, in messages and on the partners' page."""
+
+WARNINGS: Final[dict[str, str]] = {
+    "suggested_missing": "should be sent",
+    "deprecated_value": "is accepted, but will not be for ever",
+    "unknown_field": "is no field of this event",
+    "out_of_order": "came before the event that it follows",
+    "reference_missing": "refers to an event that has not come",
+    "currency_mismatch": "differs from the event that it refers to",
+    "value_mismatch": "differs from the event that it refers to",
+    "exceeds_max": "is above the maximum that was offered",
+    "rate_missing": "has no exchange rate on that day",
+}
+
+VALIDATION_ERROR: Final = "VALIDATION_ERROR"
+UNKNOWN_EVENT_TYPE: Final = "UNKNOWN_EVENT_TYPE"
+EVENT_DISABLED: Final = "EVENT_DISABLED"
+BATCH_TOO_LARGE: Final = "BATCH_TOO_LARGE"
+
+STATUSES: Final = {
+    VALIDATION_ERROR: 400,
+    BATCH_TOO_LARGE: 400,
+    UNKNOWN_EVENT_TYPE: 422,
+    EVENT_DISABLED: 422,
+}
+"""Error code of a refusal -> HTTP status."""
+
+
+class FieldFinding(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A violation or a warning: the path of the field, the rule, the event if in the catalog.
+
+    In a batch, `index` is the event's position, and `field` starts with it: `[3].context.amount`.
+    """
+
+    field: str
+    rule: str
+    event: str | None
+    index: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class RejectedEvent(Struct, frozen=True):
+    """An event of a batch that is not accepted."""
+
+    index: int
+    code: str
+    event: str | None
+    violations: list[FieldFinding]
+
+
+class Refusal(Struct, frozen=True):
+    """A refused request: the error body, sent with `STATUSES[code]`."""
+
+    code: str
+    message: str
+    violations: list[FieldFinding]
+
+    @property
+    def status(self) -> int:
+        return STATUSES[self.code]
+
+
+def findings_of(
+    event: str | None, broken: Iterable[tuple[str, str]], index: int | None = None
+) -> list[FieldFinding]:
+    """Pairs of field and rule as partners see them; `index` is the position in a batch."""
+    if index is None:
+        return [FieldFinding(field or BODY, rule, event) for field, rule in broken]
+    prefix = f"[{index}]"
+    return [
+        FieldFinding(f"{prefix}.{field}" if field else prefix, rule, event, index)
+        for field, rule in broken
+    ]
+
+
+def code_of(violations: list[FieldFinding]) -> str:
+    """The error code: invalid fields outrank an unknown event, which outranks a disabled one."""
+    rules = {violation.rule for violation in violations}
+    if rules - {"unknown_event", "event_disabled"}:
+        return VALIDATION_ERROR
+    return UNKNOWN_EVENT_TYPE if "unknown_event" in rules else EVENT_DISABLED
+
+
+def refuse(violations: list[FieldFinding]) -> Refusal:
+    """The refusal for these violations; its message names the first one."""
+    first = violations[0]
+    message = sentence(first.field, first.rule, len(violations) - 1)
+    return Refusal(code_of(violations), message, violations)
+
+
+def refuse_body(code: str, rule: str, reason: str = "") -> Refusal:
+    """The refusal of a body as a whole."""
+    message = sentence(BODY, rule) + (f": {reason}" if reason else "")
+    return Refusal(code, message, [FieldFinding(BODY, rule, None)])
+
+
+def sentence(field: str, rule: str, others: int = 0) -> str:
+    """The message for a broken rule, with the number of other violations."""
+    more = "" if not others else f", and {others} more violation{'s' if others > 1 else ''}"
+    return f"{field} {RULES[rule]}{more}"
