@@ -119,8 +119,11 @@ async def test_a_silent_wire_is_given_up(wire: tuple[FaultProxy, str], spoil: ob
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("statement", ["select pg_sleep(1)", "lock table campaign"])
-async def test_a_slow_statement_is_waited_for(database: str, statement: str) -> None:
+async def test_a_slow_statement_is_waited_for(
+    database: str, statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It takes ten times as long as a silent connection is tolerated."""
+    monkeypatch.setattr(watch, "ASK_S", 20.0)  # a busy machine is not a silent warehouse
     stopping = asyncio.Event()
     rounds = Asking(statement, stopping)
     rounds.go_on.set()

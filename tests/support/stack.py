@@ -97,7 +97,7 @@ def run(
         env=clean_environ(environ),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         **more,
     )
 
