@@ -1,12 +1,12 @@
 # cython: auto_pickle=False, autotestdict=False
 """The campaign matcher: of an index (layout.h), the best campaign for an impression.
 
-A query goes through four steps. It *reads* the decoded structs of the request into terms, the keys
-that a campaign may name; *resolves* the terms to the values of the index; *arranges* the values'
-rows and postings; and *walks* the campaigns in rank order, a block of 512 at a time. In a block the
-rows are combined into the candidates, and these are verified one by one against what is no row.
-The walk ends with the first price that has an eligible campaign, and can be resumed for the next
-best one. An overlay is a second index with a query of its own for the same terms.
+A query has four steps. It *reads* the decoded structs of the request into terms, the keys that a
+campaign may target; *resolves* the terms to values of the index; *arranges* the rows and postings
+of those values; and *walks* the campaigns in rank order, in blocks of 512. The rows of a block are
+combined into its candidates, which are verified one by one against everything that is not a row.
+The walk ends at the first price with an eligible campaign, and can be resumed for the next best
+one. An overlay is a second index, whose own query uses the same terms.
 """
 
 cimport cython
@@ -29,17 +29,17 @@ from search cimport *
 cdef extern from *:
     """
     #include <structmember.h>
-    static inline Py_ssize_t sb_member(PyObject *found) {
-        return Py_IS_TYPE(found, &PyMemberDescr_Type)
-            && ((PyMemberDescrObject *)found)->d_member->type == T_OBJECT_EX
-            ? ((PyMemberDescrObject *)found)->d_member->offset : -1;
+    static inline Py_ssize_t sb_member(PyObject *descriptor) {
+        return Py_IS_TYPE(descriptor, &PyMemberDescr_Type)
+            && ((PyMemberDescrObject *)descriptor)->d_member->type == T_OBJECT_EX
+            ? ((PyMemberDescrObject *)descriptor)->d_member->offset : -1;
     }
     static inline PyObject *sb_field(PyObject *owner, Py_ssize_t offset) {
-        PyObject *found = *(PyObject **)((char *)owner + offset);
-        return found ? found : Py_None;
+        PyObject *value = *(PyObject **)((char *)owner + offset);
+        return value ? value : Py_None;
     }
     """
-    Py_ssize_t sb_member(object found)
+    Py_ssize_t sb_member(object descriptor)
     PyObject *sb_field(PyObject *owner, Py_ssize_t offset)
 
 cdef extern from "Python.h":
@@ -69,7 +69,7 @@ cdef int64_t UNREACHABLE = 1LL << 62  # micro-USD, beyond any price
 
 FORMAT_DIMENSION = SB_FORMAT  # the formats of creatives, which no campaign targets
 
-# Why a campaign is refused; the first that holds.
+# Why a campaign is refused: the first rule that does not hold.
 cpdef enum Refusal:
     NOT_REFUSED = 0
     REFUSED_TIME = 1
@@ -87,31 +87,31 @@ cpdef enum Refusal:
     REFUSED_TARGETING = 13
 
 
-cdef struct Found:
+cdef struct Match:
     uint64_t score
     uint32_t rank
     uint32_t creative
     int deal
 
 
-cdef struct Stream:  # what an impression's video or audio asks for
+cdef struct Stream:  # what an impression's video or audio requires
     bint present, has_mimes, has_protocols
-    int64_t shortest, longest  # seconds, -1: not asked
+    int64_t shortest, longest  # seconds, -1: no limit
     uint32_t protocols  # bits, those below SB_MASKED
 
 
-cdef struct Deal:  # its terms are those of the impression
+cdef struct Deal:  # its terms are among the impression's
     int64_t floor  # micro-USD, negative: it cannot be expressed in USD
-    uint32_t id  # its term, NO_TERM where it has none
+    uint32_t id  # its term, or NO_TERM
     uint32_t seats, n_seats, advertisers, n_advertisers  # terms
     bint has_seats, has_advertisers
 
 
-cdef struct Offer:  # a deal that some campaign wants
-    uint32_t value, place
+cdef struct Offer:  # a deal that some campaign targets
+    uint32_t value, position
 
 
-# What the request carries, the same for all layers.
+# Facts of the request, the same for base and overlay.
 cdef struct Asker:
     uint64_t auction
     int64_t now_ms
@@ -119,7 +119,7 @@ cdef struct Asker:
     double lat, lon  # degrees
 
 
-# What the impression asks for, the same for all layers.
+# What the impression requires, the same for base and overlay.
 cdef struct Asked:
     int64_t floor
     bint secure, private, native
@@ -136,19 +136,19 @@ cdef int by_value(const void *a, const void *b) noexcept nogil:
     return <int>(x > y) - <int>(x < y)
 
 
-# Memory that queries of one index use in turns.
-cdef struct Room:
+# Memory that the queries of one index use in turns.
+cdef struct Workspace:
     sb_term *terms
     uint32_t *values  # of the terms
     uint32_t *limits
-    sb_cursor *fresh  # the cursors as they stand at the first block
+    sb_cursor *fresh  # the cursors at the first block
     sb_cursor *cursors
-    Found *found
+    Match *matches
     uint64_t *sizes
     Deal *deals
     Offer *offers
-    uint32_t terms_room, values_room, limits_room, fresh_room, cursors_room, found_room
-    uint32_t sizes_room, deals_room, offers_room
+    uint32_t terms_capacity, values_capacity, limits_capacity, fresh_capacity, cursors_capacity
+    uint32_t matches_capacity, sizes_capacity, deals_capacity, offers_capacity
     # What narrows the blocks, the request's part first, then the impression's: rows (that of the
     # active campaigns first), groups whose cursors are all rows, other groups.
     const uint64_t *rows[MAX_ROWS]
@@ -157,32 +157,32 @@ cdef struct Room:
     sb_group groups[SB_DIMENSIONS]
 
 
-cdef void *fit(void *block, uint32_t *room, uint32_t needed, size_t size) except NULL:
-    """Makes room for so many items."""
-    cdef uint32_t wanted = room[0] if room[0] else 32
+cdef void *grow(void *block, uint32_t *capacity, uint32_t needed, size_t size) except NULL:
+    """Grow a block so that it has space for `needed` items of `size` bytes."""
+    cdef uint32_t wanted = capacity[0] if capacity[0] else 32
     cdef void *moved = block
     while wanted < needed:
         wanted *= 2
-    if wanted != room[0]:
+    if wanted != capacity[0]:
         moved = PyMem_Realloc(block, wanted * size)
         if moved is NULL:
             raise MemoryError
-        room[0] = wanted
+        capacity[0] = wanted
     return moved
 
 
-cdef void release(Room *room) noexcept:
-    if room is not NULL:
-        PyMem_Free(room.terms)
-        PyMem_Free(room.values)
-        PyMem_Free(room.limits)
-        PyMem_Free(room.fresh)
-        PyMem_Free(room.cursors)
-        PyMem_Free(room.found)
-        PyMem_Free(room.sizes)
-        PyMem_Free(room.deals)
-        PyMem_Free(room.offers)
-        PyMem_Free(room)
+cdef void release(Workspace *workspace) noexcept:
+    if workspace is not NULL:
+        PyMem_Free(workspace.terms)
+        PyMem_Free(workspace.values)
+        PyMem_Free(workspace.limits)
+        PyMem_Free(workspace.fresh)
+        PyMem_Free(workspace.cursors)
+        PyMem_Free(workspace.matches)
+        PyMem_Free(workspace.sizes)
+        PyMem_Free(workspace.deals)
+        PyMem_Free(workspace.offers)
+        PyMem_Free(workspace)
 
 
 # -- structs ---------------------------------------------------------------------------------
@@ -279,12 +279,12 @@ cdef class Reader:
 
 
 cdef inline bint filled(object items) noexcept:
-    """Whether it is a list with anything in it."""
+    """Return whether this is a list with any item."""
     return PyList_CheckExact(items) and PyList_GET_SIZE(items) != 0
 
 
 cdef inline bint integer(object number, int64_t *result) noexcept:
-    """A non-negative integer of 63 bits; anything else counts as absent."""
+    """Convert a non-negative integer of 63 bits; anything else counts as absent."""
     cdef int overflow = 0
     if not PyLong_Check(number):
         return False
@@ -298,29 +298,29 @@ cdef inline bint is_one(object flag) noexcept:
 
 
 cdef inline bint is_given(object text) noexcept:
-    """Whether it is neither None nor an empty text."""
+    """Return whether this is neither None nor an empty text."""
     if PyUnicode_CheckExact(text):
         return PyUnicode_GET_LENGTH(text) != 0
     return text is not None
 
 
 cdef inline bint is_plain_host(str text) noexcept:
-    """Whether it is a host name in ASCII and nothing else: labels of letters, digits, - and _."""
+    """Return whether this is a bare ASCII host name: labels of letters, digits, - and _."""
     cdef Py_ssize_t size = PyUnicode_GET_LENGTH(text), i
     cdef const char *raw
-    cdef char one, before = c'.'
+    cdef char character, before = c'.'
     if not PyUnicode_IS_COMPACT_ASCII(text) or size > SB_KEY_MAX:
         return False
     raw = <const char *>PyUnicode_DATA(text)
     for i in range(size):
-        one = raw[i]
-        if one == c'.':
+        character = raw[i]
+        if character == c'.':
             if before == c'.':
                 return False
-        elif not (c'a' <= one <= c'z' or c'A' <= one <= c'Z' or c'0' <= one <= c'9'
-                  or one == c'-' or one == c'_'):
+        elif not (c'a' <= character <= c'z' or c'A' <= character <= c'Z'
+                  or c'0' <= character <= c'9' or character == c'-' or character == c'_'):
             return False
-        before = one
+        before = character
     return before != c'.'
 
 
@@ -329,18 +329,18 @@ cdef inline object text_of(object text):
 
 
 cdef inline object recall(object memo, object text):
-    """What the memo (exchange.lookups.Memo) has for a text, or learns."""
-    cdef PyObject *found = PyDict_GetItem(memo, text)
-    return <object>found if found is not NULL else memo[text]
+    """Return a memo's entry for a text; a missing one is computed (exchange.lookups.Memo)."""
+    cdef PyObject *value = PyDict_GetItem(memo, text)
+    return <object>value if value is not NULL else memo[text]
 
 
 # -- the index -------------------------------------------------------------------------------
 
 cdef void hide(const sb_header *base, const sb_header *over, uint64_t *shown,
                uint64_t *active) noexcept nogil:
-    """Takes out of two rows of the base the campaigns whose ids the overlay has."""
+    """Clear the bits of the campaigns whose ids the overlay has, in two rows of the base."""
     cdef const sb_id *ids = <const sb_id *>(<const char *>over + over.ids)
-    cdef const sb_id *found
+    cdef const sb_id *entry
     cdef const char *key
     cdef uint64_t others
     cdef uint32_t i, size
@@ -348,21 +348,20 @@ cdef void hide(const sb_header *base, const sb_header *over, uint64_t *shown,
         if ids[i].key != SB_FREE:
             key = <const char *>over + over.keys + ids[i].key
             memcpy(&size, key, sizeof(size))
-            found = sb_find_id(base, key + sizeof(size), size & 0xffffff)
-            if found is not NULL and found.rank != SB_GONE:
-                others = ~(<uint64_t>1 << (found.rank & 63))
-                shown[found.rank >> 6] &= others
-                active[found.rank >> 6] &= others
+            entry = sb_find_id(base, key + sizeof(size), size & 0xffffff)
+            if entry is not NULL and entry.rank != SB_GONE:
+                others = ~(<uint64_t>1 << (entry.rank & 63))
+                shown[entry.rank >> 6] &= others
+                active[entry.rank >> 6] &= others
 
 
-@cython.no_gc  # nothing that it holds leads back; a collector would clear its memoryview under it
+@cython.no_gc  # it is part of no cycle; a collector would clear its memoryview under it
 @cython.final
 cdef class Index:
     """An index in memory (a read-only buffer), and this process's view of it.
 
     An overlay (another buffer with an index) hides the campaigns whose ids it has; the ranks of its
-    own campaigns count on from the base's. Raises ValueError where a buffer holds no index of this
-    version.
+    own campaigns follow the base's. Raises ValueError if a buffer is not an index of this version.
     """
 
     cdef Py_buffer buffer
@@ -380,7 +379,7 @@ cdef class Index:
     cdef uint32_t n_order
     cdef Index over  # the overlay, or None
     cdef uint64_t *shown  # a row: campaigns that the overlay does not hide; NULL: all
-    cdef Room *spare  # or NULL
+    cdef Workspace *spare  # or NULL
 
     def __cinit__(self, object source, object overlay=None):
         cdef uint32_t i
@@ -425,20 +424,20 @@ cdef class Index:
         PyBuffer_Release(&self.buffer)
 
     cdef void put_in_order(self, uint32_t dimension) noexcept:
-        cdef uint32_t place = self.n_order
+        cdef uint32_t position = self.n_order
         cdef uint32_t includes = self.dimensions[dimension].includes
-        while place and self.dimensions[self.order[place - 1]].includes < includes:
-            self.order[place] = self.order[place - 1]
-            place -= 1
-        self.order[place] = dimension
+        while position and self.dimensions[self.order[position - 1]].includes < includes:
+            self.order[position] = self.order[position - 1]
+            position -= 1
+        self.order[position] = dimension
         self.n_order += 1
 
     def __len__(self):
-        """How many ranks there are, those of hidden campaigns among them."""
+        """The number of ranks, including those of hidden campaigns."""
         return self.head.campaigns + (0 if self.over is None else self.over.head.campaigns)
 
     def targets(self, uint32_t dimension):
-        """Whether any campaign has an entry in this dimension (a number of `DIMENSIONS`)."""
+        """Return whether any campaign has an entry in this dimension (a number of `DIMENSIONS`)."""
         if dimension >= SB_DIMENSIONS:
             raise ValueError("no such dimension")
         return (self.used >> dimension & 1) != 0
@@ -449,18 +448,18 @@ cdef class Index:
         return self.head.capped != 0 or self.over is not None and self.over.has_caps
 
     def rank(self, str id):
-        """The rank of a campaign, or None."""
-        cdef const sb_id *found
+        """Return the rank of a campaign, or None."""
+        cdef const sb_id *entry
         encoded = id.encode()
         if self.over is not None:
-            found = sb_find_id(self.over.head, <const char *>encoded, len(encoded))
-            if found is not NULL:
-                return None if found.rank == SB_GONE else self.head.campaigns + found.rank
-        found = sb_find_id(self.head, <const char *>encoded, len(encoded))
-        return None if found is NULL or found.rank == SB_GONE else found.rank
+            entry = sb_find_id(self.over.head, <const char *>encoded, len(encoded))
+            if entry is not NULL:
+                return None if entry.rank == SB_GONE else self.head.campaigns + entry.rank
+        entry = sb_find_id(self.head, <const char *>encoded, len(encoded))
+        return None if entry is NULL or entry.rank == SB_GONE else entry.rank
 
     cdef Index layer(self, uint32_t *rank):
-        """The index that has the campaign, and its rank there."""
+        """Return the index that has the campaign, and set `rank` to its rank there."""
         if rank[0] < self.head.campaigns:
             return self
         rank[0] -= self.head.campaigns
@@ -469,18 +468,18 @@ cdef class Index:
         return self.over
 
     def payload(self, uint32_t rank):
-        """What was stored with the campaign."""
+        """Return the payload stored with the campaign."""
         cdef Index layer = self.layer(&rank)
         return PyBytes_FromStringAndSize(
             layer.base + layer.details[rank].payload, layer.details[rank].payload_size)
 
     def price(self, uint32_t rank):
-        """The campaign's CPM, micro-USD."""
+        """Return the campaign's CPM in micro-USD."""
         cdef Index layer = self.layer(&rank)
         return layer.campaigns[rank].price
 
     def set_active(self, uint32_t rank, bint active):
-        """Lets the campaign bid or not, in this process; a hidden one never does."""
+        """Let the campaign bid or not, in this process; a hidden one never does."""
         cdef Index layer = self.layer(&rank)
         cdef uint64_t bit = <uint64_t>1 << (rank & 63)
         if not active:
@@ -490,7 +489,7 @@ cdef class Index:
 
     def query(self, Reader reader not None, object request, str ssp not None,
               str canonical not None, int64_t now_ms):
-        """Starts a request's search: a decoded request to an SSP, at a time (UTC epoch ms)."""
+        """Start the search for a decoded request to an SSP, at a time (UTC epoch ms)."""
         cdef Query query = Query.__new__(Query, self)
         if reader.structs is None:
             raise ValueError("the reader knows no structs")
@@ -522,7 +521,7 @@ cdef enum:  # parts of a request's terms: the dimensions, then
     N_PARTS
 
 
-@cython.no_gc  # nothing that it holds leads back
+@cython.no_gc  # it is part of no cycle
 @cython.final
 @cython.freelist(8)
 cdef class Query:
@@ -545,9 +544,9 @@ cdef class Query:
     cdef uint32_t n_terms
     cdef uint32_t begins[N_PARTS]
     cdef uint32_t ends[N_PARTS]
-    cdef char scratch[64]  # a region's key
-    # What narrows the blocks, in the room.
-    cdef Room *room
+    cdef char region_key[64]
+    # What narrows the blocks, in the workspace.
+    cdef Workspace *workspace
     cdef uint32_t n_rows, n_flats, n_groups, n_cursors
     cdef uint32_t request_rows, request_flats, request_groups, request_cursors
     cdef bint nobody, request_nobody  # no campaign can answer
@@ -563,27 +562,27 @@ cdef class Query:
     cdef uint32_t block, word
     cdef bint finished
     cdef uint32_t n_candidates, n_verified  # looked at so far
-    cdef uint32_t n_found
-    cdef int64_t found_price
+    cdef uint32_t n_matches
+    cdef int64_t match_price
     cdef uint32_t chosen_creative
     cdef int chosen_deal
 
     def __cinit__(self, Index index):
         self.index = index
-        self.room = index.spare
+        self.workspace = index.spare
         index.spare = NULL
         self.finished = True
-        if self.room is NULL:
-            self.room = <Room *>PyMem_Malloc(sizeof(Room))
-            if self.room is NULL:
+        if self.workspace is NULL:
+            self.workspace = <Workspace *>PyMem_Malloc(sizeof(Workspace))
+            if self.workspace is NULL:
                 raise MemoryError
-            memset(self.room, 0, sizeof(Room))
+            memset(self.workspace, 0, sizeof(Workspace))
 
     def __dealloc__(self):
         if self.index is not None and self.index.spare is NULL:
-            self.index.spare = self.room
+            self.index.spare = self.workspace
         else:
-            release(self.room)
+            release(self.workspace)
 
     # -- reading: the request ----------------------------------------------------------------
 
@@ -691,21 +690,21 @@ cdef class Query:
             raw = <const char *>PyUnicode_DATA(code)
             size = PyUnicode_GET_LENGTH(code)
             length = PyUnicode_GET_LENGTH(country)
-            if (size + length + 1 <= <Py_ssize_t>sizeof(self.scratch)
+            if (size + length + 1 <= <Py_ssize_t>sizeof(self.region_key)
                     and memchr(raw, c'-', size) is NULL):
-                memcpy(self.scratch, PyUnicode_DATA(country), length)
-                self.scratch[length] = c'-'
-                memcpy(self.scratch + length + 1, raw, size)
-                self.push_text(SB_REGION, self.scratch, length + 1 + size, True)
+                memcpy(self.region_key, PyUnicode_DATA(country), length)
+                self.region_key[length] = c'-'
+                memcpy(self.region_key + length + 1, raw, size)
+                self.push_text(SB_REGION, self.region_key, length + 1 + size, True)
                 return 0
-        found = (<object>self.reader).region(country, str(code))
-        if found is not None:
-            self.keep(found)
-            self.text(SB_REGION, found, False)
+        region = (<object>self.reader).region(country, str(code))
+        if region is not None:
+            self.keep(region)
+            self.text(SB_REGION, region, False)
         return 0
 
     cdef int read_user_data(self, object geo, object user) except -1:
-        """What is used only where the request's signals allow it (contract 3)."""
+        """Read what may be used only if the request's privacy signals allow it (contract 3)."""
         cdef Reader reader = self.reader
         cdef uint32_t used = self.index.used
         cdef double at_lat, at_lon
@@ -741,8 +740,8 @@ cdef class Query:
             self.end(SB_POSTAL)
         self.begin(SB_SEGMENT)
         if filled(data):
-            for one in <list>data:
-                segments = reader.get(reader.checked(one, DATA), DATA_SEGMENT)
+            for item in <list>data:
+                segments = reader.get(reader.checked(item, DATA), DATA_SEGMENT)
                 if filled(segments):
                     for segment in <list>segments:
                         self.text(SB_SEGMENT, reader.get(
@@ -953,26 +952,27 @@ cdef class Query:
         cdef Reader reader = self.reader
         formats = reader.get(banner, BANNER_FORMAT)
         if filled(formats):
-            for one in <list>formats:
-                reader.checked(one, FORMAT)
-                self.size(reader.get(one, FORMAT_W), reader.get(one, FORMAT_H))
+            for size in <list>formats:
+                reader.checked(size, FORMAT)
+                self.size(reader.get(size, FORMAT_W), reader.get(size, FORMAT_H))
         self.size(reader.get(banner, BANNER_W), reader.get(banner, BANNER_H))
         return 0
 
     cdef int size(self, object w, object h) except -1:
         cdef int64_t width, height
         cdef uint64_t size
-        cdef Room *room = self.room
+        cdef Workspace *workspace = self.workspace
         if (w is None or h is None or not integer(w, &width) or not integer(h, &height)
                 or not 0 < width <= MAX_SIDE or not 0 < height <= MAX_SIDE):
             return 0
         size = <uint64_t>width << 24 | <uint64_t>height
-        if self.asked.n_sizes == room.sizes_room:
-            room.sizes = <uint64_t *>fit(
-                room.sizes, &room.sizes_room, self.asked.n_sizes + 1, sizeof(uint64_t))
-        room.sizes[self.asked.n_sizes] = size
+        if self.asked.n_sizes == workspace.sizes_capacity:
+            workspace.sizes = <uint64_t *>grow(
+                workspace.sizes, &workspace.sizes_capacity, self.asked.n_sizes + 1,
+                sizeof(uint64_t))
+        workspace.sizes[self.asked.n_sizes] = size
         self.asked.n_sizes += 1
-        self.asked.sizes = room.sizes
+        self.asked.sizes = workspace.sizes
         return self.push_number(SB_FORMAT, <uint64_t>SB_BANNER << 56 | size)
 
     cdef int read_video(self, object video) except -1:
@@ -1007,40 +1007,40 @@ cdef class Query:
         return 0
 
     cdef int read_deals(self, object deals) except -1:
-        """The deals' ids, and then, one after the other, the seats and advertisers they admit."""
+        """The deals' ids, then the seats and advertisers that each of them admits."""
         cdef Reader reader = self.reader
-        cdef Room *room = self.room
-        cdef Deal *one
-        cdef uint32_t place = 0
+        cdef Workspace *workspace = self.workspace
+        cdef Deal *offered
+        cdef uint32_t index = 0
         if not filled(deals):
             return 0
         self.asked.n_deals = PyList_GET_SIZE(deals)
-        room.deals = <Deal *>fit(
-            room.deals, &room.deals_room, self.asked.n_deals, sizeof(Deal))
-        self.asked.deals = room.deals
+        workspace.deals = <Deal *>grow(
+            workspace.deals, &workspace.deals_capacity, self.asked.n_deals, sizeof(Deal))
+        self.asked.deals = workspace.deals
         self.begin(SB_DEAL)
         for deal in <list>deals:
             reader.checked(deal, DEAL)
-            one = &room.deals[place]
-            one.floor = self.floor(
+            offered = &workspace.deals[index]
+            offered.floor = self.floor(
                 reader.get(deal, DEAL_BIDFLOOR), reader.get(deal, DEAL_BIDFLOORCUR))
-            one.id = self.n_terms
+            offered.id = self.n_terms
             self.text(SB_DEAL, reader.get(deal, DEAL_ID), False)
-            if self.n_terms == one.id:
-                one.id = NO_TERM
-            place += 1
+            if self.n_terms == offered.id:
+                offered.id = NO_TERM
+            index += 1
         self.end(SB_DEAL)
-        place = 0
+        index = 0
         for deal in <list>deals:
-            one = &room.deals[place]
-            one.seats = self.n_terms
-            one.has_seats = self.texts(SB_SEAT, reader.get(deal, DEAL_WSEAT), False)
-            one.n_seats = self.n_terms - one.seats
-            one.advertisers = self.n_terms
-            one.has_advertisers = self.texts(
+            offered = &workspace.deals[index]
+            offered.seats = self.n_terms
+            offered.has_seats = self.texts(SB_SEAT, reader.get(deal, DEAL_WSEAT), False)
+            offered.n_seats = self.n_terms - offered.seats
+            offered.advertisers = self.n_terms
+            offered.has_advertisers = self.texts(
                 SB_AD_DOMAIN, reader.get(deal, DEAL_WADOMAIN), True)
-            one.n_advertisers = self.n_terms - one.advertisers
-            place += 1
+            offered.n_advertisers = self.n_terms - offered.advertisers
+            index += 1
         return 0
 
     cdef int64_t floor(self, object amount, object currency) except? -2:
@@ -1069,12 +1069,12 @@ cdef class Query:
         self.ends[part] = self.n_terms
 
     cdef inline sb_term *push(self) except NULL:
-        cdef Room *room = self.room
-        if self.n_terms == room.terms_room:
-            room.terms = <sb_term *>fit(
-                room.terms, &room.terms_room, self.n_terms + 1, sizeof(sb_term))
+        cdef Workspace *workspace = self.workspace
+        if self.n_terms == workspace.terms_capacity:
+            workspace.terms = <sb_term *>grow(
+                workspace.terms, &workspace.terms_capacity, self.n_terms + 1, sizeof(sb_term))
         self.n_terms += 1
-        return room.terms + self.n_terms - 1
+        return workspace.terms + self.n_terms - 1
 
     cdef inline int push_text(self, uint32_t space, const char *text, size_t size,
                               bint fold) except -1:
@@ -1090,7 +1090,7 @@ cdef class Query:
         return 0
 
     cdef inline void keep(self, object text):
-        """Holds on to a text that is not the request's own while terms point into it."""
+        """Keep a text alive that is not the request's own while terms point into it."""
         if self.kept is None:
             self.kept = []
         self.kept.append(text)
@@ -1107,7 +1107,7 @@ cdef class Query:
             return b""
 
     cdef inline int text(self, uint32_t space, object text, bint fold) except -1:
-        """Adds a text, or an integer that is read as one, if a campaign could have it."""
+        """Add a term for a text, or an integer as text, if a campaign could have it."""
         cdef Py_ssize_t size
         cdef const char *raw
         if text is None:
@@ -1133,7 +1133,7 @@ cdef class Query:
         return self.encoded(text, size)
 
     cdef bint texts(self, uint32_t space, object texts, bint fold) except -1:
-        """Adds the texts of a list; whether there is any."""
+        """Add terms for the texts of a list; return whether there is any."""
         cdef bint any = False
         if filled(texts):
             for text in <list>texts:
@@ -1149,16 +1149,17 @@ cdef class Query:
         return 0
 
     cdef uint32_t masked(self, uint32_t space, object numbers, bint *any) except? 0:
-        """Bits of the numbers below SB_MASKED; the others are added. `any`: whether there is one.
+        """Return the bits of the numbers below SB_MASKED, and add terms for the others. `any` is set if
+        there is a number.
         """
         cdef uint32_t bits = 0
         cdef int64_t number
         if filled(numbers):
-            for one in <list>numbers:
-                if one is not None:
+            for item in <list>numbers:
+                if item is not None:
                     if any is not NULL:
                         any[0] = True
-                    if integer(one, &number):
+                    if integer(item, &number):
                         if number < SB_MASKED:
                             bits |= 1u << number
                         else:
@@ -1168,11 +1169,11 @@ cdef class Query:
     # -- resolving and arranging: a layer takes the terms of the first one ---------------------
 
     cdef int resolve(self, Query source) except -1:
-        cdef Room *room = self.room
-        if source.n_terms > room.values_room:
-            room.values = <uint32_t *>fit(
-                room.values, &room.values_room, source.n_terms, sizeof(uint32_t))
-        sb_resolve(self.index.head, source.room.terms, source.n_terms, room.values)
+        cdef Workspace *workspace = self.workspace
+        if source.n_terms > workspace.values_capacity:
+            workspace.values = <uint32_t *>grow(
+                workspace.values, &workspace.values_capacity, source.n_terms, sizeof(uint32_t))
+        sb_resolve(self.index.head, source.workspace.terms, source.n_terms, workspace.values)
         return 0
 
     cdef int take_request(self, Query source) except -1:
@@ -1180,7 +1181,7 @@ cdef class Query:
         if source is not self:
             self.asker = source.asker
         self.resolve(source)
-        self.room.rows[0] = self.index.active
+        self.workspace.rows[0] = self.index.active
         self.n_rows = 1
         self.n_flats = self.n_groups = self.n_cursors = 0
         self.nobody = False
@@ -1191,8 +1192,8 @@ cdef class Query:
         self.n_limits = 0
         self.n_blocked = self.limit(source, BLOCKED)
         self.n_seats = self.limit(source, SEATS)
-        sb_make_set(&self.blocked, self.room.limits, self.n_blocked)
-        sb_make_set(&self.seats, self.room.limits + self.n_blocked, self.n_seats)
+        sb_make_set(&self.blocked, self.workspace.limits, self.n_blocked)
+        sb_make_set(&self.seats, self.workspace.limits + self.n_blocked, self.n_seats)
         if self.asker.has_wseat and self.seats.count == 0:
             self.nobody = True
         self.request_rows = self.n_rows
@@ -1203,17 +1204,18 @@ cdef class Query:
         return 0
 
     cdef uint32_t limit(self, Query source, uint32_t part) except? 0xffffffff:
-        """Copies the values of a part behind the limits; how many."""
-        cdef Room *room = self.room
+        """Append the values of a part to the limits; return how many."""
+        cdef Workspace *workspace = self.workspace
         cdef uint32_t count = source.ends[part] - source.begins[part]
         if count == 0:
             return 0
-        if self.n_limits + count > room.limits_room:
-            room.limits = <uint32_t *>fit(
-                room.limits, &room.limits_room, self.n_limits + count, sizeof(uint32_t))
-        memcpy(room.limits + self.n_limits, room.values + source.begins[part],
+        if self.n_limits + count > workspace.limits_capacity:
+            workspace.limits = <uint32_t *>grow(
+                workspace.limits, &workspace.limits_capacity, self.n_limits + count,
+                sizeof(uint32_t))
+        memcpy(workspace.limits + self.n_limits, workspace.values + source.begins[part],
                count * sizeof(uint32_t))
-        count = sb_sort(room.limits + self.n_limits, count)
+        count = sb_sort(workspace.limits + self.n_limits, count)
         self.n_limits += count
         return count
 
@@ -1221,15 +1223,15 @@ cdef class Query:
         return <const uint64_t *>(self.index.base + offset)
 
     cdef inline void row(self, uint32_t dimension, const uint64_t *row) noexcept:
-        self.room.rows[self.n_rows] = row
-        self.room.row_dimensions[self.n_rows] = dimension
+        self.workspace.rows[self.n_rows] = row
+        self.workspace.row_dimensions[self.n_rows] = dimension
         self.n_rows += 1
         sb_prefetch(row)
 
     cdef inline int arrange(self, uint32_t dimension, Query source) except -1:
-        """What the values of a dimension narrow the campaigns down to."""
+        """Narrow the campaigns down by the values of a dimension."""
         cdef const sb_dimension *open = self.index.dimensions + dimension
-        cdef uint32_t *values = self.room.values + source.begins[dimension]
+        cdef uint32_t *values = self.workspace.values + source.begins[dimension]
         cdef uint32_t count = source.ends[dimension] - source.begins[dimension]
         if count > 1:
             count = sb_sort(values, count)
@@ -1248,102 +1250,102 @@ cdef class Query:
     cdef int group(self, uint32_t dimension, const uint32_t *values, uint32_t count) except -1:
         cdef const sb_dimension *open = self.index.dimensions + dimension
         cdef const sb_value *known = self.index.values
-        cdef sb_group *one = &self.room.groups[self.n_groups]
+        cdef sb_group *group = &self.workspace.groups[self.n_groups]
         cdef bint flat = True
         cdef uint32_t i
-        one.dimension = dimension
-        one.first = self.n_cursors
-        one.open = self.row_at(open.open) if open.includes else NULL
+        group.dimension = dimension
+        group.first = self.n_cursors
+        group.open = self.row_at(open.open) if open.includes else NULL
         if open.includes:
             for i in range(count):
                 if known[values[i]].included.count:
                     flat &= self.cursor(&known[values[i]].included)
-        one.includes = self.n_cursors - one.first
-        if open.includes and one.includes == 0:  # the others alone are left
-            self.row(dimension, one.open)
+        group.includes = self.n_cursors - group.first
+        if open.includes and group.includes == 0:  # the others alone are left
+            self.row(dimension, group.open)
             if open.includes == self.index.head.campaigns:
                 self.nobody = True
-            one.open = NULL
-        elif one.includes > MAX_CURSORS:
-            one.includes = self.merge(one.first)
+            group.open = NULL
+        elif group.includes > MAX_CURSORS:
+            group.includes = self.merge(group.first)
         for i in range(count):
             if known[values[i]].excluded.count:
                 flat &= self.cursor(&known[values[i]].excluded)
-        one.excludes = self.n_cursors - one.first - one.includes
-        if one.excludes > MAX_CURSORS:
-            one.excludes = self.merge(one.first + one.includes)
+        group.excludes = self.n_cursors - group.first - group.includes
+        if group.excludes > MAX_CURSORS:
+            group.excludes = self.merge(group.first + group.includes)
         if dimension == SB_DEAL:
-            self.deals = one[0]
-        if one.includes + one.excludes == 0:
+            self.deals = group[0]
+        if group.includes + group.excludes == 0:
             return 0
         if flat:
-            self.room.flats[self.n_flats] = one[0]
+            self.workspace.flats[self.n_flats] = group[0]
             self.n_flats += 1
         else:
             self.n_groups += 1
-        if one.open is not NULL:
-            sb_prefetch(one.open)
+        if group.open is not NULL:
+            sb_prefetch(group.open)
         return 0
 
     cdef bint cursor(self, const sb_posting *posting) except -1:
-        """Adds a posting; whether it is a row."""
-        cdef Room *room = self.room
-        cdef sb_cursor *one
-        if self.n_cursors == room.fresh_room:
-            room.fresh = <sb_cursor *>fit(
-                room.fresh, &room.fresh_room, self.n_cursors + 1, sizeof(sb_cursor))
-        one = room.fresh + self.n_cursors
+        """Add a posting; return whether it is a row."""
+        cdef Workspace *workspace = self.workspace
+        cdef sb_cursor *cursor
+        if self.n_cursors == workspace.fresh_capacity:
+            workspace.fresh = <sb_cursor *>grow(
+                workspace.fresh, &workspace.fresh_capacity, self.n_cursors + 1, sizeof(sb_cursor))
+        cursor = workspace.fresh + self.n_cursors
         self.n_cursors += 1
         if sb_is_row(posting.count, self.index.head.campaigns):
-            one.row = self.row_at(<uint64_t>posting.at * 4)
-            one.rank = one.end = NULL
-            sb_prefetch(one.row)
+            cursor.row = self.row_at(<uint64_t>posting.at * 4)
+            cursor.rank = cursor.end = NULL
+            sb_prefetch(cursor.row)
             return True
-        one.row = NULL
-        one.rank = <const uint32_t *>(self.index.base + <uint64_t>posting.at * 4)
-        one.end = one.rank + posting.count
-        sb_prefetch(one.rank)
-        sb_prefetch(one.rank + 16)
+        cursor.row = NULL
+        cursor.rank = <const uint32_t *>(self.index.base + <uint64_t>posting.at * 4)
+        cursor.end = cursor.rank + posting.count
+        sb_prefetch(cursor.rank)
+        sb_prefetch(cursor.rank + 16)
         return False
 
     cdef uint32_t merge(self, uint32_t first) except 0:
-        """Adds the cursors from the first on up to one row, which takes their place: a request that
+        """Merge the cursors from the first on into a single row, which replaces them: a request that
         names thousands of values costs their postings once, not thousands of looks a campaign.
         """
         cdef size_t words = <size_t>self.index.head.blocks * SB_WORDS
         cdef uint64_t *row
-        cdef sb_cursor *one
+        cdef sb_cursor *cursor
         cdef uint32_t i
         cdef size_t word
         made = bytearray(words * sizeof(uint64_t))
         cdef char[::1] view = made
         row = <uint64_t *>&view[0]
         for i in range(first, self.n_cursors):
-            one = self.room.fresh + i
-            if one.row is not NULL:
+            cursor = self.workspace.fresh + i
+            if cursor.row is not NULL:
                 for word in range(words):
-                    row[word] |= one.row[word]
-            while one.rank < one.end:
-                row[one.rank[0] >> 6] |= <uint64_t>1 << (one.rank[0] & 63)
-                one.rank += 1
+                    row[word] |= cursor.row[word]
+            while cursor.rank < cursor.end:
+                row[cursor.rank[0] >> 6] |= <uint64_t>1 << (cursor.rank[0] & 63)
+                cursor.rank += 1
         if self.made is None:
             self.made = []
         self.made.append(made)
-        one = self.room.fresh + first
-        one.row = row
-        one.rank = one.end = NULL
+        cursor = self.workspace.fresh + first
+        cursor.row = row
+        cursor.rank = cursor.end = NULL
         self.n_cursors = first + 1
         return 1
 
     # -- the impression ----------------------------------------------------------------------
 
     def impression(self, object imp):
-        """Turns to an impression of the request; False where its floor cannot be told in USD."""
+        """Turn to an impression of the request; False if its floor has no exchange rate."""
         self.imp = None
-        self.n_found = 0
+        self.n_matches = 0
         self.finished = True
         if self.over is not None:
-            self.over.n_found = 0
+            self.over.n_matches = 0
             self.over.finished = True
         if self.reader.checked(imp, IMP) is None:
             raise TypeError("no impression")
@@ -1356,7 +1358,7 @@ cdef class Query:
         return True
 
     cdef int take_impression(self, Query source) except -1:
-        cdef Room *room = self.room
+        cdef Workspace *workspace = self.workspace
         cdef uint32_t dimension, first
         if source is not self:
             self.asked = source.asked
@@ -1372,25 +1374,25 @@ cdef class Query:
             if self.index.used >> dimension & 1:
                 self.arrange(dimension, source)
         first = source.begins[ASKED]
-        sb_make_set(&self.wanted, room.values + first, source.ends[ASKED] - first)
-        if self.n_cursors > room.cursors_room:
-            room.cursors = <sb_cursor *>fit(
-                room.cursors, &room.cursors_room, self.n_cursors, sizeof(sb_cursor))
+        sb_make_set(&self.wanted, workspace.values + first, source.ends[ASKED] - first)
+        if self.n_cursors > workspace.cursors_capacity:
+            workspace.cursors = <sb_cursor *>grow(
+                workspace.cursors, &workspace.cursors_capacity, self.n_cursors, sizeof(sb_cursor))
         self.rewind()
         return 0
 
     cdef inline void rewind(self) noexcept:
         """To the first block."""
         if self.n_cursors:
-            memcpy(self.room.cursors, self.room.fresh, self.n_cursors * sizeof(sb_cursor))
+            memcpy(self.workspace.cursors, self.workspace.fresh, self.n_cursors * sizeof(sb_cursor))
         self.block = self.n_candidates = self.n_verified = 0
         self.word = SB_WORDS
-        self.n_found = 0
+        self.n_matches = 0
         self.finished = self.nobody
 
     cdef int take_offers(self) except -1:
         """The deals that some campaign wants, by value; and the least price that can answer."""
-        cdef Room *room = self.room
+        cdef Workspace *workspace = self.workspace
         cdef Asked *asked = &self.asked
         cdef uint32_t i, value
         self.n_offers = 0
@@ -1398,80 +1400,82 @@ cdef class Query:
         for i in range(asked.n_deals):
             if asked.deals[i].id == NO_TERM or asked.deals[i].floor < 0:
                 continue
-            value = room.values[asked.deals[i].id]
+            value = workspace.values[asked.deals[i].id]
             if value != SB_NONE:
-                if self.n_offers == room.offers_room:
-                    room.offers = <Offer *>fit(
-                        room.offers, &room.offers_room, self.n_offers + 1, sizeof(Offer))
-                room.offers[self.n_offers].value = value
-                room.offers[self.n_offers].place = i
+                if self.n_offers == workspace.offers_capacity:
+                    workspace.offers = <Offer *>grow(
+                        workspace.offers, &workspace.offers_capacity, self.n_offers + 1,
+                        sizeof(Offer))
+                workspace.offers[self.n_offers].value = value
+                workspace.offers[self.n_offers].position = i
                 self.n_offers += 1
                 self.lowest = min(self.lowest, asked.deals[i].floor)
         if asked.private and self.n_offers == 0:
             self.nobody = True
         if self.n_offers > 1:
-            qsort(room.offers, self.n_offers, sizeof(Offer), by_value)
+            qsort(workspace.offers, self.n_offers, sizeof(Offer), by_value)
         return 0
 
     # -- the walk ----------------------------------------------------------------------------
 
     def next(self):
-        """The best campaign not given yet: (rank, creative, deal), or None.
+        """Return the next best campaign as (rank, creative, deal), or None.
 
-        creative: its place in the campaign's creatives; deal: in the impression's deals, or -1.
+        creative: an index into the campaign's creatives; deal: into the impression's deals, or -1.
         """
-        cdef Found found
+        cdef Match best
         self.search()
         if self.over is None:
-            if not self.n_found:
+            if not self.n_matches:
                 return None
-            found = self.take()
+            best = self.take()
         else:
             self.over.search()
             if self.is_better_than(self.over):
-                found = self.take()
-            elif self.over.n_found:
-                found = self.over.take()
-                found.rank += self.index.head.campaigns
+                best = self.take()
+            elif self.over.n_matches:
+                best = self.over.take()
+                best.rank += self.index.head.campaigns
             else:
                 return None
-        return found.rank, found.creative, found.deal
+        return best.rank, best.creative, best.deal
 
     cdef bint is_better_than(self, Query other) noexcept:
-        """Whether the best that this search has found comes before the best of the other."""
+        """Return whether this search's best match comes before the other's."""
         cdef uint32_t mine, its
-        if not self.n_found or not other.n_found:
-            return self.n_found != 0
-        if self.found_price != other.found_price:
-            return self.found_price > other.found_price
+        if not self.n_matches or not other.n_matches:
+            return self.n_matches != 0
+        if self.match_price != other.match_price:
+            return self.match_price > other.match_price
         mine = self.best()
         its = other.best()
-        return self.room.found[mine].score >= other.room.found[its].score
+        return self.workspace.matches[mine].score >= other.workspace.matches[its].score
 
     cdef uint32_t best(self) noexcept:
-        """Which of `found` has the highest score."""
-        cdef Found *found = self.room.found
+        """Return which match has the highest score."""
+        cdef Match *matches = self.workspace.matches
         cdef uint32_t i, best = 0
-        for i in range(self.n_found):
-            found[i].score = sb_score(self.asker.auction, self.index.details[found[i].rank].seed)
-            if found[i].score > found[best].score:
+        for i in range(self.n_matches):
+            matches[i].score = sb_score(
+                self.asker.auction, self.index.details[matches[i].rank].seed)
+            if matches[i].score > matches[best].score:
                 best = i
         return best
 
-    cdef inline Found take(self) noexcept:
-        """Takes the best out of `found`."""
-        cdef uint32_t best = self.best() if self.n_found > 1 else 0
-        cdef Found found = self.room.found[best]
-        self.n_found -= 1
-        self.room.found[best] = self.room.found[self.n_found]
-        return found
+    cdef inline Match take(self) noexcept:
+        """Remove and return the best taken."""
+        cdef uint32_t best = self.best() if self.n_matches > 1 else 0
+        cdef Match taken = self.workspace.matches[best]
+        self.n_matches -= 1
+        self.workspace.matches[best] = self.workspace.matches[self.n_matches]
+        return taken
 
     cdef int search(self) except -1:
-        """Fills an empty `found` with the eligible campaigns of the highest price that is left."""
+        """If no match is left, find the eligible campaigns of the next highest price."""
         cdef uint32_t rank, block
         cdef int64_t price
         cdef const sb_campaign *campaigns = self.index.campaigns
-        if self.n_found:
+        if self.n_matches:
             return 0
         while not self.finished:
             while self.word < SB_WORDS and not self.bits[self.word]:
@@ -1480,26 +1484,27 @@ cdef class Query:
                 if self.block == self.index.head.blocks:
                     break
                 price = campaigns[self.block * SB_BLOCK].price
-                if price < self.lowest or self.n_found and price < self.found_price:
-                    if not self.n_found:
+                if price < self.lowest or self.n_matches and price < self.match_price:
+                    if not self.n_matches:
                         break
                     return 0
                 memset(self.bits, 0xff, sizeof(self.bits))
                 if price < self.undealt:
                     block = sb_gather(self.bits, self.block, self.index.head.blocks, &self.deals,
-                                      self.room.cursors)
+                                      self.workspace.cursors)
                     if block != self.block:
                         self.block = block
                         continue
-                sb_narrow(self.bits, self.block, self.room.rows, self.request_rows, self.n_rows,
-                          self.room.flats, self.n_flats, self.room.cursors)
+                sb_narrow(self.bits, self.block, self.workspace.rows, self.request_rows,
+                          self.n_rows, self.workspace.flats, self.n_flats,
+                          self.workspace.cursors)
                 self.block += 1
                 self.word = 0
                 continue
             rank = ((self.block - 1) * SB_BLOCK + self.word * 64
                     + sb_lowest(self.bits[self.word]))
             price = campaigns[rank].price
-            if self.n_found and price < self.found_price:
+            if self.n_matches and price < self.match_price:
                 return 0
             if price < self.lowest:
                 break
@@ -1509,7 +1514,7 @@ cdef class Query:
                 continue
             self.n_verified += 1
             if self.verify(rank) == NOT_REFUSED:
-                self.found_price = price
+                self.match_price = price
                 self.add(rank)
                 if rank + 1 < self.index.head.campaigns and campaigns[rank + 1].price < price:
                     return 0
@@ -1517,33 +1522,33 @@ cdef class Query:
         return 0
 
     cdef inline bint is_admitted(self, uint32_t rank) noexcept:
-        """Whether the groups that are no rows admit the candidate."""
+        """Return whether the groups with posting lists admit the candidate."""
         cdef uint32_t i
         for i in range(self.n_groups):
-            if not sb_admits(&self.room.groups[i], self.room.cursors, rank):
+            if not sb_admits(&self.workspace.groups[i], self.workspace.cursors, rank):
                 return False
         return True
 
     cdef inline int add(self, uint32_t rank) except -1:
-        cdef Room *room = self.room
-        cdef Found *found
-        if self.n_found == room.found_room:
-            room.found = <Found *>fit(
-                room.found, &room.found_room, self.n_found + 1, sizeof(Found))
-        found = room.found + self.n_found
-        found.rank = rank
-        found.creative = self.chosen_creative
-        found.deal = self.chosen_deal
-        self.n_found += 1
+        cdef Workspace *workspace = self.workspace
+        cdef Match *entry
+        if self.n_matches == workspace.matches_capacity:
+            workspace.matches = <Match *>grow(
+                workspace.matches, &workspace.matches_capacity, self.n_matches + 1, sizeof(Match))
+        entry = workspace.matches + self.n_matches
+        entry.rank = rank
+        entry.creative = self.chosen_creative
+        entry.deal = self.chosen_deal
+        self.n_matches += 1
         return 0
 
-    # -- one campaign, whether it is a candidate or not ----------------------------------------
+    # -- one campaign, candidate or not ----------------------------------------
 
     def explain(self, uint32_t rank):
         """Return the first rule that refuses the campaign for the impression: (Refusal, dimension).
 
-        dimension: a number of `DIMENSIONS`, or FORMAT_DIMENSION where no creative is of a format that
-        the impression shows; -1 for a rule other than targeting. The search is left as it is.
+        dimension: a number of `DIMENSIONS`, or FORMAT_DIMENSION where no creative has a format that
+        the impression takes; -1 for a rule other than targeting. The search is left as it is.
         """
         cdef int dimension
         if self.imp is None:
@@ -1562,29 +1567,29 @@ cdef class Query:
         return Refusal(self.verify(rank)), -1
 
     cdef int refusing_dimension(self, uint32_t rank) except -2:
-        """The lowest dimension whose row or group refuses the campaign, or -1."""
-        cdef Room *room = self.room
+        """Return the lowest dimension whose row or group refuses the campaign, or -1."""
+        cdef Workspace *workspace = self.workspace
         cdef uint32_t i, lowest = SB_DIMENSIONS
         cdef sb_cursor *cursors = <sb_cursor *>PyMem_Malloc(
             max(self.n_cursors, 1) * sizeof(sb_cursor))
         if cursors is NULL:
             raise MemoryError
         if self.n_cursors:
-            memcpy(cursors, room.fresh, self.n_cursors * sizeof(sb_cursor))
+            memcpy(cursors, workspace.fresh, self.n_cursors * sizeof(sb_cursor))
         for i in range(1, self.n_rows):
-            if not sb_bit(room.rows[i], rank):
-                lowest = min(lowest, room.row_dimensions[i])
+            if not sb_bit(workspace.rows[i], rank):
+                lowest = min(lowest, workspace.row_dimensions[i])
         for i in range(self.n_flats):
-            if not sb_admits(&room.flats[i], cursors, rank):
-                lowest = min(lowest, room.flats[i].dimension)
+            if not sb_admits(&workspace.flats[i], cursors, rank):
+                lowest = min(lowest, workspace.flats[i].dimension)
         for i in range(self.n_groups):
-            if not sb_admits(&room.groups[i], cursors, rank):
-                lowest = min(lowest, room.groups[i].dimension)
+            if not sb_admits(&workspace.groups[i], cursors, rank):
+                lowest = min(lowest, workspace.groups[i].dimension)
         PyMem_Free(cursors)
         return -1 if lowest == SB_DIMENSIONS else <int>lowest
 
     cdef int verify(self, uint32_t rank) except -1:
-        """Everything that is no row or group; sets the chosen creative and deal."""
+        """Check every rule that is not a row or a group; set the chosen creative and deal."""
         cdef const sb_campaign *campaign = self.index.campaigns + rank
         cdef const uint32_t *lists = self.index.lists + campaign.lists
         cdef const sb_value *values = self.index.values
@@ -1628,8 +1633,8 @@ cdef class Query:
 
     cdef bint choose_deal(self, const sb_campaign *campaign, const uint32_t *own,
                           uint32_t count) noexcept:
-        """The highest-floor deal that the campaign qualifies for, of equals the first offered."""
-        cdef const Offer *offers = self.room.offers
+        """Choose the deal with the highest floor that admits the campaign; the first of equals."""
+        cdef const Offer *offers = self.workspace.offers
         cdef const Deal *deal
         cdef int64_t best = -1
         cdef uint32_t i, low, high, middle
@@ -1643,18 +1648,18 @@ cdef class Query:
                 else:
                     high = middle
             while low < self.n_offers and offers[low].value == own[i]:
-                deal = &self.asked.deals[offers[low].place]
+                deal = &self.asked.deals[offers[low].position]
                 if (deal.floor <= campaign.price and self.admits(deal, campaign)
                         and (deal.floor > best or deal.floor == best
-                             and <int>offers[low].place < self.chosen_deal)):
+                             and <int>offers[low].position < self.chosen_deal)):
                     best = deal.floor
-                    self.chosen_deal = offers[low].place
+                    self.chosen_deal = offers[low].position
                 low += 1
         return self.chosen_deal >= 0
 
     cdef bint admits(self, const Deal *deal, const sb_campaign *campaign) noexcept:
-        """Whether the deal is open to the campaign's seat and advertiser."""
-        cdef const uint32_t *values = self.room.values
+        """Return whether the deal admits the campaign's seat and advertiser."""
+        cdef const uint32_t *values = self.workspace.values
         cdef uint32_t i, line
         cdef bint admitted = not deal.has_seats
         for i in range(deal.seats, deal.seats + deal.n_seats):
@@ -1670,7 +1675,7 @@ cdef class Query:
         return False
 
     cdef bint is_near(self, const sb_extra *extra) noexcept:
-        """Haversine: within any circle."""
+        """Return whether the request is within any circle (haversine)."""
         cdef const sb_circle *circle = (
             <const sb_circle *>(self.index.base + self.index.head.circles) + extra.circles)
         cdef double lat = self.asker.lat * M_PI / 180, lon = self.asker.lon * M_PI / 180
@@ -1687,7 +1692,7 @@ cdef class Query:
         return False
 
     cdef bint choose_creative(self, const sb_campaign *campaign) noexcept:
-        """Of the creatives that fit the one with the highest score."""
+        """Choose, of the creatives that fit, the one with the highest score."""
         cdef const sb_creative *creative = self.index.creatives + campaign.creatives
         cdef uint64_t score, best = 0
         cdef bint any = False
@@ -1744,44 +1749,44 @@ cdef class Query:
         return ((stream.shortest < 0 or creative.duration >= stream.shortest)
                 and (stream.longest < 0 or creative.duration <= stream.longest))
 
-    # -- for those who ask -------------------------------------------------------------------
+    # -- introspection -----------------------------------------------------------------------
 
     def carried(self):
-        """What the request and the impression that is set carry: dimension -> values in the form in
-        which campaigns' are compared. Dimensions in which no campaign has an entry are not read.
+        """Return the values of the request and the current impression by dimension, in the form in
+        which they are compared. Dimensions in which no campaign has an entry are not read.
         """
-        cdef dict found = {}
+        cdef dict values = {}
         self.read_request()
-        self.tell(found)
+        self.tell(values)
         if self.imp is not None:
             self.read_impression(self.imp)
-            self.tell(found)
-        return found
+            self.tell(values)
+        return values
 
-    cdef int tell(self, dict found) except -1:
+    cdef int tell(self, dict values) except -1:
         cdef sb_term *term
         cdef uint32_t i
         for i in range(self.n_terms):
-            term = self.room.terms + i
+            term = self.workspace.terms + i
             if term.space < SB_FORMAT:
                 if term.form == SB_NUMBER:
                     value = term.number
                 else:
                     value = term.text[:term.size].decode()
                     value = value.lower() if term.form == SB_FOLDED else value
-                found.setdefault(<int>term.space, []).append(value)
+                values.setdefault(<int>term.space, []).append(value)
         return 0
 
     @property
     def point(self):
-        """(lat, lon) in degrees where the request has them and they may be used, or None."""
+        """(lat, lon) in degrees if the request has them and they may be used, else None."""
         return (self.asker.lat, self.asker.lon) if self.asker.located else None
 
     @property
     def counts(self):
-        """What the search has taken so far, an overlay's left out: what narrows a block (rows,
-        groups of rows, and groups with lists among their postings), then blocks, the candidates in
-        them, and those that the groups admitted and that were verified.
+        """The search's work so far, without the overlay's: the rows, groups of rows and groups with
+        posting lists that narrow a block; then the blocks, their candidates, and those of them that
+        were verified.
         """
         return {"rows": self.n_rows, "flats": self.n_flats, "groups": self.n_groups,
                 "postings": self.n_cursors, "blocks": self.block,

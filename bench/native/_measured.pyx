@@ -33,7 +33,7 @@ cdef int repeat(Query query, int step) except -1:
     elif step == 2:
         query.rewind()
         query.search()
-        if query.n_found:
+        if query.n_matches:
             query.take()
     return 0
 
