@@ -26,6 +26,7 @@ from bench.spread import spread
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
 from snapbid.embedded import Home, Postgres, Redis
+from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.connection import connect
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import WIN
@@ -97,7 +98,7 @@ async def _drain(
         )
         assert await absorb.become_the_drain(connection)
         shard = ShardCounters(client, 0)
-        drain = Drain([shard], metrics)
+        drain = Drain([shard], Budgets(client, 1, 60, time.time), metrics)
         await drain.begin()
         segment = (await shard.fetch_state()).segment
         day = datetime.now(UTC).date().isoformat()

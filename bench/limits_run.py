@@ -27,6 +27,7 @@ import uvloop
 
 from bench import requests
 from bench.about import about, write
+from bench.confirmed import confirm_budgets
 from bench.market import SSP, market
 from snapbid.embedded import Home, Redis
 from snapbid.exchange.bid import Bidder, Market
@@ -62,6 +63,7 @@ async def ledger_over(redis: Redis, folder: Path, **more: Any) -> AsyncIterator[
     await ledger.open()
     while not ledger.connected:
         await asyncio.sleep(0.001)
+    confirm_budgets(redis.url)
     try:
         yield ledger
     finally:

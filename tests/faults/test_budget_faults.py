@@ -59,6 +59,8 @@ class Market:
 
     def start(self, documents: list[dict[str, Any]]) -> None:
         asyncio.run(self._put(documents))
+        self.drain = Stack(self._environ, "drain")  # without it, no budget outlasts Redis
+        self.drain.launch()
         self.served = Stack(self._environ)
         self.served.start()
 
@@ -71,6 +73,7 @@ class Market:
     def close(self) -> None:
         if hasattr(self, "served"):
             self.served.close()
+            self.drain.close()
         self.redis.stop()
         self.postgres.stop()
 

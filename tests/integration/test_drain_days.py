@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.draining import DAY, DAY_S, NOON, Bench
+from support.draining import DAY, DAY_S, NOON, Bench, drain_of
 
 from snapbid.drain.counters import Check, ShardCounters
-from snapbid.drain.drain import KEPT_DAYS, RETIRED_DAYS, TIDY_EVERY_S, Drain
+from snapbid.drain.drain import KEPT_DAYS, RETIRED_DAYS, TIDY_EVERY_S
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def test_they_are_kept_for_a_while_and_then_removed(bench: Bench) -> None:
 
 async def test_a_running_drain_removes_them_too(bench: Bench) -> None:
     await bench.ledger.count(DAY, {"b:1": 5})
-    drain = Drain(bench.shards(), bench.metrics, bench.clock)
+    drain = drain_of(bench.redis, bench.shards(), bench.metrics, bench.clock)
     await drain.begin()
     await drain.round(bench.connection)
     bench.clock.pass_days(KEPT_DAYS)

@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+from support.draining import DAY_S
 from support.restoring import Stores, prepare
+from support.spending import limits
 from support.stack import Databases
 
 from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.embedded import Redis
+
+BUDGET = 200_000  # micro-USD: ten bids
 
 
 @pytest.fixture
@@ -17,7 +21,64 @@ async def stores(own_redis: Redis, databases: Databases, database: str, tmp_path
     return stores
 
 
+class TestLostLedger:
+    @pytest.mark.parametrize("budget", ["total", "daily"])
+    async def test_what_was_spent_stays_spent(self, stores: Stores, budget: str) -> None:
+        """Seen: a total budget of 0.20 USD was spent twice."""
+        own = limits(1, total=BUDGET) if budget == "total" else limits(1, daily=BUDGET)
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 6, own) == 6
+        await stores.drain()
+        stores.restore_ledger(None)
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 1, own) == 0  # nobody knows yet what was spent
+            await stores.drain()
+            assert await stores.sell(ledger, 6, own) == 4
+            await stores.drain()
+        assert await stores.wins() == 10
+
+    async def test_another_day_has_another_budget(self, stores: Stores) -> None:
+        own = limits(1, daily=BUDGET)
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 12, own) == 10
+        await stores.drain()
+        stores.restore_ledger(None)
+        stores.clock.now += DAY_S
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 12, own) == 10
+
+    async def test_it_is_counted_once_however_often_it_is_lost(self, stores: Stores) -> None:
+        own = limits(1, total=BUDGET)
+        for sold in (3, 4):
+            await stores.drain()
+            async with stores.ledger() as ledger:
+                assert await stores.sell(ledger, sold, own) == sold
+            await stores.drain()
+            stores.restore_ledger(None)
+        await stores.drain(2)
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 12, own) == 3
+
+
 class TestRestart:
+    async def test_budgets_go_on(self, stores: Stores) -> None:
+        own = limits(1, total=BUDGET, daily=BUDGET)
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 4, own) == 4
+            await stores.drain()
+            assert await stores.sell(ledger, 2, own) == 2
+        stores.restart_ledger()
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 1, own) == 0
+            await stores.drain()
+            assert await stores.sell(ledger, 12, own) == 4
+            await stores.drain()
+        assert await stores.wins() == 10
+
     async def test_bids_taken_back_afterwards_are_taken_back(self, stores: Stores) -> None:
         async with stores.ledger() as ledger:
             await stores.sell(ledger, 5)
@@ -90,6 +151,22 @@ class TestOlderLedger:
             await stores.sell(ledger, 2)
         await stores.drain()
         assert await stores.wins() == 5
+
+    async def test_what_was_spent_stays_spent(self, stores: Stores) -> None:
+        own = limits(1, total=BUDGET, daily=BUDGET)
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 2, own) == 2
+        await stores.drain()
+        copy = stores.copy_ledger()
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 5, own) == 5
+        await stores.drain()
+        stores.restore_ledger(copy)
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 12, own) == 3
 
     async def test_it_is_named(self, stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
         async with stores.ledger() as ledger:

@@ -12,6 +12,8 @@ import pytest
 from support.commands import invoke, succeed
 from support.stack import Stack, execute
 
+from bench.confirmed import confirm_budgets
+
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 BANNER = {"id": "b", "media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}
 
@@ -50,6 +52,7 @@ def bid_request(**more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def environ(database: str, fresh_redis: str) -> dict[str, str]:
+    confirm_budgets(fresh_redis)
     return {"SNAPBID_DATABASE_URL": database, "SNAPBID_REDIS_URL": fresh_redis}
 
 

@@ -4,6 +4,7 @@ Bids are remembered in the tests' Redis, as in production.
 """
 
 import asyncio
+import contextlib
 import itertools
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import redis
 
+from bench.confirmed import confirm_budgets
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import Bidding
 from snapbid.exchange.routes import bid_path
@@ -87,11 +90,14 @@ class LocalApp:
 
     def __init__(self, market: Market | None, redis_url: str, **settings: Any) -> None:
         self._resources = LocalResources(market, redis_url, **settings)
+        self._redis_url = redis_url
         self._runner = asyncio.Runner()
         self.app = App(self._resources)
 
     def __enter__(self) -> "LocalApp":
         self._runner.run(self._resources.open())
+        with contextlib.suppress(redis.RedisError):
+            confirm_budgets(self._redis_url)
         return self
 
     def __exit__(self, *_: object) -> None:

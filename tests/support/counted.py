@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 from redis.asyncio import Redis
 
-from snapbid.ledger.segment import ShardState, begin_script
+from snapbid.ledger.segment import ShardState, segment_script
 
 Tables = dict[str, dict[tuple[Any, ...], tuple[int, ...]]]
 
@@ -33,7 +33,7 @@ class Ledger:
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
-        self._begin = redis.register_script(begin_script())
+        self._begin = redis.register_script(segment_script("begin"))
         self._sums: defaultdict[tuple[str, str], int] = defaultdict(int)
 
     async def count(self, day: str, fields: Mapping[str, int], shard: int = 0) -> None:

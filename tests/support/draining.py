@@ -10,6 +10,8 @@ from redis.asyncio import Redis
 
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
+from snapbid.ledger.budgets import Budgets
+from snapbid.ledger.ledger import HOLD_S
 from snapbid.metrics import Metrics
 from support.counted import Ledger, counted, register
 
@@ -29,8 +31,8 @@ class Clock:
         self.now += days * DAY_S
 
 
-def drain_of(redis: Redis, shards: int, metrics: Metrics, clock: Clock) -> Drain:
-    return Drain([ShardCounters(redis, number) for number in range(shards)], metrics, clock)
+def drain_of(redis: Redis, shards: list[ShardCounters], metrics: Metrics, clock: Clock) -> Drain:
+    return Drain(shards, Budgets(redis, len(shards), HOLD_S, clock), metrics, clock)
 
 
 class Bench:
@@ -48,7 +50,7 @@ class Bench:
 
     async def drain(self, shards: list[ShardCounters] | None = None) -> int:
         """A round of a freshly started drain."""
-        drain = Drain(shards or self.shards(), self.metrics, self.clock)
+        drain = drain_of(self.redis, shards or self.shards(), self.metrics, self.clock)
         await drain.begin()
         return await drain.round(self.connection)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import redis
 
+from bench.confirmed import confirm_budgets
 from snapbid.embedded import Redis
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import BILLING, LOSS, WIN
@@ -55,8 +56,11 @@ async def opened(
     shards: int = 1,
     spool_max_bytes: int = 1 << 20,
     wait: bool = True,
+    confirmed: bool = True,
 ) -> AsyncIterator[Ledger]:
-    """An open ledger; waits for its connection unless told not to."""
+    """An open ledger whose budgets a drain has confirmed; waits for its connection unless told not
+    to.
+    """
     ledger = Ledger(
         url, spool, shards=shards, ttl_s=ttl_s, spool_max_bytes=spool_max_bytes, clock=clock
     )
@@ -64,6 +68,8 @@ async def opened(
     try:
         if wait:
             await until(lambda: ledger.connected)
+            if confirmed:
+                confirm_budgets(url, shards)
         yield ledger
     finally:
         await ledger.close()

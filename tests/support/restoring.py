@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 from redis.asyncio import Redis as Client
 
+from snapbid.drain.counters import ShardCounters
 from snapbid.embedded import Redis
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import Limits
@@ -29,6 +30,7 @@ class Stores:
     def __init__(self, redis: Redis, databases: Databases, dsn: str, scratch: Path) -> None:
         self.redis = redis
         self.dsn = dsn
+        self.shards = 1
         self.clock = Clock()
         self.clock.now = NOON  # to come: Redis expires records by its own clock
         self._databases = databases
@@ -42,7 +44,9 @@ class Stores:
     async def ledger(self) -> AsyncIterator[Ledger]:
         """A worker's ledger, connected, which spools nothing."""
         spool = self._scratch / "spool"
-        async with opened(self.redis.url, spool, clock=self.clock) as ledger:
+        async with opened(
+            self.redis.url, spool, clock=self.clock, shards=self.shards, confirmed=False
+        ) as ledger:
             yield ledger
 
     def restart_ledger(self) -> None:
@@ -110,7 +114,8 @@ class Stores:
         client = self.client()
         try:
             async with connected(self.dsn) as connection:
-                drain = drain_of(client, 1, metrics, self.clock)
+                shards = [ShardCounters(client, number) for number in range(self.shards)]
+                drain = drain_of(client, shards, metrics, self.clock)
                 await drain.begin()
                 for _ in range(rounds):
                     await drain.round(connection)

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from bench.confirmed import confirm_budgets
 from bench.processes import free_ports
 from snapbid.embedded import Postgres
 from snapbid.embedded.postgres import DATABASE
@@ -147,6 +148,11 @@ class Stack:
                 raise AssertionError(f"ended with {status} before it was ready:\n{self.output}")
             if time.monotonic() > deadline:
                 raise AssertionError(f"not ready within {START_S} s:\n{self.output}")
+        if self.command == ("serve",):  # what a drain would do, if there were one
+            confirm_budgets(
+                self.environ["SNAPBID_REDIS_URL"],
+                int(self.environ.get("SNAPBID_LEDGER_SHARDS", "1")),
+            )
 
     def get(self, path: str, *, ops: bool = False) -> tuple[int, bytes]:
         """GET over a new connection; returns status (0 without an answer) and body."""

@@ -20,7 +20,7 @@ from redis.exceptions import ResponseError, WatchError
 from snapbid.drain import names as counter_names
 from snapbid.drain.names import CounterName
 from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.segment import ShardState, begin_script, fetch_segments
+from snapbid.ledger.segment import ShardState, fetch_segments, segment_script
 from snapbid.warehouse.absorb import CounterValue
 
 BATCH: Final = 5_000  # names; one transaction, and what a script's `unpack` takes
@@ -82,7 +82,8 @@ class ShardCounters:
         self._token = secrets.token_hex(8)
         script = resources.files(__package__) / "release.lua"
         self._release = redis.register_script(script.read_text(encoding="utf-8"))
-        self._begin = redis.register_script(begin_script())
+        self._begin = redis.register_script(segment_script("begin"))
+        self._carry = redis.register_script(segment_script("carry"))
         self._change = redis.register_script(_CHANGE)
 
     async def claim(self) -> None:
@@ -191,10 +192,14 @@ class ShardCounters:
         if not await self._change(keys=[self._keys.state], args=args):
             raise SupersededError(f"shard {self.number} has begun another segment")
 
-    async def renew(self) -> ShardState:
-        """Begin another segment though Redis has not been restarted."""
-        await self._redis.hdel(self._keys.state, "run")
-        return await self.fetch_state()
+    async def add_spend(self, segment: str, day: int, rows: Iterable[tuple[int, int, int]]) -> None:
+        """Add to budgets: (campaign, nano-USD in all, and of a day since 1970-01-01) each.
+
+        Raises SupersededError where another segment has begun since.
+        """
+        args: list[str | int] = [segment, day, *(value for row in rows for value in row)]
+        if not await self._carry(keys=[self._keys.epoch], args=args):
+            raise SupersededError(f"shard {self.number} has begun another segment")
 
     async def fetch_segments(self) -> list[str]:
         """List the segments that may have counters."""

@@ -9,9 +9,12 @@ from typing import Final
 import asyncpg
 
 from snapbid.drain import names as counter_names
+from snapbid.drain import spend
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.fence import Fence
 from snapbid.drain.lags import LAGS
+from snapbid.ledger.budgets import Budgets
+from snapbid.ledger.segment import ShardState
 from snapbid.metrics import Metrics
 from snapbid.warehouse import absorb
 from snapbid.warehouse.absorb import Absorbed, CounterValue
@@ -27,9 +30,14 @@ class Drain:
     """Carries what the shards have counted; `clock` gives epoch seconds."""
 
     def __init__(
-        self, shards: Sequence[ShardCounters], metrics: Metrics, clock: Callable[[], float] = time
+        self,
+        shards: Sequence[ShardCounters],
+        budgets: Budgets,
+        metrics: Metrics,
+        clock: Callable[[], float] = time,
     ) -> None:
         self._shards = shards
+        self._budgets = budgets
         self._clock = clock
         self._fence = Fence()
         self._sources: dict[tuple[str, str, int], int] = {}
@@ -54,14 +62,29 @@ class Drain:
         Raises what Redis and the warehouse raise, SupersededError and UnrelatedStoresError; `begin`
         again then.
         """
-        carried = 0
-        for shard in self._shards:
-            carried += await self._drain(connection, shard)
+        states = [await self._fence.check(connection, shard) for shard in self._shards]
+        carried = await self._drain_all(connection)
+        if not all(state.is_confirmed for state in states):
+            await self._confirm(connection, states)
         await self._tidy_sometimes(connection)
         return carried
 
+    async def _drain_all(self, connection: asyncpg.Connection) -> int:
+        return sum([await self._drain(connection, shard) for shard in self._shards])
+
+    async def _confirm(self, connection: asyncpg.Connection, states: Sequence[ShardState]) -> None:
+        """Let budgeted campaigns bid in the segments that have begun."""
+        if not all(state.is_carried for state in states):
+
+            async def absorb() -> int:
+                return await self._drain_all(connection)
+
+            now = self._clock()
+            await spend.carry(connection, self._shards, states, self._budgets, absorb, now)
+        for shard, state in zip(self._shards, states, strict=True):
+            await shard.change(state.segment, confirmed=state.segment, carried=1)
+
     async def _drain(self, connection: asyncpg.Connection, shard: ShardCounters) -> int:
-        await self._fence.check(connection, shard)
         started, taken_at = monotonic(), self._clock()
         carried = unknown = 0
         left = True

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
+from time import time
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import asyncpg
@@ -19,6 +20,7 @@ from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.drain.watch import APPLICATION, Connection, connect, watch
 from snapbid.errors import where
 from snapbid.ledger import connection as ledger
+from snapbid.ledger.budgets import Budgets
 from snapbid.metrics import Metrics
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
@@ -106,7 +108,8 @@ async def _run(settings: Settings, metrics: Metrics, geo: GeoDatabase) -> None:
     redis = ledger.connect(settings.redis_url)
     try:
         shards = [ShardCounters(redis, number) for number in range(settings.ledger_shards)]
-        counters = Drain(shards, metrics)
+        budgets = Budgets(redis, len(shards), settings.hold_s, time)
+        counters = Drain(shards, budgets, metrics)
         carried = EventDrain(redis, metrics, geo, history.load())
         async with asyncio.TaskGroup() as group:
             group.create_task(Process(COUNTERS, counters, dsn, stopping).run())

@@ -164,6 +164,9 @@ end
 
 -- Whether the price (digits) is within the limits; it is held then, where `keep` is true.
 local function afford(purse, price, limits, keep)
+  if not has_confirmed_budgets() then
+    return false
+  end
   if purse.now <= purse.ended then
     return false -- a clock that is slow by more than a hold
   end

@@ -42,7 +42,7 @@ async def fetch_segments(redis: Redis, keys: ShardKeys) -> list[str]:
     return [name.decode() for name in names]
 
 
-def begin_script() -> str:
-    """begin.lua with what stands before it."""
+def segment_script(name: str) -> str:
+    """The script of that name, with what stands before it."""
     folder = resources.files(__package__)
-    return "".join((folder / f"{name}.lua").read_text("utf-8") for name in ("segment", "begin"))
+    return "".join((folder / f"{part}.lua").read_text("utf-8") for part in ("segment", name))

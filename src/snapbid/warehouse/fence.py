@@ -58,6 +58,21 @@ async def outdate(connection: asyncpg.Connection, epoch: str, shard: int, segmen
     )
 
 
+async def spend_of_day(connection: asyncpg.Connection, day: int) -> dict[int, tuple[int, int]]:
+    """Fetch what campaigns, by number, have spent in all and on a day (since 1970-01-01).
+
+    Nano-USD, of counted rows: as the CPMs of wins add up.
+    """
+    rows = await connection.fetch(
+        "select n.number, sum(t.win_cpm_micros)::bigint,"
+        " coalesce(sum(t.win_cpm_micros) filter (where t.day = date '1970-01-01' + $1::int), 0)"
+        "::bigint from campaign_daily t join campaign_number n on n.id = t.campaign"
+        " where t.counted group by n.number having sum(t.win_cpm_micros) > 0",
+        day,
+    )
+    return {number: (total, today) for number, total, today in rows}
+
+
 # -- numbers ---------------------------------------------------------------------------------------
 
 

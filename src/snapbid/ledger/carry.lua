@@ -1,0 +1,15 @@
+-- Adds to budgets what the warehouse knows to be spent and this data set does not.
+--
+-- KEYS[1]  {sbN}:epoch, see segment.lua and limits.lua
+-- ARGV     1 the segment to which it is to be added; 2 the day (since 1970-01-01); 3... campaign,
+--          spend in all, and by bids of that day (nano-USD)
+-- Returns  1, or 0 with nothing added where another segment is counted in
+if current_segment() ~= ARGV[1] then
+  return 0
+end
+for i = 3, #ARGV, 3 do
+  local purse = base .. 'm:' .. ARGV[i]
+  redis.pcall('HINCRBY', purse, 't', ARGV[i + 1]) -- nothing is done beyond 64 bits
+  redis.pcall('HINCRBY', purse, 'd' .. ARGV[2], ARGV[i + 2])
+end
+return 1
