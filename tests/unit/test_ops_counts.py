@@ -6,8 +6,8 @@ from math import inf
 import pytest
 
 from snapbid.metrics.keys import key_of
-from snapbid.ops.counts import History, growth, quantile
-from snapbid.ops.ledger import NOTHING, Totals, Traffic
+from snapbid.ops.counts import CountHistory, growth, quantile
+from snapbid.ops.ledger import NOTHING, RunningTotals, Traffic
 
 DAY = datetime.date(2026, 1, 1)
 NEXT = datetime.date(2026, 1, 2)
@@ -34,7 +34,7 @@ def test_quantiles(buckets: list[tuple[float, int]], wanted: float, expected: fl
 
 
 def test_a_window_of_what_was_counted() -> None:
-    history = History()
+    history = CountHistory()
     assert history.window() is None
     history.add(100.0, {BID: 5, UP_TO_1: 5, UP_TO_2: 0, BEYOND: 0})
     assert history.window() is None
@@ -53,7 +53,7 @@ def test_a_window_of_what_was_counted() -> None:
 
 
 def test_a_window_is_a_minute_long_and_memory_is_bounded() -> None:
-    history = History()
+    history = CountHistory()
     for second in range(0, 2000, 2):
         history.add(float(second), {BID: second})
     window = history.window()
@@ -64,7 +64,7 @@ def test_a_window_is_a_minute_long_and_memory_is_bounded() -> None:
 
 
 def test_counters_that_fall_have_not_grown() -> None:
-    history = History()
+    history = CountHistory()
     history.add(0.0, {BID: 50})
     history.add(2.0, {BID: 3})
     window = history.window()
@@ -75,7 +75,7 @@ def test_counters_that_fall_have_not_grown() -> None:
 
 
 def test_totals_begin_at_nothing_and_go_on_over_midnight() -> None:
-    totals = Totals()
+    totals = RunningTotals()
     assert totals.add({DAY: {1: Traffic(100, 10, 10, 9)}}) == {1: NOTHING}
     assert totals.add({DAY: {1: Traffic(105, 11, 12, 9)}}) == {1: Traffic(5, 1, 2, 0)}
     late_and_new = {DAY: {1: Traffic(105, 12, 13, 10)}, NEXT: {1: Traffic(7, 0, 0, 0)}}
@@ -84,6 +84,6 @@ def test_totals_begin_at_nothing_and_go_on_over_midnight() -> None:
 
 
 def test_totals_do_not_fall_where_redis_has_lost_its_data() -> None:
-    totals = Totals()
+    totals = RunningTotals()
     totals.add({DAY: {1: Traffic(100, 10, 10, 9), 2: NOTHING}})
     assert totals.add({DAY: {1: Traffic(3, 1, 1, 0), 2: NOTHING}})[1] == Traffic(3, 1, 1, 0)

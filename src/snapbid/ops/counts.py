@@ -1,7 +1,7 @@
 """The counters of all workers over the last minutes: rates, shares and percentiles.
 
-Samples are taken every 2 s whether or not anybody looks, so that a page that is opened has a past.
-Of each only totals are kept (5 minutes of them); whole ones are kept every 10 s, for a minute.
+Samples are taken every 2 s whether or not a page is open, so that a page just opened has a history.
+Totals are kept of each, for 5 minutes; every 10 s a complete sample is kept, for a minute.
 """
 
 from collections import defaultdict, deque
@@ -23,8 +23,8 @@ NOTICES: Final = "snapbid_notices_total"
 WHOLE: Final = "snapbid_bid_seconds"
 
 
-class Point(NamedTuple):
-    """Totals since ever at a moment (epoch s)."""
+class CountTotals(NamedTuple):
+    """Totals since the counters began, at a moment (epoch s)."""
 
     at: float
     requests: int
@@ -33,46 +33,49 @@ class Point(NamedTuple):
     events: int
 
 
-class Window:
-    """What was counted between two moments, by key (see `metrics.slots`)."""
+class CountWindow:
+    """Growth of the counters between two moments, by key (see `metrics.slots`)."""
 
     def __init__(self, seconds: float, before: Counts, now: Counts) -> None:
         self.seconds = seconds
         self._names: defaultdict[str, list[tuple[dict[str, str], int]]] = defaultdict(list)
         for key, value in now.items():
             grown = value - before.get(key, 0)
-            if grown > 0 or "_bucket{" in key:  # a quantile needs the empty ones too
+            if grown > 0 or "_bucket{" in key:  # a quantile needs empty buckets, too
                 name, labels = parse_key(key)
                 self._names[name].append((labels, grown))
 
     def of(self, name: str) -> list[tuple[dict[str, str], int]]:
-        """Labels and growth of each series that grew."""
+        """Return labels and growth of each series that grew."""
         return self._names.get(name, [])
 
     def total(self, name: str) -> int:
-        """Growth of a counter over all labels."""
+        """Return the growth of a counter over all labels."""
         return sum(grown for _, grown in self.of(name))
 
     def quantiles(
-        self, name: str, wanted: Sequence[float], **labels: str
+        self, name: str, fractions: Sequence[float], **labels: str
     ) -> list[float | None] | None:
-        """Quantiles of a histogram; None for one beyond the last bound, for all without values."""
-        found: defaultdict[float, int] = defaultdict(int)
-        for has, grown in self.of(f"{name}_bucket"):
-            if labels.items() <= has.items():
-                found[float(has["le"])] += grown
-        buckets = sorted(found.items())
-        if not sum(found.values()):
+        """Return quantiles of a histogram, None where one lies beyond the last bound.
+
+        None instead of the list where nothing was counted.
+        """
+        counts: defaultdict[float, int] = defaultdict(int)
+        for own, grown in self.of(f"{name}_bucket"):
+            if labels.items() <= own.items():
+                counts[float(own["le"])] += grown
+        buckets = sorted(counts.items())
+        if not sum(counts.values()):
             return None
-        return [quantile(buckets, each) for each in wanted]
+        return [quantile(buckets, fraction) for fraction in fractions]
 
 
-def quantile(buckets: Sequence[tuple[float, int]], wanted: float) -> float | None:
-    """The quantile of ascending (upper bound, count) buckets, taken as evenly spread in each.
+def quantile(buckets: Sequence[tuple[float, int]], fraction: float) -> float | None:
+    """Return a quantile of ascending (upper bound, count) buckets, interpolated within a bucket.
 
     None where it lies beyond the last finite bound.
     """
-    rank = wanted * sum(count for _, count in buckets)
+    rank = fraction * sum(count for _, count in buckets)
     passed, low = 0, 0.0
     for bound, count in buckets:
         if count and passed + count >= rank:
@@ -83,41 +86,41 @@ def quantile(buckets: Sequence[tuple[float, int]], wanted: float) -> float | Non
     return None
 
 
-class History:
+class CountHistory:
     """The samples of the last minutes. Written by one thread, read by others."""
 
     def __init__(self) -> None:
-        self._points: deque[Point] = deque(maxlen=POINTS)
+        self._points: deque[CountTotals] = deque(maxlen=POINTS)
         self._kept: deque[tuple[float, Counts]] = deque(maxlen=int(WINDOW_S / KEEP_EVERY_S) + 1)
         self._last: tuple[float, Counts] | None = None
 
     def add(self, at: float, counts: Counts) -> None:
-        """Add a sample, `at` epoch s."""
+        """Add a sample taken at `at` (epoch s)."""
         self._points.append(_point(at, counts))
         if not self._kept or at - self._kept[-1][0] >= KEEP_EVERY_S:
             self._kept.append((at, counts))
         self._last = (at, counts)
 
-    def points(self) -> list[Point]:
-        """Totals, oldest first."""
+    def points(self) -> list[CountTotals]:
+        """Return the totals, oldest first."""
         return list(self._points)
 
-    def window(self) -> Window | None:
-        """Growth over the last minute, or what there is of it; None before the second sample."""
+    def window(self) -> CountWindow | None:
+        """Return the growth over the last minute at most; None before the second sample."""
         last, kept = self._last, list(self._kept)
         if last is None or not kept or last[0] <= kept[0][0]:
             return None
-        return Window(last[0] - kept[0][0], kept[0][1], last[1])
+        return CountWindow(last[0] - kept[0][0], kept[0][1], last[1])
 
 
-def growth(points: Sequence[Point]) -> Iterator[tuple[float, Point]]:
-    """Seconds and growth between neighbours; `at` is the later moment."""
+def growth(points: Sequence[CountTotals]) -> Iterator[tuple[float, CountTotals]]:
+    """Yield seconds and growth between neighbours; `at` is the later moment."""
     for before, now in pairwise(points):
         changes = (max(b - a, 0) for a, b in zip(before[1:], now[1:], strict=True))
-        yield max(now.at - before.at, 0.001), Point(now.at, *changes)
+        yield max(now.at - before.at, 0.001), CountTotals(now.at, *changes)
 
 
-def _point(at: float, counts: Counts) -> Point:
+def _point(at: float, counts: Counts) -> CountTotals:
     requests = bids = notices = events = 0
     for key, value in counts.items():
         if key.startswith(BIDS):
@@ -128,4 +131,4 @@ def _point(at: float, counts: Counts) -> Point:
             notices += value
         elif key.startswith(EVENTS):
             events += value
-    return Point(at, requests, bids, notices, events)
+    return CountTotals(at, requests, bids, notices, events)

@@ -1,71 +1,73 @@
-"""What is watched, as series of the metrics page (`metrics.WATCHED`)."""
+"""The snapshot of a watch as series of the metrics page (`metrics.WATCHED`)."""
 
 from collections import Counter
 from time import time
 
 from snapbid.metrics import Samples
-from snapbid.ops.watch import Money, Watch
+from snapbid.ops.watch import CampaignMoney, Watch
 
 NANO = 1_000_000_000  # CPM in micro-USD, to USD an impression
 
 
 def gauges(watch: Watch) -> dict[str, Samples]:
-    """Series by metric; what is unknown has none."""
-    seen = watch.seen
-    found: dict[str, Samples] = {
+    """Return series by metric; what is unknown has none."""
+    snapshot = watch.snapshot
+    series: dict[str, Samples] = {
         "snapbid_store_up": [
             ({"store": name}, float(up))
-            for name, up in (("redis", seen.redis), ("warehouse", seen.warehouse))
+            for name, up in (("redis", snapshot.redis), ("warehouse", snapshot.warehouse))
             if up is not None
         ],
         "snapbid_spool_bytes": [({}, watch.spool_bytes())],
         **_catalog(watch),
     }
-    if seen.waiting is not None:
-        counters, behind_s, entries, oldest_s = seen.waiting
-        found["snapbid_drain_waiting"] = [({}, counters)]
-        found["snapbid_event_queue_length"] = [({}, entries)]
-        found["snapbid_event_queue_age_seconds"] = [({}, oldest_s)]
+    if snapshot.waiting is not None:
+        counters, behind_s, entries, oldest_s = snapshot.waiting
+        series["snapbid_drain_waiting"] = [({}, counters)]
+        series["snapbid_event_queue_length"] = [({}, entries)]
+        series["snapbid_event_queue_age_seconds"] = [({}, oldest_s)]
         if behind_s is not None:
-            found["snapbid_drain_behind_seconds"] = [({}, behind_s)]
-    if seen.ssps is not None:
-        totals = {name: ssp.since for name, ssp in seen.ssps.items()}
+            series["snapbid_drain_behind_seconds"] = [({}, behind_s)]
+    if snapshot.ssps is not None:
+        totals = {name: ssp.since for name, ssp in snapshot.ssps.items()}
         for metric, values in (
             ("bids_total", {name: of.bids for name, of in totals.items()}),
             ("wins_total", {name: of.wins for name, of in totals.items()}),
             ("impressions_total", {name: of.imps for name, of in totals.items()}),
             ("spend_usd_total", {name: of.cpm_micros / NANO for name, of in totals.items()}),
         ):
-            found[f"snapbid_ssp_{metric}"] = [({"ssp": name}, n) for name, n in values.items()]
-    if seen.money is not None:
-        found |= _money(seen.money)
-    return found
+            series[f"snapbid_ssp_{metric}"] = [({"ssp": name}, n) for name, n in values.items()]
+    if snapshot.money is not None:
+        series |= _money(snapshot.money)
+    return series
 
 
-def state_of(money: Money) -> str:
-    """Whether there is room for a bid: open, paced (later today) or spent (not today, or never)."""
-    of, cost = money
+def state_of(money: CampaignMoney) -> str:
+    """Return whether the budget allows a bid: open, paced (later today) or spent (not today)."""
+    figures, cost = money
 
     def lacks(left: float | None) -> bool:
         return left is not None and round(left - cost, 9) < 0
 
-    of_day = None if of.daily is None else of.daily - of.spent_today - of.held
-    if lacks(of.remaining) or lacks(of_day):
+    left_of_day = None
+    if figures.daily is not None:
+        left_of_day = figures.daily - figures.spent_today - figures.held
+    if lacks(figures.remaining) or lacks(left_of_day):
         return "spent"
-    return "paced" if lacks(of.remaining_today) else "open"
+    return "paced" if lacks(figures.remaining_today) else "open"
 
 
-def _money(campaigns: list[Money]) -> dict[str, Samples]:
+def _money(campaigns: list[CampaignMoney]) -> dict[str, Samples]:
     spent, held, budgets = [], [], []
     states = Counter({"open": 0, "paced": 0, "spent": 0})
     for money in campaigns:
-        each = money.of
-        name = {"campaign": each.id}
+        figures = money.of
+        name = {"campaign": figures.id}
         states[state_of(money)] += 1
-        held.append((name, each.held))
+        held.append((name, figures.held))
         for window, used, budget in (
-            ("day", each.spent_today, each.daily),
-            ("total", each.spent, each.total),
+            ("day", figures.spent_today, figures.daily),
+            ("total", figures.spent, figures.total),
         ):
             spent.append(({**name, "window": window}, used))
             if budget is not None:
@@ -79,12 +81,12 @@ def _money(campaigns: list[Money]) -> dict[str, Samples]:
 
 
 def _catalog(watch: Watch) -> dict[str, Samples]:
-    publisher, now, campaigns = watch.publisher, time(), watch.seen.campaigns
-    found: dict[str, Samples] = {}
+    publisher, now, campaigns = watch.publisher, time(), watch.snapshot.campaigns
+    series: dict[str, Samples] = {}
     if campaigns is not None:
-        found["snapbid_catalog_campaigns"] = [({}, campaigns)]
+        series["snapbid_catalog_campaigns"] = [({}, campaigns)]
     if publisher.published_at is not None:
-        found["snapbid_catalog_age_seconds"] = [({}, max(now - publisher.published_at, 0.0))]
+        series["snapbid_catalog_age_seconds"] = [({}, max(now - publisher.published_at, 0.0))]
     if publisher.checked_at is not None:
-        found["snapbid_catalog_checked_seconds"] = [({}, max(now - publisher.checked_at, 0.0))]
-    return found
+        series["snapbid_catalog_checked_seconds"] = [({}, max(now - publisher.checked_at, 0.0))]
+    return series

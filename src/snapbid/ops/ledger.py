@@ -1,4 +1,4 @@
-"""What Redis tells of the ledger and of what waits for the drain, over all machines.
+"""Figures from Redis, of all machines: SSPs' traffic, and the backlog of the drain.
 
 Nothing here takes Redis more than a fraction
 of a millisecond at a time: counts are asked for by name, never a whole day.
@@ -19,10 +19,10 @@ FIELDS: Final = (b"b", b"w", b"p", b"i")  # as settle.lua and batch.py name an S
 SSPS_AT_ONCE: Final = 100
 
 
-class Waiting(NamedTuple):
+class Backlog(NamedTuple):
     """`counters` and stream `entries` that the drain has yet to carry, and how old they may be (s).
 
-    `behind_s` is None where no drain has said when it was done.
+    `behind_s` is None where no drain has recorded when it finished.
     """
 
     counters: int
@@ -46,8 +46,8 @@ class Traffic(NamedTuple):
 NOTHING: Final = Traffic(0, 0, 0, 0)
 
 
-async def waiting(redis: Redis, shards: int, now: float) -> Waiting:
-    """What waits at `now` (epoch s). Raises RedisError."""
+async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
+    """Return what waits at `now` (epoch s). Raises RedisError."""
     pipe = redis.pipeline(transaction=False)
     for shard in range(shards):
         keys = ShardKeys(shard)
@@ -56,53 +56,57 @@ async def waiting(redis: Redis, shards: int, now: float) -> Waiting:
         pipe.get(keys.drained_at)
     pipe.xlen(EVENT_STREAM)
     pipe.xrange(EVENT_STREAM, count=1)
-    *found, entries, oldest = await pipe.execute()
+    *shard_replies, entries, oldest = await pipe.execute()
     counters, behind = 0, [0.0]
     unknown = False
-    for changed, taken, at in zip(found[::3], found[1::3], found[2::3], strict=True):
+    for changed, taken, at in zip(
+        shard_replies[::3], shard_replies[1::3], shard_replies[2::3], strict=True
+    ):
         if changed or taken:
             counters += changed + taken
             unknown = unknown or at is None
             behind.append(now - float(at or now))
     age = now - int(oldest[0][0].partition(b"-")[0]) / 1000 if oldest else 0.0
-    return Waiting(counters, None if unknown else max(behind), entries, max(age, 0.0))
+    return Backlog(counters, None if unknown else max(behind), entries, max(age, 0.0))
 
 
 async def traffic(
     redis: Redis, shards: int, day: datetime.date, numbers: Sequence[int]
 ) -> dict[int, Traffic]:
-    """A day's counters of SSPs, by number. Raises RedisError."""
-    found: dict[int, Traffic] = dict.fromkeys(numbers, NOTHING)
+    """Return a day's counters of SSPs, by number. Raises RedisError."""
+    totals: dict[int, Traffic] = dict.fromkeys(numbers, NOTHING)
     for shard in range(shards):
         keys = ShardKeys(shard)
         segments = await fetch_segments(redis, keys)
         hashes = [keys.counters(segment, day.isoformat()) for segment in segments]
-        for some, key in product(_batched(numbers), hashes):
-            fields = [b"%b:%d" % (kind, number) for number in some for kind in FIELDS]
+        for batch, key in product(_batched(numbers), hashes):
+            fields = [b"%b:%d" % (kind, number) for number in batch for kind in FIELDS]
             values: Any = await redis.hmget(key, fields)
-            for place, number in enumerate(some):
-                own = values[place * len(FIELDS) : (place + 1) * len(FIELDS)]
-                found[number] = found[number].plus(Traffic(*(int(each or 0) for each in own)))
-    return found
+            for index, number in enumerate(batch):
+                own = values[index * len(FIELDS) : (index + 1) * len(FIELDS)]
+                totals[number] = totals[number].plus(Traffic(*(int(value or 0) for value in own)))
+    return totals
 
 
-class Totals:
-    """Adds up the days' counters into counts that only grow, from the first look on."""
+class RunningTotals:
+    """Adds up the days' counters into counts that only grow, starting with the first call."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[datetime.date, int], Traffic] | None = None
+        self._previous: dict[tuple[datetime.date, int], Traffic] | None = None
         self._sums: defaultdict[int, Traffic] = defaultdict(lambda: NOTHING)
 
     def add(self, days: Mapping[datetime.date, Mapping[int, Traffic]]) -> dict[int, Traffic]:
-        """Take up what was read of some days; give the sums by SSP's number."""
-        found = {(day, number): of for day, each in days.items() for number, of in each.items()}
-        for place, now in found.items():
-            before = now if self._seen is None else self._seen.get(place, NOTHING)
+        """Add the counters of some days; return the sums by SSP number."""
+        current = {
+            (day, number): traffic for day, ssps in days.items() for number, traffic in ssps.items()
+        }
+        for key, now in current.items():
+            before = now if self._previous is None else self._previous.get(key, NOTHING)
             if before.bids > now.bids:  # Redis has lost its data
                 before = NOTHING
             grown = Traffic(*(max(b - a, 0) for a, b in zip(before, now, strict=True)))
-            self._sums[place[1]] = self._sums[place[1]].plus(grown)
-        self._seen = found
+            self._sums[key[1]] = self._sums[key[1]].plus(grown)
+        self._previous = current
         return dict(self._sums)
 
 

@@ -1,7 +1,7 @@
 """The private port over HTTP: `/metrics`, `/ops` and what belongs to it, read only.
 
-Bound to a loopback address, it answers only those who name one in `Host`: a page of elsewhere whose
-name was made to point here (DNS rebinding) reads nothing.
+Bound to a loopback address, it answers only requests whose `Host` is a loopback name, so that a web
+page elsewhere whose name was made to point here (DNS rebinding) reads nothing.
 """
 
 import ipaddress
@@ -68,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = _refuse_method
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the base class refuses: no page of its own, nothing of the request."""
+        """Refuse without the base class's page, which quotes the request."""
         self.close_connection = True
         self._refuse(int(code), HTTPStatus(code).phrase)
 
@@ -91,31 +91,31 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class OpsServer(ThreadingHTTPServer):
-    """Serves what a watch has seen. Raises OSError where the port is taken."""
+    """Serves the snapshot of a watch. Raises OSError where the port is taken."""
 
     daemon_threads = True
 
     def __init__(self, host: str, port: int, watch: Watch) -> None:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        self.address_family = found[0][0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family = addresses[0][0]
         super().__init__((host, port), _Handler)
         self._watch = watch
         self._loopback = ipaddress.ip_address(str(self.server_address[0])).is_loopback
         self.answers: dict[str, Callable[[], tuple[bytes, str]]] = {
             "/metrics": self._metrics,
             "/ops/data": self._data,
-            **{path: cache(lambda of=of: _asset(*of)) for path, of in PAGES.items()},
+            **{path: cache(lambda asset=asset: _asset(*asset)) for path, asset in PAGES.items()},
         }
 
     def server_bind(self) -> None:
-        """Without the base class's look-up of the host's name, which may take its time."""
+        """Bind without the base class's look-up of the host's name, which may be slow."""
         socketserver.TCPServer.server_bind(self)
 
     def start(self) -> None:
         threading.Thread(target=self.serve_forever, name="ops", daemon=True).start()
 
     def answers_to(self, host: str) -> bool:
-        """Whether a `Host` header is one under which this port may be asked."""
+        """Whether requests with this `Host` header are answered."""
         if not self._loopback:
             return True
         name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
@@ -126,7 +126,7 @@ class OpsServer(ThreadingHTTPServer):
 
     def _metrics(self) -> tuple[bytes, str]:
         watch = self._watch
-        return metrics.exposition(watch.places.counts, gauges(watch)), metrics.CONTENT_TYPE
+        return metrics.exposition(watch.paths.counts, gauges(watch)), metrics.CONTENT_TYPE
 
     def _data(self) -> tuple[bytes, str]:
         return msgspec.json.encode(page(self._watch)), JSON

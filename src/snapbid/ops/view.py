@@ -1,8 +1,8 @@
-"""What the operator's page shows, as one JSON document (`/ops/data`).
+"""The figures of the operator's page as one JSON document (`/ops/data`).
 
 Shares are 0 to 1, times seconds, money USD; null is unknown. Rates and shares are of the last
-minute unless the name says otherwise; what the ledger counts is of all machines, what workers
-count is of this one.
+minute unless the name says otherwise. The ledger's figures are of all machines, the workers' of
+this one.
 """
 
 from collections import defaultdict
@@ -11,9 +11,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from snapbid.ops.counts import BIDS, NOTICES, WHOLE, Window, growth
+from snapbid.ops.counts import BIDS, NOTICES, WHOLE, CountWindow, growth
 from snapbid.ops.gauges import NANO, state_of
-from snapbid.ops.watch import Money, Ssp, Watch
+from snapbid.ops.watch import CampaignMoney, SspTraffic, Watch
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
 STEPS: Final = ("decode", "match", "commit")
@@ -32,14 +32,14 @@ class Now(Struct):
 
 
 class Latency(Struct):
-    """Of one step: quantiles as in `quantiles`, null beyond the last bucket (100 ms and more)."""
+    """Latency of one step at `quantiles`; null beyond the last bucket (100 ms and more)."""
 
     step: str
     seconds: list[float | None] | None
 
 
 class SspRow(Struct):
-    """Outcomes: requests by outcome. The rest is the day's."""
+    """`outcomes` counts requests by outcome; the figures of today are the ledger's."""
 
     ssp: str
     requests: int
@@ -62,7 +62,7 @@ class BudgetRow(Struct):
 
 
 class Page(Struct):
-    """The document. `series` has for each point its age (s) and rates a second."""
+    """The document. Each point of `series` is its age (s) and requests and bids per second."""
 
     at: float
     window_s: float | None
@@ -91,17 +91,17 @@ class Page(Struct):
 
 
 def page(watch: Watch) -> Page:
-    """The document as of now."""
-    at, seen = time(), watch.seen
+    """Build the document."""
+    at, snapshot = time(), watch.snapshot
     window = watch.history.window()
     points = [*growth(watch.history.points())]
-    rows = _ssps(window, seen.ssps)
-    publisher, waiting = watch.publisher, seen.waiting
+    rows = _ssps(window, snapshot.ssps)
+    publisher, waiting, money = watch.publisher, snapshot.waiting, snapshot.money
     return Page(
         at=at,
         window_s=None if window is None else window.seconds,
-        redis=seen.redis,
-        warehouse=seen.warehouse,
+        redis=snapshot.redis,
+        warehouse=snapshot.warehouse,
         now=_now(watch),
         quantiles=QUANTILES,
         latency=_latency(window),
@@ -110,7 +110,7 @@ def page(watch: Watch) -> Page:
             for s, of in points
         ],
         ssps=rows[:MOST],
-        ssps_known=None if seen.ssps is None else len(seen.ssps),
+        ssps_known=None if snapshot.ssps is None else len(snapshot.ssps),
         notices=_table(window, NOTICES, "kind", "outcome"),
         event_codes=_table(window, "snapbid_event_requests_total", "all", "code").get("", {}),
         drain_waiting=waiting and waiting.counters,
@@ -118,11 +118,13 @@ def page(watch: Watch) -> Page:
         event_queue=waiting and waiting.entries,
         event_queue_age_s=waiting and waiting.oldest_s,
         spool_bytes=watch.spool_bytes(),
-        budgets=None if seen.money is None else [_budget(one) for one in seen.money[:MOST]],
-        budgeted=seen.budgeted,
-        spent_today=None if seen.ssps is None else sum(row.spend_today or 0 for row in rows),
-        held=None if seen.money is None else sum(one.of.held for one in seen.money),
-        campaigns=seen.campaigns,
+        budgets=None
+        if snapshot.money is None
+        else [_budget(money) for money in snapshot.money[:MOST]],
+        budgeted=snapshot.budgeted,
+        spent_today=None if snapshot.ssps is None else sum(row.spend_today or 0 for row in rows),
+        held=None if money is None else sum(campaign.of.held for campaign in money),
+        campaigns=snapshot.campaigns,
         catalog_age_s=_age(at, publisher.published_at),
         catalog_checked_s=_age(at, publisher.checked_at),
     )
@@ -146,7 +148,7 @@ def _now(watch: Watch) -> Now | None:
     return Now(requests / seconds, bids / seconds, notices / seconds, events / seconds, share)
 
 
-def _latency(window: Window | None) -> list[Latency]:
+def _latency(window: CountWindow | None) -> list[Latency]:
     if window is None:
         return []
     whole = Latency("whole", window.quantiles(WHOLE, QUANTILES))
@@ -158,27 +160,29 @@ def _latency(window: Window | None) -> list[Latency]:
     return [whole, *steps, batches]
 
 
-def _ssps(window: Window | None, known: dict[str, Ssp] | None) -> list[SspRow]:
-    """Those with most requests first."""
+def _ssps(window: CountWindow | None, known: dict[str, SspTraffic] | None) -> list[SspRow]:
+    """Return the SSPs, those with most requests first."""
     rows = {}
     for name, outcomes in _table(window, BIDS, "ssp", "outcome").items():
         rows[name] = SspRow(name, sum(outcomes.values()), outcomes)
-    for name, each in (known or {}).items():
+    for name, figures in (known or {}).items():
         row = rows.setdefault(name, SspRow(name, 0, {}))
-        row.bids_today, row.wins_today = each.today.bids, each.today.wins
-        row.imps_today, row.spend_today = each.today.imps, each.today.cpm_micros / NANO
+        row.bids_today, row.wins_today = figures.today.bids, figures.today.wins
+        row.imps_today, row.spend_today = figures.today.imps, figures.today.cpm_micros / NANO
     return sorted(rows.values(), key=lambda row: (-row.requests, -(row.bids_today or 0), row.ssp))
 
 
-def _table(window: Window | None, name: str, rows: str, columns: str) -> dict[str, dict[str, int]]:
-    """Growth of a counter by two labels; a label that it lacks is "" throughout."""
-    found: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+def _table(
+    window: CountWindow | None, name: str, rows: str, columns: str
+) -> dict[str, dict[str, int]]:
+    """Return the growth of a counter by two labels; one that it lacks is ""."""
+    table: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for labels, grown in window.of(name) if window else ():
-        found[labels.get(rows, "")][labels.get(columns, "")] += grown
-    return {row: dict(each) for row, each in found.items()}
+        table[labels.get(rows, "")][labels.get(columns, "")] += grown
+    return {row: dict(cells) for row, cells in table.items()}
 
 
-def _budget(money: Money) -> BudgetRow:
+def _budget(money: CampaignMoney) -> BudgetRow:
     of = money.of
     return BudgetRow(
         of.id,

@@ -1,7 +1,7 @@
-"""What the private port shows beyond the workers' counters: looked at by a thread of its own.
+"""Figures of the private port beyond the workers' counters, read by a thread.
 
-Every few seconds, whether or not anybody asks, so that the cost does not depend on who does. What
-cannot be read is None and shown as unknown; the rest goes on.
+It reads every few seconds, whether or not a page is open, so that the cost does not depend on who
+asks. What cannot be read is None and shown as unknown; the rest goes on.
 """
 
 import asyncio
@@ -23,34 +23,34 @@ from snapbid.exchange import spending
 from snapbid.exchange.spending import Spending
 from snapbid.ledger import connection
 from snapbid.ops import ledger
-from snapbid.ops.counts import History
-from snapbid.ops.ledger import Totals, Traffic, Waiting
+from snapbid.ops.counts import CountHistory
+from snapbid.ops.ledger import Backlog, RunningTotals, Traffic
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
 from snapbid.warehouse import registry, watching
 
-LOOK_S: Final = 2.0  # at the counters and at Redis
-MONEY_S: Final = 5.0  # at budgets and SSPs in Redis
+COUNTERS_S: Final = 2.0  # between reads of the counters and of Redis
+MONEY_S: Final = 5.0  # of budgets and SSPs in Redis
 WAREHOUSE_S: Final = 60.0  # or when the catalog changes
 RETRY_S: Final = 5.0
 PATIENCE_S: Final = 5.0  # with the warehouse
-SHARE: Final = 10  # a look that takes long is repeated after so many times as long
+SHARE: Final = 10  # a slow read is repeated after so many times its duration
 CAMPAIGNS: Final = 200
-AT_ONCE: Final = 20  # campaigns in one script call
+BATCH: Final = 20  # campaigns in one script call
 SSPS: Final = 1_000
 
 logger = logging.getLogger("snapbid")
 
 
-class Places(NamedTuple):
-    """Directories: the slots of the counters, the spool of notices."""
+class OpsPaths(NamedTuple):
+    """Directories of the counters' slots and of spooled notices."""
 
     counts: Path
     spool: Path
 
 
-class Publishes(Protocol):
-    """Who publishes the catalog. Times are epoch s, None where it has not happened yet."""
+class CatalogPublisher(Protocol):
+    """When the catalog was published and checked (epoch s); None where not yet."""
 
     @property
     def published_at(self) -> float | None: ...
@@ -59,55 +59,57 @@ class Publishes(Protocol):
     def checked_at(self) -> float | None: ...
 
 
-class Known(NamedTuple):
-    """What the warehouse told last: SSPs by the ledger's number, campaigns with budgets."""
+class WarehouseFacts(NamedTuple):
+    """SSPs by the ledger's number, and campaigns with budgets, as last read."""
 
     ssps: dict[int, str]
     budgeted: watching.Budgeted
 
 
-class Ssp(NamedTuple):
-    """An SSP's traffic of the day (UTC), and since this process looks."""
+class SspTraffic(NamedTuple):
+    """An SSP's traffic of the day (UTC), and since this process started."""
 
     today: Traffic
     since: Traffic
 
 
-class Money(NamedTuple):
+class CampaignMoney(NamedTuple):
     """A budgeted campaign's money, and the cost of one of its bids in USD."""
 
     of: Spending
     cost: float
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """The last look; None is unknown: not looked at yet, or not to be read now."""
+class OpsSnapshot(msgspec.Struct, frozen=True):
+    """The latest figures; None is unknown: not read yet, or unreadable now."""
 
     redis: bool | None = None
     warehouse: bool | None = None
-    waiting: Waiting | None = None
-    ssps: dict[str, Ssp] | None = None
-    campaigns: int | None = None  # when the warehouse last told
+    waiting: Backlog | None = None
+    ssps: dict[str, SspTraffic] | None = None
+    campaigns: int | None = None  # as last read from the warehouse
     budgeted: int | None = None
-    money: list[Money] | None = None
+    money: list[CampaignMoney] | None = None
 
 
 class Watch:
-    """Looks until stopped; `seen` and `history` are for other threads to read."""
+    """Reads until stopped; other threads read `snapshot` and `history`."""
 
-    def __init__(self, settings: StoreSettings, places: Places, publisher: Publishes) -> None:
+    def __init__(
+        self, settings: StoreSettings, paths: OpsPaths, publisher: CatalogPublisher
+    ) -> None:
         self._settings = settings
-        self._known: Known | None = None
+        self._known: WarehouseFacts | None = None
         self._known_at = 0.0  # monotonic
-        self._known_of: float | None = None  # when the catalog of then was published
-        self._totals = Totals()
+        self._known_version: float | None = None  # when the catalog of then was published
+        self._totals = RunningTotals()
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-        self.places = places
+        self.paths = paths
         self.publisher = publisher
-        self.history = History()
-        self.seen = Seen()
+        self.history = CountHistory()
+        self.snapshot = OpsSnapshot()
 
     def start(self) -> None:
         self._thread.start()
@@ -117,50 +119,50 @@ class Watch:
         self._thread.join()
 
     def spool_bytes(self) -> int:
-        """Size of the notices that wait on this machine's disk."""
+        """Return the size of the notices that wait on this machine's disk."""
         size = 0
-        for path in self.places.spool.glob("*.spool"):
+        for path in self.paths.spool.glob("*.spool"):
             with contextlib.suppress(FileNotFoundError):
                 size += path.stat().st_size
         return size
 
     def _run(self) -> None:
-        self._loop.run_until_complete(self._look())
+        self._loop.run_until_complete(self._read_all())
         self._loop.close()
 
-    async def _look(self) -> None:
+    async def _read_all(self) -> None:
         self._redis = connection.connect(self._settings.redis_url)
-        looks = [
-            asyncio.create_task(again_and_again(look, every_s))
-            for look, every_s in (
-                (self._look_at_counters, LOOK_S),
-                (self._look_at_redis, LOOK_S),
-                (self._look_at_warehouse, RETRY_S),
-                (self._look_at_money, MONEY_S),
+        tasks = [
+            asyncio.create_task(repeat(read, every_s))
+            for read, every_s in (
+                (self._read_counters, COUNTERS_S),
+                (self._read_redis, COUNTERS_S),
+                (self._read_warehouse, RETRY_S),
+                (self._read_money, MONEY_S),
             )
         ]
         await self._stopping.wait()
-        await end(*looks)
+        await end(*tasks)
         await self._redis.aclose()
 
-    # Each gives whether it could look.
+    # Each returns whether it could read.
 
-    async def _look_at_counters(self) -> bool:
-        self.history.add(time(), await asyncio.to_thread(metrics.read, self.places.counts))
+    async def _read_counters(self) -> bool:
+        self.history.add(time(), await asyncio.to_thread(metrics.read, self.paths.counts))
         return True
 
-    async def _look_at_redis(self) -> bool:
+    async def _read_redis(self) -> bool:
         try:
-            found = await ledger.waiting(self._redis, self._settings.ledger_shards, time())
+            backlog = await ledger.waiting(self._redis, self._settings.ledger_shards, time())
         except (RedisError, OSError):
-            self._see(redis=False, waiting=None)
+            self._update(redis=False, waiting=None)
             return False
-        self._see(redis=True, waiting=found)
+        self._update(redis=True, waiting=backlog)
         return True
 
-    async def _look_at_warehouse(self) -> bool:
+    async def _read_warehouse(self) -> bool:
         published, started = self.publisher.published_at, monotonic()
-        same = self._known is not None and published == self._known_of
+        same = self._known is not None and published == self._known_version
         if same and started - self._known_at < WAREHOUSE_S:
             return True
         today = datetime.datetime.now(datetime.UTC).date()
@@ -174,40 +176,46 @@ class Watch:
                 finally:
                     connection.terminate()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # TimeoutError is one
-            self._see(warehouse=False, budgeted=None)
+            self._update(warehouse=False, budgeted=None)
             return False
         ssps = {number: name for name, (_, number) in list(numbered.items())[:SSPS]}
-        self._known = Known(ssps, budgeted)
-        self._known_at, self._known_of = started, published
-        self._see(warehouse=True, campaigns=campaigns, budgeted=budgeted.known)
+        self._known = WarehouseFacts(ssps, budgeted)
+        self._known_at, self._known_version = started, published
+        self._update(warehouse=True, campaigns=campaigns, budgeted=budgeted.known)
         return True
 
-    async def _look_at_money(self) -> bool:
-        """Traffic of SSPs and money of campaigns, of those that the warehouse last told of."""
+    async def _read_money(self) -> bool:
+        """Read traffic and money of the SSPs and campaigns that the warehouse last named."""
         if self._known is None:
             return False
         try:
             ssps = await self._ssps(self._known.ssps)
             most = self._known.budgeted.most
-            found = await spending.fetch_batched(self._redis, self._settings, most, AT_ONCE)
+            figures = await spending.fetch_batched(self._redis, self._settings, most, BATCH)
         except (RedisError, OSError):
-            self._see(ssps=None, money=None)
+            self._update(ssps=None, money=None)
             return False
-        costs = {each.id: _cost(each.document) for each in most if each.id in found}
-        self._see(ssps=ssps, money=[Money(of, costs[name]) for name, of in found.items()])
+        costs = {
+            campaign.id: _cost(campaign.document) for campaign in most if campaign.id in figures
+        }
+        self._update(
+            ssps=ssps, money=[CampaignMoney(of, costs[name]) for name, of in figures.items()]
+        )
         return True
 
-    async def _ssps(self, names: dict[int, str]) -> dict[str, Ssp]:
+    async def _ssps(self, names: dict[int, str]) -> dict[str, SspTraffic]:
         today = datetime.datetime.now(datetime.UTC).date()
         days = {}
         for day in (today - datetime.timedelta(days=1), today):  # late notices count for yesterday
             shards = self._settings.ledger_shards
             days[day] = await ledger.traffic(self._redis, shards, day, list(names))
         sums = self._totals.add(days)
-        return {name: Ssp(days[today][number], sums[number]) for number, name in names.items()}
+        return {
+            name: SspTraffic(days[today][number], sums[number]) for number, name in names.items()
+        }
 
-    def _see(self, **changes: object) -> None:
-        self.seen = msgspec.structs.replace(self.seen, **changes)
+    def _update(self, **changes: object) -> None:
+        self.snapshot = msgspec.structs.replace(self.snapshot, **changes)
 
 
 class _Priced(msgspec.Struct):
@@ -218,12 +226,12 @@ def _cost(document: str) -> float:
     return msgspec.json.decode(document, type=_Priced).cpm / 1000
 
 
-async def again_and_again(look: Callable[[], Awaitable[bool]], every_s: float) -> None:
-    """Look for ever; sooner again where it could not, later where it takes long."""
+async def repeat(read: Callable[[], Awaitable[bool]], every_s: float) -> None:
+    """Read for ever: sooner again after a failure, later where it takes long."""
     while True:
         started = monotonic()
         try:
-            done = await look()
+            done = await read()
         except Exception:
             logger.exception("the operator's page is without some figures")
             done = False

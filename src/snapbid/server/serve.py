@@ -17,7 +17,7 @@ from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
-from snapbid.ops import OpsServer, Places, Watch
+from snapbid.ops import OpsPaths, OpsServer, Watch
 from snapbid.publisher import Publisher
 from snapbid.recording.recorder import open_file
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
@@ -47,8 +47,8 @@ def serve(settings: ServingSettings) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     multiprocessing.set_start_method("spawn", force=True)  # no threads are taken along
     publisher = Publisher(settings.database_url, settings.catalog_path)
-    places = Places(settings.metrics_path, settings.spool_path)
-    watch = Watch(settings, places, publisher)
+    paths = OpsPaths(settings.metrics_path, settings.spool_path)
+    watch = Watch(settings, paths, publisher)
     try:
         _check(settings)
         settings.runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
