@@ -62,7 +62,7 @@ class TooLarge(Problem):
 
 
 class UnsupportedMediaType(Problem):
-    """415: the body's type or encoding is not one that is read."""
+    """415: the media type or encoding of the body is not supported."""
 
     status = 415
     code = "unsupported_media_type"
@@ -91,7 +91,7 @@ class MissingToken(_Unauthorized):
 
 
 class InvalidToken(_Unauthorized):
-    """401: the token is not one that holds here."""
+    """401: the token is invalid."""
 
     code = "invalid_token"
 
@@ -126,5 +126,5 @@ class BadWindow(Problem):
 def where(error: BaseException) -> str:
     """What kind of error it is and where it was raised, without its text, which may quote data."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
-    places = " > ".join(f"{frame.name}:{frame.lineno}" for frame in frames)
-    return f"{type(error).__name__} in {places}"
+    frames_text = " > ".join(f"{frame.name}:{frame.lineno}" for frame in frames)
+    return f"{type(error).__name__} in {frames_text}"

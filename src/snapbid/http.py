@@ -1,4 +1,4 @@
-"""HTTP as the rooms see it: a request's body, checked and bounded, and answers ready to send."""
+"""HTTP for the rooms: request bodies, checked and bounded, and answers ready to send."""
 
 import asyncio
 import zlib
@@ -186,8 +186,8 @@ def deflate(body: bytes) -> bytes:
 @lru_cache(256)
 def accepts_gzip(header: bytes) -> bool:
     """Whether an `Accept-Encoding` asks for gzip (RFC 9110, 12.5.3)."""
-    for one in header.lower().split(b","):
-        name, _, parameter = one.partition(b";")
+    for item in header.lower().split(b","):
+        name, _, parameter = item.partition(b";")
         if name.strip() in (b"gzip", b"x-gzip"):
             weight = parameter.replace(b" ", b"").removeprefix(b"q=")
             return weight.strip(b"0.") != b"" or not weight

@@ -2,7 +2,7 @@
 
 Two steps: raw strings, then a checked value that is passed down. A wrong setting never hides
 another: `load` raises one `SettingsError` that names them all. An empty variable counts as unset,
-save the secret, which nobody leaves empty on purpose.
+except the secret, which is never empty on purpose.
 """
 
 import difflib
@@ -21,7 +21,7 @@ KNOWN_ELSEWHERE = frozenset(  # read by setup.py, the tests and `snapbid load`
 
 
 class SettingsError(ValueError):
-    """Wrong or missing settings: one line a mistake. Commands end with exit status 2."""
+    """Wrong or missing settings: one line per mistake. Commands end with exit status 2."""
 
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("\n".join(mistakes))
@@ -81,7 +81,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runtime_dir(self) -> Path:
-        """What the processes of one server share; the server of another port has its own."""
+        """The directory shared by the processes of one server; each port has its own."""
         return self.home / f"serve-{self.port}"
 
     @property
@@ -117,12 +117,12 @@ class ServingSettings(StoreSettings, frozen=True, kw_only=True):
     jwt_secret: Secret
 
 
-class _Refused(Exception):
-    """A value that breaks its rule. `found` stands in the message, unless it may be secret."""
+class _InvalidValue(Exception):
+    """A value that breaks its rule. The message quotes `value`, unless it may be secret."""
 
-    def __init__(self, rule: str, found: str | None = None) -> None:
+    def __init__(self, rule: str, value: str | None = None) -> None:
         self.rule = rule
-        self.found = found
+        self.value = value
 
 
 def load(environ: Mapping[str, str]) -> Settings:
@@ -131,7 +131,7 @@ def load(environ: Mapping[str, str]) -> Settings:
     Raises SettingsError with every mistake: unknown `SNAPBID_*` names (typing errors would
     otherwise pass unseen) and every value that breaks its rule.
     """
-    mistakes = [_unknown(name) for name in sorted(environ) if _is_stranger(name)]
+    mistakes = [_unknown_setting(name) for name in sorted(environ) if _is_unknown(name)]
     values: dict[str, Any] = {}
     for variable, (field, check) in _CHECKS.items():
         text = environ.get(variable)
@@ -139,9 +139,9 @@ def load(environ: Mapping[str, str]) -> Settings:
             continue
         try:
             values[field] = check(_text(text))
-        except _Refused as refused:
-            found = f" (found {refused.found})" if refused.found is not None else ""
-            mistakes.append(f"{variable} {refused.rule}{found}")
+        except _InvalidValue as invalid:
+            quoted = f" (found {invalid.value})" if invalid.value is not None else ""
+            mistakes.append(f"{variable} {invalid.rule}{quoted}")
     host, port = values.get("host", "127.0.0.1"), values.get("port", 8000)
     if port == values.get("ops_port", 8001):
         mistakes.append(f"SNAPBID_OPS_PORT must differ from SNAPBID_PORT (found {port} in both)")
@@ -183,14 +183,14 @@ def require_serving(settings: Settings) -> ServingSettings:
 
 def _text(text: str) -> str:
     if not text.isprintable():  # lone surrogates, too: what was not UTF-8
-        raise _Refused("must be printable UTF-8 text")
+        raise _InvalidValue("must be printable UTF-8 text")
     return text
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:
     def check(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,12}", text) or not low <= int(text) <= high:
-            raise _Refused(f"must be an integer from {low} to {high}", repr(text))
+            raise _InvalidValue(f"must be an integer from {low} to {high}", repr(text))
         return int(text)
 
     return check
@@ -198,7 +198,9 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
 
 def _host(text: str) -> str:
     if re.search(r"[\s/\[\]@]", text):
-        raise _Refused("must be an address or a host name, without brackets or port", repr(text))
+        raise _InvalidValue(
+            "must be an address or a host name, without brackets or port", repr(text)
+        )
     return text
 
 
@@ -209,7 +211,7 @@ def _base_url(text: str) -> str:
     except ValueError:
         good = False
     if not good or re.search(r"[\s?#]", text):
-        raise _Refused("must be http:// or https:// with a host, without query", repr(text))
+        raise _InvalidValue("must be http:// or https:// with a host, without query", repr(text))
     return text.rstrip("/")
 
 
@@ -217,8 +219,8 @@ def _store_url(*schemes: str) -> Callable[[str], str]:
     def check(text: str) -> str:
         scheme = text.partition("://")[0]
         if "://" not in text or scheme not in schemes:
-            found = f"the scheme {scheme!r}" if "://" in text else None  # may hold a password
-            raise _Refused(f"must start with {' or '.join(f'{s}://' for s in schemes)}", found)
+            value = f"the scheme {scheme!r}" if "://" in text else None  # may hold a password
+            raise _InvalidValue(f"must start with {' or '.join(f'{s}://' for s in schemes)}", value)
         return text
 
     return check
@@ -226,7 +228,7 @@ def _store_url(*schemes: str) -> Callable[[str], str]:
 
 def _secret(text: str) -> Secret:
     if len(text.encode()) < SECRET_MIN_BYTES:
-        raise _Refused(
+        raise _InvalidValue(
             f"must have at least {SECRET_MIN_BYTES} bytes", f"{len(text.encode())} bytes"
         )
     return Secret(text)
@@ -235,14 +237,14 @@ def _secret(text: str) -> Secret:
 def _home(text: str) -> Path:
     path = _path(text)
     if path.exists() and not path.is_dir():
-        raise _Refused("must be a directory, or be free to become one", repr(text))
+        raise _InvalidValue("must be a directory, or be free to become one", repr(text))
     return path
 
 
 def _file(text: str) -> Path:
     path = _path(text)
     if not path.is_file():
-        raise _Refused("must be a file that exists", repr(text))
+        raise _InvalidValue("must be a file that exists", repr(text))
     return path
 
 
@@ -251,20 +253,20 @@ def _path(text: str) -> Path:
         path = Path(text).expanduser().absolute()
         path.exists()  # raises for names that no file system takes
     except (OSError, RuntimeError) as error:
-        raise _Refused("must be a path", repr(text)) from error
+        raise _InvalidValue("must be a path", repr(text)) from error
     return path
 
 
 def _new_file(text: str) -> Path:
     path = _path(text)
     if path.is_dir() or not path.parent.is_dir():
-        raise _Refused("must be a file in a directory that exists", repr(text))
+        raise _InvalidValue("must be a file in a directory that exists", repr(text))
     return path
 
 
 def _share(text: str) -> float:
     if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-[0-9]+)?", text) or not 0 < float(text) <= 1:
-        raise _Refused("must be a number above 0 and at most 1", repr(text))
+        raise _InvalidValue("must be a number above 0 and at most 1", repr(text))
     return float(text)
 
 
@@ -296,11 +298,11 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
 VARIABLES: dict[str, str] = {field: variable for variable, (field, _) in _CHECKS.items()}
 
 
-def _is_stranger(name: str) -> bool:
+def _is_unknown(name: str) -> bool:
     return name.startswith("SNAPBID_") and name not in _CHECKS and name not in KNOWN_ELSEWHERE
 
 
-def _unknown(name: str) -> str:
+def _unknown_setting(name: str) -> str:
     near = difflib.get_close_matches(name, _CHECKS, n=1)
     return f"{name} is not a setting" + (f": is {near[0]} meant?" if near else "")
 

@@ -1,4 +1,4 @@
-"""Ending tasks for good."""
+"""Ending tasks reliably."""
 
 import asyncio
 from typing import Any, Final
@@ -7,10 +7,10 @@ AGAIN_S: Final = 0.1
 
 
 async def end(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancels the tasks and waits for their end; how they ended does not matter any more.
+    """Cancel the tasks and wait until they have ended, however they end.
 
-    They are cancelled again and again: redis-py swallows a cancellation that comes while it
-    connects, and who waits for such a task waits for ever.
+    They are cancelled repeatedly: redis-py swallows a cancellation while it connects, and waiting
+    for such a task would never end.
     """
     waiting = {task for task in tasks if not task.done()}
     while waiting:

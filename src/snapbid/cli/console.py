@@ -23,7 +23,7 @@ Work = Callable[["asyncpg.Connection"], Awaitable[T]]
 
 
 class Refused(click.ClickException):
-    """An operation that is not done; each line of the message stands on stderr as it is."""
+    """An operation that was refused; the message goes to stderr line by line."""
 
     def show(self, file: Any = None) -> None:
         click.echo(self.message, err=True)
@@ -155,12 +155,18 @@ def spending(stored: Sequence["Stored"], *, required: bool) -> "dict[str, Spendi
         raise Refused(f"Redis (SNAPBID_REDIS_URL) failed: {error}") from error
 
 
-def money_row(found: "Spending | None") -> tuple[object, ...]:
+def money_row(spending: "Spending | None") -> tuple[object, ...]:
     """The MONEY columns; empty cells are unlimited, or there is no budget."""
-    if found is None:
+    if spending is None:
         return ("",) * len(MONEY)
-    amounts = (found.spent, found.spent_today, found.held, found.remaining_today, found.remaining)
-    return (found.pacing, *("" if amount is None else f"{amount:.6f}" for amount in amounts))
+    amounts = (
+        spending.spent,
+        spending.spent_today,
+        spending.held,
+        spending.remaining_today,
+        spending.remaining,
+    )
+    return (spending.pacing, *("" if amount is None else f"{amount:.6f}" for amount in amounts))
 
 
 def print_json(values: Iterable[object]) -> None:
@@ -177,7 +183,7 @@ def print_raw_json(texts: Iterable[str]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table on a terminal, else one tab-separated line a row without a heading."""
+    """Print a table on a terminal, else one tab-separated line per row without a heading."""
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in cells:
@@ -195,4 +201,4 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 def one_line(text: str) -> str:
     """The text without what would begin a line or steer a terminal."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -42,11 +42,11 @@ def list_keys(as_json: bool) -> None:
     """List the keys by their ids; the keys themselves are kept nowhere."""
     from snapbid.warehouse import products
 
-    found = console.in_warehouse(products.fetch_issued)
+    keys = console.in_warehouse(products.fetch_issued)
     if as_json:
-        console.print_json(each._asdict() for each in found)
+        console.print_json(key._asdict() for key in keys)
         return
-    rows = [(*each[:2], ",".join(each.presets), *each[3:]) for each in found]
+    rows = [(*key[:2], ",".join(key.presets), *key[3:]) for key in keys]
     console.print_table(products.Issued._fields, rows)
 
 

@@ -1,4 +1,4 @@
-"""What metrics there are: names, labels and help texts."""
+"""All metrics: names, labels and help texts."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
@@ -11,7 +11,7 @@ OVERFLOW = "snapbid_metrics_overflow_total"
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """What a metric is called and means. `resolution`: parts per unit in a histogram's sum."""
+    """A metric. `resolution`: parts per unit in a histogram's sum."""
 
     kind: Kind
     help: str
@@ -146,7 +146,7 @@ DEFINITIONS: dict[str, Definition] = {
 
 
 def definition_of(kind: Kind, name: str, labels: Mapping[str, object]) -> Definition:
-    """Give the definition; raises ValueError for a name or labels that `DEFINITIONS` lacks."""
+    """Return the definition; raises ValueError for a name or labels that `DEFINITIONS` lacks."""
     definition = DEFINITIONS.get(name)
     if definition is None or definition.kind != kind:
         raise ValueError(f"{name}: no such {kind} in DEFINITIONS")

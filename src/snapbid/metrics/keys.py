@@ -9,7 +9,7 @@ _ESCAPED = {escape: character for character, escape in _ESCAPES.items()}
 
 
 def key_of(name: str, labels: Mapping[str, object]) -> str:
-    """Give `name{label="value",...}`, the values escaped."""
+    """Return `name{label="value",...}`, the values escaped."""
     if not labels:
         return name
     pairs = (
@@ -20,10 +20,10 @@ def key_of(name: str, labels: Mapping[str, object]) -> str:
 
 
 def parse_key(key: str) -> tuple[str, dict[str, str]]:
-    """Give the name and the labels of a key."""
+    """Return the name and the labels of a key."""
     name, _, rest = key.partition("{")
     labels = {
-        label: re.sub(r"\\.", lambda found: _ESCAPED.get(found[0], found[0]), value)
+        label: re.sub(r"\\.", lambda match: _ESCAPED.get(match[0], match[0]), value)
         for label, value in _LABEL.findall(rest)
     }
     return name, labels

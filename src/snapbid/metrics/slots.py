@@ -1,4 +1,4 @@
-"""Slots: one shared file a process, in which it counts.
+"""Slots: shared files, one per process, in which it counts.
 
 Each process claims one slot file `worker-N.metrics` by a file lock that it holds while it lives;
 the next process to claim the slot continues its counts, so that they survive restarts. A slot is a
@@ -59,20 +59,20 @@ class Counter:
 class Counters:
     """The counters of one metric, made at their first use; for labels of few values."""
 
-    __slots__ = ("_found", "_labels", "_metrics", "_name")
+    __slots__ = ("_counters", "_labels", "_metrics", "_name")
 
     def __init__(self, metrics: "Metrics", name: str, *labels: str) -> None:
         self._metrics = metrics
         self._name = name
         self._labels = labels
-        self._found: dict[tuple[object, ...], Counter] = {}
+        self._counters: dict[tuple[object, ...], Counter] = {}
 
     def inc(self, *values: object) -> None:
         """Add 1 to the counter of these values, in the order of the labels."""
-        counter = self._found.get(values)
+        counter = self._counters.get(values)
         if counter is None:
             labels = dict(zip(self._labels, values, strict=True))
-            self._found[values] = counter = self._metrics.counter(self._name, **labels)
+            self._counters[values] = counter = self._metrics.counter(self._name, **labels)
         counter.inc()
 
 
@@ -120,7 +120,7 @@ class Metrics:
             raise
 
     def counter(self, name: str, **labels: object) -> Counter:
-        """Give the counter of these label values, always the same one.
+        """Return the counter of these label values, always the same object.
 
         Raises ValueError for a name or labels that `DEFINITIONS` does not have.
         """
@@ -129,7 +129,7 @@ class Metrics:
             return self._counter(key_of(name, labels))
 
     def histogram(self, name: str, buckets: Sequence[float], **labels: object) -> Histogram:
-        """Give a histogram with these ascending upper bounds (`+Inf` is added).
+        """Return a histogram with these ascending upper bounds (`+Inf` is added).
 
         Raises ValueError as `counter` does, and for bounds that do not ascend.
         """
@@ -190,9 +190,9 @@ class Metrics:
         return Counter(self._chunks[chunk][1][index : index + 1])
 
     def _counter(self, key: str) -> Counter:
-        found = self._series.get(key)
-        if found is not None:
-            return found
+        counter = self._series.get(key)
+        if counter is not None:
+            return counter
         text = key.encode()
         if len(self._series) >= MAX_SERIES or len(text) > MAX_KEY:
             return self._overflow
@@ -242,7 +242,7 @@ def _claim(directory: Path) -> tuple[Path, int]:
 
 
 def _entries(content: bytes) -> Iterator[tuple[str, int]]:
-    """Give the key and the place of the value of each entry; ValueError if it makes no sense."""
+    """Yield key and value offset of each entry. Raises ValueError for a damaged slot."""
     if content and content[: len(_MAGIC)] not in (_MAGIC, bytes(len(_MAGIC))):
         raise ValueError("not a metrics slot")
     for start in range(0, len(content), _CHUNK):

@@ -1,18 +1,18 @@
-"""A pace for what is not a bid, so that a flood of it leaves a worker the time to bid."""
+"""A pace for all other requests, so that a flood of them leaves a worker time to bid."""
 
 import asyncio
 from collections import deque
 from typing import Final
 
 STEP_S: Final = 0.001
-AT_ONCE: Final = 8  # begin in one step
+PER_STEP: Final = 8  # requests that begin in one step
 
 
 class Pace:
-    """Lets so many begin in each step, the others in their turn.
+    """Lets a few requests begin in each step; the others wait for their turn.
 
-    Nobody is refused: who waits for an answer sends nothing more on its connection, and so a flood
-    slows itself down.
+    None is refused: a client that waits for an answer sends nothing more on its connection, so a
+    flood slows itself down.
     """
 
     def __init__(self) -> None:
@@ -21,19 +21,19 @@ class Pace:
         self._stepping = False
 
     async def turn(self) -> None:
-        """Waits for one's turn."""
+        """Wait for this request's turn."""
         if not self._stepping:
             self._stepping = True
             asyncio.get_running_loop().call_later(STEP_S, self._step)
-        if self._begun < AT_ONCE:
+        if self._begun < PER_STEP:
             self._begun += 1
             return
-        own: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(own)
-        await own
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        await turn
 
     def _step(self) -> None:
-        self._begun = min(AT_ONCE, len(self._waiting))
+        self._begun = min(PER_STEP, len(self._waiting))
         for _ in range(self._begun):
             first = self._waiting.popleft()
             if not first.done():

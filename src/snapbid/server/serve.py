@@ -1,7 +1,7 @@
 """`snapbid serve`: the process that starts the HTTP workers and keeps their catalog.
 
-It serves nothing partners call itself: its main thread waits for Granian's workers, one thread
-publishes the catalog, one answers on the private port.
+Its main thread supervises Granian's workers, which serve partners; one thread publishes the
+catalog, one answers on the private port.
 """
 
 import logging
@@ -103,10 +103,10 @@ def _open_ops(settings: ServingSettings, watch: Watch) -> OpsServer:
 
 
 def take_turns() -> None:
-    """Lets the threads of this one and of what it starts take turns (SCHED_BATCH, where there is).
+    """Schedule this process and its children as SCHED_BATCH, where that exists.
 
-    Else the two threads of a worker, of which one reads requests and one answers them, interrupt
-    each other for every one: a third of the processor time of a request (bench/README.md).
+    Otherwise the two threads of a worker, one of which reads requests that the other answers,
+    interrupt each other at every request: a third of its processor time (bench/README.md).
     """
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may forbid it
