@@ -1,0 +1,81 @@
+"""The examples of the page for event partners, run as they are written against a server."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from support import sending
+from support.processes import eventually
+from support.stack import Stack
+
+PAGE = files("snapbid.events").joinpath("README.md").read_text(encoding="utf-8")
+PARTNERS, OPERATOR = PAGE.split("\n## For the operator\n")
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+STATUS = re.compile(r"^# (\d{3})\b", re.MULTILINE)
+SETUP, *EXAMPLES = SHELL.findall(PARTNERS)
+
+pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+
+
+def run(script: str, environ: dict[str, str], folder: Path) -> str:
+    shown = "curl() { command curl -w '\\n<%{http_code}>\\n' \"$@\"; }\n"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", shown + script],
+        env={**environ, "PATH": f"{Path(sys.executable).parent}:{environ['PATH']}"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_the_examples_for_partners(
+    database: str, start_stack: Callable[..., Stack], tmp_path: Path
+) -> None:
+    stack = start_stack()
+    key = sending.issue(database, "demo-casino", "igaming")
+    sending.await_key(stack.port, key)
+    now = f"{int(time.time())}000"
+    environ = {**stack.environ, "BASE": stack.base_url, "KEY": key, "NOW": now}
+    output = run("\n".join(EXAMPLES), environ, tmp_path)
+    expected = [status for example in EXAMPLES for status in STATUS.findall(example)]
+    assert expected.count("202") >= 3
+    assert re.findall(r"<(\d{3})>", output) == expected
+    for digest in re.findall(r"sha256sum +# ([0-9a-f]{64})", PARTNERS):
+        assert digest in output
+
+
+def test_the_examples_for_the_operator(
+    database: str, start_stack: Callable[..., Stack], tmp_path: Path
+) -> None:
+    stack = start_stack()
+    examples = SHELL.findall(OPERATOR)
+    output = run(
+        "\n".join(text for text in examples if "psql" not in text), stack.environ, tmp_path
+    )
+    assert "2 rates imported" in output
+    keys = [line for line in output.splitlines() if line.startswith("sbk_")]
+    assert len(keys) == 2
+    (queries,) = [text for text in examples if "psql" in text]
+    for query in re.findall(r'-c "(.*?)"$', queries, re.MULTILINE):
+        sending.rows(database, query)
+
+
+def test_the_setup_gives_a_key_that_is_accepted(
+    start_stack: Callable[..., Stack], tmp_path: Path
+) -> None:
+    stack = start_stack()
+    assert SETUP.splitlines()[0].endswith("$(.venv/bin/snapbid env)")
+    script = "\n".join(SETUP.splitlines()[1:])
+    environ = {**stack.environ, "SNAPBID_BASE_URL": stack.base_url}
+    key = run(f'{script}\necho "$KEY"', environ, tmp_path).strip()
+    eventually(
+        lambda: sending.send(stack.port, sending.SINGLE, {}, key).status == 400, "the new key"
+    )
