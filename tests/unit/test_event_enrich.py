@@ -250,9 +250,9 @@ def test_answers_of_a_refusal() -> None:
 def test_messages_are_sentences() -> None:
     for body, message in (
         (b"[]", "body must be a JSON object"),
-        (b"{", "body is no JSON that can be read: it is not JSON"),
+        (b"{", "body cannot be read as JSON: it has a syntax error"),
         (b'{"event":"login"}', "timestamp is required, and 2 more violations"),
-        (b'{"event":"no"}', "event is no event of the catalog, and 2 more violations"),
+        (b'{"event":"no"}', "event is not an event of the catalog, and 2 more violations"),
     ):
         refusal = read_single(body, PRODUCT, NOW_MS)
         assert isinstance(refusal, Refusal)

@@ -42,7 +42,7 @@ class UnknownApiKey(Problem):
     status: ClassVar[int] = 401
 
     def __init__(self) -> None:
-        detail = "X-API-KEY must carry a key that was issued"
+        detail = "X-API-KEY must be a valid key"
         super().__init__(detail, ((b"www-authenticate", b"ApiKey"),))
 
 
@@ -52,7 +52,9 @@ class RateExceeded(Problem):
     status: ClassVar[int] = 429
 
     def __init__(self, rate: int, wait_s: int) -> None:
-        detail = f"more than {rate} requests of this key in a minute; retry after {wait_s} seconds"
+        detail = (
+            f"more than {rate} requests with this key in a minute; retry after {wait_s} seconds"
+        )
         super().__init__(detail, ((b"retry-after", b"%d" % wait_s),))
 
 
@@ -62,7 +64,7 @@ class EventsUnavailable(Problem):
     status: ClassVar[int] = 503
 
     def __init__(self) -> None:
-        detail = "events cannot be taken now; send them again after a short delay"
+        detail = "events cannot be accepted now; send them again after a short delay"
         super().__init__(detail, ((b"retry-after", b"%d" % RETRY_S),))
 
 

@@ -35,7 +35,7 @@ TEST_MODE: Final = "X-Test-Mode"
 
 WRONG_TEST_MODE: Final = Refusal(
     VALIDATION_ERROR,
-    f"{TEST_MODE}: enum (true, false or absent)",
+    f"{TEST_MODE} must be true, false or absent",
     [FieldFinding(TEST_MODE, "enum", None)],
 )
 

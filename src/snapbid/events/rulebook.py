@@ -19,7 +19,7 @@ BODY: Final = "body"
 """The `field` of a violation that concerns the whole body."""
 
 RULES: Final[dict[str, str]] = {
-    "malformed_json": "is no JSON that can be read",
+    "malformed_json": "cannot be read as JSON",
     "not_object": "must be a JSON object",
     "not_array": "must be a JSON array of events",
     "min_items": "must have at least one event",
@@ -27,7 +27,7 @@ RULES: Final[dict[str, str]] = {
     "max_size": "is too large",
     "required": "is required",
     "required_one_of": "must have client_user_id or anonymous_id",
-    "required_with": "is required with the totals that are sent",
+    "required_with": "is required when a total is sent",
     "type": "has the wrong type",
     "empty": "must not be empty",
     "enum": "is not one of the listed values",
@@ -35,31 +35,31 @@ RULES: Final[dict[str, str]] = {
     "max": "is too large",
     "max_length": f"is longer than {MAX_TEXT} characters",
     "not_integer": "must have no fraction",
-    "out_of_range": "is not a number that can be kept",
+    "out_of_range": "is out of the range of a double",
     "not_milliseconds": "must be epoch milliseconds, 13 digits",
-    "timestamp_in_future": "lies more than an hour ahead",
+    "timestamp_in_future": "is more than an hour in the future",
     "ip_address": "must be an IPv4 or IPv6 address",
     "sha256_hex": "must be a SHA-256 of 64 hexadecimal digits",
-    "empty_hash": "is the hash of nothing",
+    "empty_hash": "is the hash of an empty string",
     "plaintext_pii": "must not be sent in plain text",
     "currency": "must be an ISO 4217 code, or a symbol with is_crypto",
     "country_code": "must be an ISO 3166-1 country code",
     "calling_code": "must be an E.164 country calling code",
-    "unknown_event": "is no event of the catalog",
+    "unknown_event": "is not an event of the catalog",
     "event_disabled": "is not enabled for this product",
 }
 """Rule -> what it says, in messages and on the partners' page."""
 
 WARNINGS: Final[dict[str, str]] = {
     "suggested_missing": "should be sent",
-    "deprecated_value": "is accepted, but will not be for ever",
-    "unknown_field": "is no field of this event",
-    "out_of_order": "came before the event that it follows",
-    "reference_missing": "refers to an event that has not come",
+    "deprecated_value": "is deprecated, though still accepted",
+    "unknown_field": "is not a field of this event",
+    "out_of_order": "arrived before the event that it follows",
+    "reference_missing": "refers to an event that has not arrived",
     "currency_mismatch": "differs from the event that it refers to",
     "value_mismatch": "differs from the event that it refers to",
     "exceeds_max": "is above the maximum that was offered",
-    "rate_missing": "has no exchange rate on that day",
+    "rate_missing": "has no exchange rate for that day",
 }
 
 VALIDATION_ERROR: Final = "VALIDATION_ERROR"

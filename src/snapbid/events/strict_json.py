@@ -88,7 +88,7 @@ def decode_strictly(text: bytes | Raw) -> Any:
     except RecursionError:
         raise _too_deep() from None
     except ValueError:
-        raise Malformed("it is not JSON") from None
+        raise Malformed("it has a syntax error") from None
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH or SUSPECT.search(raw):
         _check(document, 0)
     return document
@@ -100,7 +100,7 @@ def _malformed(body: bytes) -> Malformed:
         decode_strictly(body)
     except Malformed as reason:
         return reason
-    return Malformed("it is not JSON")
+    return Malformed("it has a syntax error")
 
 
 def _too_deep() -> Malformed:
@@ -110,7 +110,7 @@ def _too_deep() -> Malformed:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise Malformed("a key stands twice in one object")
+        raise Malformed("a key occurs twice in one object")
     return members
 
 
@@ -122,7 +122,7 @@ def _integer(digits: str) -> int | float:
 
 
 def _constant(_: str) -> float:
-    raise Malformed("it has NaN or Infinity, which are not JSON")
+    raise Malformed("it contains NaN or Infinity")
 
 
 def _check(value: Any, depth: int) -> None:
@@ -143,8 +143,8 @@ def _check(value: Any, depth: int) -> None:
 
 def _check_string(text: str) -> None:
     if "\0" in text:
-        raise Malformed("a string has U+0000")
+        raise Malformed("a string contains U+0000")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Malformed("a string has half a surrogate pair") from None
+        raise Malformed("a string contains half a surrogate pair") from None

@@ -7,8 +7,9 @@ counted.
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
+from msgspec import Struct
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -22,7 +23,7 @@ class RateLimiterUnavailable(Exception):
     """Redis did not answer in time."""
 
 
-class Admission(NamedTuple):
+class Admission(Struct, frozen=True, gc=False):
     """Whether a request is admitted, and what is left of its limit.
 
     `remaining` more would be admitted now. `wait_s` is the time until one more than these would
