@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 from support.stack import connected
 
 from snapbid.report import reports
-from snapbid.report.cache import Cache
-from snapbid.report.window import Window
+from snapbid.report.cache import ReportCache
+from snapbid.report.window import ReportWindow
 from snapbid.warehouse.reports import open_pool
 
 
@@ -25,12 +25,12 @@ async def test_a_query_that_fails_later_logs_no_traceback(
     today = datetime.now(UTC).date()
     pool = await open_pool(database)
     async with Redis.from_url(fresh_redis) as redis, connected(database) as other:
-        asked = reports.Reports(pool, Cache(redis))
+        asked = reports.ReportSource(pool, ReportCache(redis))
         async with other.transaction():
             await other.execute("lock table bid_daily")
-            with pytest.raises(reports.WarehouseAway):
-                await asked.get("acme", Window(today, today), use_cache=False)
-            (task,) = asked._under_way.values()
+            with pytest.raises(reports.WarehouseUnavailable):
+                await asked.get("acme", ReportWindow(today, today), use_cache=False)
+            (task,) = asked._fetches.values()
             pool.terminate()
             await asyncio.wait([task])
         del task

@@ -132,7 +132,7 @@ class TestLimit:
 class TestCache:
     async def test_five_minutes_for_all_workers(self, warehouse: str, fresh_redis: str) -> None:
         window = parse(b"from=2026-03-01&to=2026-03-01", NOW.date())
-        key = cache.key_of("acme", window)
+        key = cache.redis_key("acme", window)
         async with (
             client_of(fresh_redis) as client,
             reporter(warehouse, fresh_redis) as one,
@@ -206,7 +206,7 @@ class TestRedisAway:
             assert back.headers["ratelimit"].startswith('"token";r=9')
 
 
-class TestWarehouseAway:
+class TestWarehouseUnavailable:
     async def test_a_query_that_takes_too_long(
         self, warehouse: str, fresh_redis: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

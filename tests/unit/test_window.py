@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from snapbid.errors import BadDate, BadWindow
 from snapbid.report.reports import usd
-from snapbid.report.window import Window, parse
+from snapbid.report.window import ReportWindow, parse
 
 
 @given(st.dates(), st.dates(), st.dates())
@@ -21,7 +21,7 @@ def test_any_dates(first: date, last: date, today: date) -> None:
         assert (f"{length} days" in refused.value.detail) is (length > 7)
         return
     window = parse(query, today)
-    assert window == Window(first, last)
+    assert window == ReportWindow(first, last)
     assert first <= last <= today
     assert list(window.days()) == [first + timedelta(n) for n in range((last - first).days + 1)]
     assert 1 <= len(list(window.days())) <= 7
@@ -30,7 +30,7 @@ def test_any_dates(first: date, last: date, today: date) -> None:
 @given(st.dates().filter(lambda today: today.toordinal() > 7), st.integers(0, 6))
 def test_up_to_seven_days_until_today(today: date, before: int) -> None:
     first = today - timedelta(before)
-    assert parse(f"from={first}&to={today}".encode(), today) == Window(first, today)
+    assert parse(f"from={first}&to={today}".encode(), today) == ReportWindow(first, today)
 
 
 @given(st.binary(max_size=80))

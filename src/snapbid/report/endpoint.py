@@ -1,8 +1,8 @@
 """`GET /api/v1/ssp/{sspId}/report` over HTTP (document 1; contract 6).
 
-Checked in this order: path (404), method (405), token (401), rate (429), dates (400). The id in the
-path is compared with the token's `sub` alone, so that nobody learns from an answer which SSPs are
-registered: without a token of its own every id gives the same 401.
+Checks come in this order: path (404), method (405), token (401), rate (429), dates (400). The id
+in the path is only compared with the token's `sub`, so answers do not reveal which SSPs are
+registered: without a token of its own, every id gets the same 401.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,23 +23,23 @@ from snapbid.errors import (
 from snapbid.http import Answer, Receive, Scope, answer, refused
 from snapbid.ledger.rate import WINDOW_S
 from snapbid.report import tokens, window
-from snapbid.report.cache import TTL_S, Cache
+from snapbid.report.cache import TTL_S, ReportCache
 from snapbid.report.limit import REQUESTS, Quota, TokenLimit
-from snapbid.report.reports import Reports, WarehouseAway
+from snapbid.report.reports import ReportSource, WarehouseUnavailable
 from snapbid.report.routes import ssp_of
 
 Clock: TypeAlias = Callable[[], datetime]
 Registry: TypeAlias = Callable[[], Mapping[str, str] | None]
 Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
-# A client's own cache may keep a report for as long as ours does; `Age` says what is gone of that.
+# A client may cache a report for as long as we do; `Age` is the part of that already gone.
 CACHE_CONTROL: Final = (b"cache-control", b"private, max-age=%d" % TTL_S)
 
 
 class ReportEndpoint:
-    """Answers reports. Raises Problem for what is answered with an error.
+    """Answers reports. Raises Problem for an error answer.
 
-    `registry` gives descriptor to canonical id as known now, None while it is not known yet.
+    `registry` gives the current map of descriptor to canonical id, None until it is loaded.
     `clock` (UTC) stands in for the worker's clock and that of Redis. Raises ValueError for a key
     that cannot sign.
     """
@@ -60,7 +60,7 @@ class ReportEndpoint:
         self._registry = registry
         self._clock = clock or _now
         self._limit = TokenLimit(redis, clock)
-        self._reports = Reports(pool, Cache(redis))
+        self._reports = ReportSource(pool, ReportCache(redis))
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
         ssp = ssp_of(scope["path"])
@@ -79,8 +79,8 @@ class ReportEndpoint:
             problem.headers = (*problem.headers, *fields)
             raise
         body, fields = await self._report(ssp, days, fields, use_cache=quota is not None)
-        found = answer(200, body, headers=fields)
-        return Answer(found.start, b"") if scope["method"] == "HEAD" else found
+        reply = answer(200, body, headers=fields)
+        return Answer(reply.start, b"") if scope["method"] == "HEAD" else reply
 
     def _authorize(self, scope: Scope, ssp: str, now: datetime) -> tokens.Claims:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
@@ -95,11 +95,11 @@ class ReportEndpoint:
         return claims
 
     async def _report(
-        self, ssp: str, days: window.Window, fields: Fields, *, use_cache: bool
+        self, ssp: str, days: window.ReportWindow, fields: Fields, *, use_cache: bool
     ) -> tuple[bytes, Fields]:
         try:
             report = await self._reports.get(ssp, days, use_cache=use_cache)
-        except WarehouseAway as error:
+        except WarehouseUnavailable as error:
             detail = "the report cannot be read now; retry after a short delay"
             raise Problem(detail, fields) from error
         if report.age_s is not None:

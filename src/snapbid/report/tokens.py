@@ -1,8 +1,8 @@
 """Report tokens: JWTs (RFC 7519) signed with HS256 (document 1, "Authentication"; contract 6).
 
 A token names the canonical SSP id (`sub`), the issuer and its own id (`jti`), and does not expire.
-PyJWT checks the form and the signature alone. The claims are read afterwards, as types, so that a
-signed oddity (a list as `iss`, a text as `exp`) is an invalid token and never an accident.
+PyJWT checks only the form and the signature. The claims are then decoded as types, so that a signed
+oddity (a list as `iss`, a string as `exp`) is an invalid token and never an internal error.
 """
 
 import secrets
@@ -26,7 +26,7 @@ Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """What a token says; `exp` and `nbf` in seconds since the epoch, where it has them."""
+    """The claims of a token; `exp` and `nbf`, if present, in seconds since the epoch."""
 
     sub: Text
     iss: Text
@@ -37,11 +37,11 @@ class Claims(msgspec.Struct, frozen=True):
 
 
 def check_key(key: bytes) -> None:
-    """Raise ValueError for a key that signs nothing: one that reads as a public key or a JWK."""
+    """Raise ValueError for a key that cannot sign: one that looks like a public key or a JWK."""
     try:
         HMACAlgorithm(HMACAlgorithm.SHA256).prepare_key(key)
     except jwt.InvalidKeyError as error:
-        raise ValueError("the secret reads as a key file or a JWK: use random text") from error
+        raise ValueError("the secret looks like a key file or a JWK: use random text") from error
 
 
 def issue(ssp: str, key: bytes, issuer: str) -> str:
@@ -58,7 +58,7 @@ def issue(ssp: str, key: bytes, issuer: str) -> str:
 def bearer(authorizations: list[bytes]) -> str:
     """The token in the `Authorization` headers of a request (RFC 6750, 2.1).
 
-    Raises MissingToken where none of them carries a bearer token, InvalidToken for several headers.
+    Raises MissingToken if there is no bearer token, InvalidToken for several headers.
     """
     if len(authorizations) > 1:
         raise InvalidToken("Authorization: must be given once")
@@ -74,9 +74,9 @@ def bearer(authorizations: list[bytes]) -> str:
 
 
 def check(token: str, key: bytes, issuer: str, now: datetime) -> Claims:
-    """The claims of a token that this issuer signed and that holds now.
+    """The claims of a token that this issuer signed and that is valid now.
 
-    Raises InvalidToken. Nothing of a token is said before its signature is known to be good.
+    Raises InvalidToken. Claims are not mentioned before the signature is verified.
     """
     claims = _read(token, key)
     if claims.iss != issuer:
@@ -94,7 +94,7 @@ def check(token: str, key: bytes, issuer: str, now: datetime) -> Claims:
 def _read(token: str, key: bytes) -> Claims:
     try:
         payload = _JWS.decode(token, key, algorithms=[ALGORITHM])
-    except Exception as error:  # a stranger's bytes: the library's errors for them have no one base
+    except Exception as error:  # untrusted bytes: the library's errors have no common base class
         raise InvalidToken("Authorization: not a token that was issued here") from error
     try:
         return msgspec.json.decode(payload, type=Claims)

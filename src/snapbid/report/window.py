@@ -10,23 +10,23 @@ from snapbid.errors import BadDate, BadWindow
 
 MAX_DAYS: Final = 7
 _FORM: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
-_SHOWN: Final = 40  # characters of a wrong value
+_SHOWN_CHARACTERS: Final = 40  # of an invalid value
 
 
-class Window(NamedTuple):
-    """UTC days, the last one included."""
+class ReportWindow(NamedTuple):
+    """A range of UTC days, both ends included."""
 
     first: date
     last: date
 
     def days(self) -> Iterator[date]:
-        """Give each day, ascending."""
+        """Each day, ascending."""
         for offset in range((self.last - self.first).days + 1):
             yield self.first + timedelta(offset)
 
 
-def parse(query: bytes, today: date) -> Window:
-    """The window that a query string asks for. Raises BadDate, else BadWindow: every mistake."""
+def parse(query: bytes, today: date) -> ReportWindow:
+    """Parse the window of a query string. Raises BadDate or BadWindow, naming every mistake."""
     values: dict[str, list[str]] = {"from": [], "to": []}
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
         if name in values:
@@ -39,11 +39,11 @@ def parse(query: bytes, today: date) -> Window:
     assert isinstance(last, date)
     if mistakes := list(_mistakes(first, last, today)):
         raise BadWindow("; ".join(mistakes))
-    return Window(first, last)
+    return ReportWindow(first, last)
 
 
 def _date(given: list[str]) -> date | str:
-    """The date, or the rule that is broken. `date.fromisoformat` alone takes more spellings."""
+    """The date, or the broken rule. `date.fromisoformat` alone would accept more spellings."""
     if len(given) != 1:
         return f"must be given once, found {len(given)} times" if given else "is missing"
     text = given[0]
@@ -52,7 +52,7 @@ def _date(given: list[str]) -> date | str:
             return date.fromisoformat(text)
         except ValueError:
             pass
-    return f"must be a date as YYYY-MM-DD, found {text[:_SHOWN]!a}"
+    return f"must be a date as YYYY-MM-DD, found {text[:_SHOWN_CHARACTERS]!a}"
 
 
 def _mistakes(first: date, last: date, today: date) -> Iterator[str]:
