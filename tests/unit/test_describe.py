@@ -13,8 +13,8 @@ from support.described import BASE_URL, DOCUMENT, SCHEMAS, validator
 from support.event_cases import apply, to_json
 
 from snapbid import errors
-from snapbid.describe.catalog import component
 from snapbid.describe.document import document
+from snapbid.describe.event_schemas import component
 from snapbid.describe.openrtb import NOTES
 from snapbid.describe.page import page
 from snapbid.events.answers import PROBLEM_CODES

@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from snapbid.describe.parts import (
+from snapbid.describe.openapi import (
     Example,
-    Part,
+    Fragment,
     body,
     failures,
     headers,
@@ -108,20 +108,22 @@ def bid_examples(base_url: str) -> list[Example]:
     ]
 
 
-def bid(settings: Settings, examples: list[Example]) -> Part:
+def bid(settings: Settings, examples: list[Example]) -> Fragment:
     """The operation of the bid endpoint."""
     limit = settings.bid_max_bytes
     answered = {
         "200": {
-            "description": "A bid. Fire its notification URLs as they are, the macro replaced.",
+            "description": "A bid. Fire its notification URLs unchanged but for the macro.",
             "headers": headers("content-encoding"),
             "content": body(
-                ref("BidResponse"), [one for one in examples if one.status == 200], answers=True
+                ref("BidResponse"),
+                [example for example in examples if example.status == 200],
+                answers=True,
             ),
         },
         "204": {
-            "description": "No bid: no campaign fits, or there was not enough time. Not an error; "
-            "nothing is to be done."
+            "description": "No bid: no campaign matches, or time ran out. Not an error; there is "
+            "nothing to do."
         },
     }
     errors = failures(
@@ -154,15 +156,16 @@ def bid(settings: Settings, examples: list[Example]) -> Part:
         "tags": ["Bidding"],
         "summary": "Submit a bid request",
         "description": (
-            "One endpoint for each SSP id, which the operator assigns. No credentials are asked "
-            "for.\n\nEach impression is answered by the campaign that pays most, or not at all. "
-            "A price is never below the floor, and blocklists, seats and deals are kept to.\n\n"
-            f"The answer leaves within `tmax` milliseconds ({settings.tmax_ms} where absent); what "
-            "cannot is a 204 at once. Where the meaning is plain, values are read as exchanges "
-            'send them: numbers as strings, `300.0` for `300`, booleans as flags; `""`, `null` '
-            "and empty lists count as absent, unknown fields are ignored. A field whose type makes "
-            "no sense is a 400 that names it.\n\nWhat is wrong is looked for in this order: 405, "
-            "404, 415, 413, 400."
+            "One endpoint for each SSP id, which the operator assigns. No credentials are "
+            "required.\n\nEach impression gets a bid of the campaign that pays most, or none. "
+            "A price is never below the floor; blocklists, seats and deals are respected.\n\n"
+            f"The answer leaves within `tmax` milliseconds ({settings.tmax_ms} if absent); a "
+            "request that cannot be answered in time gets a 204 at once. Values are read as "
+            "exchanges send them: numbers as strings, `300.0` for `300`, booleans as flags; "
+            '`""`, `null` and empty lists count as absent, unknown fields are ignored. A field '
+            "whose type makes "
+            "no sense gets a 400 that names it.\n\nErrors are checked in this order: 405, 404, "
+            "415, 413, 400."
         ),
         "security": [],
         "parameters": [
@@ -179,7 +182,7 @@ def bid(settings: Settings, examples: list[Example]) -> Part:
 
 
 def _valid(examples: list[Example]) -> list[Example]:
-    return [one for one in examples if one.status < 300]
+    return [example for example in examples if example.status < 300]
 
 
 def _when(when: str, problem: Problem) -> tuple[str, Answer]:
@@ -187,8 +190,8 @@ def _when(when: str, problem: Problem) -> tuple[str, Answer]:
 
 
 def internal() -> tuple[str, Answer]:
-    """What is answered where something broke."""
-    return _when("Something broke here; try again after a short delay",
+    """The answer to an internal error."""
+    return _when("Internal error; try again after a short delay",
                  Problem("the request could not be served"))  # fmt: skip
 
 
@@ -208,7 +211,7 @@ def notice_examples() -> list[Example]:
     ]
 
 
-WORDS: Final = {
+NOTICES: Final = {
     "win": ("winNotice", "Win notice: `nurl`", "Fire it as soon as the bid has won. Required."),
     "bill": (
         "billingNotice",
@@ -218,15 +221,15 @@ WORDS: Final = {
     "loss": (
         "lossNotice",
         "Loss notice: `lurl`",
-        "Recommended. Put OpenRTB's loss reason code in the place of `${AUCTION_LOSS}` first; what "
-        "is not 1 to 4 digits counts as reason -1.",
+        "Recommended. Replace `${AUCTION_LOSS}` with OpenRTB's loss reason code first; "
+        "anything but 1 to 4 digits counts as reason -1.",
     ),
 }
 
 
-def notice(kind: str, settings: Settings) -> Part:
+def notice(kind: str, settings: Settings) -> Fragment:
     """The operation of a notification URL: `win`, `bill` or `loss`."""
-    operation_id, summary, description = WORDS[kind]
+    operation_id, summary, description = NOTICES[kind]
     identifier = {"type": "string", "minLength": 1}
     parameters = [
         parameter("id", "query", identifier, f"The auction's id, up to {MAX_ID} bytes.",
@@ -239,8 +242,7 @@ def notice(kind: str, settings: Settings) -> Part:
             parameter("nbr", "query", {"type": "string"}, "The loss reason code.", example="102")
         )
     pixel = {
-        "description": "A transparent pixel, also for a repeat and for an auction that is not "
-        "known.",
+        "description": "A transparent pixel, also for a repeat and for an unknown auction.",
         "headers": headers("cache-control"),
         "content": {"image/gif": {"schema": {}}},
     }
@@ -255,7 +257,7 @@ def notice(kind: str, settings: Settings) -> Part:
             _when("Any other method", MethodNotAllowed("GET, HEAD")),
             internal(),
             _when(
-                "It cannot be kept now; fire it again",
+                "The notice cannot be stored now; fire it again",
                 Unavailable("the notice cannot be kept at the moment"),
             ),
         ],
@@ -265,7 +267,7 @@ def notice(kind: str, settings: Settings) -> Part:
         "tags": ["Notifications"],
         "summary": summary,
         "description": (
-            f"{description}\n\nUse the URL of the bid response as it is. It counts once for each "
+            f"{description}\n\nUse the URL of the bid response unchanged. It counts once for each "
             f"auction and impression, for {settings.bid_ttl_s} seconds after the bid and however "
             "often it is fired. `HEAD` is answered and counts nothing."
         ),
@@ -281,5 +283,5 @@ ERROR: Final = objects(
         "detail": {"type": "string", "description": "For people: the field and the rule."},
     },
     title="Error",
-    description="What is wrong (bid, notifications and report).",
+    description="An error (bid, notifications and report).",
 )

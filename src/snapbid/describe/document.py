@@ -1,4 +1,4 @@
-"""The whole description as an OpenAPI 3.1 document."""
+"""The OpenAPI 3.1 document of the whole API."""
 
 from typing import Any, Final
 
@@ -6,29 +6,29 @@ import msgspec
 
 import snapbid
 from snapbid.describe import bidding, ingesting, reporting
-from snapbid.describe.catalog import event_schemas
+from snapbid.describe.event_schemas import event_schemas
+from snapbid.describe.openapi import Example, Fragment
 from snapbid.describe.openrtb import request_schemas, response_schemas
-from snapbid.describe.parts import Example, Part
 from snapbid.events.routes import BATCH_PATH, SINGLE_PATH
 from snapbid.settings import Settings
 
-EXAMPLES: Final = "x-examples"  # of an operation: `parts.Example`s
+EXAMPLES: Final = "x-examples"  # of an operation: `openapi.Example`s
 
 INFO: Final = (
     "The buying side of real-time advertising, for SSPs and partners: bids, their notifications, "
     "the daily report, and server events.\n\n"
     "Bodies are JSON in UTF-8. Requests may be compressed (`Content-Encoding: gzip`). Times are "
-    "UTC, money is USD unless a field says otherwise. Errors are for two readers: a code for "
-    "programs, a text that names the field and the rule for people.\n\n"
-    "The version stands in the path: `v1` for bid and report, `v3` for events."
+    "UTC, money is USD unless a field says otherwise. Errors have a code for programs, and a text "
+    "for people that names the field and the rule.\n\n"
+    "The version is part of the path: `v1` for bid and report, `v3` for events."
 )
 
 TAGS: Final = {
     "Bidding": "OpenRTB 2.5 and 2.6, one endpoint for each SSP.",
     "Notifications": "The URLs of a bid response, fired by the SSP with GET, once each.",
-    "Report": "Figures for reconciling, one row for each day.",
-    "Server events": "What users do, sent from partners' servers. Personal data is sent as "
-    "SHA-256 only.",
+    "Report": "Daily figures for reconciliation.",
+    "Server events": "What users do, sent from partners' servers. Personal data is sent only as "
+    "SHA-256 hashes.",
 }
 
 SECURITY: Final = {
@@ -36,20 +36,20 @@ SECURITY: Final = {
         "type": "http",
         "scheme": "bearer",
         "bearerFormat": "JWT",
-        "description": "Issued by the operator for one canonical SSP. It holds until the operator "
-        "changes the secret; keep it like a password.",
+        "description": "Issued by the operator for one canonical SSP. Valid until the operator "
+        "changes the secret; treat it like a password.",
     },
     "apiKey": {
         "type": "apiKey",
         "in": "header",
         "name": "X-API-KEY",
-        "description": "Issued by the operator for one product; the rate limit is the key's.",
+        "description": "Issued by the operator for one product; the rate limit applies per key.",
     },
 }
 
 
 def document(settings: Settings) -> dict[str, Any]:
-    """The document for the server of these settings."""
+    """The document for a server with these settings."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "Snapbid", "version": snapbid.__version__, "description": INFO},
@@ -73,7 +73,7 @@ def _schemas() -> dict[str, Any]:
 
 def _paths(settings: Settings) -> dict[str, Any]:
     bids = bidding.bid_examples(settings.base_url)
-    notices = {kind: bidding.notice(kind, settings) for kind in bidding.WORDS}
+    notices = {kind: bidding.notice(kind, settings) for kind in bidding.NOTICES}
     fired = bidding.notice_examples()
     reports = reporting.examples()
     singles, batches = ingesting.single_examples(), ingesting.batch_examples()
@@ -81,9 +81,9 @@ def _paths(settings: Settings) -> dict[str, Any]:
         bidding.BID: {"post": _with(bidding.bid(settings, bids), bids)},
         **{
             f"/rtb/{kind}": {
-                "get": _with(of, [one for one in fired if f"/{kind}?" in one.target])
+                "get": _with(operation, [sent for sent in fired if f"/{kind}?" in sent.target])
             }
-            for kind, of in notices.items()
+            for kind, operation in notices.items()
         },
         reporting.REPORT: {"get": _with(reporting.report(reports), reports)},
         SINGLE_PATH: {"post": _with(ingesting.single(singles), singles)},
@@ -91,6 +91,6 @@ def _paths(settings: Settings) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _with(operation: Part, examples: list[Example]) -> Part:
-    shown = [one for one in examples if one.name != "too_many"]  # which is long, and says little
-    return operation | {EXAMPLES: [msgspec.to_builtins(one) for one in shown]}
+def _with(operation: Fragment, examples: list[Example]) -> Fragment:
+    shown = [example for example in examples if example.name != "too_many"]  # 601 events
+    return operation | {EXAMPLES: [msgspec.to_builtins(example) for example in shown]}

@@ -1,6 +1,6 @@
-"""`GET /openapi.json` and `GET /docs`: made when they are first asked for, in a thread.
+"""`GET /openapi.json` and `GET /docs`: rendered at the first request, in a thread.
 
-Bids are served meanwhile, and a worker that nobody asks has neither the modules nor the text.
+Bids are served meanwhile, and a worker that is never asked loads neither the modules nor the text.
 """
 
 import asyncio
@@ -31,40 +31,40 @@ _SHARED: Final = (b"access-control-allow-origin", b"*")
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
-class Text(NamedTuple):
-    """What is answered, as it is and compressed; each has an ETag of its own."""
+class RenderedBody(NamedTuple):
+    """A body, plain and gzipped; each form has its own ETag."""
 
     plain: bytes
-    packed: bytes
+    gzipped: bytes
     media_type: bytes
     headers: Headers
 
 
-class Described:
-    """One of the two; `make` gives the body and its headers."""
+class DescriptionPage:
+    """The document or the page; `render` gives the body and its headers."""
 
-    def __init__(self, make: Callable[[], tuple[bytes, Headers]], media_type: bytes) -> None:
-        self._make = make
+    def __init__(self, render: Callable[[], tuple[bytes, Headers]], media_type: bytes) -> None:
+        self._render = render
         self._media_type = media_type
-        self._text: Text | None = None
-        self._turn = asyncio.Lock()
+        self._body: RenderedBody | None = None
+        self._lock = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
         """Answer GET and HEAD."""
         if scope["method"] not in ("GET", "HEAD"):
             raise await refused(MethodNotAllowed("GET, HEAD"), receive)
-        async with self._turn:
-            if self._text is None:
-                self._text = await asyncio.to_thread(self._prepare)
-        return _answer(self._text, scope)
+        async with self._lock:
+            if self._body is None:
+                self._body = await asyncio.to_thread(self._prepare)
+        return _answer(self._body, scope)
 
-    def _prepare(self) -> Text:
-        plain, headers = self._make()
-        return Text(plain, gzip.compress(plain, 9, mtime=0), self._media_type, headers)
+    def _prepare(self) -> RenderedBody:
+        plain, headers = self._render()
+        return RenderedBody(plain, gzip.compress(plain, 9, mtime=0), self._media_type, headers)
 
 
-def pages(settings: Settings) -> dict[str, Described]:
-    """By path."""
+def pages(settings: Settings) -> dict[str, DescriptionPage]:
+    """The handlers by path."""
 
     def document() -> tuple[bytes, Headers]:
         import msgspec
@@ -82,19 +82,19 @@ def pages(settings: Settings) -> dict[str, Described]:
         referrer = (b"referrer-policy", b"no-referrer")
         return page(document(settings)).encode(), (policy, referrer)
 
-    return {DOCUMENT: Described(document, JSON), DOCS: Described(page, HTML)}
+    return {DOCUMENT: DescriptionPage(document, JSON), DOCS: DescriptionPage(page, HTML)}
 
 
-def _answer(text: Text, scope: Scope) -> Answer:
+def _answer(rendered: RenderedBody, scope: Scope) -> Answer:
     headers = dict(scope["headers"])
-    packed = accepts_gzip(headers.get(b"accept-encoding", b""))
-    body = text.packed if packed else text.plain
+    compress = accepts_gzip(headers.get(b"accept-encoding", b""))
+    body = rendered.gzipped if compress else rendered.plain
     tag = b'"%b"' % sha256(body).hexdigest()[:32].encode()
-    own: Headers = ((b"etag", tag), *_COMMON, *text.headers)
-    if tag in {each.strip().removeprefix(b"W/") for each in
+    own: Headers = ((b"etag", tag), *_COMMON, *rendered.headers)
+    if tag in {known.strip().removeprefix(b"W/") for known in
                headers.get(b"if-none-match", b"").split(b",")}:  # fmt: skip
         return Answer({"type": "http.response.start", "status": 304, "headers": [*own]}, b"")
-    if packed:
+    if compress:
         own = ((b"content-encoding", b"gzip"), *own)
-    found = answer(200, body, text.media_type, own)
-    return Answer(found.start, b"") if scope["method"] == "HEAD" else found
+    reply = answer(200, body, rendered.media_type, own)
+    return Answer(reply.start, b"") if scope["method"] == "HEAD" else reply

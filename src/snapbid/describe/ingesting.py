@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import msgspec
 
-from snapbid.describe.parts import (
+from snapbid.describe.openapi import (
     REF,
     Example,
-    Part,
+    Fragment,
     Schema,
     body,
     failures,
@@ -64,11 +64,11 @@ def schemas() -> dict[str, Schema]:
     failed["properties"]["violations"] = _list("Finding")
     warning = finding | {"title": "Warning", "properties": dict(finding["properties"])}
     for schema, rules, what in (
-        (finding, RULES, "A rule that is broken."),
-        (warning, WARNINGS, "What is accepted, but worth a look. In test mode only."),
+        (finding, RULES, "A broken rule."),
+        (warning, WARNINGS, "Accepted, but worth a look. Only in test mode."),
     ):
         schema["description"] = (
-            f"{what} In a batch `index` is the event's place, and `field` starts with it: "
+            f"{what} In a batch `index` is the event's position, and `field` starts with it: "
             "`[3].context.amount`."
         )
         schema["properties"]["rule"] = {
@@ -84,7 +84,7 @@ def _answers() -> dict[str, Schema]:
     error = objects(
         {"code": _TEXT, "message": _TEXT, "violations": _list("Finding")},
         title="EventError",
-        description="What is wrong with a request, every violation at once. Quotes no value.",
+        description="The violations of a request, all at once. Quotes no value.",
     )
     event_id = {
         "type": "string",
@@ -95,7 +95,7 @@ def _answers() -> dict[str, Schema]:
         "status": accepted,
         "requestId": _TEXT,
         "count": _COUNT | {"description": "Events that were accepted."},
-        "rejected": _COUNT | {"description": "With lenient handling: those that were not."},
+        "rejected": _COUNT | {"description": "With lenient handling: events that were not."},
         "errors": _list("Failed"),
     }
     return {
@@ -222,14 +222,14 @@ def single_examples() -> list[Example]:
     return [
         post("accepted", "An account is created", 202, body=REGISTER, answer=ACCEPTED),
         post("deposit", "Money comes in", 202, body=DEPOSIT),
-        post("test", "Test mode: looked at, not kept", 200, body=LOGIN,
+        post("test", "Test mode: validated, not stored", 200, body=LOGIN,
              headers={"X-Test-Mode": "true"}, answer=_ECHOED),
         post("invalid", "An empty user id", 400, body=WRONG, code="VALIDATION_ERROR"),
         post("no_key", "Without a key", 401, body=REGISTER, headers={"X-API-KEY": None},
              code="UNAUTHORIZED"),
         post("media_type", "Not sent as JSON", 415, body=REGISTER,
              headers={"Content-Type": "text/plain"}, code="UNSUPPORTED_MEDIA_TYPE"),
-        post("unknown_event", "No event of the catalog", 422, body=UNKNOWN,
+        post("unknown_event", "Not an event of the catalog", 422, body=UNKNOWN,
              code="UNKNOWN_EVENT_TYPE"),
         post("disabled_event", "Without the preset `igaming`", 422, body=DEPOSIT,
              headers={"X-API-KEY": "$SHOP_KEY"}, code="EVENT_DISABLED"),
@@ -251,16 +251,16 @@ def batch_examples() -> list[Example]:
     return [
         post("accepted", "Two events", 202, body=[REGISTER, DEPOSIT],
              answer=accepted | {"count": 2}),
-        post("lenient", "The good ones of two", 202, body=[REGISTER, WRONG],
+        post("lenient", "The valid one of two", 202, body=[REGISTER, WRONG],
              headers={"Prefer": "handling=lenient"},
              answer=accepted | {"count": 1, "rejected": 1, "errors": [failed]}),
-        post("test", "Test mode: looked at, not kept", 200, body=[LOGIN, WRONG],
+        post("test", "Test mode: validated, not stored", 200, body=[LOGIN, WRONG],
              headers={"X-Test-Mode": "true"}, answer=tested | {"warnings": warnings}),
         post("invalid", "All or nothing", 400, body=[REGISTER, WRONG],
              code="VALIDATION_ERROR"),
         post("too_many", f"{MAX_EVENTS + 1} events", 400,
              body=[REGISTER] * (MAX_EVENTS + 1), code="BATCH_TOO_LARGE"),
-        post("unknown_event", "No event of the catalog", 422, body=[UNKNOWN],
+        post("unknown_event", "Not an event of the catalog", 422, body=[UNKNOWN],
              code="UNKNOWN_EVENT_TYPE"),
         post("disabled_event", "Without the preset `igaming`", 422, body=[DEPOSIT],
              headers={"X-API-KEY": "$SHOP_KEY"}, code="EVENT_DISABLED"),
@@ -268,49 +268,49 @@ def batch_examples() -> list[Example]:
 
 
 _RULES: Final = (
-    "Sending an event again is safe: it has the same `eventId` and is kept once. On 429 and 5xx "
-    "send again, later each time.\n\nWhat is wrong is looked for in this order: 405, 401, 429, "
-    "415, 413, 400, 422. In test mode (`X-Test-Mode: true`) nothing is kept, and the answer shows "
-    "what would be. A string may not have U+0000 or half of a surrogate pair in it."
+    "Sending an event again is safe: it has the same `eventId` and is stored once. On 429 and 5xx "
+    "retry with exponential backoff.\n\nErrors are checked in this order: 405, 401, 429, 415, "
+    "413, 400, 422. In test mode (`X-Test-Mode: true`) nothing is stored, and the answer shows "
+    "what would be. A string may not contain U+0000 or half a surrogate pair."
 )
 
 
-def single(examples: list[Example]) -> Part:
+def single(examples: list[Example]) -> Fragment:
     """The operation that takes one event."""
-    description = "The body is one envelope. 202 says that it is kept for good.\n\n" + _RULES
+    description = "The body is one envelope. A 202 means that it is stored durably.\n\n" + _RULES
     answered = {
         "200": _answered("Test mode: the event as it would be stored, enriched.", "EventTested",
                          examples, 200),
-        "202": _answered("The event is kept.", "EventAccepted", examples, 202),
+        "202": _answered("The event is accepted.", "EventAccepted", examples, 202),
     }  # fmt: skip
     named = ("ingestEvent", "Send one event", description)
     return _operation(named, ref("Event"), examples, answered, batch=False)
 
 
-def batch(examples: list[Example]) -> Part:
+def batch(examples: list[Example]) -> Fragment:
     """The operation that takes several."""
     description = (
         f"The body is an array of 1 to {MAX_EVENTS} envelopes: all are accepted, or none. With "
-        "`Prefer: handling=lenient` the good ones are accepted and the others named.\n\n" + _RULES
+        "`Prefer: handling=lenient` the valid ones are accepted and the others listed.\n\n" + _RULES
     )
     many = {"type": "array", "minItems": 1, "maxItems": MAX_EVENTS, "items": ref("Event")}
-    kept = _answered("The events are kept.", "BatchAccepted", examples, 202)
+    kept = _answered("The events are accepted.", "BatchAccepted", examples, 202)
     answered = {
-        "200": _answered("Test mode: what is wrong with which, also where all are.", "BatchTested",
-                         examples, 200),
+        "200": _answered("Test mode: every violation, even if all events are invalid.",
+                         "BatchTested", examples, 200),
         "202": kept | {"headers": headers("preference-applied")},
     }  # fmt: skip
     named = ("ingestBatch", "Send several events", description)
-    found = _operation(named, many, examples, answered, batch=True)
-    found["parameters"].append(
+    operation = _operation(named, many, examples, answered, batch=True)
+    operation["parameters"].append(
         parameter("Prefer", "header", {"type": "string"},
-                  "`handling=lenient`: accept what is good. Not in test mode.")
+                  "`handling=lenient`: accept the valid events. Ignored in test mode.")
     )  # fmt: skip
-    return found
+    return operation
 
 
-def _answered(description: str, schema: str, examples: list[Example], status: int) -> Part:
-    shown = [one for one in examples if one.status == status]
+def _answered(description: str, schema: str, examples: list[Example], status: int) -> Fragment:
+    shown = [example for example in examples if example.status == status]
     return {"description": description, "content": body(ref(schema), shown, answers=True)}
 
 
@@ -318,12 +318,16 @@ def _operation(
     named: tuple[str, str, str],
     sent: Schema,
     examples: list[Example],
-    answered: Part,
+    answered: Fragment,
     *,
     batch: bool,
-) -> Part:
-    valid = [one for one in examples if one.status < 300 and "Prefer" not in one.headers]
-    shown = [one for one in valid if not batch or one.status != 200]
+) -> Fragment:
+    shown = [
+        example
+        for example in examples
+        if example.status == 202 or (example.status == 200 and not batch)
+        if "Prefer" not in example.headers
+    ]
     operation_id, summary, description = named
     return {
         "operationId": operation_id,
@@ -334,7 +338,7 @@ def _operation(
         "parameters": [
             parameter("X-Test-Mode", "header",
                       {"type": "string", "pattern": "^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE]|)$"},
-                      "`true`: validate, enrich and echo, keep nothing."),
+                      "`true`: validate, enrich and echo, store nothing."),
             parameter("Content-Encoding", "header", {"enum": ["gzip", "identity"]},
                       "`gzip` where the body is compressed."),
         ],
@@ -343,12 +347,12 @@ def _operation(
     }  # fmt: skip
 
 
-def _failures(*, batch: bool) -> Part:
+def _failures(*, batch: bool) -> Fragment:
     def read(document: Any) -> Answer:
         text = msgspec.json.encode([document] if batch else document)
-        found = (read_batch if batch else read_single)(text, _SHOP, WHEN_MS)
-        assert isinstance(found, Refusal)
-        return answers.refused(found)[0]
+        refusal = (read_batch if batch else read_single)(text, _SHOP, WHEN_MS)
+        assert isinstance(refusal, Refusal)
+        return answers.refused(refusal)[0]
 
     wrong = _failed(BadRequest("the gzip body was cut short"))
     given = [
@@ -363,20 +367,20 @@ def _failures(*, batch: bool) -> Part:
          _failed(UnsupportedMediaType("Content-Type: must be application/json"))),
         ("`event` is not in the catalog", read(UNKNOWN)),
         ("The event's preset is not enabled for the product", read(DEPOSIT)),
-        ("Something broke here; send again", _failed(Problem("the request could not be "
+        ("Internal error; send it again", _failed(Problem("the request could not be "
                                                                     "served"))),
-        ("It cannot be kept now; send again", _failed(EventsUnavailable())),
+        ("Events cannot be accepted now; send them again", _failed(EventsUnavailable())),
     ]  # fmt: skip
     limited = {
         f"The key's requests in any minute are used up ({RATE} unless agreed otherwise)":
         _failed(RateExceeded(RATE, 12)),
     }  # fmt: skip
-    found = failures(ref("EventError"), "code", given)
-    found |= failures(ref("RateError"), "error", limited.items())
-    answer = found["429"]["content"]["application/json"]
+    responses = failures(ref("EventError"), "code", given)
+    responses |= failures(ref("RateError"), "error", limited.items())
+    answer = responses["429"]["content"]["application/json"]
     answer["schema"] = ref("RateError")
     answer["examples"] = {"rate": next(iter(answer["examples"].values()))}
-    return dict(sorted(found.items()))
+    return dict(sorted(responses.items()))
 
 
 def _failed(problem: Problem) -> Answer:
@@ -385,6 +389,6 @@ def _failed(problem: Problem) -> Answer:
 
 
 def _too_many() -> Answer:
-    found = read_batch(b"[%b]" % b",".join([b"0"] * (MAX_EVENTS + 1)), _SHOP, WHEN_MS)
-    assert isinstance(found, Refusal)
-    return answers.refused(found)[0]
+    refusal = read_batch(b"[%b]" % b",".join([b"0"] * (MAX_EVENTS + 1)), _SHOP, WHEN_MS)
+    assert isinstance(refusal, Refusal)
+    return answers.refused(refusal)[0]

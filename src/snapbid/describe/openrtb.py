@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from snapbid.describe.parts import REF, Schema, objects, ref
+from snapbid.describe.openapi import REF, Schema, objects, ref
 from snapbid.exchange.request import BidRequest
 
 NOTES: Final[dict[str, dict[str, str]]] = {
@@ -81,7 +81,7 @@ NOTES: Final[dict[str, dict[str, str]]] = {
     },
     "User": {"consent": "TCF consent string.", "eids": "Extended ids."},
 }
-"""Struct -> field -> what a partner should know of it."""
+"""Struct -> field -> what partners should know about it."""
 
 REQUIRED: Final = {"BidRequest": ["id", "imp"], "Imp": ["id"]}
 _KEYWORDS: Final = {"type": "array", "minItems": 1, "items": ref("Imp")}
@@ -90,17 +90,17 @@ _ID: Final[Schema] = {"type": ["string", "integer"], "minLength": 1}
 
 def request_schemas() -> dict[str, Schema]:
     """The schemas of a bid request and of all objects in it, by the names of their structs."""
-    _, found = msgspec.json.schema_components([BidRequest], ref_template=REF)
-    for name, schema in found.items():
+    _, schemas = msgspec.json.schema_components([BidRequest], ref_template=REF)
+    for name, schema in schemas.items():
         _refine(name, schema)
-    found["BidRequest"]["description"] = (
-        "OpenRTB 2.5 or 2.6 (3.2.1): the fields that are read; all others are welcome and ignored."
+    schemas["BidRequest"]["description"] = (
+        "OpenRTB 2.5 or 2.6 (3.2.1): the fields that are read; all others are ignored."
     )
-    return found
+    return schemas
 
 
 def _refine(name: str, schema: Schema) -> None:
-    """What `decode` checks beyond the types, and the words."""
+    """Add the notes, and what `decode` checks beyond the types."""
     stated = schema.get("description", "")
     schema["description"] = f"OpenRTB {stated}" if stated.startswith("2.6") else stated
     properties = schema["properties"]
@@ -117,17 +117,17 @@ def _refine(name: str, schema: Schema) -> None:
 
 
 def _plain(schema: Schema) -> Schema:
-    """Without the default, and with a list of types for a choice between simple ones."""
+    """Drop the default; merge alternatives of simple types into a list of types."""
     kept = {key: value for key, value in schema.items() if key != "default"}
     if "items" in kept:
         kept["items"] = _plain(kept["items"])
-    choices = [_plain(one) for one in kept.get("anyOf", ())]
+    choices = [_plain(choice) for choice in kept.get("anyOf", ())]
     if not choices:
         return kept
-    if all(one.keys() <= {"type", "items"} for one in choices):
-        merged: dict[str, Any] = {"type": [one["type"] for one in choices]}
-        for one in choices:
-            merged |= {"items": one["items"]} if "items" in one else {}
+    if all(choice.keys() <= {"type", "items"} for choice in choices):
+        merged: dict[str, Any] = {"type": [choice["type"] for choice in choices]}
+        for choice in choices:
+            merged |= {"items": choice["items"]} if "items" in choice else {}
         return merged
     return {"anyOf": choices}
 

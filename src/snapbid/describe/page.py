@@ -1,6 +1,6 @@
-"""The description as one HTML page that needs nothing else, made from the OpenAPI document alone.
+"""The API description as a self-contained HTML page, rendered from the OpenAPI document alone.
 
-No scripts: what is long folds by itself, and links lead from each name to what it names.
+There are no scripts: long parts are `<details>`, and every type name links to its definition.
 """
 
 import json
@@ -11,10 +11,10 @@ from http import HTTPStatus
 from importlib.resources import files
 from typing import Any, Final
 
-from snapbid.describe.words import enumeration, type_of
+from snapbid.describe.types import enumeration, type_of
 
 STYLE: Final = files("snapbid.describe").joinpath("docs.css").read_text(encoding="utf-8")
-MANY: Final = 30  # values of a list that are not all shown
+MANY: Final = 30  # values of an enumeration; more are folded
 
 _CODE: Final = re.compile(r"`([^`]+)`")
 
@@ -37,15 +37,15 @@ def page(document: dict[str, Any]) -> str:
             f'<main><h1 id="top">{escape(title)} <small>{escape(document["info"]["version"])}'
             "</small></h1>",
             *_introduction(document),
-            *(part for each in operations for part in _operation(document, *each)),
+            *(part for operation in operations for part in _operation(document, *operation)),
             '<h2 id="events">Event catalog</h2>',
             "<p>Each event is an envelope with <code>event</code>, <code>timestamp</code>, "
-            "<code>identity</code> and <code>context</code>. <b>Required</b> fields must be there "
-            "and hold, <b>Suggested</b> and <b>Optional</b> ones may be missing but must hold "
-            "where they are sent.</p>",
-            *(part for each in _events(schemas) for part in _schema(each, schemas[each])),
+            "<code>identity</code> and <code>context</code>. <b>Required</b> fields must be "
+            "present and valid, <b>Suggested</b> and <b>Optional</b> ones may be missing but must "
+            "be valid if sent.</p>",
+            *(part for name in _events(schemas) for part in _schema(name, schemas[name])),
             '<h2 id="schemas">Objects and values</h2>',
-            *(part for each in _others(schemas) for part in _schema(each, schemas[each])),
+            *(part for name in _others(schemas) for part in _schema(name, schemas[name])),
             "</main></body></html>\n",
         ]
     )
@@ -66,10 +66,10 @@ def _navigation(
     yield f"{escape(document['info']['title'])} API</a>"
     for tag in document["tags"]:
         yield f"<h2>{escape(tag['name'])}</h2><ul>"
-        for method, _, of in operations:
-            if tag["name"] in of["tags"]:
-                yield f'<li><a href="#{of["operationId"]}"><b class="{method}">{method}</b> '
-                yield f"{_inline(of['summary'])}</a>"
+        for method, _, operation in operations:
+            if tag["name"] in operation["tags"]:
+                yield f'<li><a href="#{operation["operationId"]}"><b class="{method}">{method}</b> '
+                yield f"{_inline(operation['summary'])}</a>"
         yield "</ul>"
     for title, anchor, names in (
         ("Event catalog", "events", _events(schemas)),
@@ -93,52 +93,52 @@ def _introduction(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _operation(
-    document: dict[str, Any], method: str, path: str, of: dict[str, Any]
+    document: dict[str, Any], method: str, path: str, operation: dict[str, Any]
 ) -> Iterator[str]:
-    yield f'<section><h2 id="{of["operationId"]}">{_inline(of["summary"])}</h2>'
+    yield f'<section><h2 id="{operation["operationId"]}">{_inline(operation["summary"])}</h2>'
     yield f'<p class="route"><b class="{method}">{method}</b> <code>{escape(path)}</code></p>'
-    yield _paragraphs(of["description"])
-    for names in of["security"]:
+    yield _paragraphs(operation["description"])
+    for names in operation["security"]:
         for name in names:
             yield f'<p>Needs credentials: <a href="#{name}">{escape(name)}</a>.</p>'
     rows = [
         (
-            f"<code>{escape(one['name'])}</code>",
-            f"{one['in']}{', required' if one.get('required') else ''}",
-            _inline(one["description"]),
+            f"<code>{escape(parameter['name'])}</code>",
+            f"{parameter['in']}{', required' if parameter.get('required') else ''}",
+            _inline(parameter["description"]),
         )
-        for one in of.get("parameters", ())
+        for parameter in operation.get("parameters", ())
     ]
     yield from _table("Parameters", ("Name", "Where", "Meaning"), rows)
-    if "requestBody" in of:
-        schema = of["requestBody"]["content"]["application/json"]["schema"]
+    if "requestBody" in operation:
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
         yield f"<h3>Body</h3><p>{type_of(schema)}, as JSON.</p>"
-    yield from _table("Answers", ("Status", "Body", "When"), _answers(of["responses"]))
+    yield from _table("Answers", ("Status", "Body", "When"), _answers(operation["responses"]))
     yield "<h3>Examples</h3>"
     base = document["servers"][0]["url"]
-    for example in of["x-examples"]:
-        yield from _example(base, example, of["responses"])
+    for example in operation["x-examples"]:
+        yield from _example(base, example, operation["responses"])
     yield "</section>"
 
 
 def _answers(responses: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    for status, of in responses.items():
-        content = of.get("content", {})
+    for status, response in responses.items():
+        content = response.get("content", {})
         bodies = [
-            type_of(each["schema"]) + _codes(each["schema"]) or escape(media_type)
-            for media_type, each in content.items()
+            type_of(media["schema"]) + _codes(media["schema"]) or escape(media_type)
+            for media_type, media in content.items()
         ]
-        carried = ", ".join(f"<code>{escape(name)}</code>" for name in of.get("headers", ()))
+        carried = ", ".join(f"<code>{escape(name)}</code>" for name in response.get("headers", ()))
         headers = f'<br><span class="faint">Headers: {carried}</span>' if carried else ""
         name = escape(HTTPStatus(int(status)).phrase)
         kind = f'<b class="s{status[0]}">{status}</b> {name}'
-        yield kind, "".join(bodies) or "none", _inline(of["description"]) + headers
+        yield kind, "".join(bodies) or "none", _inline(response["description"]) + headers
 
 
 def _codes(schema: dict[str, Any]) -> str:
-    """The error codes that an error's body may have."""
+    """The error codes that an error body may have."""
     narrowed = schema.get("allOf", [{}])[-1].get("properties", {})
-    codes = [code for of in narrowed.values() for code in enumeration(of)]
+    codes = [code for schema in narrowed.values() for code in enumeration(schema)]
     return "".join(f"<br><code>{escape(code)}</code>" for code in codes)
 
 
@@ -150,7 +150,7 @@ def _example(base: str, example: dict[str, Any], responses: dict[str, Any]) -> I
     if answer is None and "code" in example:
         content = responses[str(status)]["content"]["application/json"]
         shown = content["examples"].values()
-        answer = next(one["value"] for one in shown if example["code"] in one["value"].values())
+        answer = next(item["value"] for item in shown if example["code"] in item["value"].values())
     if answer is not None:
         yield f"<pre>{escape(json.dumps(answer, indent=2, ensure_ascii=False))}</pre>"
     yield "</details>"
@@ -182,19 +182,19 @@ def _schema(name: str, schema: dict[str, Any]) -> Iterator[str]:
 
 
 def _fields(prefix: str, schema: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Rows of a table; the fields of an object without a name of its own stand among them."""
-    for field, of in schema.get("properties", {}).items():
+    """Table rows; fields of an unnamed inner object are listed in place, with their paths."""
+    for field, inner in schema.get("properties", {}).items():
         path = f"{prefix}{field}"
-        if "properties" in of:
-            yield f"<code>{escape(path)}</code>", "object", _inline(of.get("description", ""))
-            yield from _fields(f"{path}.", of)
+        if "properties" in inner:
+            yield f"<code>{escape(path)}</code>", "object", _inline(inner.get("description", ""))
+            yield from _fields(f"{path}.", inner)
             continue
-        level = of.get("x-level") or ("Required" if field in schema.get("required", ()) else "")
-        values = enumeration(of)
+        level = inner.get("x-level") or ("Required" if field in schema.get("required", ()) else "")
+        values = enumeration(inner)
         shown = "one of " + _values(values) if values and len(values) > 1 else ""
-        text = "; ".join(part for part in (_inline(of.get("description", "")), shown) if part)
+        text = "; ".join(part for part in (_inline(inner.get("description", "")), shown) if part)
         mark = f'<br><span class="{level.lower()}">{level}</span>' if level else ""
-        yield f"<code>{escape(path)}</code>{mark}", type_of(of), text
+        yield f"<code>{escape(path)}</code>{mark}", type_of(inner), text
 
 
 def _values(values: list[Any]) -> str:
@@ -206,14 +206,14 @@ def _values(values: list[Any]) -> str:
 
 
 def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    found = list(rows)
-    if not found:
+    cells_of_rows = list(rows)
+    if not cells_of_rows:
         return
     if title:
         yield f"<h3>{title}</h3>"
     cells = "".join(f'<th scope="col">{name}' for name in head)
     yield f'<div class="scroll"><table><thead><tr>{cells}</thead><tbody>'
-    for row in found:
+    for row in cells_of_rows:
         yield "<tr>" + "".join(f"<td>{cell}" for cell in row)
     yield "</tbody></table></div>"
 

@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 from snapbid.describe.bidding import SSP, internal
-from snapbid.describe.parts import (  # fmt: skip
+from snapbid.describe.openapi import (  # fmt: skip
     Example,
-    Part,
+    Fragment,
     Schema,
     body,
     failures,
@@ -92,19 +92,19 @@ def examples() -> list[Example]:
     return [
         get("report", "Two days", 200, answer=report | {"days": [busy, idle]}),
         get("no_token", "Without a token", 401, headers={}, code="missing_token"),
-        get("wrong_token", "A token that is none", 401,
+        get("wrong_token", "An invalid token", 401,
             headers={"Authorization": "Bearer no.to.ken"}, code="invalid_token"),
         get("other_ssp", "Another SSP's report", 401, ssp="nova", code="ssp_mismatch"),
-        get("wrong_date", "A date that is none", 400, window="from=2025-6-1&to=2025-06-02",
+        get("wrong_date", "An invalid date", 400, window="from=2025-6-1&to=2025-06-02",
             code="bad_date"),
         get("too_long", "Eight days", 400, window="from=2025-06-01&to=2025-06-08",
             code="bad_window"),
     ]  # fmt: skip
 
 
-def report(given: list[Example]) -> Part:
+def report(given: list[Example]) -> Fragment:
     """The operation of the report."""
-    shown = [one for one in given if one.status == 200]
+    shown = [example for example in given if example.status == 200]
     answered = {
         "description": "The report.",
         "headers": headers("age", "cache-control", "ratelimit", "ratelimit-policy"),
@@ -115,16 +115,16 @@ def report(given: list[Example]) -> Part:
         "tags": ["Report"],
         "summary": "Get the daily report",
         "description": (
-            "One row for each UTC day: bids, wins, impressions and money. Use `imps` for billing, "
-            "because it is what was delivered.\n\nThe figures are those of the canonical SSP, all "
+            "One row for each UTC day: bids, wins, impressions and money. Bill by `imps`, which "
+            "counts what was delivered.\n\nThe figures are those of the canonical SSP, all "
             "variants of the family together. They appear within seconds; late wins can shift a "
-            "day by about 1% until 02:00 UTC of the next one, after which it never changes. "
-            "Where `to` is today the last row is a part of a day.\n\n"
+            "day by about 1% until 02:00 UTC of the next day, after which it never changes. "
+            "If `to` is today, the last row covers part of a day.\n\n"
             f"Up to {REQUESTS} requests in any {WINDOW_S} seconds for each token, cached answers "
-            f"and 400s included. The same question within {TTL_S // 60} minutes has the same "
-            "answer; once an hour or less is recommended. Longer times are asked for in windows "
-            f"of {MAX_DAYS} days. What is wrong is looked for in this order: 404, 405, 401, 429, "
-            "400. `HEAD` is a GET without a body."
+            f"and 400s included. Reports are cached for {TTL_S // 60} minutes; fetching one once "
+            f"an hour or less is recommended. Fetch longer periods in windows of {MAX_DAYS} days. "
+            "Errors are checked in this order: 404, 405, 401, 429, 400. `HEAD` is a GET without a "
+            "body."
         ),
         "security": [{"reportToken": []}],
         "parameters": [
@@ -150,14 +150,14 @@ def _failures() -> list[tuple[str, Answer]]:
         f"The window is longer than {MAX_DAYS} days, runs backwards or ends after today": BadWindow(
             long, _QUOTA
         ),
-        "No token": MissingToken("the Authorization header must carry a bearer token"),
-        "The token's signature, issuer, `sub` or `jti` does not hold": InvalidToken(
-            "the token is not one that holds here"
+        "No token": MissingToken("Authorization: must be Bearer and a token"),
+        "The token's signature, issuer, `sub` or `jti` is invalid": InvalidToken(
+            "Authorization: not a token that was issued here"
         ),
         "The token is for another SSP": SspMismatch(
             "the SSP id in the path must equal the token's sub"
         ),
-        "The path is none of a report": NotFound("there is nothing at this path"),
+        "Any other path below `/api/v1/ssp/`": NotFound("there is nothing at this path"),
         "Any other method": MethodNotAllowed("GET, HEAD"),
         "Too many requests": RateLimited(f"{limited}; retry after 12 seconds", retry),
     }

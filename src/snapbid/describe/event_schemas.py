@@ -1,12 +1,12 @@
-"""Schemas of the event catalog: each event an envelope of its own, told apart by `event`.
+"""Schemas of the event catalog: an envelope for each event, discriminated by `event`.
 
-A null counts as absent, so what may be absent may be null. JSON Schema does not say that times lie
-at most an hour ahead, and that codes may come in any case (it lists them in upper case).
+A null counts as absent, so whatever may be absent may be null. The schemas cannot express that a
+timestamp lies at most an hour ahead, and list codes in upper case though any case is accepted.
 """
 
 from typing import Any, Final
 
-from snapbid.describe.parts import NULL, Schema, objects, optional, ref
+from snapbid.describe.openapi import NULL, Schema, objects, optional, ref
 from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import IGAMING, MAX_MS, MAX_TEXT, MIN_MS, Event, Field, Kind, Level
 from snapbid.events.values import EMPTY_HASH, HASH_SUFFIX, PLAINTEXT_KEYS
@@ -20,7 +20,9 @@ _ALPHA2: Final = sorted({code for code in map(countries.alpha2, countries.ALPHA3
 
 
 def _any_case(word: str) -> str:
-    return "".join(f"[{one.lower()}{one.upper()}]" if one.isalpha() else one for one in word)
+    return "".join(
+        f"[{letter.lower()}{letter.upper()}]" if letter.isalpha() else letter for letter in word
+    )
 
 
 _PLAINTEXT: Final = "|".join(_any_case(key) for key in sorted(PLAINTEXT_KEYS))
@@ -47,7 +49,7 @@ VALUES: Final[dict[str, Schema]] = {
         "maxLength": 64,
         "not": {"enum": [EMPTY_HASH, EMPTY_HASH.upper()]},
         "description": "A SHA-256 as 64 hexadecimal digits, stored in lower case; not the hash "
-        "of nothing. Emails are hashed in lower case and trimmed, phone numbers in E.164.",
+        "of an empty string. Emails are hashed in lower case and trimmed, phone numbers in E.164.",
     },
     "IpAddress": {
         "type": "string",
@@ -67,7 +69,7 @@ VALUES: Final[dict[str, Schema]] = {
     },
     "Country": {
         "enum": [*_ALPHA2, *sorted(countries.ALPHA3)],
-        "description": "ISO 3166-1 alpha-2 or alpha-3, any case, stored as alpha-2; `UK` is none.",
+        "description": "ISO 3166-1 alpha-2 or alpha-3, any case, stored as alpha-2; not `UK`.",
     },
     "CallingCode": {
         "enum": [f"{sign}{code}" for sign in ("+", "") for code in sorted(calling_codes.CODES)],
@@ -87,7 +89,7 @@ def event_schemas() -> dict[str, Schema]:
     union = {
         "title": "Event",
         "description": "One event of the catalog; `event` says which.",
-        "oneOf": [{"$ref": each} for each in mapping.values()],
+        "oneOf": [{"$ref": target} for target in mapping.values()],
         "discriminator": {"propertyName": "event", "mapping": mapping},
     }
     own = {component(name): _event(event) for name, event in EVENTS.items()}
@@ -105,19 +107,19 @@ def _event(event: Event) -> Schema:
     preset = "needs the preset `igaming`" if gaming else "in the preset `general.core`"
     description = f"{event.summary[0].upper()}{event.summary[1:]}; {preset}."
     if event.key is not None:
-        description += f" `{event.key}` is what tells repeats: it is kept once."
+        description += f" Identified by `{event.key}`: repeats are stored once."
     return objects(
         properties, title=event.name, description=description, **{"x-preset": event.preset}
     )
 
 
 def _identity(event: Event) -> Schema:
-    found = _object(event.identity_fields())
+    schema = _object(event.identity_fields())
     if event.lifecycle:
         users = ("client_user_id", "anonymous_id")
-        found["anyOf"] = [_present(name) for name in users]
-        found["description"] = "At least one of `client_user_id` and `anonymous_id`."
-    return found
+        schema["anyOf"] = [_present(name) for name in users]
+        schema["description"] = "At least one of `client_user_id` and `anonymous_id`."
+    return schema
 
 
 def _present(name: str) -> Schema:
@@ -127,19 +129,19 @@ def _present(name: str) -> Schema:
 def _context(event: Event) -> Schema:
     fields = event.context_fields()
     groups = dict.fromkeys(field.parent for field in fields if field.parent != "context")
-    found = _object([field for field in fields if field.parent == "context"])
+    schema = _object([field for field in fields if field.parent == "context"])
     for group in groups:
         inner = _object([field for field in fields if field.parent == group])
         leaf = group.removeprefix("context.")
-        found["properties"][leaf] = optional(_private(inner) if leaf == "privacy" else inner)
+        schema["properties"][leaf] = optional(_private(inner) if leaf == "privacy" else inner)
     rules = [_required_with(name, totals) for name, totals in event.required_with.items()]
-    if "currency" in found["properties"]:
+    if "currency" in schema["properties"]:
         rules.append(_either_currency())
-    return _private(found) | ({"allOf": rules} if rules else {})
+    return _private(schema) | ({"allOf": rules} if rules else {})
 
 
 def _private(schema: Schema) -> Schema:
-    """Personal data only as hashes, also under keys that the event does not have."""
+    """Allow personal data only as hashes, under unknown keys too."""
     return schema | {
         "patternProperties": {f"{HASH_SUFFIX}$": optional(ref("Sha256"))},
         "propertyNames": {"not": {"pattern": f"^({_PLAINTEXT})$"}},

@@ -1,4 +1,4 @@
-"""What descriptions are put together from: schemas, answers, parameters, examples (OpenAPI 3.1)."""
+"""Building blocks of the OpenAPI 3.1 document: schemas, responses, parameters, examples."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
@@ -9,16 +9,17 @@ from msgspec import Struct
 from snapbid.http import JSON, Answer
 
 Schema: TypeAlias = dict[str, Any]
-Part: TypeAlias = dict[str, Any]
+Fragment: TypeAlias = dict[str, Any]
+"""Any other object of the document: an operation, a response, a parameter."""
 
 JSON_TYPE: Final = JSON.decode()
 REF: Final = "#/components/schemas/{name}"
 NULL: Final[Schema] = {"type": "null"}
 
-# Headers that answers carry beside type and length.
-HEADERS: Final[dict[str, Part]] = {
+# Response headers other than Content-Type and Content-Length.
+HEADERS: Final[dict[str, Fragment]] = {
     "accept-encoding": {
-        "description": "The content encodings that are read.",
+        "description": "The content encodings that are accepted.",
         "schema": {"type": "string"},
     },
     "age": {
@@ -26,11 +27,11 @@ HEADERS: Final[dict[str, Part]] = {
         "schema": {"type": "integer", "minimum": 0},
     },
     "allow": {
-        "description": "The methods that there are at this path.",
+        "description": "The methods that this path accepts.",
         "schema": {"type": "string"},
     },
     "cache-control": {
-        "description": "Whether and for how long the answer may be kept.",
+        "description": "Whether and for how long the answer may be cached.",
         "schema": {"type": "string"},
     },
     "content-encoding": {
@@ -38,21 +39,21 @@ HEADERS: Final[dict[str, Part]] = {
         "schema": {"const": "gzip"},
     },
     "preference-applied": {
-        "description": "Says that `Prefer: handling=lenient` was followed.",
+        "description": "Confirms that `Prefer: handling=lenient` was applied.",
         "schema": {"const": "handling=lenient"},
     },
     "ratelimit": {
-        "description": "What is left of the rate: `r` requests, one more in `t` seconds.",
+        "description": "What is left of the rate limit: `r` requests now, one more in `t` seconds.",
         "schema": {"type": "string"},
         "example": '"token";r=9;t=60',
     },
     "ratelimit-policy": {
-        "description": "The rate that is allowed: `q` requests in `w` seconds.",
+        "description": "The rate limit: `q` requests in `w` seconds.",
         "schema": {"type": "string"},
         "example": '"token";q=10;w=60',
     },
     "retry-after": {
-        "description": "In how many seconds to try again.",
+        "description": "Seconds to wait before trying again.",
         "schema": {"type": "integer", "minimum": 0},
     },
     "www-authenticate": {
@@ -61,7 +62,7 @@ HEADERS: Final[dict[str, Part]] = {
     },
 }
 
-NAMES: Final = {  # as people write them
+HEADER_NAMES: Final = {  # whose usual spelling is not title case
     "ratelimit": "RateLimit",
     "ratelimit-policy": "RateLimit-Policy",
     "www-authenticate": "WWW-Authenticate",
@@ -69,10 +70,10 @@ NAMES: Final = {  # as people write them
 
 
 class Example(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A request as it is sent, and what comes of it; the tests send each to a real server.
+    """A request and its outcome; the tests send each of them to a real server.
 
-    `$KEY`, `$SHOP_KEY` and `$TOKEN` in a header stand for credentials. `answer` is the body as an
-    example, `code` the error code in it.
+    `$KEY`, `$SHOP_KEY` and `$TOKEN` in a header stand for credentials. `answer` is an example of
+    the response's body, `code` the error code in it.
     """
 
     name: str
@@ -92,7 +93,7 @@ def ref(name: str) -> Schema:
 
 
 def optional(schema: Schema) -> Schema:
-    """The same, or null, which counts as absent."""
+    """The schema or null, which counts as absent."""
     if "$ref" in schema:
         return {"anyOf": [schema, NULL]}
     if "enum" in schema:
@@ -101,12 +102,12 @@ def optional(schema: Schema) -> Schema:
 
 
 def objects(properties: Schema, *absent: str, **more: Any) -> Schema:
-    """An object that has all of these properties, but for those that may be absent."""
+    """An object with these properties, all required but those listed as `absent`."""
     required = [name for name in properties if name not in absent]
     return {"type": "object", "required": required, "properties": properties, **more}
 
 
-def parameter(name: str, place: str, schema: Schema, description: str, **more: Any) -> Part:
+def parameter(name: str, place: str, schema: Schema, description: str, **more: Any) -> Fragment:
     """A parameter in the path, the query or a header; required in a path."""
     required = {"required": True} if place == "path" else {}
     return {
@@ -120,29 +121,29 @@ def parameter(name: str, place: str, schema: Schema, description: str, **more: A
 
 
 def header_name(name: str) -> str:
-    """`retry-after` as people write it."""
-    return NAMES.get(name, name.title())
+    """The usual spelling: `Retry-After` for `retry-after`."""
+    return HEADER_NAMES.get(name, name.title())
 
 
-def headers(*names: str) -> Part:
-    """The headers of an answer."""
+def headers(*names: str) -> Fragment:
+    """The headers of a response."""
     return {header_name(name): HEADERS[name] for name in names}
 
 
-def body(schema: Schema, examples: Iterable[Example] = (), answers: bool = False) -> Part:
-    """A JSON body, with what the examples send, or what is answered to them."""
+def body(schema: Schema, examples: Iterable[Example] = (), answers: bool = False) -> Fragment:
+    """A JSON body with the examples' requests, or with their answers."""
     shown = {
-        one.name: {"summary": one.summary, "value": one.answer if answers else one.body}
-        for one in examples
-        if (one.answer if answers else one.body) is not None
+        example.name: {"summary": example.summary, "value": value}
+        for example in examples
+        if (value := example.answer if answers else example.body) is not None
     }
     return {JSON_TYPE: {"schema": schema} | ({"examples": shown} if shown else {})}
 
 
-def failures(schema: Schema, tag: str, given: Iterable[tuple[str, Answer]]) -> Part:
-    """Error answers by status: (when, the answer as the code gives it).
+def failures(schema: Schema, tag: str, given: Iterable[tuple[str, Answer]]) -> Fragment:
+    """Error responses by status, from pairs of condition and the answer that the code gives.
 
-    `tag` is the field of the body that has the code; codes and headers are those of the answers.
+    `tag` is the body's field with the error code; codes and headers are taken from the answers.
     """
     by_status: dict[int, list[tuple[str, Answer]]] = {}
     for when, answer in given:
@@ -152,7 +153,7 @@ def failures(schema: Schema, tag: str, given: Iterable[tuple[str, Answer]]) -> P
     }  # fmt: skip
 
 
-def _failure(schema: Schema, tag: str, given: list[tuple[str, Answer]]) -> Part:
+def _failure(schema: Schema, tag: str, given: list[tuple[str, Answer]]) -> Fragment:
     bodies = [msgspec.json.decode(answer.body) for _, answer in given]
     codes = [body[tag] for body in bodies]
     carried = {name.decode() for _, answer in given for name, _ in answer.start["headers"]}
@@ -165,8 +166,8 @@ def _failure(schema: Schema, tag: str, given: list[tuple[str, Answer]]) -> Part:
         }
         for number, (code, body, (when, _)) in enumerate(zip(codes, bodies, given, strict=True))
     }
-    found = {
+    response = {
         "description": "; ".join(when for when, _ in given) + ".",
         "content": {JSON_TYPE: {"schema": narrowed, "examples": shown}},
     }
-    return found | ({"headers": headers(*described)} if described else {})
+    return response | ({"headers": headers(*described)} if described else {})

@@ -1,4 +1,4 @@
-"""JSON Schema in a few words, as HTML: `array of <a href="#Imp">Imp</a>`."""
+"""JSON Schema types as short HTML phrases: `array of <a href="#Imp">Imp</a>`."""
 
 from html import escape
 from typing import Any
@@ -7,22 +7,22 @@ Schema = dict[str, Any]
 
 
 def type_of(schema: Schema) -> str:
-    """What a value is; that it may be null goes without saying."""
+    """The type of a value; that it may be null is left out."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f'<a href="#{name}">{escape(name)}</a>'
     for union in ("anyOf", "oneOf"):
         if union in schema:
-            shown = [type_of(one) for one in schema[union] if one.get("type") != "null"]
-            found = [*dict.fromkeys(one for one in shown if one)]
-            if found:
-                return " or ".join(found)
+            options = [type_of(option) for option in schema[union] if option.get("type") != "null"]
+            distinct = [*dict.fromkeys(option for option in options if option)]
+            if distinct:
+                return " or ".join(distinct)
     if "allOf" in schema:
         return type_of(schema["allOf"][0])
     if "const" in schema:
         return f"<code>{escape(str(schema['const']))}</code>"
     if "enum" in schema and "type" not in schema:
-        return "value of a list"
+        return "one of a list of values"
     kinds = schema.get("type", [])
     names = [_kind(kind, schema) for kind in ([kinds] if isinstance(kinds, str) else kinds)]
     shown = [name for name in names if name != "null"]
@@ -30,7 +30,7 @@ def type_of(schema: Schema) -> str:
 
 
 def enumeration(schema: Schema) -> list[Any]:
-    """The values of a list."""
+    """The values of an enumeration."""
     values: list[Any] = schema.get("enum", [])
     return values
 
@@ -42,7 +42,7 @@ def _kind(kind: str, schema: Schema) -> str:
 
 
 def _bounds(schema: Schema) -> str:
-    words = {
+    phrases = {
         "minimum": "at least {}",
         "exclusiveMinimum": "above {}",
         "maximum": "at most {}",
@@ -50,5 +50,5 @@ def _bounds(schema: Schema) -> str:
         "maxItems": "at most {}",
         "maxLength": "up to {} characters",
     }
-    found = [word.format(schema[name]) for name, word in words.items() if name in schema]
-    return f' <span class="faint">({", ".join(found)})</span>' if found else ""
+    bounds = [phrase.format(schema[name]) for name, phrase in phrases.items() if name in schema]
+    return f' <span class="faint">({", ".join(bounds)})</span>' if bounds else ""
