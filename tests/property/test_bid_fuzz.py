@@ -65,11 +65,15 @@ def test_the_request_with_every_field_has_every_field() -> None:
         info = msgspec.inspect.type_info(struct)
         assert isinstance(info, msgspec.inspect.StructType)
         for field in info.fields:
-            found = [document[field.name] for document in documents if field.name in document]
-            if not found:
+            values = [document[field.name] for document in documents if field.name in document]
+            if not values:
                 yield f"{path}{field.name}"
             for inner in structs_in(field.type):
-                flat = [item for one in found for item in (one if isinstance(one, list) else [one])]
+                flat = [
+                    item
+                    for value in values
+                    for item in (value if isinstance(value, list) else [value])
+                ]
                 yield from missing(inner, flat, f"{path}{field.name}.")
 
     def structs_in(kind: Any) -> Iterator[type[msgspec.Struct]]:

@@ -155,10 +155,10 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def money_agrees(self) -> None:
         for campaign in (1, 2):
-            found = self.run(state(self.ledger, campaign))
-            assert found.used == self.plain.used(campaign, self.now_ms)
-            assert found.used_today == self.plain.used_today(campaign, self.now_ms)
-            assert found.held == self.plain.held(campaign, self.now_ms)
+            counted = self.run(state(self.ledger, campaign))
+            assert counted.used == self.plain.used(campaign, self.now_ms)
+            assert counted.used_today == self.plain.used_today(campaign, self.now_ms)
+            assert counted.held == self.plain.held(campaign, self.now_ms)
 
 
 @pytest.mark.parametrize("steps", [10, 40])

@@ -141,11 +141,11 @@ dates = st.sampled_from(
 def test_windows_of_reports(text: bytes) -> None:
     today = date(2026, 3, 4)
     try:
-        found = window.parse(text, today)
+        parsed = window.parse(text, today)
     except (BadDate, BadWindow) as problem:
         refusal = problem
     else:
-        assert found.first <= found.last <= today
+        assert parsed.first <= parsed.last <= today
         return
     assert refusal.status == 400
     assert refusal.detail.isprintable()
@@ -182,11 +182,11 @@ def test_files_of_the_spool(tmp_path: Path, whole: bytes, rest: bytes, at: int, 
     (spooled,) = Spool(tmp_path, 1 << 20).abandoned()
     size = NOTICE.size + 6
     count = len(whole) // size
-    found = spooled.notices()
+    notices = spooled.notices()
     spooled.done()
     damaged_one = bits != 0 and at < len(whole) and at % size >= 2  # the shard is not covered
-    assert len(found) >= count - damaged_one
-    assert all(len(packed) == NOTICE.size for _, packed in found)
+    assert len(notices) >= count - damaged_one
+    assert all(len(packed) == NOTICE.size for _, packed in notices)
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 7, b"x" * 100_000])

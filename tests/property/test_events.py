@@ -186,16 +186,17 @@ def test_a_retry_has_the_same_id(name: str, data: st.DataObject) -> None:
     bodies = [encode(envelope), encode(again),
               numbers_spelled_otherwise(json.dumps(again)).encode()]  # fmt: skip
     read = [read_single(body, PRODUCT, NOW_MS) for body in bodies]
-    events = [one.event for one in read if isinstance(one, SingleResult)]
+    events = [result.event for result in read if isinstance(result, SingleResult)]
     assert len(events) == 3
     assert events[0] == events[1] == events[2]
 
 
 @given(st.lists(envelopes(), min_size=1, max_size=4))
 def test_a_batch_is_its_events_one_by_one(several: list[dict[str, Any]]) -> None:
-    singles = [read_single(encode(one), PRODUCT, NOW_MS) for one in several]
+    singles = [read_single(encode(event), PRODUCT, NOW_MS) for event in several]
     malformed = any(
-        isinstance(one, Refusal) and one.violations[0].rule == "malformed_json" for one in singles
+        isinstance(result, Refusal) and result.violations[0].rule == "malformed_json"
+        for result in singles
     )
     lenient = read_batch(encode(several), PRODUCT, NOW_MS, lenient=True)
     strict = read_batch(encode(several), PRODUCT, NOW_MS)
@@ -204,11 +205,16 @@ def test_a_batch_is_its_events_one_by_one(several: list[dict[str, Any]]) -> None
         assert isinstance(strict, Refusal)
         return
     assert isinstance(lenient, BatchResult)
-    good = [one.event for one in singles if isinstance(one, SingleResult)]
+    good = [result.event for result in singles if isinstance(result, SingleResult)]
     assert lenient.accepted == good
-    bad = [one.violations for one in singles if isinstance(one, Refusal)]
-    rules = [[(one.rule, one.event) for one in event.violations] for event in lenient.rejected]
-    assert rules == [[(one.rule, one.event) for one in violations] for violations in bad]
+    bad = [result.violations for result in singles if isinstance(result, Refusal)]
+    rules = [
+        [(violation.rule, violation.event) for violation in event.violations]
+        for event in lenient.rejected
+    ]
+    assert rules == [
+        [(violation.rule, violation.event) for violation in violations] for violations in bad
+    ]
     assert isinstance(strict, BatchResult) is not bool(bad)
 
 

@@ -87,13 +87,13 @@ def compare(world: oracle.World, ssp: str, request: Document, seen: Counter[str]
             assert all(row.asks and row.carries for row in rows), rows
             seen.update(rules)
             for creative, plain in zip(parsed.creatives, campaign["creatives"], strict=True):
-                found = set(causes(creative, decoded, imp, situation))
+                named = set(causes(creative, decoded, imp, situation))
                 misfits = set(oracle.misfits(slot, plain))
-                if found & {"size", "format"}:
-                    assert len(found) == 1
+                if named & {"size", "format"}:
+                    assert len(named) == 1
                     assert misfits & OF_FORMAT
                 else:
-                    assert found == {CAUSES[misfit] for misfit in misfits}, (creative, document)
+                    assert named == {CAUSES[misfit] for misfit in misfits}, (creative, document)
 
 
 def test_random_worlds() -> None:

@@ -103,12 +103,12 @@ def test_the_search_is_left_as_it_is() -> None:
         given = [list(iter(query.next, None)) for query, _, _ in queries(world, ssp, request)]
         again = []
         for query, _, ranked in queries(world, ssp, request):
-            found = []
+            order = []
             while (best := query.next()) is not None:
-                found.append(best)
+                order.append(best)
                 for rank, _ in ranked:
                     query.explain(rank)
-            again.append(found)
+            again.append(order)
         assert again == given
 
 

@@ -155,7 +155,7 @@ def test_deals_below_the_floor(share: int) -> None:
     made = market_of_world(world)
     offers = (["a"], ["c", "b"], ["unknown"], ["a", "unknown", "c"])
     for offered, private in product(offers, (0, 1)):
-        deals = [{"id": one, "bidfloor": 400} for one in offered]
+        deals = [{"id": deal, "bidfloor": 400} for deal in offered]
         pmp = {"private_auction": private, "deals": deals}
         imp = {"id": "1", "native": {}, "bidfloor": 1700, "pmp": pmp}
         request = {"id": "r", "imp": [imp]}

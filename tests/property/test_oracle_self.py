@@ -98,9 +98,9 @@ def test_every_refusing_rule_is_named_and_the_first_is_the_refusal() -> None:
     imp = {"id": "1", "bidfloor": 2, "banner": {"w": 1, "h": 1}}
     request = {"id": "a", "bcat": ["IAB1"], "imp": [imp]}
 
-    found = refusals(world, "acme", request, imp, world.campaigns[0])
+    rules = refusals(world, "acme", request, imp, world.campaigns[0])
 
-    assert found == ["status", "bcat", "floor", "creative.size"]
+    assert rules == ["status", "bcat", "floor", "creative.size"]
     assert refusal(world, "acme", request, imp, world.campaigns[0]) == "status"
 
 

@@ -60,14 +60,14 @@ def decided(
     choices = decide(asked.request, ssp, market, now_ms)
     if isinstance(choices, NoBid):
         return {}, choices.reason.value
-    found = {}
+    winners = {}
     for choice in choices:
         document = read_document(market.catalog.index.payload(choice.rank))
         deal = bid_of(choice, market).deal
-        found[str(choice.imp.id)] = (
+        winners[str(choice.imp.id)] = (
             document.cid, document.creatives[choice.creative].crid, deal or ""
         )  # fmt: skip
-    return found, ""
+    return winners, ""
 
 
 def test_the_winner_is_that_of_the_live_decision() -> None:
@@ -107,19 +107,19 @@ def test_one_without_money_leaves_its_place_to_the_next() -> None:
             campaign["budget"] = {"daily": number}
         ssp, request = strategies.random_request(random.Random(f"money {seed}"), world)
         before = overview(world, ssp, request)
-        for each in before.impressions:
-            if each.winner is None or each.runner_up is None:
+        for imp in before.impressions:
+            if imp.winner is None or imp.runner_up is None:
                 continue
             names = [campaign["id"] for campaign in world.campaigns]
-            poor = names.index(each.winner.campaign) + 1
+            poor = names.index(imp.winner.campaign) + 1
             (after,) = (
-                one for one in overview(world, ssp, request, frozenset({poor})).impressions
-                if one.id == each.id
+                entry for entry in overview(world, ssp, request, frozenset({poor})).impressions
+                if entry.id == imp.id
             )  # fmt: skip
-            assert after.winner == msgspec.structs.replace(each.runner_up, code=None)
-            (group,) = (one for one in after.refused if one.rule == "budget spent")
-            assert (group.count, group.campaigns) == (1, [each.winner.campaign])
-            assert after.eligible == each.eligible - 1
+            assert after.winner == msgspec.structs.replace(imp.runner_up, code=None)
+            (group,) = (entry for entry in after.refused if entry.rule == "budget spent")
+            assert (group.count, group.campaigns) == (1, [imp.winner.campaign])
+            assert after.eligible == imp.eligible - 1
             passed += 1
     assert passed > 3
 
@@ -135,13 +135,13 @@ def test_hidden_campaigns_are_not_told() -> None:
         layered = layered_market(world, base, changed, [campaign["id"] for campaign in gone])
         ssp, request = strategies.random_request(random.Random(f"layers {seed}"), world)
         plain = overview(world, ssp, request)
-        found = overview_of(layered, world, ssp, request)
-        for one, other in zip(found.impressions, plain.impressions, strict=True):
+        view = overview_of(layered, world, ssp, request)
+        for imp, other in zip(view.impressions, plain.impressions, strict=True):
             if not other.refused and not other.eligible:
                 continue  # its floor has no exchange rate
-            rules = {(group.rule, group.count, frozenset(group.campaigns)) for group in one.refused}
+            rules = {(group.rule, group.count, frozenset(group.campaigns)) for group in imp.refused}
             assert rules == {
                 (group.rule, group.count, frozenset(group.campaigns)) for group in other.refused
             }
-            assert (one.winner, one.runner_up) == (other.winner, other.runner_up)
-            assert (one.campaigns, one.eligible) == (12, other.eligible)
+            assert (imp.winner, imp.runner_up) == (other.winner, other.runner_up)
+            assert (imp.campaigns, imp.eligible) == (12, other.eligible)

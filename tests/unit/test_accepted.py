@@ -30,9 +30,9 @@ def damaged(rng: random.Random, text: str) -> str:
     kind = rng.randrange(4)
     if kind == 0:
         return text[: rng.randrange(len(text))]
-    found = rng.choice(list(re.finditer(r'"(\w+)"( *):' if kind < 3 else r'"[^"\\]*"', text)))
-    inserted = f'"{found[1]}" : null, ' if kind < 3 else rng.choice(['"zz"', '"\\\\"', "7", "null"])
-    return text[: found.start()] + inserted + text[found.start() if kind < 3 else found.end() :]
+    match = rng.choice(list(re.finditer(r'"(\w+)"( *):' if kind < 3 else r'"[^"\\]*"', text)))
+    inserted = f'"{match[1]}" : null, ' if kind < 3 else rng.choice(['"zz"', '"\\\\"', "7", "null"])
+    return text[: match.start()] + inserted + text[match.start() if kind < 3 else match.end() :]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -44,9 +44,9 @@ def test_quickly_or_not(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = [outcome(text) for text in texts]
     assert sum(id_of(text.encode()) is not None for text in right) > len(right) / 2
     monkeypatch.setattr(campaign_file, "id_of", lambda _: None)
-    for text, found in zip(texts, quick, strict=True):
-        assert outcome(text) == found, text
-    assert {type(found[0]) for found in quick} == {tuple, str}
+    for text, result in zip(texts, quick, strict=True):
+        assert outcome(text) == result, text
+    assert {type(result[0]) for result in quick} == {tuple, str}
 
 
 def test_the_usual_ones_are_accepted() -> None:

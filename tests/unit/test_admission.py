@@ -110,7 +110,7 @@ def sent(ssp: str, load: float, start: float, end: float) -> Iterator[tuple[floa
 
 def served(clock: Clock, *arrivals: Iterator[tuple[float, str]]) -> dict[str, Outcome]:
     worker = Worker(clock)
-    worker.run(one for each in arrivals for one in each)
+    worker.run(arrival for group in arrivals for arrival in group)
     assert worker.admission.under_way == 0
     return worker.outcomes
 

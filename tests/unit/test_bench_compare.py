@@ -49,7 +49,9 @@ def test_beyond_noise_and_spreads(
     before: tuple[float, ...], after: tuple[float, ...], word: str
 ) -> None:
     said = lines(result(time=before), result(time=after))
-    assert [one for one in ("WORSE", "better") if one in said] == ([word] if word else [])
+    assert [verdict for verdict in ("WORSE", "better") if verdict in said] == (
+        [word] if word else []
+    )
 
 
 def test_more_is_better_of_a_rate() -> None:

@@ -21,6 +21,8 @@ def test_a_section_says_when_and_where(kind: str) -> None:
 def test_figures_have_names_of_their_own(kind: str) -> None:
     figures = list(RUNS[kind].section.figures(RESULTS[kind]))
     assert figures
-    assert len({one.name for one in figures}) == len(figures)
-    for one in figures:
-        assert one.low is None or one.high is None or one.low <= one.value <= one.high
+    assert len({figure.name for figure in figures}) == len(figures)
+    for figure in figures:
+        assert (
+            figure.low is None or figure.high is None or figure.low <= figure.value <= figure.high
+        )

@@ -31,8 +31,8 @@ def document(id: str, cpm: float, **members: Any) -> dict[str, Any]:
 
 def index_of(*documents: dict[str, Any]) -> bytearray:
     builder = Builder()
-    for number, one in enumerate(documents, 1):
-        put(builder, parse(one), number)
+    for number, document in enumerate(documents, 1):
+        put(builder, parse(document), number)
     return builder.build()
 
 

@@ -53,7 +53,7 @@ def test_every_error_code_is_described() -> None:
     text = json.dumps(DOCUMENT["paths"])
     classes: set[type[errors.Problem]] = {errors.Problem, *errors.Problem.__subclasses__()}
     classes |= {errors.MissingToken, errors.InvalidToken, errors.SspMismatch}
-    own = {one.code for one in classes if one.__module__ == errors.__name__}
+    own = {problem.code for problem in classes if problem.__module__ == errors.__name__}
     codes = own | {*STATUSES} | {*PROBLEM_CODES.values()} - {"NOT_FOUND"}
     assert {code for code in codes if f'"{code}"' not in text} == set()
 
@@ -69,9 +69,9 @@ def test_every_event_and_rule_is_described() -> None:
 
 
 def test_notes_are_of_fields_that_there_are() -> None:
-    found = {(name, field) for name, notes in NOTES.items() for field in notes}
+    noted = {(name, field) for name, notes in NOTES.items() for field in notes}
     known = {(name, field) for name in NOTES for field in SCHEMAS[name]["properties"]}
-    assert not found - known
+    assert not noted - known
 
 
 def test_examples_are_valid_under_their_schemas() -> None:
@@ -80,8 +80,8 @@ def test_examples_are_valid_under_their_schemas() -> None:
         parts = [operation.get("requestBody", {}), *operation["responses"].values()]
         for content in (part.get("content", {}).get("application/json") for part in parts):
             for name, example in (content or {}).get("examples", {}).items():
-                found = [*validator(content["schema"]).iter_errors(example["value"])]
-                assert found == [], (path, name)
+                violations = [*validator(content["schema"]).iter_errors(example["value"])]
+                assert violations == [], (path, name)
                 seen += 1
     assert seen > 40
 
@@ -100,11 +100,11 @@ def in_upper_case(envelope: Any) -> Any:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_event_schemas_agree_with_the_validation(path: Path) -> None:
     """Each generated case: what is refused breaks the schema, what is accepted keeps it."""
-    found = json.loads(path.read_text())
+    document = json.loads(path.read_text())
     judge = validator(SCHEMAS[component(path.stem)])
     wrong = []
-    for case in found["cases"]:
-        envelope = apply(found["envelope"], case)
+    for case in document["cases"]:
+        envelope = apply(document["envelope"], case)
         try:
             value = json.loads(to_json(envelope))
         except ValueError:

@@ -164,8 +164,8 @@ def test_the_operator_wins() -> None:
         EUR=[(DAY, Decimal("3")), (date(2024, 5, 15), Decimal("2"))],
         VND=[(DAY, Decimal("0.00004"))],
     )
-    found = {day: quotes.quote("EUR", date(2024, 5, day)) for day in (14, 15, 21, 22, 23)}
-    assert {day: float(quote.usd) for day, quote in found.items() if quote} == {
+    quoted = {day: quotes.quote("EUR", date(2024, 5, day)) for day in (14, 15, 21, 22, 23)}
+    assert {day: float(quote.usd) for day, quote in quoted.items() if quote} == {
         14: 1.2, 15: 2.0, 21: 2.0, 22: 3.0, 23: 3.0,
     }  # fmt: skip
     assert quotes.quote("VND", DAY) == (Fraction("0.00004"), DAY)
@@ -315,7 +315,7 @@ def test_a_429_has_no_code_in_its_body() -> None:
 
 
 def test_warnings_of_an_enrichment_as_partners_see_them() -> None:
-    found = findings_of("bet", [("context.amount", "rate_missing")], 3)
-    assert json.loads(msgspec.json.encode(found)) == [
+    findings = findings_of("bet", [("context.amount", "rate_missing")], 3)
+    assert json.loads(msgspec.json.encode(findings)) == [
         {"field": "[3].context.amount", "rule": "rate_missing", "event": "bet", "index": 3}
     ]

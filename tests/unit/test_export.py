@@ -43,7 +43,7 @@ def panels() -> Iterator[dict[str, Any]]:
 
 def expressions() -> list[str]:
     of_panels = [target["expr"] for panel in panels() for target in panel.get("targets", [])]
-    filled = [VARIABLE.sub(lambda found: VALUES[found[1]], expr) for expr in of_panels]
+    filled = [VARIABLE.sub(lambda match: VALUES[match[1]], expr) for expr in of_panels]
     return filled + [rule["expr"] for rule in rules()]
 
 
@@ -103,8 +103,8 @@ def test_outcomes_named_in_expressions_exist() -> None:
 
     codes = {problem.code for problem in vars(errors).values() if hasattr(problem, "code")}
     known = {"bid", *(reason.value for reason in Reason), *codes, *OF_NOTICES.values()}
-    named = {one for text in expressions() for each in OUTCOMES.findall(text)
-             for one in each.split("|")}  # fmt: skip
+    named = {outcome for text in expressions() for outcomes in OUTCOMES.findall(text)
+             for outcome in outcomes.split("|")}  # fmt: skip
     assert named
     assert named <= known
 
@@ -124,12 +124,13 @@ def test_the_dashboard_has_the_form_of_grafana_11() -> None:
         assert not cells & taken, f"{panel['title']} lies on another"
         taken |= cells
         if panel["type"] != "row":
-            assert panel["type"] in {one["id"] for one in board["__requires"]}
+            assert panel["type"] in {requirement["id"] for requirement in board["__requires"]}
             assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
             assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
     used = set(VARIABLE.findall(json.dumps(board)))
     assert used - set(VALUES) == {"datasource"}
-    assert {one["name"] for one in board["templating"]["list"]} == {"datasource", "ssp"}
+    variables = {variable["name"] for variable in board["templating"]["list"]}
+    assert variables == {"datasource", "ssp"}
 
 
 def test_alert_rules_have_the_form_of_prometheus() -> None:
@@ -157,15 +158,15 @@ def test_prometheus_takes_the_rules_and_the_expressions_of_the_dashboard(tmp_pat
     documents = {"alerts": read("alerts.yml"),
                  "all": yaml.safe_dump({"groups": [{"name": "all", "rules": recorded}]}),
                  "wrong": read("alerts.yml").replace("rate(", "rote(")}  # fmt: skip
-    found = {}
+    verdicts = {}
     for name, text in documents.items():
         (tmp_path / name).write_text(text)
         done = subprocess.run(
             [promtool, "check", "rules", tmp_path / name], capture_output=True, text=True
         )
-        found[name] = done.returncode == 0, done.stderr
-    assert found["alerts"] == found["all"] == (True, "")
-    assert not found["wrong"][0]
+        verdicts[name] = done.returncode == 0, done.stderr
+    assert verdicts["alerts"] == verdicts["all"] == (True, "")
+    assert not verdicts["wrong"][0]
 
 
 def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:

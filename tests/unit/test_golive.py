@@ -72,12 +72,12 @@ async def test_spans_are_minutes_up_to_an_hour_and_hours_beyond(fresh_redis: str
         for ago in (0, 9, 11, 59, 61, 300):
             await store.write({7: SightingTotals(Counter(requests=1))}, NOW - ago * 60)
             await store.write({8: SightingTotals(Counter(requests=5))}, NOW - ago * 60)
-        found = {span: await store.read(7, 1, span, NOW) for span in (1, 10, 60, 120, 600)}
-    counts = {span: seen.counts["requests"] for span, seen in found.items()}
+        by_span = {span: await store.read(7, 1, span, NOW) for span in (1, 10, 60, 120, 600)}
+    counts = {span: seen.counts["requests"] for span, seen in by_span.items()}
     assert counts == {1: 1, 10: 2, 60: 4, 120: 4, 600: 6}  # 2 hours are 23:00 to now
-    assert found[10].since == NOW - 30 - 9 * 60
-    assert found[120].since == NOW - 30 - 3600
-    assert found[1].last_at == {"first": NOW, "requests": NOW - 300 * 60}
+    assert by_span[10].since == NOW - 30 - 9 * 60
+    assert by_span[120].since == NOW - 30 - 3600
+    assert by_span[1].last_at == {"first": NOW, "requests": NOW - 300 * 60}
 
 
 async def test_what_is_kept_is_bounded(fresh_redis: str) -> None:
@@ -116,18 +116,18 @@ async def test_what_redis_does_not_take_is_written_later(fresh_redis: str) -> No
 async def test_unknown_notices_are_looked_for_three_times(fresh_redis: str) -> None:
     """A test bid may be written down by another worker after its notice has come."""
     async with Redis.from_url(fresh_redis) as redis:
-        one = Evidence(Store(redis), lambda: NOW)
+        evidence = Evidence(Store(redis), lambda: NOW)
         other = Evidence(Store(redis), lambda: NOW)
-        one.unknown_notice(WIN, b"a", b"1")
-        one.unknown_notice(WIN, b"a", b"2")
-        await one.write()
-        await one.write()
+        evidence.unknown_notice(WIN, b"a", b"1")
+        evidence.unknown_notice(WIN, b"a", b"2")
+        await evidence.write()
+        await evidence.write()
         other.of(7).tested.append(("a", ["1"]))
         other.of(7).answered(200)
         await other.write()
-        await one.write()
+        await evidence.write()
         other.of(7).tested.append(("a", ["2"]))
         other.of(7).answered(200)
         await other.write()
-        await one.write()
+        await evidence.write()
         assert (await Store(redis).read(7, 1, 10, NOW)).counts["win"] == 1

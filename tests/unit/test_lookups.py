@@ -60,15 +60,15 @@ def query(document: Document, index: Index = EVERYTHING) -> Query:
     """The query of a request with one impression, which is set."""
     made = decode(json.dumps({"id": "a", "imp": [{"id": "1"}], **document}).encode())
     assert made.imp is not None
-    found = index.query(Lookups(Addresses(), RATES), made, "acme-eu", "acme", 77)
-    assert found.impression(made.imp[0])
-    return found
+    started = index.query(Lookups(Addresses(), RATES), made, "acme-eu", "acme", 77)
+    assert started.impression(made.imp[0])
+    return started
 
 
 def carried(document: Document) -> Document:
     """What the request carries, by the names of the dimensions; [] where it carries nothing."""
-    found = query(document).carried()
-    return {name: found.get(number, []) for name, number in DIMENSIONS.items()}
+    values = query(document).carried()
+    return {name: values.get(number, []) for name, number in DIMENSIONS.items()}
 
 
 GEO = {"country": "us", "region": "CA", "city": "Oakland", "zip": 94601, "lat": 37.8, "lon": -122.2}
@@ -139,8 +139,8 @@ GEO = {"country": "us", "region": "CA", "city": "Oakland", "zip": 94601, "lat": 
     ],
 )  # fmt: skip
 def test_where_values_are_read_from(document: Document, expected: Document) -> None:
-    found = carried(document)
-    assert {name: found[name] for name in expected} == expected
+    values = carried(document)
+    assert {name: values[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -177,15 +177,15 @@ def test_hosts_are_those_of_the_vocabulary(url: str) -> None:
 @given(st.one_of(st.from_regex(r"[A-Za-z]{0,10}([-_].{0,4})?", fullmatch=True), st.text()))
 def test_languages_are_those_of_the_vocabulary(text: str) -> None:
     expected = vocabulary.primary_subtag(text)
-    found = carried({"device": {"language": text}})["language"]
-    assert found == ([] if expected is None else [expected])
+    language = carried({"device": {"language": text}})["language"]
+    assert language == ([] if expected is None else [expected])
 
 
 @given(st.one_of(st.from_regex(r"[A-Za-z0-9-]{0,8}", fullmatch=True), st.text()))
 def test_regions_are_those_of_the_vocabulary(text: str) -> None:
     expected = vocabulary.region("USA", text) if text else None
-    found = carried({"device": {"geo": {"country": "US", "region": text}}})["region"]
-    assert found == ([] if expected is None else [expected])
+    region = carried({"device": {"geo": {"country": "US", "region": text}}})["region"]
+    assert region == ([] if expected is None else [expected])
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,13 @@ def test_regions_are_those_of_the_vocabulary(text: str) -> None:
 )
 def test_user_data_is_withheld(signals: Document) -> None:
     document = {"user": {"data": [{"segment": [{"id": "s"}]}], "geo": GEO}}
-    found = carried({**document, **signals})
-    assert (found["segment"], found["postal"]) == ([], [])
-    assert (found["country"], found["region"], found["city"]) == (["USA"], ["usa-ca"], ["oakland"])
+    values = carried({**document, **signals})
+    assert (values["segment"], values["postal"]) == ([], [])
+    assert (values["country"], values["region"], values["city"]) == (
+        ["USA"],
+        ["usa-ca"],
+        ["oakland"],
+    )
     assert query({**document, **signals}).point is None
     assert carried(document)["segment"] == ["s"]
     assert carried(document)["postal"] == ["94601"]
@@ -223,8 +227,8 @@ def test_the_memo_of_us_privacy_strings_agrees_with_what_all_signals_say() -> No
         regs = Regs(coppa=coppa, gdpr=gdpr, us_privacy=text, gpp_sid=sids, ext=ext)
         made = BidRequest(id="a", imp=[], device=Device(geo=Geo(lat=1.0, lon=1.0)), regs=regs)
         allowed = lookups.may_use_user_data(made)
-        found = EVERYTHING.query(lookups, made, "acme", "acme", 0)
-        assert (found.point is not None) == allowed, regs
+        started = EVERYTHING.query(lookups, made, "acme", "acme", 0)
+        assert (started.point is not None) == allowed, regs
         judged.add(allowed)
     assert judged == {True, False}
 
@@ -253,10 +257,10 @@ def test_look_ups_are_left_out_where_no_campaign_needs_them() -> None:
         ).encode()
     )
     lookups = Lookups(addresses, RATES)
-    found = index("city").query(lookups, request, "acme", "acme", 0).carried()
-    assert (found, addresses.asked) == ({}, [])
-    found = index("country").query(lookups, request, "acme", "acme", 0).carried()
-    assert found == {DIMENSIONS["country"]: ["FRA"]}
+    values = index("city").query(lookups, request, "acme", "acme", 0).carried()
+    assert (values, addresses.asked) == ({}, [])
+    values = index("country").query(lookups, request, "acme", "acme", 0).carried()
+    assert values == {DIMENSIONS["country"]: ["FRA"]}
     assert set(addresses.asked) == {"192.0.2.1"}
 
 
@@ -308,12 +312,12 @@ def answers_at(price_micros: int, amount: float | None, currency: str | None) ->
     request = BidRequest(id="a", imp=[])
     imp = Imp(id="1", bidfloor=amount, bidfloorcur=currency)
     of = index_at(price_micros)
-    found = of.query(Lookups(Addresses(), RATES), request, "acme", "acme", 0)
-    if not found.impression(imp):
+    started = of.query(Lookups(Addresses(), RATES), request, "acme", "acme", 0)
+    if not started.impression(imp):
         return price_micros == NO_RATE
     imp.native = Present()
-    found.impression(imp)
-    return found.next() is not None
+    started.impression(imp)
+    return started.next() is not None
 
 
 def index_at(price_micros: int) -> Index:
@@ -348,11 +352,11 @@ def test_objects_of_other_classes_are_refused() -> None:
         EVERYTHING.query(lookups, request, "acme", "acme", 0)
     with pytest.raises(TypeError, match="Device instead of BidRequest"):
         EVERYTHING.query(lookups, Device(), "acme", "acme", 0)
-    found = EVERYTHING.query(lookups, BidRequest(id="a", imp=[]), "acme", "acme", 0)
+    started = EVERYTHING.query(lookups, BidRequest(id="a", imp=[]), "acme", "acme", 0)
     with pytest.raises(TypeError, match="Device instead of Imp"):
-        found.impression(Device())
+        started.impression(Device())
     with pytest.raises(TypeError, match="no impression"):
-        found.impression(None)
+        started.impression(None)
     with pytest.raises(ValueError, match="no structs"):
         EVERYTHING.query(Reader.__new__(Reader), request, "acme", "acme", 0)
 
@@ -360,8 +364,8 @@ def test_objects_of_other_classes_are_refused() -> None:
 def test_the_fields_that_are_read_are_those_of_the_structs() -> None:
     """Offsets come from the names of the classes and their fields, whatever the order."""
     reader = Reader(STRUCTS[::-1], {}, {}, {}, {})
-    found = EVERYTHING.query(reader, BidRequest(id="a", badv=["x.example"]), "acme", "acme", 0)
-    assert found.carried()[DIMENSIONS["ssp"]] == ["acme"]
+    started = EVERYTHING.query(reader, BidRequest(id="a", badv=["x.example"]), "acme", "acme", 0)
+    assert started.carried()[DIMENSIONS["ssp"]] == ["acme"]
     without_id = type("BidRequest", (), {"id": None})
     with pytest.raises(TypeError, match="BidRequest has no member id to read"):
         Reader((without_id, *STRUCTS[1:]), {}, {}, {}, {})
@@ -389,7 +393,7 @@ def test_an_impression_without_a_rate_is_left_out() -> None:
         b'{"id":"a","imp":[{"id":"1","bidfloor":1,"bidfloorcur":"VND"},'
         b'{"id":"2","bidfloor":0,"bidfloorcur":"VND"}]}'
     )
-    found = EVERYTHING.query(Lookups(Addresses(), RATES), made, "acme", "acme", 0)
-    assert [found.impression(imp) for imp in made.imp or ()] == [False, True]
-    assert found.impression((made.imp or [])[0]) is False
-    assert found.next() is None
+    started = EVERYTHING.query(Lookups(Addresses(), RATES), made, "acme", "acme", 0)
+    assert [started.impression(imp) for imp in made.imp or ()] == [False, True]
+    assert started.impression((made.imp or [])[0]) is False
+    assert started.next() is None

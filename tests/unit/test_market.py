@@ -49,9 +49,9 @@ def refused(made: Market) -> set[str]:
 
 
 def rank(made: Market, id: str) -> int:
-    found = made.catalog.index.rank(id)
-    assert found is not None
-    return found
+    ranked = made.catalog.index.rank(id)
+    assert ranked is not None
+    return ranked
 
 
 def test_templates_of_the_same_base_are_kept(tmp_path: Path) -> None:

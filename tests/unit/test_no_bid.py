@@ -37,5 +37,5 @@ def test_reasons(imps: list[dict[str, Any]], more: dict[str, Any], reason: Reaso
     market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     numbered = [{"id": str(number), **imp} for number, imp in enumerate(imps)]
     request = decode(json.dumps({"id": "a", "imp": numbered, **more}).encode())
-    found = Bidder("http://bid.example").propose(request, "acme", market, 0)
-    assert (found.reason if isinstance(found, NoBid) else None) == reason
+    answer = Bidder("http://bid.example").propose(request, "acme", market, 0)
+    assert (answer.reason if isinstance(answer, NoBid) else None) == reason

@@ -57,7 +57,7 @@ def fire(endpoint: NoticeEndpoint, text: bytes, method: str = "GET") -> Answer:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "values"),
     [
         (b"", {b"": b""}),
         (b"id=a&impId=1", {b"id": b"a", b"impId": b"1"}),
@@ -75,8 +75,8 @@ def fire(endpoint: NoticeEndpoint, text: bytes, method: str = "GET") -> Answer:
         (b"id=\xff", {b"id": b"\xff"}),
     ],
 )
-def test_query(text: bytes, found: dict[bytes, bytes]) -> None:
-    assert query(text) == found
+def test_query(text: bytes, values: dict[bytes, bytes]) -> None:
+    assert query(text) == values
 
 
 @given(st.binary(min_size=1), st.binary(min_size=1))

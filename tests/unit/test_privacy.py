@@ -151,7 +151,7 @@ def test_vendor_consent_in_both_encodings(
 ) -> None:
     vendors = others | {vendor} if named else others - {vendor}
     consent = tc_string({1, 2, 3, 4}, vendors, interests)
-    as_ranges = tc_string({1, 2, 3, 4}, [[one, one] for one in sorted(vendors)], others)
+    as_ranges = tc_string({1, 2, 3, 4}, [[vendor, vendor] for vendor in sorted(vendors)], others)
     assert may_use(gdpr=1, consent=consent, gvl_id=vendor) is named
     assert may_use(gdpr=1, consent=as_ranges, gvl_id=vendor) is named
 

@@ -52,8 +52,8 @@ def scrubbed(request: Any) -> Any:
 
 def test_nothing_personal_is_left() -> None:
     text = json.dumps(scrubbed(PERSONAL))
-    found = [one for one in SECRETS if one in text]
-    assert not found, text
+    leaked = [secret for secret in SECRETS if secret in text]
+    assert not leaked, text
 
 
 def test_what_a_bidder_decides_by_stays() -> None:
@@ -147,7 +147,7 @@ async def test_what_is_no_request_is_left_out(tmp_path: Path) -> None:
     await send(recorder, b"no gzip, but said to be", {b"content-encoding": b"gzip"})
     await send(recorder, b'{"id":"good","imp":[]}')
     recorder.close()
-    assert [one["request"]["imp"] for one in lines(tmp_path / "r")] == [[]]
+    assert [line["request"]["imp"] for line in lines(tmp_path / "r")] == [[]]
 
 
 async def test_the_file_never_grows_over_its_bound(tmp_path: Path) -> None:

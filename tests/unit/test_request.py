@@ -95,8 +95,8 @@ def test_an_unknown_word_is_an_unknown_value(written: Any) -> None:
     ],
 )
 def test_lists(name: str, written: Any, meant: Any) -> None:
-    found = getattr(read(**{name: written}), name)
-    assert (found and [str(one) for one in found if one not in (None, "")]) == meant
+    values = getattr(read(**{name: written}), name)
+    assert (values and [str(value) for value in values if value not in (None, "")]) == meant
 
 
 @pytest.mark.parametrize("name", ["site", "app", "dooh", "device", "user", "regs"])

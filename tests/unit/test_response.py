@@ -106,7 +106,7 @@ def test_any_markup_comes_out_with_its_macros_filled(
     values = {"auction_id": auction, "imp_id": imp, "campaign_id": cid, "creative_id": crid}
     expected = re.sub(
         r"\{\{(auction_id|imp_id|campaign_id|creative_id)\}\}",
-        lambda found: percent_encoded(values[found[1]]),
+        lambda match: percent_encoded(values[match[1]]),
         adm,
     )
     got = written(Bid(imp, made(adm, cid=cid, crid=crid), None), auction=auction)

@@ -161,9 +161,9 @@ def test_every_mistake_at_once() -> None:
         "SNAPBID_JWT_SECRET": "short",
         "SNAPBID_REDIS_URL": "http://:hunter2@h",
     }
-    found = mistakes(wrong)
-    assert {re.split(r"\W", line)[0] for line in found} == set(wrong)
-    assert "SNAPBID_BID_TLT is not a setting: is SNAPBID_BID_TTL meant?" in found
+    lines = mistakes(wrong)
+    assert {re.split(r"\W", line)[0] for line in lines} == set(wrong)
+    assert "SNAPBID_BID_TLT is not a setting: is SNAPBID_BID_TTL meant?" in lines
 
 
 def test_variables_of_others_are_no_mistakes() -> None:

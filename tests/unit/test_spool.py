@@ -38,11 +38,11 @@ async def write_all(spool: Spool, numbers: range) -> None:
 
 def abandoned(directory: Path) -> list[tuple[int, bytes]]:
     """What a worker that comes later finds, and removes."""
-    found = []
+    notices = []
     for spooled in Spool(directory, PLENTY).abandoned():
-        found += spooled.notices()
+        notices += spooled.notices()
         spooled.done()
-    return found
+    return notices
 
 
 def listed(numbers: range) -> list[tuple[int, bytes]]:
@@ -138,7 +138,7 @@ async def test_a_last_entry_cut_short_is_ignored(tmp_path: Path, cut: int) -> No
 
 
 async def test_a_damaged_entry_is_ignored(tmp_path: Path) -> None:
-    whole = b"".join(entry(*one) for one in listed(range(3)))
+    whole = b"".join(entry(*pair) for pair in listed(range(3)))
     damaged = bytearray(whole)
     damaged[ENTRY + 10] ^= 1
     (tmp_path / "1-1.spool").write_bytes(damaged)
@@ -238,9 +238,9 @@ async def test_a_sync_that_fails_refuses_all_who_wait(
     assert [type(result) for result in results] == [SpoolFullError] * 3
     await spool.write(1, notice(4))
     await spool.close()
-    found = abandoned(tmp_path)
-    assert (0, notice(0)) in found
-    assert (1, notice(4)) in found
+    left = abandoned(tmp_path)
+    assert (0, notice(0)) in left
+    assert (1, notice(4)) in left
 
 
 async def test_a_place_that_is_no_directory_refuses(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ async def test_setting_aside_between_writes_leaves_nobody_waiting(
 
 
 async def test_the_bound_is_looked_at_anew_when_redis_was_back(tmp_path: Path) -> None:
-    (tmp_path / "1-1.spool").write_bytes(b"".join(entry(*one) for one in listed(range(10))))
+    (tmp_path / "1-1.spool").write_bytes(b"".join(entry(*pair) for pair in listed(range(10))))
     spool = Spool(tmp_path, 10 * ENTRY)
     with pytest.raises(SpoolFullError):
         await spool.write(0, notice(10))
@@ -319,6 +319,6 @@ def test_what_a_killed_process_has_acknowledged_is_there(tmp_path: Path) -> None
     acknowledged = 25 + len(writer.stdout.read().splitlines())
     writer.stdout.close()
     assert writer.wait() == -signal.SIGKILL
-    found = abandoned(tmp_path)
-    assert len(found) in (acknowledged, acknowledged + 1)
-    assert found == listed(range(len(found)))
+    kept = abandoned(tmp_path)
+    assert len(kept) in (acknowledged, acknowledged + 1)
+    assert kept == listed(range(len(kept)))

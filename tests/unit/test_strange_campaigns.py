@@ -38,10 +38,10 @@ def winner(made: Market, domain: str, **members: Any) -> str | None:
         "site": {"domain": domain},
         **members,
     }
-    found = decide(decode(json.dumps(request).encode()), "acme", made, NOW_MS)
-    if isinstance(found, NoBid):
+    choices = decide(decode(json.dumps(request).encode()), "acme", made, NOW_MS)
+    if isinstance(choices, NoBid):
         return None
-    return read_document(made.catalog.index.payload(found[0].rank)).cid
+    return read_document(made.catalog.index.payload(choices[0].rank)).cid
 
 
 def test_a_million_domains() -> None:
