@@ -64,10 +64,12 @@ def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str
 
 
 def options(command: click.Command) -> Iterator[str]:
-    """The long options of a command and of all below it."""
+    """The long options of a command and of all below it; `--version` needs no explanation."""
     for parameter in command.params:
         if isinstance(parameter, click.Option):
-            yield from (name for name in parameter.opts if name.startswith("--"))
+            yield from (
+                name for name in parameter.opts if name.startswith("--") and name != "--version"
+            )
     if isinstance(command, click.Group):
         for child in command.commands.values():
             yield from options(child)

@@ -49,7 +49,7 @@ class ReportRow(msgspec.Struct):
     totalCpmUsd: Decimal
 
 
-class ReportBody(msgspec.Struct):
+class ReceivedReport(msgspec.Struct):
     """The body of a report."""
 
     days: list[ReportRow]
@@ -96,7 +96,7 @@ class ReportReader:
                 return _totals(report, self._first)
         raise ReportError(f"{ssp}: no fresh report within {PATIENCE_S:.0f} s")
 
-    def _get(self, ssp: str, days: DateRange) -> tuple[ReportBody, int]:
+    def _get(self, ssp: str, days: DateRange) -> tuple[ReceivedReport, int]:
         """A report and its age in seconds, rounded up; 0 if it did not come from the cache."""
         for _ in range(TRIES):
             status, headers, body = self._request(ssp, days)
@@ -130,14 +130,14 @@ def _ranges(first: date) -> Iterator[DateRange]:
         yield DateRange(first - timedelta(days), today)
 
 
-def _parse(ssp: str, body: bytes) -> ReportBody:
+def _parse(ssp: str, body: bytes) -> ReceivedReport:
     try:
-        return msgspec.json.decode(body, type=ReportBody)
+        return msgspec.json.decode(body, type=ReceivedReport)
     except msgspec.DecodeError as error:
         raise ReportError(f"{ssp}: {error}") from error
 
 
-def _totals(report: ReportBody, first: date) -> SspTotals:
+def _totals(report: ReceivedReport, first: date) -> SspTotals:
     days = [day for day in report.days if day.date >= first.isoformat()]
     return SspTotals(
         sum(day.bids for day in days),
