@@ -2,6 +2,7 @@
 # make test    the same to a passed test suite: lint, types, tests against real servers
 # make bench   the benchmarks
 # make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario
+# make simulate   RUNS=50 of the simulator from SEED=1, STEPS=400 each; SCRIPT=file plays one again
 # make fuzz     coverage-guided fuzzing of every decoder for MINUTES=2 in all; TARGET=bid: of one
 # make sanitize   the extensions' tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #
@@ -24,7 +25,7 @@ needs = $$($(PY) -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml"
 
 MINUTES ?= $(if $(filter fuzz,$(MAKECMDGOALS)),2,10)
 
-.PHONY: run build test lint bench soak fuzz sanitize clean check
+.PHONY: run build test lint bench soak simulate fuzz sanitize clean check
 .DELETE_ON_ERROR:
 
 run: build
@@ -50,6 +51,11 @@ bench: $(VENV)/.dev $(VENV)/.bench build
 
 soak: $(VENV)/.dev build
 	PYTHONPATH=tests $(PY) -m support.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+simulate: $(VENV)/.dev build
+	PYTHONPATH=tests $(PY) -m support.simulator $(if $(SEED),--seed $(SEED)) \
+	$(if $(RUNS),--runs $(RUNS)) $(if $(STEPS),--steps $(STEPS)) \
+	$(if $(SCRIPT),--script $(SCRIPT)) $(if $(MUTATION),--mutation $(MUTATION))
 
 fuzz: $(VENV)/.dev $(VENV)/.fuzz build
 	PYTHONPATH=tests $(PY) -m support.fuzz --minutes $(MINUTES) $(TARGET)

@@ -1,0 +1,46 @@
+"""Runs of the simulator with fixed seeds, and every script that ever found something.
+
+`make simulate` goes on from there; see tests/support/simulator.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from support.simulator.run import play
+from support.simulator.script import Script, draft
+from support.simulator.servers import Servers, started
+
+STEPS = 120
+QUIET = range(1, 4)
+
+
+@pytest.fixture(autouse=True)
+def patience() -> None:
+    """Time is virtual: the product's own limits do."""
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    with started() as servers:
+        yield servers
+
+
+def test_a_seed_is_one_run(servers: Servers) -> None:
+    script = draft("5", STEPS)
+    first, second = play(servers, script), play(servers, script)
+    assert first.trace == second.trace
+    assert first.digest == second.digest
+    assert play(servers, draft("6", STEPS)).digest != first.digest
+
+
+def test_a_script_is_text() -> None:
+    script = draft("7", STEPS)
+    assert Script.parse(str(script)) == script
+
+
+@pytest.mark.parametrize("seed", QUIET)
+def test_the_books_balance_without_faults(servers: Servers, seed: int) -> None:
+    result = play(servers, draft(str(seed), STEPS, faults=()))
+    assert not result.differences
+    assert result.counts["200"] > 10
+    assert result.counts["notices"] > 10

@@ -1,0 +1,22 @@
+"""The simulator: workers, machines, the drain and both stores on one thread and one virtual clock.
+
+The code of the ledger, the spool, the budgets and the drain is the product's, the scripts run in a
+real Redis and the statements in a real PostgreSQL. Everything between them is simulated: a seed
+decides what is asked when, how long each message takes, what is lost, who is killed, restarted or
+given other settings, whose clock is set, and which store comes back with older data.
+
+loop.py       an event loop on virtual time; processes that can be killed without any cleanup
+network.py    connections on that loop, whose bytes reach the real servers when the seed says so
+servers.py    the real Redis, by a clock to set, and the real PostgreSQL; copies of their data
+machines.py   workers, the drain, and the machines on which they run
+system.py     the clocks, files and random numbers of programs
+script.py     what happens in a run: a list of steps, drawn from a seed
+entries.py    bids, answers, notices and bounds of figures
+books.py      what must be counted and what may be spent, from the contract alone
+market.py     the SSPs and campaigns of a run
+player.py     plays a script and compares the books
+run.py        one run of it, and what came of that
+shrink.py     drops steps while a script still fails
+mutations.py  defects to put back, to see whether the simulator would notice
+__main__.py   `make simulate`
+"""

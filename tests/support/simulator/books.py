@@ -1,0 +1,327 @@
+"""What must be counted and may be spent, from what was asked and answered alone (contract 3 and 5).
+
+Every figure has a lower and an upper bound. They are equal unless nobody can know: a worker was
+killed before it answered, or before it could take a late bid back; a notice was under way while its
+pair was bid on again; a store came back with older data. Of a day's figures nothing is demanded
+where the clocks do not agree on the day.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from support.simulator.entries import (
+    ALL_DAYS,
+    BILLING,
+    DAY_S,
+    LOSS,
+    NEVER,
+    OPEN_S,
+    SLACK_S,
+    TAKEN_BACK_S,
+    WIN,
+    Answer,
+    Bounds,
+    Campaign,
+    Figures,
+    Lost,
+    Notice,
+    Record,
+    Walls,
+    days_of,
+    describe,
+)
+
+
+class Books:
+    """`shards`: of the ledger, each of which has its share of the budgets."""
+
+    def __init__(self, shards: int) -> None:
+        self.wrong: list[str] = []
+        self.longest_ttl_s = 0
+        self._shards = shards
+        self._answers: list[Answer] = []
+        self._records: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
+        self._by_campaign: defaultdict[tuple[int, int], list[Record]] = defaultdict(list)
+        self._notices: list[Notice] = []
+        self._lost: list[Lost] = []
+        self._baseline: tuple[float, Figures] | None = None
+        self._highest: Figures = Counter()
+        self.loosened_at = -1.0  # when the holds of what was open ceased to be promised
+
+    # -- bids --------------------------------------------------------------------------------
+
+    def asked(self, answer: Answer) -> None:
+        self._answers.append(answer)
+        for record in answer.records:
+            self.longest_ttl_s = max(self.longest_ttl_s, record.ttl_s)
+            self._records[record.pair].append(record)
+
+    def promised(self, answer: Answer, kept: list[Record], now: float, wall: Walls) -> None:
+        """It was answered 200, with these bids."""
+        answer.kept = kept
+        for record in answer.records:
+            record.answered_at, record.answered_wall = now, wall
+            record.unknown, record.promised = False, False
+        for record in kept:
+            for older in self._records[record.pair]:
+                if older is not record and older.asked_at <= record.asked_at:
+                    older.replaced_at = min(older.replaced_at, record.asked_at)
+            record.promised = True
+            self._check_budget(record)
+            self._check_cap(record)
+            self._by_campaign[record.campaign.number, record.shard].append(record)
+
+    def declined(self, answer: Answer, now: float, wall: Walls) -> None:
+        """It was answered 204: nothing of it may stay."""
+        for record in answer.records:
+            record.answered_at, record.answered_wall, record.unknown = now, wall, False
+
+    def killed(self, worker: str, now: float, bad: tuple[float, float]) -> None:
+        """Whatever it had not taken back by then may stay. `bad`: when its wire was, lately."""
+        since, until = bad
+        for answer in self._answers:
+            if answer.worker == worker and not answer.kept:
+                answered_at = answer.records[0].answered_at
+                if answered_at < since - TAKEN_BACK_S:
+                    continue
+                if now - max(answered_at, until) < TAKEN_BACK_S:
+                    for record in answer.records:
+                        record.unknown = True
+
+    def is_promised(self, pair: tuple[str, str]) -> bool:
+        return any(record.promised for record in self._records.get(pair, ()))
+
+    # -- limits ------------------------------------------------------------------------------
+
+    def share(self, micros: int) -> int:
+        """Of a budget, in nano-USD."""
+        return micros * 1000 // self._shards
+
+    def _check_budget(self, new: Record) -> None:
+        campaign = new.campaign
+        if campaign.total is None and campaign.daily is None:
+            return
+        days = self._days_of_bid(new)
+        total, today = new.price, new.price
+        for record in self._by_campaign[campaign.number, new.shard]:
+            if record.asked_at < self.loosened_at:
+                continue
+            if record.won_at <= new.asked_at or record.is_held(new.asked_at, new.answered_at):
+                total += record.price
+                if len(days) == 1 and self._days_of_bid(record) == days:
+                    today += record.price
+        for used, budget, name in (
+            (total, campaign.total, "total"),
+            (today, campaign.daily, "daily"),
+        ):
+            if budget is not None and used > self.share(budget):
+                self.wrong.append(
+                    f"{campaign.name}: {used} of a {name} budget of {self.share(budget)} nano-USD"
+                    f" are spent or held with the bid for {'/'.join(new.pair)}"
+                )
+
+    def _check_cap(self, new: Record) -> None:
+        if new.campaign.cap is None:
+            return
+        impressions, seconds = new.campaign.cap
+        number = 1
+        for record in self._by_campaign[new.campaign.number, new.shard]:
+            if record.user != new.user or record.asked_at < self.loosened_at:
+                continue
+            seen = record.seen_at <= new.asked_at and record.seen_at > new.answered_at - seconds
+            number += seen or record.is_held(new.asked_at, new.answered_at)
+        if number > impressions:
+            self.wrong.append(
+                f"{new.campaign.name}: {new.user} has {number} impressions of {impressions}"
+                f" with the bid for {'/'.join(new.pair)}"
+            )
+
+    # -- notices -----------------------------------------------------------------------------
+
+    def fired(self, notice: Notice) -> None:
+        self._notices.append(notice)
+        if notice.kind == LOSS:
+            for record in self._records.get(notice.pair, ()):
+                record.lost_at = min(record.lost_at, notice.sent_at)
+
+    def acknowledged(self, notice: Notice, now: float, wall: Walls) -> None:
+        notice.done_at, notice.done_wall, notice.acknowledged = now, wall, True
+        candidates = list(self._candidates(notice))
+        if len(candidates) != 1 or notice.kind == LOSS:
+            return
+        record = candidates[0]
+        if record.lost_at < NEVER or record.asked_at + record.hold_s <= now:
+            return
+        record.seen_at = min(record.seen_at, now)
+        if notice.kind == WIN:
+            record.won_at = min(record.won_at, now)
+
+    def refused(self, notice: Notice, now: float, wall: Walls) -> None:
+        notice.done_at, notice.done_wall, notice.refused = now, wall, True
+
+    def _candidates(self, notice: Notice) -> Iterator[Record]:
+        """The records that the notice may have met."""
+        records = self._records.get(notice.pair, ())
+        for record in records:
+            if not (record.promised or record.unknown) or record.asked_at > notice.done_at:
+                continue
+            ended_at = record.answered_at if not record.unknown else record.asked_at + 10.0
+            if not any(
+                later.promised and later.answered_at <= notice.sent_at
+                and later.asked_at >= ended_at
+                for later in records
+            ):  # fmt: skip
+                yield record
+
+    # -- stores that come back with older data -----------------------------------------------
+
+    def redis_went_back(self, since: float, now: float, figures: Figures) -> None:
+        self._lost.append(Lost(since, now, figures))
+        self._baseline = (now, figures)
+        self.loosened_at = now
+        for answer in self._answers:
+            for record in answer.records:
+                if since - TAKEN_BACK_S <= record.answered_at and record.asked_at <= now:
+                    record.unknown = True
+
+    def warehouse_went_back(self, now: float, figures: Figures) -> None:
+        """To these figures."""
+        self._baseline = (now, figures)
+        self._highest = Counter(figures)
+        self.warehouse_is_older = True
+
+    warehouse_is_older = False
+
+    def _was_lost(self, begin: float, end: float) -> bool:
+        return any(lost.since <= end and begin <= lost.at for lost in self._lost)
+
+    # -- what the figures must be ------------------------------------------------------------
+
+    def seen(self, figures: Figures) -> None:
+        """The warehouse's, at some moment: they never go down but for bids taken back."""
+        for key, highest in self._highest.items():
+            if figures[key] < highest and key[1] not in ("bids", "campaign bids"):
+                self.wrong.append(f"{describe(key)}: went down from {highest} to {figures[key]}")
+        for key, figure in figures.items():
+            self._highest[key] = max(self._highest[key], figure)
+
+    def bounds(self) -> Bounds:
+        """Once all has healed and been drained."""
+        whole, since = Bounds(), Bounds()
+        after = self._baseline[0] if self._baseline else NEVER
+        for answer in self._answers:
+            self._bound_bids(whole, answer)
+            if answer.asked_at >= after:
+                self._bound_bids(since, answer)
+        for (record, kind), notices in self._by_record().items():
+            self._bound_notices(whole, record, kind, notices)
+            if min(notice.sent_at for notice in notices) >= after:
+                self._bound_notices(since, record, kind, notices)
+        if self._baseline is not None:
+            if self.warehouse_is_older:
+                whole.lower.clear()
+            for key, figure in (self._baseline[1] + since.lower).items():
+                whole.lower[key] = max(whole.lower[key], figure)
+        return whole
+
+    def _bound_bids(self, bounds: Bounds, answer: Answer) -> None:
+        first = answer.records[0]
+        days = self._days_of_bid(first)
+        lost = self._was_lost(first.asked_at, first.answered_at)
+        ssp = answer.ssp.descriptor
+        if answer.kept:
+            bounds.add(days, "bids", ssp, 1, not lost)
+            for record in answer.kept:
+                bounds.add(days, "campaign bids", record.campaign.name, 1, not lost)
+        elif any(record.unknown for record in answer.records):
+            bounds.add(days, "bids", ssp, 1, False)
+            for record in answer.records:
+                bounds.add(days, "campaign bids", record.campaign.name, 1, False)
+
+    def _by_record(self) -> dict[tuple[Record, int], list[Notice]]:
+        """The notices that a record may have met, by kind."""
+        by_record: defaultdict[tuple[Record, int], list[Notice]] = defaultdict(list)
+        for notice in self._notices:
+            if not notice.refused:
+                for record in self._candidates(notice):
+                    if self._may_be_known(record, notice):
+                        by_record[record, notice.kind].append(notice)
+        return by_record
+
+    def _may_be_known(self, record: Record, notice: Notice) -> bool:
+        latest = record.answered_wall[1] if record.answered_at < NEVER else NEVER
+        return notice.sent_wall[0] - latest <= self.longest_ttl_s + SLACK_S
+
+    def _must_be_known(self, record: Record, notice: Notice) -> bool:
+        if not notice.acknowledged or not record.promised or record.unknown:
+            return False
+        known_until = record.asked_wall[0] + record.ttl_s
+        return record.answered_at <= notice.sent_at and notice.done_wall[1] <= known_until
+
+    def _bound_notices(
+        self, bounds: Bounds, record: Record, kind: int, notices: list[Notice]
+    ) -> None:
+        must = any(
+            self._must_be_known(record, notice)
+            and len(list(self._candidates(notice))) == 1
+            and not self._was_lost(record.asked_at, record.answered_at)
+            and not self._was_lost(notice.sent_at, notice.done_at)
+            for notice in notices
+        )
+        first = min(notice.done_at for notice in notices)
+        days: set[int] = set()
+        for notice in notices:
+            if notice.sent_at <= first or not must:
+                days |= self._days_of_notice(record, notice)
+        times = 1 + sum(  # counted, forgotten with the data, and counted again
+            any(notice.sent_at < lost.at for notice in notices)
+            and any(notice.done_at > lost.at for notice in notices)
+            for lost in self._lost
+        )
+        name, ssp = record.campaign.name, record.ssp
+        for number in range(times):
+            must = must and number == 0
+            if kind == WIN:
+                bounds.add(days, "wins", ssp.descriptor, 1, must)
+                bounds.add(days, "cpm", ssp.descriptor, record.price, must)
+                bounds.add(days, "campaign wins", name, 1, must)
+                bounds.add(days, "campaign cpm", name, record.price, must)
+            elif kind == BILLING:
+                bounds.add(days, "imps", ssp.canonical, 1, must)
+                bounds.add(days, "campaign imps", name, 1, must)
+            else:
+                whose = f"{ssp.descriptor} {notices[0].reason}"
+                bounds.add(days, "losses", whose, 1, must)
+
+    def spent(self, campaign: Campaign, shard: int) -> tuple[int, int]:
+        """By wins, at least and at most (nano-USD)."""
+        bounds = Bounds()
+        for (record, kind), notices in self._by_record().items():
+            if kind == WIN and record.campaign is campaign and record.shard == shard:
+                self._bound_notices(bounds, record, kind, notices)
+        key = (ALL_DAYS, "campaign cpm", campaign.name)
+        return bounds.lower[key], bounds.upper[key]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """For the tally."""
+        return {
+            "200": sum(bool(answer.kept) for answer in self._answers),
+            "204": sum(not answer.kept for answer in self._answers),
+            "notices": sum(notice.acknowledged for notice in self._notices),
+        }
+
+    # -- days --------------------------------------------------------------------------------
+
+    def _days_of_bid(self, record: Record) -> set[int]:
+        last = record.answered_wall[1] if record.answered_at < NEVER else record.asked_wall[1] + 60
+        return days_of((record.asked_wall[0], last))
+
+    def _days_of_notice(self, record: Record, notice: Notice) -> set[int]:
+        done = notice.done_wall[1] if notice.done_at < NEVER else notice.sent_wall[1] + 60
+        days = set()
+        for day in self._days_of_bid(record):
+            for wall in (notice.sent_wall[0], done):
+                is_open = wall < (day + 1) * DAY_S + OPEN_S
+                days.add(day if is_open else int(wall // DAY_S))
+        return days

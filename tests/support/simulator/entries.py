@@ -1,0 +1,147 @@
+"""What the books are made of: bids, answers, notices, and bounds of figures."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+WIN: Final = 1
+BILLING: Final = 2
+LOSS: Final = 4
+DAY_S: Final = 86_400
+OPEN_S: Final = 7_200  # a day closes at 02:00 of the next
+ALL_DAYS: Final = -1
+SLACK_S: Final = 2.0  # in what may count after the time to live
+TAKEN_BACK_S: Final = 5.0  # with a whole wire a late bid has been taken back by then
+NEVER: Final = float("inf")
+
+Key = tuple[int, str, str]  # day since 1970, what, whose
+Figures = Counter[Key]
+Walls = tuple[float, float]
+
+
+class Campaign(NamedTuple):
+    """Prices are CPM in micro-USD, and so the cost of a bid in nano-USD; budgets in micro-USD."""
+
+    name: str
+    number: int
+    cpm: int
+    daily: int | None = None
+    total: int | None = None
+    cap: tuple[int, int] | None = None  # impressions, seconds
+
+
+class Ssp(NamedTuple):
+    descriptor: str
+    canonical: str
+    number: int
+
+
+@dataclass(eq=False)
+class Record:
+    """One bid of an answer."""
+
+    pair: tuple[str, str]
+    ssp: Ssp
+    campaign: Campaign
+    price: int
+    shard: int
+    user: str
+    machine: str
+    ttl_s: int
+    hold_s: int
+    asked_at: float
+    asked_wall: Walls
+    answered_at: float = NEVER
+    answered_wall: Walls = (0.0, 0.0)
+    promised: bool = False  # by a 200
+    unknown: bool = True  # may be there, or not
+    lost_at: float = NEVER  # the first loss was fired
+    won_at: float = NEVER  # the first win was answered 200, within the hold
+    seen_at: float = NEVER  # the first win or billing was answered 200, within the hold
+    replaced_at: float = NEVER
+
+    def is_held(self, begin: float, end: float) -> bool:
+        """For certain, for all of that time."""
+        return (
+            self.promised
+            and self.answered_at <= begin
+            and self.asked_at + self.hold_s > end
+            and min(self.lost_at, self.replaced_at) > end
+        )
+
+
+@dataclass(eq=False)
+class Answer:
+    """One bid request; `records` are the bids that it asks for."""
+
+    ssp: Ssp
+    worker: str
+    records: list[Record]
+    kept: list[Record] = field(default_factory=list)
+
+    @property
+    def asked_at(self) -> float:
+        return self.records[0].asked_at
+
+
+@dataclass(eq=False)
+class Notice:
+    """One firing of a URL."""
+
+    pair: tuple[str, str]
+    kind: int
+    reason: int
+    machine: str
+    sent_at: float
+    sent_wall: Walls
+    done_at: float = NEVER
+    done_wall: Walls = (0.0, 0.0)
+    acknowledged: bool = False
+    refused: bool = False  # 503: nothing is promised, nothing may count
+
+
+class Lost(NamedTuple):
+    """Redis came back as it was `since`; what the warehouse had at that time (`at`)."""
+
+    since: float
+    at: float
+    figures: Figures
+
+
+class Bounds:
+    def __init__(self) -> None:
+        self.lower: Counter[Key] = Counter()
+        self.upper: Counter[Key] = Counter()
+
+    def add(self, days: set[int], what: str, whose: str, number: int, must: bool) -> None:
+        for day in (*sorted(days), ALL_DAYS):
+            key = (day, what, whose)
+            self.upper[key] += number
+            if must and (day == ALL_DAYS or len(days) == 1):
+                self.lower[key] += number
+
+    def compare(self, figures: Figures) -> list[str]:
+        return [
+            f"{describe(key)}: {figures[key]} counted, not {self.lower[key]} to {self.upper[key]}"
+            for key in sorted({*figures, *self.upper})
+            if not self.lower[key] <= figures[key] <= self.upper[key]
+        ]
+
+
+def days_of(walls: Walls) -> set[int]:
+    return {int(wall // DAY_S) for wall in walls}
+
+
+def with_totals(figures: Iterable[tuple[Key, int]]) -> Figures:
+    """Figures by day, and those of all days beside them."""
+    counter: Counter[Key] = Counter()
+    for (day, what, whose), number in figures:
+        counter[day, what, whose] += number
+        counter[ALL_DAYS, what, whose] += number
+    return counter
+
+
+def describe(key: Key) -> str:
+    day, what, whose = key
+    return f"{what} of {whose}" + ("" if day == ALL_DAYS else f" on day {day}")

@@ -1,0 +1,167 @@
+"""An event loop on virtual time, and processes on it that can be killed.
+
+When nothing is ready the clock jumps to the next timer, so that an hour without work takes no time.
+What runs for a process carries its name in the context: a killed process takes not one step more,
+not even those that clean up, and its files are closed as the system would.
+"""
+
+import asyncio
+import errno
+import heapq
+import os
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, Final, Protocol, TypeVar
+
+PROCESS: Final[ContextVar["Process | None"]] = ContextVar("process", default=None)
+THREAD_S: Final = (0.0002, 0.002)  # how long work in a thread takes, an fsync above all
+
+T = TypeVar("T")
+
+
+class SimulationError(Exception):
+    """The simulator itself cannot go on; not a difference in the books."""
+
+
+class Connects(Protocol):
+    """Makes simulated connections; see network.py."""
+
+    def connect(
+        self, process: "Process", factory: Callable[[], asyncio.Protocol], path: str
+    ) -> "asyncio.Future[tuple[asyncio.Transport, asyncio.Protocol]]": ...
+
+
+class Process:
+    """Something that can be killed: its tasks, its files and what it has connected."""
+
+    def __init__(self, name: str, machine: str, loop: "VirtualLoop") -> None:
+        self.name = name
+        self.machine = machine
+        self.alive = True
+        self.on_kill: list[Callable[[], None]] = []
+        self._loop = loop
+        self._context = copy_context()
+        self._context.run(PROCESS.set, self)
+        self._files: set[int] = set()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """A task of this process."""
+        task: asyncio.Task[T] = self._loop.create_task(work, context=self._context)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        return task
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function as this process."""
+        return self._context.run(function, *args)
+
+    @property
+    def context(self) -> Context:
+        return self._context
+
+    def kill(self) -> None:
+        """It takes no step more."""
+        self.alive = False
+        for file in sorted(self._files):
+            _close(file)
+        self._files.clear()
+        for action in self.on_kill:
+            action()
+
+    def opened(self, file: int) -> None:
+        self._files.add(file)
+
+    def close(self, file: int) -> None:
+        """Raises OSError where the file is not its own."""
+        if file not in self._files:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        self._files.discard(file)
+        _close(file)
+
+
+_close: Final = os.close
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """`network` makes the connections. Time begins at 0."""
+
+    def __init__(self, seed: Callable[[], float]) -> None:
+        super().__init__()
+        self.network: Connects | None = None
+        self.turns = 0
+        self.graveyard: list[Any] = []  # nothing of a killed process may be collected, and so run
+        self._virtual_s = 0.0
+        self._draw = seed
+        self.set_exception_handler(self._note)
+        self.unhandled: list[str] = []
+
+    def time(self) -> float:
+        return self._virtual_s
+
+    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "exception" in context:
+            self.unhandled.append(f"{context['message']}: {context['exception']!r}")
+
+    def _run_once(self) -> None:
+        """One turn; the clock jumps where nothing is ready."""
+        ready: Any = self._ready  # type: ignore[attr-defined]
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            while scheduled and scheduled[0].cancelled():
+                heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
+            if not scheduled:
+                raise SimulationError("nothing will ever happen any more")
+            self._virtual_s = max(self._virtual_s, scheduled[0].when())
+        now = self._virtual_s
+        while scheduled and scheduled[0].when() <= now:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False  # type: ignore[attr-defined]
+            ready.append(handle)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle.cancelled():
+                continue
+            process = handle._context.get(PROCESS)
+            if process is None or process.alive:
+                self.turns += 1
+                handle._run()
+            else:
+                self.graveyard.append(handle)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Any, *args: Any
+    ) -> Any:
+        """At once, but done a moment later."""
+        future = self.create_future()
+        shortest, longest = THREAD_S
+        delay_s = shortest + (longest - shortest) * self._draw()
+        try:
+            result = func(*args)
+        except Exception as error:
+            self.call_later(delay_s, _fail, future, error)
+        else:
+            self.call_later(delay_s, _succeed, future, result)
+        return future
+
+    async def create_unix_connection(
+        self, protocol_factory: Any, path: Any = None, **more: Any
+    ) -> Any:
+        process = PROCESS.get()
+        assert process is not None
+        assert self.network is not None
+        return await self.network.connect(process, protocol_factory, os.fsdecode(path))
+
+    def _write_to_self(self) -> None:
+        """Nobody waits in a system call."""
+
+    def _asyncgen_finalizer_hook(self, generator: Any) -> None:
+        """What a killed process leaves is not cleaned up."""
+
+
+def _succeed(future: "asyncio.Future[Any]", result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: "asyncio.Future[Any]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

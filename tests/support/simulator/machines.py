@@ -1,0 +1,245 @@
+"""Machines, and the workers and the drain that run on them."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterator
+from contextvars import Context
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from snapbid.drain.counters import ShardCounters
+from snapbid.drain.drain import Drain
+from snapbid.drain.run import COUNTERS
+from snapbid.drain.run import Process as DrainProcess
+from snapbid.ledger.budgets import Budgets
+from snapbid.ledger.connection import connect
+from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.limits import Limits
+from snapbid.metrics import Metrics
+from support.simulator import system
+from support.simulator.loop import Process, VirtualLoop
+from support.simulator.network import Network
+from support.simulator.servers import Servers
+
+SPOOL_BYTES: Final = 1 << 20
+NOTICED_S: Final = 1.0  # until every worker has noticed that a clock was set
+
+Bid = tuple[bytes, int, int, Limits | None]  # impression id, campaign's number, price, limits
+
+
+class Settings(NamedTuple):
+    """What a worker starts with."""
+
+    ttl_s: int
+    hold_s: int
+
+
+class Machine:
+    """`ahead_s`: of the true time, by its own clock."""
+
+    def __init__(self, name: str, folder: Path, settings: Settings) -> None:
+        self.name = name
+        self.folder = folder
+        self.settings = settings
+        self.ahead_s = 0.0
+        self.disk_is_full = False
+        self.is_gone = False
+
+
+class Worker:
+    """One worker's ledger, in a process of its own."""
+
+    def __init__(self, world: "World", machine: Machine, name: str) -> None:
+        self.name = name
+        self.machine = machine
+        self.settings = machine.settings
+        self.process = world.process(name, machine)
+        self.ledger: Ledger | None = None
+        self._world = world
+        self._pending = 0
+        self.is_stopping = False
+        self.process.run(self._open())
+
+    async def _open(self) -> None:
+        world, machine = self._world, self.machine
+        clock = partial(world.machine_s, machine)
+        own: dict[str, Any] = {"clock": clock} if hasattr(Ledger, "reserve") else {}
+        self.ledger = Ledger(
+            world.servers.redis.url,
+            machine.folder / "spool",
+            shards=world.shards,
+            ttl_s=self.settings.ttl_s,
+            spool_max_bytes=SPOOL_BYTES,
+            hold_s=self.settings.hold_s,
+            **own,
+        )
+        await self.ledger.open()
+
+    @property
+    def takes_requests(self) -> bool:
+        return self.process.alive and self.ledger is not None and not self.is_stopping
+
+    async def bid(
+        self, auction: bytes, ssp: int, bids: list[Bid], user: str | None, within_s: float
+    ) -> list[bool] | None:
+        """Which of the bids were kept; None: it is not known in time, the answer is 204."""
+        ledger: Any = self.ledger
+        if not hasattr(ledger, "reserve"):
+            waiting = ledger.remember(auction, ssp, bids, user, within_s)
+        elif any(limits is not None for *_, limits in bids):
+            waiting = ledger.reserve(auction, ssp, bids, user, within_s, False)
+        else:
+            waiting = ledger.remember(auction, ssp, [bid[:3] for bid in bids], within_s)
+        verdicts = "" if waiting is None else await waiting
+        if verdicts is True:
+            return [True] * len(bids)
+        return [verdict == "k" for verdict in verdicts] if verdicts else None
+
+    async def notify(self, kind: int, auction: bytes, imp: bytes, reason: int) -> bool:
+        """Whether the answer is 200; else it is 503."""
+        assert self.ledger is not None
+        try:
+            await self.ledger.settle(kind, auction, imp, reason)
+        except OSError:
+            raise
+        except Exception as error:
+            if type(error).__name__ != "SpoolFullError":
+                raise
+            return False
+        return True
+
+    async def has_money(self, shard: int, price: int, limits: Limits) -> bool | None:
+        """Whether a bid of this price would be kept now; None where Redis is away."""
+        assert self.ledger is not None
+        number = 0
+        while self.ledger.shard_of(auction := b"probe %d" % number) != shard:
+            number += 1
+        bid = (b"1", limits.campaign, price, limits)
+        verdicts = await self.ledger.look(auction, [bid], "", 5.0)
+        return verdicts[0] == "k" if verdicts else None
+
+    def stop(self) -> "asyncio.Task[None]":
+        """As SIGTERM does: answer what waits, then close; the process ends then."""
+        self.is_stopping = True
+        return self.process.run(self._close())
+
+    async def _close(self) -> None:
+        while self.ledger is None:
+            await asyncio.sleep(0.001)
+        await self.ledger.close()
+
+
+class World:
+    """One run's machines on one virtual clock; `start_s` is the true time (epoch s) at its start.
+
+    The clock of Redis' machine is `redis_ahead_s` ahead.
+    """
+
+    def __init__(self, servers: Servers, seed: str, shards: int, start_s: float) -> None:
+        self.servers = servers
+        self.shards = shards
+        self.redis_ahead_s = 0.0
+        self.machines: dict[str, Machine] = {}
+        self.trace: list[tuple[object, ...]] = []
+        self.surprises: list[str] = []
+        self.is_over = False
+        self.rng = random.Random(f"{seed} world")
+        self.loop = VirtualLoop(self.rng.random)
+        self.network = Network(self.loop, seed, self.note)
+        self.loop.network = self.network
+        self.network.add(servers.redis.path, servers.redis)
+        self.network.add(servers.postgres.path, servers.postgres)
+        self.start_s = start_s
+        self._processes: list[Process] = []
+        self._numbers = 0
+        self._set: list[tuple[float, float]] = []  # when a clock was set, and its error before
+
+    def note(self, *what: object) -> None:
+        """One more line of the trace by which two runs are compared."""
+        self.trace.append((round(self.loop.time(), 9), *what))
+
+    def wall_s(self, ahead_s: float = 0.0) -> float:
+        return self.start_s + self.loop.time() + ahead_s
+
+    def machine_s(self, machine: Machine) -> float:
+        return self.wall_s(machine.ahead_s)
+
+    def walls(self) -> tuple[float, float]:
+        """The earliest and the latest of what any clock shows, or has shown a moment ago."""
+        aheads = [machine.ahead_s for machine in self.machines.values() if not machine.is_gone]
+        aheads.append(self.redis_ahead_s)
+        aheads += [ahead_s for at, ahead_s in self._set if at > self.loop.time() - NOTICED_S]
+        return self.wall_s(min(aheads)), self.wall_s(max(aheads))
+
+    def set_clock(self, whose: str, by: float) -> None:
+        """Of a machine, of Redis' machine, or of all."""
+        now = self.loop.time()
+        for name, machine in self.machines.items():
+            if whose in (name, "all"):
+                self._set.append((now, machine.ahead_s))
+                machine.ahead_s += by
+        if whose in ("redis", "all"):
+            self._set.append((now, self.redis_ahead_s))
+            self.redis_ahead_s += by
+
+    def machine(self, name: str, folder: Path, settings: Settings) -> Machine:
+        machine = self.machines[name] = Machine(name, folder / name, settings)
+        machine.folder.mkdir()
+        return machine
+
+    def process(self, name: str, machine: Machine) -> Process:
+        self._numbers += 1
+        process = Process(f"{name}.{self._numbers}", machine.name, self.loop)
+        self._processes.append(process)
+        return process
+
+    def drain(self, machine: Machine) -> tuple[Process, asyncio.Event]:
+        """A drain's process, and the event that stops it."""
+        process = self.process("drain", machine)
+        stopping = asyncio.Event()
+        metrics = Metrics(machine.folder / f"{process.name}.metrics")
+
+        async def run() -> None:
+            redis = connect(self.servers.redis.url)
+            shards = [ShardCounters(redis, number) for number in range(self.shards)]
+            clock = partial(self.machine_s, machine)
+            new_budgets: Any = Budgets
+            hold = (machine.settings.hold_s,) if hasattr(Ledger, "reserve") else ()
+            budgets = new_budgets(redis, self.shards, *hold, clock)
+            drain = Drain(shards, budgets, metrics, clock)
+            await DrainProcess(COUNTERS, drain, self.servers.postgres.dsn, stopping).run()
+            await redis.aclose()
+
+        task = process.run(run())
+        task.add_done_callback(lambda _: self.loop.call_soon(process.kill, context=Context()))
+        return process, stopping
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """The system is the simulator's until this is left; every process has ended then."""
+        servers = self.servers
+        servers.redis.wall_ns = lambda: round(self.wall_s(self.redis_ahead_s) * 1e9)
+        servers.redis.begin()
+        servers.postgres.is_up = True
+        servers.postgres.load(servers.empty)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(system.random_numbers(self.rng))
+            stack.enter_context(system.clocks(self))
+            stack.enter_context(system.files(self))
+            stack.enter_context(system.logs(self))
+            stack.callback(self._end)
+            yield
+
+    def _end(self) -> None:
+        for process in self._processes:
+            if process.alive:
+                process.kill()
+        self.is_over = True
+        self.loop.graveyard.clear()
+        self.loop._ready.clear()  # type: ignore[attr-defined]
+        self.loop._scheduled.clear()  # type: ignore[attr-defined]
+        self._processes.clear()
+        self.machines.clear()
+        self.loop.close()

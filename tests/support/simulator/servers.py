@@ -1,0 +1,388 @@
+"""The real Redis and the real PostgreSQL below the simulation, spoken to in bytes, one at a time.
+
+A session sends what a simulated connection has written and blocks until the server has answered all
+of it, so no two things ever happen in a server at once. Redis takes its time from a file that the
+simulator writes before each message (clock.c); nothing of it is by the real clock.
+"""
+
+import asyncio
+import contextlib
+import mmap
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from io import BytesIO
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import asyncpg
+import hiredis
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from snapbid.embedded import Home, Postgres
+from snapbid.embedded.process import spawn, stop
+from snapbid.embedded.redis import _server
+from snapbid.warehouse.migrate import migrate
+from support.simulator.loop import SimulationError
+
+PATIENCE_S: Final = 30.0  # real time; a server that takes longer waits for another session
+COPIES: Final = 16  # of Redis' data, each in a database of its own
+
+_TIME: Final = Struct("<q")
+_COPY: Final = """
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  redis.call('COPY', key, key, 'DB', ARGV[1])
+end
+"""
+
+T = TypeVar("T")
+
+
+def aside(work: Coroutine[Any, Any, T]) -> T:
+    """Run to its end on a real loop, while the virtual one stands still."""
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            return runner.run(work)
+    finally:
+        asyncio._set_running_loop(running)
+
+
+class RedisServer:
+    """`wall_ns` gives what its machine's clock shows."""
+
+    name = "redis"
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "redis.sock")
+        self.wall_ns: Callable[[], int] = lambda: 0
+        self.is_up = True
+        self.commands = 0
+        time_file = folder / "time"
+        time_file.write_bytes(_TIME.pack(0))
+        handle = os.open(time_file, os.O_RDWR | os.O_CLOEXEC)
+        self._time = mmap.mmap(handle, _TIME.size)
+        os.close(handle)
+        options = {
+            "port": "0",
+            "unixsocket": self.path,
+            "save": "",
+            "appendonly": "no",
+            "databases": str(COPIES + 1),
+            "dir": str(folder),
+        }
+        parts = [part for name, value in options.items() for part in (f"--{name}", value)]
+        preload = {"LD_PRELOAD": str(_clock(folder)), "CLOCK_TIME": str(time_file)}
+        self._log = folder / "redis.log"
+        self._process = spawn([_server()[0], *parts], log=self._log, env=os.environ | preload)
+        self.client = redis.Redis(unix_socket_path=self.path, retry=Retry(NoBackoff(), 0))
+        self._await_answer()
+
+    @property
+    def url(self) -> str:
+        return f"unix://{quote(self.path)}"
+
+    def tick(self) -> None:
+        self._time[:] = _TIME.pack(self.wall_ns())
+
+    def open(self) -> "RedisSession":
+        if not self.is_up:
+            raise ConnectionRefusedError("Redis is down")
+        return RedisSession(self)
+
+    def begin(self) -> None:
+        """Another run of the simulation: no data, no scripts."""
+        self.tick()
+        self.client.flushall()
+        self.client.script_flush()
+        self.is_up = True
+
+    def restart(self) -> None:
+        """Another run of Redis with the same data and a new run id."""
+        self.client.save()
+        with contextlib.suppress(redis.ConnectionError):
+            self.client.execute_command("DEBUG", "RESTART")  # type: ignore[no-untyped-call]
+        self._await_answer()
+
+    def _await_answer(self) -> None:
+        """Raises SimulationError where Redis has ended."""
+        while True:
+            with contextlib.suppress(redis.ConnectionError, redis.BusyLoadingError):
+                self.client.ping()
+                return
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.002)
+                raise SimulationError(self._log.read_text())
+
+    def save(self, number: int) -> None:
+        """Keep a copy of the data."""
+        self._in(number).flushdb()
+        self.client.eval(_COPY, 0, number)
+
+    def load(self, number: int) -> None:
+        """What was saved is the data again; nothing where nothing was."""
+        self.client.flushdb()
+        self._in(number).eval(_COPY, 0, 0)
+
+    def _in(self, number: int) -> redis.Redis:
+        return redis.Redis(unix_socket_path=self.path, db=number)
+
+    def stop(self) -> None:
+        self.client.close()
+        stop(self._process, signal.SIGTERM)
+        self._time.close()
+
+
+class RedisSession:
+    """One connection; Redis answers each command once."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self._requests = hiredis.Reader()
+        self._socket = _connected(server.path)
+
+    def execute(self, data: bytes) -> bytes:
+        server = self._server
+        self._requests.feed(data)
+        expected = 0
+        while self._requests.gets() is not False:
+            expected += 1
+        server.commands += expected
+        server.tick()
+        self._socket.sendall(data)
+        replies, received = hiredis.Reader(), b""
+        while expected:
+            more = _receive(self._socket)
+            received += more
+            replies.feed(more)
+            while replies.gets() is not False:
+                expected -= 1
+        return received
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class PostgresServer:
+    """Migrated once; `begin` puts back what it was then."""
+
+    name = "postgres"
+
+    def __init__(self, home: Home) -> None:
+        self._server = Postgres(home)
+        self._server.start()
+        self.is_up = True
+        self.dsn = self._server.dsn
+        self.path = str(self._server.sockets)
+        self.statements = 0
+        self.file = next(
+            str(file) for file in sorted(self._server.sockets.iterdir()) if "lock" not in file.name
+        )
+        self._runner = asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)
+        aside(migrate(self.dsn))
+        for setting in ("fsync = off", "synchronous_commit = off", "full_page_writes = off"):
+            self.run(_execute(self.dsn, f"alter system set {setting}"))
+        self.run(_execute(self.dsn, "select pg_reload_conf()"))
+        self.admin: Any = self.run(asyncpg.connect(self.dsn))
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run on the real loop of the connection that looks on."""
+        running = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
+        try:
+            return self._runner.run(work)
+        finally:
+            asyncio._set_running_loop(running)
+
+    def open(self) -> "PostgresSession":
+        if not self.is_up:
+            raise ConnectionRefusedError("PostgreSQL is down")
+        return PostgresSession(self)
+
+    def save(self) -> "Copy":
+        return self.run(_save(self.admin))
+
+    def load(self, copy: "Copy") -> None:
+        self.run(_load(self.admin, copy))
+
+    def ended(self, backend: int) -> None:
+        """Wait until what a session held is free."""
+        self.run(self.admin.execute("select pg_terminate_backend($1, 10000)", backend))
+
+    def stop(self) -> None:
+        self.run(self.admin.close())
+        self._runner.close()
+        self._server.stop()
+
+
+class PostgresSession:
+    """One connection; PostgreSQL is done when it is ready for the next query."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self._socket = _connected(server.file)
+        self._sent = bytearray()
+        self._received = bytearray()
+        self._started = False
+        self._backend = 0
+
+    def execute(self, data: bytes) -> bytes:
+        ready, done = self._expected(data)
+        self._server.statements += ready
+        self._socket.sendall(data)
+        answer = b""
+        while ready or done:
+            more = _receive(self._socket)
+            answer += more
+            self._received += more
+            for kind, body in _messages(self._received):
+                if kind == b"K":
+                    self._backend = int.from_bytes(body[:4], "big")
+                elif kind == b"Z":
+                    ready -= 1
+                elif kind == b"E":
+                    done = 0
+                elif kind in b"123TnCIs" and done:
+                    done -= 1
+        return answer
+
+    def _expected(self, data: bytes) -> tuple[int, int]:
+        """How often it will be ready; how many answers come before that, which were asked for."""
+        self._sent += data
+        ready = done = asked = 0
+        if not self._started:
+            size = int.from_bytes(self._sent[:4], "big")
+            if len(self._sent) < size:
+                return 0, 0
+            del self._sent[:size]
+            self._started = True
+            ready = 1
+        for kind, _ in _messages(self._sent):
+            if kind in b"PBDEC":
+                asked += 1
+            elif kind == b"H":
+                done, asked = done + asked, 0
+            elif kind in b"SQ":
+                ready, done, asked = ready + 1, 0, 0
+        return ready, done
+
+    def close(self) -> None:
+        self._socket.close()
+        if self._backend:
+            self._server.ended(self._backend)
+
+
+def _messages(buffer: bytearray) -> Iterator[tuple[bytes, bytes]]:
+    """Take whole messages off a buffer."""
+    while len(buffer) >= 5:
+        size = int.from_bytes(buffer[1:5], "big") + 1
+        if len(buffer) < size:
+            return
+        yield bytes(buffer[:1]), bytes(buffer[5:size])
+        del buffer[:size]
+
+
+class Copy:
+    """What the tables of the warehouse hold, and where its sequences stand."""
+
+    def __init__(self, tables: dict[str, bytes], sequences: dict[str, int | None]) -> None:
+        self.tables = tables
+        self.sequences = sequences
+
+
+async def _save(connection: Any) -> Copy:
+    names = await connection.fetch(
+        "select c.oid::regclass::text as name from pg_class c"
+        " where relnamespace = 'public'::regnamespace and relkind = 'r' order by 1"
+    )
+    tables = {}
+    for row in names:
+        buffer = BytesIO()
+        await connection.copy_from_query(
+            f"select * from {row['name']}", output=buffer, format="binary"
+        )
+        tables[row["name"]] = buffer.getvalue()
+    rows = await connection.fetch(
+        "select schemaname || '.' || sequencename as name, last_value from pg_sequences order by 1"
+    )
+    return Copy(tables, {row["name"]: row["last_value"] for row in rows})
+
+
+async def _load(connection: Any, copy: Copy) -> None:
+    async with connection.transaction():
+        await connection.execute("set local session_replication_role = replica")
+        for name in copy.tables:
+            await connection.execute(f"delete from {name}")
+        for name, data in copy.tables.items():
+            if len(data) > 21:  # more than a header and an end
+                await connection.copy_to_table(name, source=BytesIO(data), format="binary")
+        for name, value in copy.sequences.items():
+            await connection.execute(
+                "select setval($1::text::regclass, $2, $3)", name, value or 1, value is not None
+            )
+
+
+async def _execute(dsn: str, sql: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(sql)
+    await connection.close()
+
+
+def _connected(path: str) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(PATIENCE_S)
+    client.connect(path)
+    return client
+
+
+def _receive(client: socket.socket) -> bytes:
+    try:
+        more = client.recv(1 << 20)
+    except TimeoutError:
+        raise SimulationError("a store does not answer: it waits for another session") from None
+    if not more:
+        raise ConnectionResetError("the server has closed the connection")
+    return more
+
+
+def _clock(folder: Path) -> Path:
+    """The library that replaces the clock; raises SimulationError without a C compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise SimulationError("a C compiler is needed, for the clock of Redis")
+    library = folder / "clock.so"
+    flags = ("-shared", "-fPIC", "-O2", "-Wall", "-Werror")
+    source = Path(__file__).with_name("clock.c")
+    subprocess.run([compiler, *flags, "-o", library, source], check=True)
+    return library
+
+
+class Servers:
+    """Both, and what an empty warehouse is."""
+
+    def __init__(self, redis_server: RedisServer, postgres: PostgresServer) -> None:
+        self.redis = redis_server
+        self.postgres = postgres
+        self.empty = postgres.save()
+
+
+@contextlib.contextmanager
+def started() -> Iterator[Servers]:
+    """Real servers for any number of runs."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="snapbid-simulator-"))
+        home = stack.enter_context(Home(Path(folder) / "home"))
+        postgres = PostgresServer(home)
+        stack.callback(postgres.stop)
+        redis_server = RedisServer(Path(folder))
+        stack.callback(redis_server.stop)
+        yield Servers(redis_server, postgres)
