@@ -13,7 +13,7 @@ from support.oracle_reading import Document
 from snapbid.exchange.bid import NoBid, bid_of, decide
 from snapbid.exchange.limits import LimitedBid
 from snapbid.exchange.market import Market
-from snapbid.explain.overview import Asked, Explanation, explain, read
+from snapbid.explain.overview import Explanation, MatchableRequest, explain, read
 from snapbid.match.campaign import Campaign
 from snapbid.match.compile import read_document
 from snapbid.match.document import parse
@@ -45,7 +45,7 @@ def overview_of(
 
     now_ms = round(world.now.timestamp() * 1000)
     asked = read(msgspec.json.encode(request), ssp, market, now_ms, 1 << 20)
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, MatchableRequest)
     return asyncio.run(explain(asked, market, look, fetch))
 
 
@@ -56,7 +56,7 @@ def decided(
     market = market_of_world(world)
     now_ms = round(world.now.timestamp() * 1000)
     asked = read(msgspec.json.encode(request), ssp, market, now_ms, 1 << 20)
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, MatchableRequest)
     choices = decide(asked.request, ssp, market, now_ms)
     if isinstance(choices, NoBid):
         return {}, choices.reason.value

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 from snapbid.exchange.sightings import KEPT, SightingTotals
 from snapbid.golive.checklist import Item, judge
 from snapbid.golive.evidence import Evidence
-from snapbid.golive.store import MAX_STRAYS, Seen, Store
+from snapbid.golive.store import MAX_STRAYS, EvidenceStore, SspEvidence
 from snapbid.ledger.records import WIN
 
 NOW = 1_767_225_600 + 30  # 2026-01-01 00:00:30
@@ -19,7 +19,9 @@ NOW = 1_767_225_600 + 30  # 2026-01-01 00:00:30
 def items(**more: Any) -> list[Item]:
     empty: dict[str, Any] = {key: {} for key in ("counts", "last_at", "notices", "noticed_at")}
     empty |= {"answers": [], "problems": [], "strays": {}}
-    return judge(Seen(since=NOW - 600, until=NOW, **(empty | more)), "acme", "http://bid.example")
+    return judge(
+        SspEvidence(since=NOW - 600, until=NOW, **(empty | more)), "acme", "http://bid.example"
+    )
 
 
 def states(**more: Any) -> list[str]:
@@ -68,7 +70,7 @@ def test_only_all_is_100_percent() -> None:
 
 async def test_spans_are_minutes_up_to_an_hour_and_hours_beyond(fresh_redis: str) -> None:
     async with Redis.from_url(fresh_redis) as redis:
-        store = Store(redis)
+        store = EvidenceStore(redis)
         for ago in (0, 9, 11, 59, 61, 300):
             await store.write({7: SightingTotals(Counter(requests=1))}, NOW - ago * 60)
             await store.write({8: SightingTotals(Counter(requests=5))}, NOW - ago * 60)
@@ -82,7 +84,7 @@ async def test_spans_are_minutes_up_to_an_hour_and_hours_beyond(fresh_redis: str
 
 async def test_what_is_kept_is_bounded(fresh_redis: str) -> None:
     async with Redis.from_url(fresh_redis) as redis:
-        store = Store(redis)
+        store = EvidenceStore(redis)
         for _ in range(3):
             answers = [f"{NOW} {number}" for number in range(KEPT)]
             problems = [f"{NOW} 400 {number}" for number in range(KEPT)]
@@ -100,15 +102,15 @@ async def test_what_is_kept_is_bounded(fresh_redis: str) -> None:
 async def test_what_redis_does_not_take_is_written_later(fresh_redis: str) -> None:
     away, here = Redis.from_url("redis://127.0.0.1:1"), Redis.from_url(fresh_redis)
     async with away, here:
-        evidence = Evidence(Store(away), lambda: NOW)
+        evidence = Evidence(EvidenceStore(away), lambda: NOW)
         for _ in range(2):
             evidence.of(7).answered(204)
             with pytest.raises(RedisError):
                 await evidence.write()
-        evidence._store = Store(here)
+        evidence._store = EvidenceStore(here)
         evidence.of(7).answered(200)
         await evidence.write()
-        seen = await Store(here).read(7, 1, 10, NOW)
+        seen = await EvidenceStore(here).read(7, 1, 10, NOW)
     assert seen.counts == {"status:204": 2, "status:200": 1}
     assert [status for _, status in seen.answers] == [200, 204, 204]
 
@@ -116,8 +118,8 @@ async def test_what_redis_does_not_take_is_written_later(fresh_redis: str) -> No
 async def test_unknown_notices_are_looked_for_three_times(fresh_redis: str) -> None:
     """A test bid may be written down by another worker after its notice has come."""
     async with Redis.from_url(fresh_redis) as redis:
-        evidence = Evidence(Store(redis), lambda: NOW)
-        other = Evidence(Store(redis), lambda: NOW)
+        evidence = Evidence(EvidenceStore(redis), lambda: NOW)
+        other = Evidence(EvidenceStore(redis), lambda: NOW)
         evidence.unknown_notice(WIN, b"a", b"1")
         evidence.unknown_notice(WIN, b"a", b"2")
         await evidence.write()
@@ -130,4 +132,4 @@ async def test_unknown_notices_are_looked_for_three_times(fresh_redis: str) -> N
         other.of(7).answered(200)
         await other.write()
         await evidence.write()
-        assert (await Store(redis).read(7, 1, 10, NOW)).counts["win"] == 1
+        assert (await EvidenceStore(redis).read(7, 1, 10, NOW)).counts["win"] == 1

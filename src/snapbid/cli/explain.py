@@ -9,13 +9,13 @@ from snapbid.cli import console
 from snapbid.settings import Settings, load
 
 if TYPE_CHECKING:
-    from snapbid.explain.campaign import Row
+    from snapbid.explain.campaign import RuleCheck
     from snapbid.explain.codes import Code
-    from snapbid.explain.overview import Asked, Explanation, Impression, Offer
+    from snapbid.explain.overview import Explanation, Impression, MatchableRequest, Offer
     from snapbid.explain.stores import Stores
 
 NAMED = 3  # campaigns of a group that are named
-Rows = dict[str, "list[Row]"]  # by impression
+Rows = dict[str, "list[RuleCheck]"]  # by impression
 
 
 @click.command()
@@ -60,14 +60,14 @@ async def _explain(
     import msgspec
     from redis.exceptions import RedisError
 
-    from snapbid.explain.overview import Asked, explain, read
-    from snapbid.explain.stores import LedgerAway, Stores
+    from snapbid.explain.overview import MatchableRequest, explain, read
+    from snapbid.explain.stores import LedgerUnavailable, Stores
 
     async with Stores(settings) as stores:
         market = await stores.market(ssp)
         now_ms = time.time_ns() // 1_000_000
         asked = read(body, ssp, market, now_ms, settings.bid_max_bytes)
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, MatchableRequest):
             return asked, {}
         assert market is not None
         try:
@@ -76,11 +76,11 @@ async def _explain(
             origin = "warehouse" if market.catalog.base is None else "catalog"
             unread = sorted(stores.unread)
             return msgspec.structs.replace(answer, campaigns_from=origin, unread=unread), rows
-        except (LedgerAway, RedisError) as error:
+        except (LedgerUnavailable, RedisError) as error:
             raise console.Refused("Redis (SNAPBID_REDIS_URL) does not answer") from error
 
 
-async def _examine(stores: "Stores", asked: "Asked", campaign: str) -> Rows:
+async def _examine(stores: "Stores", asked: "MatchableRequest", campaign: str) -> Rows:
     try:
         rows = await stores.examine(campaign, asked)
     except ValueError as error:
@@ -104,7 +104,7 @@ def _print_request(answer: "Explanation") -> None:
         _say(f"  {name}: {', '.join(values)}")
 
 
-def _print_impression(of: "Impression", rows: "list[Row] | None") -> None:
+def _print_impression(of: "Impression", rows: "list[RuleCheck] | None") -> None:
     click.echo()
     _say(f"impression {of.id}: {of.asks}, {of.floor}")
     _print_offer("winner", of.winner)
@@ -122,7 +122,7 @@ def _print_impression(of: "Impression", rows: "list[Row] | None") -> None:
         _say(f"          {', '.join(group.campaigns[:NAMED])}{more}")
 
 
-def _print_rows(rows: "list[Row]") -> None:
+def _print_rows(rows: "list[RuleCheck]") -> None:
     for row in rows:
         _say(f"  {'holds' if row.holds else 'REFUSES':<8} {row.rule}{_shown_code(row.code)}")
         _say(f"           campaign: {row.asks}")

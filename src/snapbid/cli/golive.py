@@ -12,7 +12,7 @@ from snapbid.settings import Settings, load
 
 if TYPE_CHECKING:
     from snapbid.golive.checklist import Item
-    from snapbid.golive.store import Seen
+    from snapbid.golive.store import SspEvidence
 
 MINUTES: Final = {"m": 1, "h": 60, "d": 24 * 60}
 MOST: Final = 7 * 24 * 60
@@ -52,20 +52,20 @@ def golive(ssp: str, minutes: int, as_json: bool) -> None:
     sys.exit(any(item.state != "pass" for item in items))
 
 
-def _read(settings: Settings, number: int, minutes: int) -> "Seen":
+def _read(settings: Settings, number: int, minutes: int) -> "SspEvidence":
     import asyncio
     import time
 
     from redis.exceptions import RedisError
 
-    from snapbid.golive.store import Store
+    from snapbid.golive.store import EvidenceStore
     from snapbid.ledger import connection
 
-    async def read() -> "Seen":
+    async def read() -> "SspEvidence":
         assert settings.redis_url is not None
         redis = connection.connect(settings.redis_url)
         try:
-            return await Store(redis).read(
+            return await EvidenceStore(redis).read(
                 number, settings.ledger_shards, minutes, int(time.time())
             )
         finally:
@@ -77,7 +77,7 @@ def _read(settings: Settings, number: int, minutes: int) -> "Seen":
         raise console.Refused(f"Redis (SNAPBID_REDIS_URL) failed: {error}") from error
 
 
-def _print_json(ssp: str, seen: "Seen", items: "list[Item]") -> None:
+def _print_json(ssp: str, seen: "SspEvidence", items: "list[Item]") -> None:
     import msgspec
 
     passed = all(item.state == "pass" for item in items)
@@ -85,7 +85,7 @@ def _print_json(ssp: str, seen: "Seen", items: "list[Item]") -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(document)).decode())
 
 
-def _print(ssp: str, seen: "Seen", items: "list[Item]") -> None:
+def _print(ssp: str, seen: "SspEvidence", items: "list[Item]") -> None:
     from snapbid.golive.checklist import shown_time
 
     since, until = shown_time(seen.since), shown_time(seen.until)

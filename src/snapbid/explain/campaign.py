@@ -22,7 +22,7 @@ _replace = msgspec.structs.replace
 _FITTING: Final = (Creative("fits", "native", ""),)  # with an impression that takes native
 
 
-class Row(msgspec.Struct, frozen=True):
+class RuleCheck(msgspec.Struct, frozen=True):
     """One rule; `carries` is the request's side of it."""
 
     rule: str
@@ -32,7 +32,9 @@ class Row(msgspec.Struct, frozen=True):
     code: Code | None = None
 
 
-def examine(campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation) -> list[Row]:
+def examine(
+    campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
+) -> list[RuleCheck]:
     """Every rule that the campaign or the request sets, in the order of the contract."""
     refused = dict(_refusals(campaign, request, imp, situation))
     search = Search(index_of(campaign), request, situation)
@@ -174,34 +176,34 @@ def _without_side(campaign: Campaign, dimension: str, side: str) -> Campaign:
 # -- both sides of each rule in words --------------------------------------------------------------
 
 
-def _own_rows(campaign: Campaign, has: Carried, now_ms: int) -> Iterator[Row]:
+def _own_rows(campaign: Campaign, has: Carried, now_ms: int) -> Iterator[RuleCheck]:
     """Status, flight, and targeting."""
-    yield Row("status", "active", campaign.status, True)
+    yield RuleCheck("status", "active", campaign.status, True)
     if campaign.starts_at_ms is not None or campaign.ends_at_ms is not None:
         span = words.span(campaign.starts_at_ms, campaign.ends_at_ms)
-        yield Row("flight", span, words.time(now_ms), True)
+        yield RuleCheck("flight", span, words.time(now_ms), True)
     for name, values in campaign.targeting.items():
         carries = words.some(has[name]) if name in has else words.NOTHING
         if values.include:
-            yield Row(f"{name} include", words.entries(name, values.include), carries, True)
+            yield RuleCheck(f"{name} include", words.entries(name, values.include), carries, True)
         if values.exclude:
-            yield Row(f"{name} exclude", words.entries(name, values.exclude), carries, True)
+            yield RuleCheck(f"{name} exclude", words.entries(name, values.exclude), carries, True)
     if campaign.geo_radius:
         circles = [f"{one.km:g} km around {one.lat}, {one.lon}" for one in campaign.geo_radius]
         carries = words.some(has.get("geo_radius", [])) or words.NOTHING
-        yield Row("geo_radius", words.some(circles), carries, True)
+        yield RuleCheck("geo_radius", words.some(circles), carries, True)
 
 
 def _user_rows(
     campaign: Campaign, request: BidRequest, user: str | None, situation: Situation
-) -> Iterator[Row]:
+) -> Iterator[RuleCheck]:
     if campaign.frequency_caps:
         why = unrecognised(request, situation.withheld, situation.shards)
         carries = f"recognised by {known_by(user)}" if user is not None else why
-        yield Row("user", "a recognised user, since it has frequency caps", carries, True)
+        yield RuleCheck("user", "a recognised user, since it has frequency caps", carries, True)
 
 
-def _money_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[Row]:
+def _money_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[RuleCheck]:
     lookups, pmp = situation.lookups, imp.pmp
     price = f"bids {words.usd(campaign.cpm_micros)}"
     own = campaign.targeting["deal"].include if "deal" in campaign.targeting else ()
@@ -209,27 +211,31 @@ def _money_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[
     if offered:
         terms = [words.deal(*one) for one in offered]
         seat = f", seat {campaign.seat}" if campaign.seat else ", no seat"
-        yield Row("deal terms", f"{price}, {campaign.advertiser}{seat}", words.some(terms), True)
+        yield RuleCheck(
+            "deal terms", f"{price}, {campaign.advertiser}{seat}", words.some(terms), True
+        )
     if not own and pmp is not None and pmp.private_auction == 1:
-        yield Row("private auction", "targets no deal", "only deals may bid", True)
+        yield RuleCheck("private auction", "targets no deal", "only deals may bid", True)
     floor = floor_of(imp, lookups)
     if not own or floor == NO_RATE:
-        yield Row("floor", price, words.floor(floor, imp.bidfloor, imp.bidfloorcur), True)
+        yield RuleCheck("floor", price, words.floor(floor, imp.bidfloor, imp.bidfloorcur), True)
 
 
-def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[Row]:
+def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
     """What the request blocks."""
     if request.wseat or request.bseat:
         lists = words.lists(wseat=request.wseat, bseat=request.bseat)
-        yield Row("seats", campaign.seat or "has no seat", lists, True)
+        yield RuleCheck("seats", campaign.seat or "has no seat", lists, True)
     if request.bapp:
         asks = campaign.bundle or "has no bundle"
-        yield Row("blocked apps", asks, words.lists(bapp=request.bapp), True)
+        yield RuleCheck("blocked apps", asks, words.lists(bapp=request.bapp), True)
     if request.badv:
-        yield Row("blocked advertisers", campaign.advertiser, words.lists(badv=request.badv), True)
+        yield RuleCheck(
+            "blocked advertisers", campaign.advertiser, words.lists(badv=request.badv), True
+        )
     if request.bcat:
         asks = words.some(campaign.categories) or "has no categories"
-        yield Row("blocked categories", asks, words.lists(bcat=request.bcat), True)
+        yield RuleCheck("blocked categories", asks, words.lists(bcat=request.bcat), True)
 
 
 # -- creatives -------------------------------------------------------------------------------------
@@ -263,7 +269,7 @@ def causes(creative: Creative, request: BidRequest, imp: Imp, situation: Situati
 
 def _creative_rows(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
-) -> Iterator[Row]:
+) -> Iterator[RuleCheck]:
     """One row where some creative fits, else one for each reason."""
     fitting: list[str] = []
     misfits: dict[str, list[Creative]] = {}
@@ -275,9 +281,9 @@ def _creative_rows(
             misfits.setdefault(cause, []).append(creative)
     if fitting:
         fits = f"{words.some(fitting)} (of {len(campaign.creatives)})"
-        yield Row("creatives", fits, asked(imp), True)
+        yield RuleCheck("creatives", fits, asked(imp), True)
         return
     for cause, ones in misfits.items():
         own = words.some(dict.fromkeys(words.misfit(one, cause) for one in ones))
         wants = dict.fromkeys(words.wanted(one, imp, cause) for one in ones)
-        yield Row(f"creative {cause}", own, words.some(wants), False, CREATIVE.get(cause))
+        yield RuleCheck(f"creative {cause}", own, words.some(wants), False, CREATIVE.get(cause))

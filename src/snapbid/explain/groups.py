@@ -50,7 +50,7 @@ class Group(msgspec.Struct, frozen=True):
     limited: bool = False
 
 
-class _Refused(msgspec.Struct):
+class _GroupTally(msgspec.Struct):
     code: Code | None
     dimension: str | None = None
     count: int = 0
@@ -74,7 +74,7 @@ class Groups:
         self._deals = deals
         self._lowest = min((one for _, one in deals if one != NO_RATE), default=0)
         self._sizes = set(sizes_of(imp))
-        self._found: dict[str, _Refused] = {}
+        self._found: dict[str, _GroupTally] = {}
         self._ids: dict[int, str] = {}
 
     def refuse(self, rank: int, refusal: Refusal, name: str | None) -> None:
@@ -98,7 +98,7 @@ class Groups:
             self._add(rank, SPENT, None)
 
     def _add(self, rank: int, label: str, code: Code | None, dimension: str | None = None) -> None:
-        group = self._found.setdefault(label, _Refused(code, dimension))
+        group = self._found.setdefault(label, _GroupTally(code, dimension))
         price = self._index.price(rank)
         group.highest = max(group.highest, price)
         group.lowest = min(group.lowest, price) if group.count else price

@@ -83,7 +83,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     unread: list[str] = []
 
 
-class Asked(NamedTuple):
+class MatchableRequest(NamedTuple):
     """A request that can be matched."""
 
     request: BidRequest
@@ -92,7 +92,7 @@ class Asked(NamedTuple):
 
 def read(
     body: bytes, ssp: str, market: Market | None, now_ms: int, max_bytes: int
-) -> Asked | Explanation:
+) -> MatchableRequest | Explanation:
     """What is refused before any campaign is asked, in the order of the endpoint's checks.
 
     No market: the SSP is not registered.
@@ -112,10 +112,12 @@ def read(
     canonical = market.catalog.ssps[ssp]
     why = withheld(request, market.lookups)
     situation = Situation(ssp, canonical, now_ms, market.lookups, why, market.shards)
-    return Asked(request, situation)
+    return MatchableRequest(request, situation)
 
 
-async def explain(of: Asked, market: Market, look: Look, documents: Documents) -> Explanation:
+async def explain(
+    of: MatchableRequest, market: Market, look: Look, documents: Documents
+) -> Explanation:
     """Every impression's winner, and the campaigns that are refused, by rule."""
     request, situation = of
     ssp, canonical, now_ms, _, why, shards = situation
@@ -140,7 +142,7 @@ async def explain(of: Asked, market: Market, look: Look, documents: Documents) -
             f"{Reason.LONG_ID.value}: id is over 512 bytes, its notifications could not be taken"
         )
         return msgspec.structs.replace(base, reason=reason)
-    one = _OneImpression(market, request, search, look, documents)
+    one = _ImpressionExplainer(market, request, search, look, documents)
     found = [await one.explain(imp) for imp in request.imp or ()]
     if any(each.winner for each in found):
         base = msgspec.structs.replace(base, status=200, reason="a bid")
@@ -152,7 +154,7 @@ async def explain(of: Asked, market: Market, look: Look, documents: Documents) -
     return msgspec.structs.replace(base, impressions=found)
 
 
-class _OneImpression:
+class _ImpressionExplainer:
     """Explains the impressions of a request, one after the other."""
 
     def __init__(

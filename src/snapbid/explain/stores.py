@@ -15,9 +15,9 @@ from snapbid.exchange.request import BidRequest
 from snapbid.exchange.spending import Spending
 from snapbid.exchange.spending import fetch as fetch_spending
 from snapbid.explain import words
-from snapbid.explain.campaign import Row, examine
+from snapbid.explain.campaign import RuleCheck, examine
 from snapbid.explain.codes import CAP_MET
-from snapbid.explain.overview import Asked
+from snapbid.explain.overview import MatchableRequest
 from snapbid.explain.search import Search, Situation
 from snapbid.ledger import connection
 from snapbid.ledger.budgets import Budgets
@@ -37,7 +37,7 @@ from snapbid.warehouse import campaigns, registry
 BATCH: Final = 1000  # bids in one look
 
 
-class LedgerAway(Exception):
+class LedgerUnavailable(Exception):
     """Redis does not answer."""
 
 
@@ -81,23 +81,23 @@ class Stores:
         return Market(catalog, lookups, settings.ledger_shards)
 
     async def _published(self, ssps: dict[str, tuple[str, int]]) -> Catalog | None:
-        """What a server of this home has published, if nothing has changed since."""
+        """Return the catalog that a server of this home has published, if it is current."""
         try:
             catalog = Catalog.open(self._settings.catalog_path)
         except (OSError, CatalogError):
             return None
         standing = await campaigns.fetch_standing(self._warehouse)
         numbers = {descriptor: number for descriptor, (_, number) in ssps.items()}
-        as_it_stands = (
+        is_current = (
             catalog.base is not None
             and catalog.base.warehouse == standing.warehouse
             and catalog.revision == standing.revision
             and catalog.ssp_numbers == numbers
         )
-        return catalog if as_it_stands else None
+        return catalog if is_current else None
 
     async def _built(self, ssps: dict[str, tuple[str, int]]) -> Catalog:
-        """What the publisher would build of the warehouse now."""
+        """Build a catalog from the warehouse, as the publisher would now."""
         builder = new_builder()
 
         def take(rows: list[campaigns.Copied]) -> None:
@@ -119,10 +119,10 @@ class Stores:
                 found[each.id] = _parse(each)
         return found
 
-    async def examine(self, id: str, asked: Asked) -> dict[str, list[Row]] | None:
+    async def examine(self, id: str, asked: MatchableRequest) -> dict[str, list[RuleCheck]] | None:
         """By impression, every rule of a campaign; None where there is no such one.
 
-        Raises CampaignError where its document is wrong, and LedgerAway.
+        Raises CampaignError where its document is wrong, and LedgerUnavailable.
         """
         found = await campaigns.fetch_some(self._warehouse, [id])
         if not found:
@@ -138,7 +138,7 @@ class Stores:
 
     async def _limits(
         self, stored: campaigns.Stored, campaign: Campaign, request: BidRequest, of: Situation
-    ) -> list[Row]:
+    ) -> list[RuleCheck]:
         """Budget and frequency caps, each looked at by itself."""
         described = describe(campaign, stored.number, stored.created_at_ms)
         limits = limits_of(described, self._settings.ledger_shards)
@@ -149,26 +149,28 @@ class Stores:
         money = (await fetch_spending(self._settings, [stored])).get(campaign.id)
         if money is not None:
             holds = await self.look(auction, bids, None) == "k"
-            rows.append(Row("budget", _budget(money), _spent(money), holds))
+            rows.append(RuleCheck("budget", _budget(money), _spent(money), holds))
         user = Search(index_of(campaign), request, of).user
         if campaign.frequency_caps and user is not None:
             holds = await self.look(auction, bids, user) != "c"
             caps = [f"{cap.impressions} in {cap.seconds} s" for cap in campaign.frequency_caps]
             carries = "within them" if holds else "the user has seen it so often"
             rows.append(
-                Row("frequency caps", words.some(caps), carries, holds, None if holds else CAP_MET)
+                RuleCheck(
+                    "frequency caps", words.some(caps), carries, holds, None if holds else CAP_MET
+                )
             )
         return rows
 
     async def look(self, auction_id: bytes, bids: list[LimitedBid], user: str | None) -> str:
-        """The letters of remember.lua, were these bids made now. Raises LedgerAway."""
+        """The letters of remember.lua, were these bids made now. Raises LedgerUnavailable."""
         shard = shard_of(auction_id, self._settings.ledger_shards)
         letters = ""
         for start in range(0, len(bids), BATCH):
             some = reserved(auction_id, bids[start : start + BATCH], user)
             letters += await self._budgets.look(shard, some)
         if len(letters) != len(bids):
-            raise LedgerAway
+            raise LedgerUnavailable
         return letters
 
 

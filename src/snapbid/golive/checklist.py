@@ -1,7 +1,7 @@
 """Document 2's go-live checklist, judged from what an SSP has really sent.
 
-An item that nothing speaks for or against is not seen yet. The texts are for the operator and, as
-they stand, for the SSP: what is seen, and what to fix.
+An item without any evidence is "not seen yet". The texts say what was seen and what to fix; the
+operator can forward them to the SSP unchanged.
 """
 
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from snapbid.golive.store import NOTICE_DAYS, Seen
+from snapbid.golive.store import NOTICE_DAYS, SspEvidence
 
 State = Literal["pass", "fail", "not seen yet"]
 
@@ -20,7 +20,7 @@ REQUIRED: Final = {"country": "device.geo.country", "ua": "device.ua", "ip": "de
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One item of the checklist; `fix` is empty where there is nothing to do."""
+    """One item of the checklist; `fix` is empty if there is nothing to do."""
 
     number: int
     title: str
@@ -29,7 +29,7 @@ class Item(msgspec.Struct, frozen=True):
     fix: str = ""
 
 
-def judge(seen: Seen, ssp: str, base_url: str) -> list[Item]:
+def judge(seen: SspEvidence, ssp: str, base_url: str) -> list[Item]:
     """The six items, in the order of document 2."""
     url = f"{base_url}/api/v1/openrtb2/{ssp}/bid"
     return [
@@ -45,11 +45,11 @@ def judge(seen: Seen, ssp: str, base_url: str) -> list[Item]:
 
 
 def shown_time(epoch_s: int) -> str:
-    """A time as people read it."""
+    """Format a time (epoch s)."""
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _path(seen: Seen, url: str) -> Item:
+def _path(seen: SspEvidence, url: str) -> Item:
     title = "The assigned SSP id is placed in the endpoint path."
     total = _total(seen)
     strays = sorted(seen.strays.items(), key=lambda stray: -stray[1])[:SHOWN]
@@ -71,7 +71,7 @@ def _path(seen: Seen, url: str) -> Item:
     )
 
 
-def _content_type(seen: Seen) -> Item:
+def _content_type(seen: SspEvidence) -> Item:
     title = "Content-Type: application/json is set on all requests."
     total, wrong = _total(seen), seen.counts.get("content_type", 0)
     if not total:
@@ -88,7 +88,7 @@ def _content_type(seen: Seen) -> Item:
     )
 
 
-def _answers(seen: Seen) -> Item:
+def _answers(seen: SspEvidence) -> Item:
     title = "A test request returns 200 or 204 (no error status)."
     latest = [(at, status) for at, status in seen.answers if at >= seen.since]
     if not latest:
@@ -125,7 +125,7 @@ def _answers(seen: Seen) -> Item:
 
 
 def _notices(
-    seen: Seen,
+    seen: SspEvidence,
     number: int,
     name: str,
     url: str,
@@ -156,8 +156,8 @@ def _notices(
     return Item(number, title, "not seen yet", tuple(evidence), fix)
 
 
-def _losses(seen: Seen) -> list[str]:
-    """Loss notices are optional, and only told."""
+def _losses(seen: SspEvidence) -> list[str]:
+    """Mention loss notices, which are optional."""
     losses, unsaid = seen.notices.get("l", 0), seen.notices.get("l:-1", 0)
     if not losses:
         return []
@@ -167,7 +167,7 @@ def _losses(seen: Seen) -> list[str]:
     return [told]
 
 
-def _fields(seen: Seen) -> Item:
+def _fields(seen: SspEvidence) -> Item:
     title = "Each bid request includes device.geo.country, device.ua and device.ip."
     total = seen.counts.get("requests", 0)
     if not total:
@@ -186,7 +186,7 @@ def _fields(seen: Seen) -> Item:
     return Item(6, title, "fail", tuple(evidence), fix)
 
 
-def _total(seen: Seen) -> int:
+def _total(seen: SspEvidence) -> int:
     return sum(count for name, count in seen.counts.items() if name.startswith("status:"))
 
 

@@ -1,12 +1,12 @@
-"""What each SSP really sends, counted beside the bids for the go-live check (document 2).
+"""Evidence of what each SSP sends, for the go-live checklist (document 2).
 
-A worker counts in memory, every request, in some tenths of a microsecond, and adds what has grown
-to what Redis has (`golive/store.py`) each second. So evidence outlives a worker but for the last
-second before a kill.
+A worker counts every request in memory, at a few tenths of a microsecond, and adds its counts to
+Redis every second (`golive/store.py`). So evidence outlives a worker, except for the last second
+before a kill.
 
-A test bid is not remembered, so that its notices are of an unknown auction. Which auctions were
-tests is written down too, for some minutes, and unknown notices are looked for among them: an SSP
-can show with test bids alone that it fires its notices.
+The ledger does not remember test bids, so their notices look like those of unknown auctions. Redis
+therefore keeps the ids of test auctions for some minutes, and notices of unknown auctions are
+looked up there: an SSP can show with test bids alone that its notices work.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from redis.exceptions import RedisError
 
 from snapbid.exchange.sightings import Sightings, SightingTotals
-from snapbid.golive.store import Store
+from snapbid.golive.store import EvidenceStore
 from snapbid.ledger.records import BILLING, LOSS, WIN, place
 from snapbid.tasks import end
 
@@ -45,7 +45,7 @@ class _Notice(NamedTuple):
 class Evidence:
     """All SSPs' sightings in this worker. `clock` gives epoch seconds."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time) -> None:
+    def __init__(self, store: EvidenceStore, clock: Callable[[], float] = time) -> None:
         self._store = store
         self._clock = clock
         self._ssps: dict[int, Sightings] = {}
@@ -56,34 +56,34 @@ class Evidence:
         self._task: asyncio.Task[None] | None = None
 
     def of(self, number: int) -> Sightings:
-        """The SSP's, by its number; always the same."""
+        """Return the sightings of an SSP, by its number."""
         return self._ssps.setdefault(number, Sightings())
 
     def stray(self, ssp: str) -> None:
-        """A bid request came to an id that is not registered."""
+        """Note a bid request to an id that is not registered."""
         if len(self._strays) < MAX_STRAYS and len(ssp) <= MAX_STRAY and ssp.isprintable():
             self._strays.add(ssp)
 
     def unknown_notice(self, kind: int, auction_id: bytes, imp_id: bytes) -> None:
-        """A notice came for an auction that is not remembered; it may be of a test bid."""
+        """Note a notice of an unknown auction, which may have been a test."""
         if len(self._unknown) < MAX_UNKNOWN:
             self._unknown.append(_Notice(kind, place(auction_id, imp_id), LOOKS))
 
     # -- the way to Redis ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts to write; needs a running loop."""
+        """Start writing periodically; needs a running loop."""
         self._task = asyncio.get_running_loop().create_task(self._keep_writing())
 
     async def stop(self) -> None:
-        """Writes what is left, if Redis is there."""
+        """Write what is left, unless Redis is away."""
         if self._task is not None:
             await end(self._task)
         with contextlib.suppress(RedisError, OSError):
             await self.write()
 
     async def write(self) -> None:
-        """One write; what Redis does not take is kept for the next. Raises RedisError, OSError."""
+        """Write once; keep what Redis does not accept. Raises RedisError, OSError."""
         now = int(self._clock())
         for number, sightings in self._ssps.items():
             for auction, imps in sightings.tested:
@@ -127,7 +127,7 @@ class Evidence:
             try:
                 await self.write()
             except (RedisError, OSError):
-                pass  # told by those who need Redis more
+                pass  # others report that Redis is away
             except Exception:
                 logger.exception("what SSPs have sent could not be written down")
 

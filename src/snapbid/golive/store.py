@@ -36,7 +36,7 @@ NOTICE_DAYS: Final = 3  # UTC, today among them: as long as the ledger's counter
 _REASONS: Final = range(-1, 10_000)
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SspEvidence(msgspec.Struct, frozen=True):
     """What is written down of one SSP from `since` until `until` (epoch s).
 
     `last_at`: count -> when it last grew, at any time; `answers` (when, status) and `problems`
@@ -56,7 +56,7 @@ class Seen(msgspec.Struct, frozen=True):
     strays: dict[str, int]
 
 
-class Store:
+class EvidenceStore:
     """The evidence in a Redis. All methods raise RedisError."""
 
     def __init__(self, redis: Redis) -> None:
@@ -95,7 +95,7 @@ class Store:
         found: Any = await self._redis.mget([_test(place) for place in places])
         return [None if number is None else int(number) for number in found]
 
-    async def read(self, number: int, shards: int, minutes: int, now: int) -> Seen:
+    async def read(self, number: int, shards: int, minutes: int, now: int) -> SspEvidence:
         """What the SSP has sent in so many minutes; whole hours where they are more than 60."""
         unit, name = (MINUTE_S, "m") if minutes <= HOUR_S // MINUTE_S else (HOUR_S, "h")
         first, last = (now - minutes * MINUTE_S) // unit + 1, now // unit
@@ -112,7 +112,7 @@ class Store:
         for one in times:
             counts.update(_numbers(one))
         notices, noticed_at = await self._notices(number, shards, now)
-        return Seen(
+        return SspEvidence(
             first * unit,
             now,
             dict(counts),

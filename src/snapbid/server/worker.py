@@ -21,7 +21,7 @@ from snapbid.exchange.notice import NoticeEndpoint
 from snapbid.exchange.routes import NOTICE_KINDS
 from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
 from snapbid.golive.evidence import Evidence
-from snapbid.golive.store import Store as EvidenceStore
+from snapbid.golive.store import EvidenceStore
 from snapbid.ledger import connection
 from snapbid.ledger.commits import commits
 from snapbid.ledger.ledger import Ledger
