@@ -1,12 +1,15 @@
 """A ledger or a warehouse that is lost, restored from a copy, or replaced (contract 5.3)."""
 
+import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
 from support.draining import DAY_S
+from support.remembered import until
 from support.restoring import Stores, prepare
 from support.spending import limits
-from support.stack import Databases
+from support.stack import Databases, Stack, run
 
 from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.embedded import Redis
@@ -231,6 +234,47 @@ class TestAnotherWarehouse:
             with pytest.raises(UnrelatedStoresError, match="snapbid ledger adopt"):
                 await stores.drain()
         assert await stores.wins() == 0
+
+    async def test_nothing_is_remembered_until_it_is_adopted(
+        self, stores: Stores, tmp_path: Path
+    ) -> None:
+        own = limits(1, total=BUDGET)
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 8, own) == 8
+        await stores.fetch("update warehouse_identity set id = gen_random_uuid() returning 1")
+        await stores.fetch("delete from campaign_daily returning 1")
+        warehouse = str(await stores.fetch("select id from warehouse_identity"))
+        environ = {"SNAPBID_REDIS_URL": stores.redis.url, "SNAPBID_DATABASE_URL": stores.dsn}
+        async with stores.ledger() as ledger:
+            ledger.belong_to(warehouse)
+            assert ledger.is_foreign
+            assert not ledger.connected
+            assert ledger.remember(b"a", 1, [(b"1", 1, 1)], 1.0) is None
+            done = await asyncio.to_thread(run, environ, "ledger", "adopt")
+            assert (done.returncode, done.stderr) == (0, "")
+            assert done.stdout.startswith("the ledger belongs to this warehouse now")
+            await until(lambda: ledger.connected)
+            await stores.drain()
+            assert await stores.sell(ledger, 12, own) == 10
+            await stores.drain()
+        assert await stores.wins() == 10
+        done = await asyncio.to_thread(run, environ, "ledger", "adopt")
+        assert done.stdout == "the ledger belongs to this warehouse already\n"
+
+    async def test_a_server_names_it(self, stores: Stores, tmp_path: Path) -> None:
+        await stores.drain()
+        await stores.fetch("update warehouse_identity set id = gen_random_uuid() returning 1")
+        server = Stack(
+            {
+                "SNAPBID_HOME": str(tmp_path / "home"),
+                "SNAPBID_DATABASE_URL": stores.dsn,
+                "SNAPBID_REDIS_URL": stores.redis.url,
+            }
+        )
+        with contextlib.closing(server):
+            server.launch()
+            await until(lambda: b'["a ledger of this warehouse"]' in server.get("/readyz")[1])
 
 
 async def replace_identity(stores: Stores, copy: str) -> None:

@@ -15,6 +15,7 @@ from snapbid.cli.explain import explain
 from snapbid.cli.export import export
 from snapbid.cli.golive import golive
 from snapbid.cli.keys import key
+from snapbid.cli.ledger import ledger
 from snapbid.cli.load import load
 from snapbid.cli.run import drain, env, migrate, serve, up
 from snapbid.cli.ssps import ssp, token
@@ -37,6 +38,6 @@ def main() -> None:
 
 for command in (
     up, serve, drain, migrate, env, ssp, token, campaign, key, events, rates, explain, golive, load,
-    export,
+    export, ledger,
 ):  # fmt: skip
     main.add_command(command)

@@ -79,6 +79,16 @@ class Ledger:
         """Whether every shard is there."""
         return all(shard.connected for shard in self._shards)
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the ledger belongs to another warehouse; nothing is remembered then."""
+        return any(shard.is_foreign for shard in self._shards)
+
+    def belong_to(self, warehouse: str) -> None:
+        """Use the ledger of this warehouse (its id) alone; any while none is known."""
+        for shard in self._shards:
+            shard.belong_to(warehouse)
+
     def remember(
         self, auction_id: bytes, ssp: int, bids: list[tuple[bytes, int, int]], within_s: float
     ) -> "asyncio.Future[bool] | None":

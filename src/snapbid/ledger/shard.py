@@ -27,6 +27,7 @@ from snapbid.ledger.commits import Observe, unobserved
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.link import Link
 from snapbid.ledger.records import Remembered, Reserved
+from snapbid.ledger.segment import ShardState
 from snapbid.ledger.wire import Wire
 
 STALL_S: Final = 1.0  # without an answer, the connection is given up
@@ -37,6 +38,13 @@ ENOUGH: Final = 64  # in a batch, to wait no longer
 MAX_BATCH: Final = 2_000  # records or notices in one script call, so that Redis is never held long
 SHARED: Final = ("segment", "limits")
 GRANULES: Final = 4  # a bid's time to live in pieces of this many: records expire piece by piece
+
+
+class ForeignLedgerError(RedisError):
+    """The ledger belongs to another warehouse."""
+
+    def __init__(self, theirs: str, ours: str) -> None:
+        super().__init__(f"the ledger belongs to the warehouse {theirs}, and this one is {ours}")
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -96,6 +104,7 @@ class Shard:
         self._wire: Wire | None = None
         self._shas: dict[str, bytes] = {}
         self._gathering = False
+        self._warehouse = self._expected = ""
         self.connected = False
         self.batches = 0
 
@@ -169,6 +178,18 @@ class Shard:
         if now - self._sent_at > STALL_S and self._wire is not None:
             self._wire.end(RedisError("it has stalled"))
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the ledger's numbers are those of another warehouse than ours."""
+        return bool(self._warehouse and self._expected) and self._warehouse != self._expected
+
+    def belong_to(self, warehouse: str) -> None:
+        """Bid with the numbers of this warehouse, and on a ledger of its own alone."""
+        self._expected = warehouse
+        if self.is_foreign and self._wire is not None:
+            self.connected = False
+            self._wire.end(ForeignLedgerError(self._warehouse, warehouse))
+
     # -- the connection ----------------------------------------------------------------------
 
     async def prepare(self, connection: AbstractConnection) -> None:
@@ -176,7 +197,10 @@ class Shard:
             await connection.send_command("SCRIPT LOAD", text)
             self._shas[name] = await connection.read_response()
         await connection.send_command("EVALSHA", self._shas["begin"], 1, self._key)
-        await connection.read_response()
+        state = ShardState.parse(await connection.read_response())
+        self._warehouse = state.warehouse
+        if self.is_foreign:
+            raise ForeignLedgerError(state.warehouse, self._expected)
         if self._doubtful is not None:
             await connection.send_command(*self._forget(self._doubtful))
             await connection.read_response()

@@ -50,7 +50,7 @@ class Head(msgspec.Struct, frozen=True):
     """`ssps`: descriptor to canonical id and the descriptor's number; `rates`: as Rates.to_json;
     `made_at`: epoch seconds; `checksum`: CRC-32 of the index, since the matcher trusts its offsets;
     `events`: what server events need, JSON in a form of theirs; `revision`: of the warehouse, all
-    of whose changes until then are in the catalog.
+    of whose changes until then are in the catalog; `warehouse`: its id, "" where nobody asks.
     """
 
     ssps: dict[str, tuple[str, int]]
@@ -60,6 +60,7 @@ class Head(msgspec.Struct, frozen=True):
     events: msgspec.Raw = msgspec.Raw(b"null")
     base: Base | None = None
     revision: int = 0
+    warehouse: str = ""
 
 
 class CatalogError(ValueError):
@@ -78,7 +79,8 @@ class Catalog:
     """A catalog in memory.
 
     `ssps`: descriptor to canonical id; `ssp_numbers`: descriptor to the number that stands for it
-    in the ledger's records; `events`: JSON, see `Head`; `base` and what is `mapped` of it, or None.
+    in the ledger's records; `events`, `warehouse`: as in `Head`; `base` and what is `mapped` of it,
+    or None.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Catalog:
         self.ssp_numbers = {descriptor: number for descriptor, (_, number) in head.ssps.items()}
         self.made_at = head.made_at
         self.revision = head.revision
+        self.warehouse = head.warehouse
         self.events = bytes(head.events)
 
     def __len__(self) -> int:
@@ -150,11 +153,13 @@ def encode(
     events: bytes = b"null",
     base: Base | None = None,
     revision: int = 0,
+    warehouse: str = "",
 ) -> list[Buffer]:
     """The file's content, in pieces; the rest as in `Head`."""
     table = msgspec.Raw(rates.to_json().encode())
     checksum = zlib.crc32(index)
-    head = Head(dict(ssps), table, time.time(), checksum, msgspec.Raw(events), base, revision)
+    made_at, of_events = time.time(), msgspec.Raw(events)
+    head = Head(dict(ssps), table, made_at, checksum, of_events, base, revision, warehouse)
     start = msgspec.json.encode(head)
     start = _PREAMBLE.pack(_MAGIC, len(start), zlib.crc32(start)) + start
     return [start.ljust(_aligned(len(start)), b"\0"), index]

@@ -24,7 +24,7 @@ from snapbid.match.catalog import Base, Catalog, CatalogError, Stamp, stamp_of
 from snapbid.publisher.making import make_base, remove_others
 from snapbid.publisher.overlay import Overlay
 from snapbid.reference import rates
-from snapbid.warehouse import campaigns, products, registry
+from snapbid.warehouse import campaigns, fence, products, registry
 from snapbid.warehouse import rates as operator_rates
 from snapbid.warehouse.away import AWAY
 
@@ -46,6 +46,7 @@ class Publisher:
         self._path = path
         self._overlay: Overlay | None = None
         self._warehouse = ""
+        self._identity = ""
         self._making: asyncio.Task[Base] | None = None
         self._published: tuple[Any, ...] = ()
         self._written: Stamp | None = None  # the file that holds what is published
@@ -134,6 +135,7 @@ class Publisher:
         elif standing.warehouse != self._warehouse or standing.revision < held.revision:
             self._overlay = Overlay(None)
         self._warehouse = standing.warehouse
+        self._identity = await fence.identity(connection)
 
     def _published_base(self, standing: campaigns.Standing) -> Base | None:
         try:
@@ -159,13 +161,15 @@ class Publisher:
         changes = await campaigns.fetch_since(connection, overlay.revision)
         events = await self._read_events(connection)
         self.checked_at = time()
-        state = (ssps, events, changes.revision, overlay.base)
+        state = (self._identity, ssps, events, changes.revision, overlay.base)
         if state == self._published and self._written == stamp_of(self._path):
             return
         started = perf_counter()
         overlay.apply(changes)
         index = overlay.build()
-        pieces = catalog.encode(ssps, self._rates, index, events, overlay.base, overlay.complete)
+        pieces = catalog.encode(
+            ssps, self._rates, index, events, overlay.base, overlay.complete, self._identity
+        )
         self._written = catalog.write(self._path, pieces)
         self._published, self.published_at = state, time()
         if self._making is None:

@@ -72,6 +72,8 @@ class Worker:
         missing = [] if self._follower.market is not None else ["campaigns"]
         if not await connection.answers(self._redis):
             missing.append("redis")
+        elif self._ledger.is_foreign:
+            missing.append("a ledger of this warehouse")
         return missing
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -89,7 +91,7 @@ class Worker:
         stack.push_async_callback(self._redis.aclose)
         pool = await open_pool(settings.database_url)
         stack.callback(pool.terminate)
-        ledger = _ledger(settings, metrics)
+        self._ledger = ledger = _ledger(settings, metrics)
         await ledger.open()
         stack.push_async_callback(ledger.close)
         queue = EventQueue(settings.redis_url)
@@ -109,6 +111,7 @@ class Worker:
         )
 
         def use(market: Market, before: Market | None) -> None:
+            ledger.belong_to(market.catalog.warehouse)
             if before is None or market.catalog.events != before.catalog.events:
                 events.take_up(market.catalog.events)
             bids.set_market(market, before)

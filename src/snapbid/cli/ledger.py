@@ -1,0 +1,38 @@
+"""`snapbid ledger`: a ledger and a warehouse that do not belong together."""
+
+import os
+
+import click
+
+from snapbid.cli import console
+from snapbid.settings import load
+
+
+@click.group()
+def ledger() -> None:
+    """The ledger in Redis."""
+
+
+@ledger.command("adopt")
+def ledger_adopt() -> None:
+    """Empty a ledger that belongs to another warehouse, for this one to use.
+
+    Bids that were made are not known any more: their notices count nothing. Stop what still uses
+    the other warehouse first.
+    """
+    from redis.exceptions import RedisError
+
+    from snapbid.drain.adopt import adopt
+
+    settings = console.with_stores(load(os.environ))
+    try:
+        done = console.finish(adopt(settings))
+    except RedisError as error:
+        raise console.Refused(f"Redis (SNAPBID_REDIS_URL) failed: {error}") from error
+    if not done.shards:
+        click.echo("the ledger belongs to this warehouse already")
+        return
+    click.echo(
+        f"the ledger belongs to this warehouse now; {done.dropped} changed counters had not been "
+        "carried to the other one"
+    )

@@ -1,0 +1,77 @@
+"""`snapbid ledger adopt`: the ledger becomes that of another warehouse, empty.
+
+Numbers in the ledger stand for SSPs and campaigns of one warehouse. What it has of the old one
+cannot be told from the new one's, so it is removed: records of bids, holds, budgets, counters, and
+the evidence of what SSPs have sent. Server events on their way stay.
+"""
+
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any, Final, NamedTuple
+
+import asyncpg
+from redis.asyncio import Redis
+
+from snapbid.ledger.connection import connect
+from snapbid.ledger.keys import EVENT_STREAM, GOLIVE, ShardKeys
+from snapbid.settings import StoreSettings
+from snapbid.warehouse import fence
+
+BATCH: Final = 1000
+
+
+class Adopted(NamedTuple):
+    """How many shards changed hands, and how many changed counters were not carried before."""
+
+    shards: int
+    dropped: int
+
+
+async def adopt(settings: StoreSettings) -> Adopted:
+    """Give up what the shards of other warehouses have. Raises what the stores raise."""
+    connection = await asyncpg.connect(settings.database_url)
+    try:
+        warehouse = await fence.identity(connection)
+    finally:
+        connection.terminate()
+    redis = connect(settings.redis_url)
+    try:
+        changed = [
+            await _adopt(redis, ShardKeys(number), warehouse)
+            for number in range(settings.ledger_shards)
+        ]
+    finally:
+        await redis.aclose()
+    dropped = [count for count in changed if count is not None]
+    return Adopted(len(dropped), sum(dropped))
+
+
+async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str) -> int | None:
+    """The number of counters that were not carried; None for a shard that is ours, or nobody's."""
+    owner: Any = await redis.hget(keys.state, "warehouse")
+    if owner is None or owner.decode() == warehouse:
+        return None
+    dropped: Any = await redis.scard(keys.changed) + await redis.scard(keys.taken)
+    # The state goes last: until then nobody bids, and the command can be repeated.
+    kept = {keys.state.encode(), EVENT_STREAM.encode()}
+    for prefix in (keys.prefix, GOLIVE):
+        async for batch in _batches(redis, prefix):
+            if gone := [key for key in batch if key not in kept]:
+                await redis.unlink(*gone)
+    async with redis.pipeline() as pipe:
+        pipe.delete(keys.state, keys.segments)
+        pipe.set(keys.epoch, secrets.token_hex(8))
+        pipe.hset(keys.state, "warehouse", warehouse)
+        await pipe.execute()
+    return int(dropped)
+
+
+async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
+    batch: list[bytes] = []
+    async for key in redis.scan_iter(match=f"{prefix}*", count=BATCH):
+        batch.append(key)
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
