@@ -67,7 +67,9 @@ async def _documents(dsn: str) -> list[bytes]:
     connection = await asyncpg.connect(dsn)
     try:
         async with connection.transaction(readonly=True):
-            await table.copy_all(connection, lambda rows: documents.extend(row[1] for row in rows))
+            await table.copy_all(
+                connection, None, lambda rows: documents.extend(row[1] for row in rows)
+            )
     finally:
         await connection.close()
     return documents

@@ -38,7 +38,10 @@ from snapbid.embedded import Home, Postgres, Redis
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market
 from snapbid.match.catalog import Base, Catalog, encode, write
-from snapbid.match.stored import insert, new_builder
+from snapbid.match.document import parse_json
+from snapbid.match.normalised import RULES
+from snapbid.match.normalised import encode as encode_campaign
+from snapbid.match.payload import Builder, put
 from snapbid.publisher.base import Order
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns as table
@@ -58,17 +61,19 @@ READY_S: Final = 300.0
 
 
 async def fill(dsn: str, count: int) -> None:
-    """Store the generated campaigns directly, which is faster than the import."""
+    """Store the generated campaigns directly, in the form of an import."""
     await migrate(dsn)
     connection = await asyncpg.connect(dsn)
     try:
         for descriptor, canonical in pools.REGISTRY.items():
             await registry.add(connection, descriptor, canonical)
+        texts = map(json.dumps, campaigns.documents(count))
+        parsed = ((parse_json(text.encode()), text) for text in texts)
         records = (
-            (document["id"], json.dumps(document)) for document in campaigns.documents(count)
+            (campaign.id, text, encode_campaign(campaign), RULES) for campaign, text in parsed
         )
         await connection.copy_records_to_table(
-            "campaign", records=records, columns=["id", "document"]
+            "campaign", records=records, columns=["id", "document", "normalised", "rules"]
         )
         await connection.execute("vacuum analyze campaign")
     finally:
@@ -109,7 +114,7 @@ def load(dsn: str, folder: Path) -> tuple[Base, dict[str, Any]]:
 def index_bytes(folder: Path, base: Base) -> int:
     """The size of the base without the campaigns' payloads."""
     path = folder / "alone"
-    write(path, encode({}, rates.load(), new_builder().build(), base=base))
+    write(path, encode({}, rates.load(), Builder().build(), base=base))
     index = Catalog.open(path).index
     return base.size - sum(len(index.payload(rank)) for rank in range(base.campaigns))
 
@@ -123,9 +128,9 @@ async def swaps(base: Base, folder: Path) -> dict[str, Any]:
     The longest pause of a swap in milliseconds, median and most of the swaps, and the same of as
     many stretches of the same length without a swap.
     """
-    builder = new_builder()
+    builder = Builder()
     for number, document in enumerate(campaigns.documents(OVERLAID), 1):
-        insert(builder, json.dumps(document).encode(), number)
+        put(builder, parse_json(json.dumps(document).encode()), number)
     path = folder / "swapped"
     ssps = {name: (of, number) for number, (name, of) in enumerate(pools.REGISTRY.items(), 1)}
     write(path, encode(ssps, rates.load(), builder.build(), base=base))

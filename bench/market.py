@@ -12,8 +12,8 @@ from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import decode as decode_request
 from snapbid.match._builder import Builder
 from snapbid.match.catalog import Catalog, encode
-from snapbid.match.compile import put
 from snapbid.match.document import decode, parse
+from snapbid.match.payload import put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 

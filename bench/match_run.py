@@ -32,7 +32,8 @@ from bench.spread import spread
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import BidRequest, Imp, decode
 from snapbid.match._matcher import Index, Query
-from snapbid.match.stored import insert, new_builder
+from snapbid.match.document import parse_json
+from snapbid.match.payload import Builder, put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 
@@ -89,9 +90,9 @@ def subject(shape: str, count: int) -> Subject:
 def _make(path: Path, shape: str, count: int) -> None:
     gc.disable()  # what a large import makes is no garbage
     with tempfile.TemporaryFile(dir=path.parent) as payloads:
-        builder = new_builder(payloads)
+        builder = Builder(payloads)
         for number, document in enumerate(campaigns.documents(count, shape=shape), 1):
-            insert(builder, json.dumps(document).encode(), number)
+            put(builder, parse_json(json.dumps(document).encode()), number)
         index = builder.build()
         payloads.seek(0)
         beside = path.with_suffix(".new")

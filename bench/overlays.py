@@ -12,7 +12,8 @@ from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import decode
 from snapbid.match._matcher import Index
 from snapbid.match.catalog import Base
-from snapbid.match.stored import insert, new_builder
+from snapbid.match.document import parse_json
+from snapbid.match.payload import Builder, put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 
@@ -27,7 +28,7 @@ def overlays(base: Base, folder: Path) -> dict[str, Any]:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     indexes: dict[str, tuple[Any, ...]] = {
         "none": (mapped,),
-        "empty": (mapped, new_builder().build()),
+        "empty": (mapped, Builder().build()),
         f"{CHANGED:,} changed": (mapped, _changes()),
     }
     agents.load()
@@ -53,7 +54,7 @@ def overlays(base: Base, folder: Path) -> dict[str, Any]:
 
 def _changes() -> bytearray:
     """Other campaigns in the place of some."""
-    builder = new_builder()
+    builder = Builder()
     for number, document in enumerate(campaigns.documents(CHANGED, seed=7), 1):
-        insert(builder, json.dumps(document).encode(), number)
+        put(builder, parse_json(json.dumps(document).encode()), number)
     return builder.build()

@@ -23,7 +23,7 @@ from support.stack import clean_environ, connected, execute
 from snapbid.match.catalog import Catalog, CatalogError
 from snapbid.publisher import Publisher, overlay, publisher
 from snapbid.warehouse import campaigns, registry
-from snapbid.warehouse.campaigns import Standing
+from snapbid.warehouse.campaigns import WarehouseState
 
 RUN = """
 import sys, signal
@@ -51,9 +51,9 @@ def names(count: int, start: int = 0) -> list[str]:
     return [f"c{number}" for number in range(start, start + count)]
 
 
-async def standing(dsn: str) -> Standing:
+async def standing(dsn: str) -> WarehouseState:
     async with connected(dsn) as connection:
-        return await campaigns.fetch_standing(connection)
+        return await campaigns.fetch_state(connection)
 
 
 def opened(path: Path) -> Catalog | None:

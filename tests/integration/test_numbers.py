@@ -10,7 +10,7 @@ from support.market import catalog_of
 from support.stack import connected
 
 from snapbid.embedded import Postgres
-from snapbid.match.compile import read_document
+from snapbid.match.payload import decode_payload
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns, registry
 from snapbid.warehouse.migrate import files, migrate
@@ -113,7 +113,10 @@ async def test_rows_from_before_have_numbers(postgres: Postgres) -> None:
                     await old.execute((schema / f"{name}.sql").read_text(encoding="utf-8"))
                     await old.execute("insert into schema_migration values ($1)", name)
                 await old.execute("insert into ssp values ('acme', 'acme'), ('acme-eu', 'acme')")
-                await put(old, "a", "b")
+                await old.execute(
+                    "insert into campaign (id, document)"
+                    """ values ('a', '{"id": "a"}'), ('b', '{"id": "b"}')"""
+                )
             assert await migrate(dsn) == list(files())[2:]
             async with connected(dsn) as new:
                 assert await campaign_numbers(new) == {"a": 1, "b": 2}
@@ -134,5 +137,5 @@ def test_the_catalog_carries_them() -> None:
     found = catalog_of([{**document, "id": "b", "cpm": 2}, document], ssps, rates.load())
     assert found.ssps == ssps
     assert found.ssp_numbers == {"nova": 1, "acme": 2, "acme-eu": 3}
-    numbers = {one.cid: one.number for one in map(read_document, map(found.index.payload, (0, 1)))}
+    numbers = {one.cid: one.number for one in map(decode_payload, map(found.index.payload, (0, 1)))}
     assert numbers == {"b": 1, "c": 2}

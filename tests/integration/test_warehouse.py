@@ -113,10 +113,10 @@ class TestRegistry:
 class TestCampaigns:
     async def test_import_counts_what_it_did(self, connection: asyncpg.Connection) -> None:
         done = await campaigns.replace_many(connection, [document("a"), document("b")])
-        assert done == campaigns.Replaced(added=2, changed=0, unchanged=0)
+        assert done == campaigns.ImportCounts(added=2, changed=0, unchanged=0)
         new = [document("a"), document("b", cpm=2), document("c")]
         done = await campaigns.replace_many(connection, new)
-        assert done == campaigns.Replaced(added=1, changed=1, unchanged=1)
+        assert done == campaigns.ImportCounts(added=1, changed=1, unchanged=1)
 
     async def test_import_is_all_or_nothing(self, connection: asyncpg.Connection) -> None:
         await put(connection, "a")

@@ -13,17 +13,17 @@ from bench.market import SSP, lookups
 from snapbid.exchange.market import Market
 from snapbid.match._matcher import Index
 from snapbid.match.catalog import Catalog, encode
-from snapbid.match.compile import Builder
-from snapbid.match.stored import insert, new_builder
+from snapbid.match.document import parse_json
+from snapbid.match.payload import Builder, put
 from snapbid.reference import rates
 
 COUNT = 16_000
 
 
 def builder_of(documents: list[bytes]) -> Builder:
-    builder = new_builder()
+    builder = Builder()
     for number, document in enumerate(documents, 1):
-        insert(builder, document, number)
+        put(builder, parse_json(document), number)
     return builder
 
 
@@ -39,7 +39,7 @@ def test_agreement_while_campaigns_change(shape: str) -> None:
             if document is None:
                 overlay.hide(id)
             else:
-                insert(overlay, json.dumps(document).encode(), 1)
+                put(overlay, parse_json(json.dumps(document).encode()), 1)
         catalog.index = Index(base, overlay.build())
         return Market(catalog, around)
 

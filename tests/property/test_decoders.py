@@ -74,7 +74,7 @@ def test_campaign_files(name: str, data: bytes) -> None:
     except CampaignError as error:
         refusal = error
     else:
-        assert all(parse(decode_document(text)).id == id for id, text in read)
+        assert all(parse(decode_document(text)).id == campaign.id for campaign, text in read)
         return
     assert refusal.mistakes
     assert len(str(refusal)) < 20_000

@@ -21,7 +21,7 @@ from snapbid.exchange.bid import Market
 from snapbid.exchange.lookups import accepts_usd
 from snapbid.exchange.request import decode
 from snapbid.match._matcher import Index
-from snapbid.match.compile import read_document
+from snapbid.match.payload import decode_payload
 
 
 @given(case=strategies.cases(around=AROUND))
@@ -104,7 +104,7 @@ def test_the_ranks_of_two_layers() -> None:
     ranks = [index.rank(id) for id in ("c1", "c2", "c3", "c4", "c5")]
     assert ranks == [0, 3, None, 4, None]
     assert [index.price(rank) for rank in (0, 3, 4)] == [3_000_000, 9_000_000, 500_000]
-    assert [read_document(index.payload(rank)).cid for rank in (0, 3, 4)] == ["c1", "c2", "c4"]
+    assert [decode_payload(index.payload(rank)).cid for rank in (0, 3, 4)] == ["c1", "c2", "c4"]
     with pytest.raises(IndexError):
         index.payload(5)
     with pytest.raises(ValueError, match="not a campaign index"):
@@ -173,7 +173,7 @@ def assert_every_eligible_is_given(
     given_ids, prices = [], []
     if query.impression(decoded.imp[0]) and accepts_usd(decoded.cur):
         while (best := query.next()) is not None:
-            given_ids.append(read_document(index.payload(best[0])).cid)
+            given_ids.append(decode_payload(index.payload(best[0])).cid)
             prices.append(index.price(best[0]))
     assert prices == sorted(prices, reverse=True)
     eligible = [

@@ -15,8 +15,8 @@ from snapbid.exchange.limits import LimitedBid
 from snapbid.exchange.market import Market
 from snapbid.explain.overview import Explanation, MatchableRequest, explain, read
 from snapbid.match.campaign import Campaign
-from snapbid.match.compile import read_document
 from snapbid.match.document import parse
+from snapbid.match.payload import decode_payload
 
 REFUSED = "b"
 
@@ -62,7 +62,7 @@ def decided(
         return {}, choices.reason.value
     winners = {}
     for choice in choices:
-        document = read_document(market.catalog.index.payload(choice.rank))
+        document = decode_payload(market.catalog.index.payload(choice.rank))
         deal = bid_of(choice, market).deal
         winners[str(choice.imp.id)] = (
             document.cid, document.creatives[choice.creative].crid, deal or ""

@@ -6,7 +6,7 @@ import msgspec
 
 from snapbid.exchange.bid import Market, NoBid, decide
 from snapbid.exchange.request import decode
-from snapbid.match.compile import read_document
+from snapbid.match.payload import decode_payload
 from support import oracle
 
 
@@ -19,7 +19,7 @@ def decided(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[s
     offers = {}
     for choice in choices:
         imp, deal_id = choice.imp, None
-        document = read_document(made.catalog.index.payload(choice.rank))
+        document = decode_payload(made.catalog.index.payload(choice.rank))
         if choice.deal >= 0:
             assert imp.pmp is not None
             assert imp.pmp.deals is not None

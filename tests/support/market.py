@@ -10,8 +10,8 @@ from snapbid.exchange.lookups import CountryOfAddress, Lookups
 from snapbid.match import catalog
 from snapbid.match._builder import Builder
 from snapbid.match._matcher import Index
-from snapbid.match.compile import put
 from snapbid.match.document import parse
+from snapbid.match.payload import put
 from snapbid.reference import agents, countries
 from snapbid.reference.rates import Rates
 from support import oracle, pools

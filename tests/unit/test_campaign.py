@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from snapbid.embedded import demo
 from snapbid.match import campaign_file
-from snapbid.match.campaign import Campaign, CampaignError, Mistake
+from snapbid.match.campaign import Campaign, CampaignError, CampaignMistake
 from snapbid.match.campaign_file import read_file
 from snapbid.match.document import decode, parse
-from snapbid.match.readers import MAX_ENTRIES
+from snapbid.match.value_rules import MAX_ENTRIES
 from snapbid.match.vocabulary import DIMENSIONS
 
 CREATIVE = {"id": "n", "media": "native", "adm": "x"}
@@ -32,7 +32,7 @@ JSON = st.recursive(
 )
 
 
-def read(name: str, data: bytes) -> list[tuple[str, str]]:
+def read(name: str, data: bytes) -> list[tuple[Campaign, str]]:
     return list(read_file(name, BytesIO(data)))
 
 
@@ -225,9 +225,9 @@ def test_a_stored_document_that_cannot_be_read(text: str) -> None:
 
 
 def test_a_mistake_reads_as_a_line() -> None:
-    assert str(Mistake("cpm", "is required", 3)) == "line 3: cpm: is required"
-    assert str(Mistake("cpm", "is required")) == "cpm: is required"
-    assert str(Mistake("", "is not JSON", 3)) == "line 3: is not JSON"
+    assert str(CampaignMistake("cpm", "is required", 3)) == "line 3: cpm: is required"
+    assert str(CampaignMistake("cpm", "is required")) == "cpm: is required"
+    assert str(CampaignMistake("", "is not JSON", 3)) == "line 3: is not JSON"
 
 
 def test_a_long_value_is_shown_in_part() -> None:

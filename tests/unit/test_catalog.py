@@ -15,8 +15,8 @@ from support.market import numbered
 
 from snapbid.match._builder import Builder
 from snapbid.match.catalog import Base, Catalog, CatalogError, Index, encode, write
-from snapbid.match.compile import put, read_document
 from snapbid.match.document import parse
+from snapbid.match.payload import decode_payload, put
 from snapbid.reference.rates import Rates
 
 RATES = Rates({"USD": Fraction(1), "JPY": Fraction(1, 150)}, date(2026, 3, 4))
@@ -69,7 +69,7 @@ def test_round_trip(tmp_path: Path) -> None:
     ranks = [catalog.index.rank(id) for id in ("b", "a", "c")]
     assert ranks == [0, 1, None]  # by falling price
     assert [catalog.index.price(rank) for rank in (0, 1)] == [2_000_000, 1_000_000]
-    stored = read_document(catalog.index.payload(1))
+    stored = decode_payload(catalog.index.payload(1))
     assert (stored.cid, stored.number, stored.creatives[0].adm) == ("a", 1, "é")
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.answers import check_bid_response
 
 from snapbid.exchange.response import Bid, Template, Writer, percent_encoded, template
-from snapbid.match.compile import Advertisement, Document
+from snapbid.match.payload import CampaignPayload, CreativePayload
 
 BASE = "https://bid.example"
 WRITER = Writer(BASE)
@@ -29,8 +29,8 @@ def made(adm: str = "<p></p>", **members: Any) -> Template:
     campaign = {"cid": "c", "number": 7, "adomain": "brand.example", "seat": None, "cat": ()}
     price_micros = members.pop("price_micros", 1)
     creative |= {name: members.pop(name) for name in list(members) if name in creative}
-    advertisement = Advertisement(**creative)  # type: ignore[arg-type]
-    document = Document(**{**campaign, **members}, creatives=(advertisement,))
+    advertisement = CreativePayload(**creative)  # type: ignore[arg-type]
+    document = CampaignPayload(**{**campaign, **members}, creatives=(advertisement,))
     return template(document, advertisement, price_micros)
 
 

@@ -9,9 +9,9 @@ from support.market import RATES, Geo, numbered
 from snapbid.exchange.bid import Market, NoBid, decide
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import decode
-from snapbid.match import stored
 from snapbid.match.catalog import Catalog, encode
-from snapbid.match.compile import read_document
+from snapbid.match.document import parse_json
+from snapbid.match.payload import Builder, decode_payload, put
 
 MILLION = 1_000_000
 NOW_MS = 1_800_000_000_000
@@ -24,9 +24,9 @@ def document(id: str, **members: Any) -> bytes:
 
 
 def market(*documents: bytes) -> Market:
-    builder = stored.new_builder()
+    builder = Builder()
     for number, text in enumerate(documents, 1):
-        stored.insert(builder, text, number)
+        put(builder, parse_json(text), number)
     content = encode(numbered({"acme": "acme"}), RATES, builder.build())
     return Market(Catalog(b"".join(content)), Lookups(Geo(), RATES))
 
@@ -41,7 +41,7 @@ def winner(made: Market, domain: str, **members: Any) -> str | None:
     choices = decide(decode(json.dumps(request).encode()), "acme", made, NOW_MS)
     if isinstance(choices, NoBid):
         return None
-    return read_document(made.catalog.index.payload(choices[0].rank)).cid
+    return decode_payload(made.catalog.index.payload(choices[0].rank)).cid
 
 
 def test_a_million_domains() -> None:
@@ -62,9 +62,9 @@ def test_the_same_domain_a_million_times() -> None:
 
 def test_spellings_of_one_value_are_one_entry() -> None:
     def index(entries: list[str]) -> bytearray:
-        builder = stored.new_builder()
+        builder = Builder()
         targeting = {"country": {"include": entries}, "city": {"include": ["x"]}}
-        stored.insert(builder, document("a", targeting=targeting), 1)
+        put(builder, parse_json(document("a", targeting=targeting)), 1)
         return builder.build()
 
     assert index(["us", "USA", "US", "usa", "uSa"]) == index(["USA"])
@@ -106,14 +106,14 @@ def test_empty_lists_are_no_lists() -> None:
 )
 def test_what_is_refused(members: dict[str, Any], rule: str) -> None:
     with pytest.raises(ValueError, match=rule.replace(".", r"\.")):
-        stored.insert(stored.new_builder(), document("a", **members), 1)
+        put(Builder(), parse_json(document("a", **members)), 1)
 
 
 def test_a_campaign_that_is_refused_leaves_the_others_as_they_are() -> None:
-    builder = stored.new_builder()
-    stored.insert(builder, document("a", targeting={"os": {"include": ["ios"]}}), 1)
+    builder = Builder()
+    put(builder, parse_json(document("a", targeting={"os": {"include": ["ios"]}})), 1)
     before = builder.build()
     for wrong in ({"os": {"include": ["linux", "plan 9"]}}, {"city": {"include": [""]}}):
         with pytest.raises(ValueError, match="targeting"):
-            stored.insert(builder, document("b", targeting=wrong), 2)
+            put(builder, parse_json(document("b", targeting=wrong)), 2)
     assert builder.build() == before

@@ -11,14 +11,14 @@ from snapbid.cli import console
 if TYPE_CHECKING:
     import asyncpg
 
-    from snapbid.warehouse.campaigns import Replaced
+    from snapbid.warehouse.campaigns import ImportCounts
 
-TELL_EVERY_S: Final = 5.0
-MANY: Final = 10_000  # campaigns whose storing takes a while
+REPORT_EVERY_S: Final = 5.0
+MANY: Final = 10_000  # campaigns that take a while to store
 
 
 class _MistakesError(Exception):
-    """Caused by a CampaignError; the warehouse is told, and logs, no more than these words."""
+    """Caused by a CampaignError. PostgreSQL logs why a COPY was aborted, and needs no details."""
 
 
 @click.command("import")
@@ -31,42 +31,44 @@ def import_campaigns(file: str) -> None:
     """
     import gc
 
+    from snapbid.match.normalised import RULES
     from snapbid.warehouse import campaigns
 
-    gc.disable()  # a large file makes millions of objects, none of them garbage
+    gc.disable()  # a large file makes millions of objects and no cyclic garbage
 
     try:
         with click.open_file(file, "rb") as opened:
             source = cast("BinaryIO", opened)
 
-            async def work(connection: "asyncpg.Connection") -> "Replaced":
-                return await campaigns.replace_many(connection, _read(file, source))
+            async def work(connection: "asyncpg.Connection") -> "ImportCounts":
+                return await campaigns.replace_many(connection, _read(file, source), RULES)
 
-            done = console.in_warehouse(work)
+            counts = console.in_warehouse(work)
     except _MistakesError as error:
         raise console.Refused(str(error.__cause__)) from error
     except OSError as error:
         raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
-    count = done.added + done.changed + done.unchanged
+    total = counts.added + counts.changed + counts.unchanged
     click.echo(
-        f"{count} campaigns imported: {done.added} added, {done.changed} changed, "
-        f"{done.unchanged} as they were"
+        f"{total} campaigns imported: {counts.added} added, {counts.changed} changed, "
+        f"{counts.unchanged} as they were"
     )
 
 
-def _read(file: str, source: BinaryIO) -> Iterator[tuple[str, str]]:
-    """The campaigns, with word on stderr of how far it is."""
+def _read(file: str, source: BinaryIO) -> Iterator[tuple[str, str, bytes]]:
+    """Read the campaigns: id, document and normalised form. Progress goes to stderr."""
     from time import monotonic
 
     from snapbid.match.campaign import CampaignError
     from snapbid.match.campaign_file import read_file
+    from snapbid.match.normalised import encode
 
-    told, count = monotonic(), 0
+    reported_at, count = monotonic(), 0
     try:
-        for count, campaign in enumerate(read_file(file, source), 1):
-            yield campaign
-            if monotonic() - told > TELL_EVERY_S:
-                told = monotonic()
+        for count, (campaign, document) in enumerate(read_file(file, source), 1):
+            yield campaign.id, document, encode(campaign)
+            if monotonic() - reported_at > REPORT_EVERY_S:
+                reported_at = monotonic()
                 print(f"{count:,} campaigns read", file=sys.stderr, flush=True)
     except CampaignError as error:
         raise _MistakesError("the file has mistakes") from error

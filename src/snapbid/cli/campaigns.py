@@ -30,7 +30,7 @@ def campaign_list(as_json: bool, budgets: bool) -> None:
     """
     from snapbid.warehouse import campaigns
 
-    async def work(connection: "asyncpg.Connection") -> list[campaigns.Stored]:
+    async def work(connection: "asyncpg.Connection") -> list[campaigns.StoredCampaign]:
         return [stored async for stored in campaigns.fetch_all(connection)]
 
     stored = console.in_warehouse(work)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from snapbid.exchange.spending import Spending
-    from snapbid.warehouse.campaigns import Stored
+    from snapbid.warehouse.campaigns import StoredCampaign
 
 T = TypeVar("T")
 Work = Callable[["asyncpg.Connection"], Awaitable[T]]
@@ -135,7 +135,7 @@ def finish(work: Awaitable[T]) -> T:
 MONEY = ("pacing", "spent", "spent today", "held", "left today", "left")
 
 
-def spending(stored: Sequence["Stored"], *, required: bool) -> "dict[str, Spending]":
+def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str, Spending]":
     """What the budgeted campaigns have spent; nothing without a Redis, unless `required`."""
     from redis.exceptions import RedisError
 

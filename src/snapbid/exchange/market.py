@@ -8,7 +8,7 @@ from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.response import Template, template
 from snapbid.ledger.limits import Limits
 from snapbid.match.catalog import Catalog
-from snapbid.match.compile import Document, read_document
+from snapbid.match.payload import CampaignPayload, decode_payload
 
 MAX_TEMPLATES: Final = 30_000  # kept per index, about 2 KB each
 CARRY_BATCH: Final = 50  # campaigns carried over before other tasks get a turn
@@ -17,7 +17,7 @@ CARRY_BATCH: Final = 50  # campaigns carried over before other tasks get a turn
 class ExhaustedCampaign(NamedTuple):
     """A campaign whose budget was used up when it last bid, and the shards that said so."""
 
-    document: Document
+    document: CampaignPayload
     limits: Limits
     shards: set[int]
 
@@ -71,8 +71,8 @@ class Market:
             cache.templates[rank, creative] = result
         return result
 
-    def _document(self, rank: int) -> Document:
-        return read_document(self.catalog.index.payload(rank))
+    def _document(self, rank: int) -> CampaignPayload:
+        return decode_payload(self.catalog.index.payload(rank))
 
     # -- campaigns out of budget ------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class Market:
         return (old.budget, old.since_ms) == (new.budget, new.since_ms)
 
 
-def limits_of(document: Document, shards: int = 1) -> Limits | None:
+def limits_of(document: CampaignPayload, shards: int = 1) -> Limits | None:
     """Return a campaign's limits; None if it has neither a budget nor caps."""
     budget, caps = document.budget, document.caps
     if budget.daily_micros is None and budget.total_micros is None and not caps:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from snapbid.exchange.routes import BILLING_PATH, LOSS_PATH, WIN_PATH
 from snapbid.ledger.limits import Limits
-from snapbid.match.compile import Advertisement, Document
+from snapbid.match.payload import CampaignPayload, CreativePayload
 
 # The values between a template's pieces: the bid's id, the impression's id as JSON, and those of
 # macros, percent-encoded.
@@ -55,7 +55,10 @@ class Bid(Struct, frozen=True):
 
 
 def template(
-    document: Document, creative: Advertisement, price_micros: int, limits: Limits | None = None
+    document: CampaignPayload,
+    creative: CreativePayload,
+    price_micros: int,
+    limits: Limits | None = None,
 ) -> Template:
     """Encode what does not change from auction to auction; the price is a CPM."""
     constants = {b"campaign_id": document.cid, b"creative_id": creative.crid}

@@ -17,9 +17,9 @@ from snapbid.ledger.budgets import BATCH, Budgets, State
 from snapbid.ledger.limits import Limits
 from snapbid.match import document
 from snapbid.match.campaign import Campaign
-from snapbid.match.compile import describe
+from snapbid.match.payload import build_payload
 from snapbid.settings import Settings
-from snapbid.warehouse.campaigns import Stored
+from snapbid.warehouse.campaigns import StoredCampaign
 
 
 class Spending(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Spending(msgspec.Struct, frozen=True):
     remaining: float | None
 
 
-async def fetch(settings: Settings, stored: Sequence[Stored]) -> dict[str, Spending]:
+async def fetch(settings: Settings, stored: Sequence[StoredCampaign]) -> dict[str, Spending]:
     """Fetch the spending of the campaigns with a budget, by id. Raises RedisError."""
     assert settings.redis_url is not None
     redis = connection.connect(settings.redis_url)
@@ -51,7 +51,7 @@ async def fetch(settings: Settings, stored: Sequence[Stored]) -> dict[str, Spend
 
 
 async def fetch_batched(
-    redis: Redis, settings: Settings, stored: Sequence[Stored], batch_size: int
+    redis: Redis, settings: Settings, stored: Sequence[StoredCampaign], batch_size: int
 ) -> dict[str, Spending]:
     """As `fetch`, with at most `batch_size` campaigns a script call, so that none blocks Redis."""
     budgeted = {row.number: pair for row in stored if (pair := _budgeted(row)) is not None}
@@ -67,7 +67,7 @@ async def fetch_batched(
     }
 
 
-def _budgeted(stored: Stored) -> tuple[Campaign, Limits] | None:
+def _budgeted(stored: StoredCampaign) -> tuple[Campaign, Limits] | None:
     try:
         campaign = document.parse(document.decode(stored.document))
     except ValueError:
@@ -75,7 +75,7 @@ def _budgeted(stored: Stored) -> tuple[Campaign, Limits] | None:
     budget = campaign.budget
     if budget.daily_micros is None and budget.total_micros is None:
         return None
-    limits = limits_of(describe(campaign, stored.number, stored.created_at_ms))
+    limits = limits_of(build_payload(campaign, stored.number, stored.created_at_ms))
     assert limits is not None
     return campaign, limits
 

@@ -15,8 +15,8 @@ from snapbid.explain import words
 from snapbid.explain.carried import Carried, asked, known_by, sizes_of, unrecognised
 from snapbid.explain.codes import CREATIVE, Code, code_of
 from snapbid.explain.search import NO_RATE, Search, Situation, deals_of, floor_of
-from snapbid.match.alone import FORMAT_NAME, Refusal, index_of
 from snapbid.match.campaign import Campaign, Creative, Values
+from snapbid.match.single import FORMAT_NAME, Refusal, index_of
 
 _replace = msgspec.structs.replace
 _FITTING: Final = (Creative("fits", "native", ""),)  # with an impression that takes native

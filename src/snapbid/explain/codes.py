@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from snapbid.match.alone import FORMAT_NAME, Refusal
+from snapbid.match.single import FORMAT_NAME, Refusal
 
 
 class Code(msgspec.Struct, frozen=True):

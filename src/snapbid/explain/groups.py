@@ -9,10 +9,10 @@ from snapbid.explain import words
 from snapbid.explain.carried import Carried, asked, sizes_of
 from snapbid.explain.codes import BELOW_DEAL_FLOOR, CAP_MET, SIZE, Code, code_of
 from snapbid.explain.search import NO_RATE
-from snapbid.match.alone import FORMAT_NAME, Refusal
 from snapbid.match.campaign import Campaign
 from snapbid.match.catalog import Index
-from snapbid.match.compile import Document, read_document
+from snapbid.match.payload import CampaignPayload, decode_payload
+from snapbid.match.single import FORMAT_NAME, Refusal
 
 SAMPLE = 20  # campaigns of a group that are named, those with the highest prices
 BANNER = 1  # as in OpenRTB 2.6, 4.2.3, mtype
@@ -88,7 +88,7 @@ class Groups:
             label, code = "deal floor", BELOW_DEAL_FLOOR
         self._add(rank, label, code, name)
 
-    def limit(self, rank: int, letter: str, document: Document) -> None:
+    def limit(self, rank: int, letter: str, document: CampaignPayload) -> None:
         """The ledger's verdict on a campaign that could bid (remember.lua's letters)."""
         if letter == "c":
             self._add(rank, CAPPED, CAP_MET)
@@ -107,7 +107,7 @@ class Groups:
             group.ranks.append(rank)
 
     def _has_banner(self, rank: int) -> bool:
-        document = read_document(self._index.payload(rank))
+        document = decode_payload(self._index.payload(rank))
         return any(creative.mtype == BANNER for creative in document.creatives)
 
     def samples(self) -> list[str]:
@@ -115,7 +115,7 @@ class Groups:
         for group in self._found.values():
             for rank in group.ranks:
                 if rank not in self._ids:
-                    self._ids[rank] = read_document(self._index.payload(rank)).cid
+                    self._ids[rank] = decode_payload(self._index.payload(rank)).cid
         return list(self._ids.values())
 
     def told(

@@ -28,9 +28,9 @@ from snapbid.explain.carried import (
 from snapbid.explain.codes import HIGHER_BID, INVALID_REQUEST, Code
 from snapbid.explain.groups import Group, Groups
 from snapbid.explain.search import NO_RATE, Search, Situation, deals_of, floor_of
-from snapbid.match.alone import Refusal
 from snapbid.match.campaign import Campaign
-from snapbid.match.compile import Document, read_document
+from snapbid.match.payload import CampaignPayload, decode_payload
+from snapbid.match.single import Refusal
 
 Look = Callable[[bytes, list[LimitedBid], str | None], Awaitable[str]]
 Documents = Callable[[Sequence[str]], Awaitable[Mapping[str, Campaign]]]
@@ -254,8 +254,8 @@ class _ImpressionExplainer:
             self._index.price(rank) / 1_000_000,
         )
 
-    def _document(self, rank: int) -> Document:
-        return read_document(self._index.payload(rank))
+    def _document(self, rank: int) -> CampaignPayload:
+        return decode_payload(self._index.payload(rank))
 
 
 def _summary(refused: list[Group], total: int) -> str:

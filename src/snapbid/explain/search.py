@@ -6,8 +6,8 @@ from snapbid.exchange.lookups import NO_RATE as NO_RATE
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import BidRequest, Deal, Imp
 from snapbid.explain.carried import Carried, in_words
-from snapbid.match.alone import Refusal, dimension_name
 from snapbid.match.catalog import Index
+from snapbid.match.single import Refusal, dimension_name
 
 
 class Situation(NamedTuple):

@@ -23,12 +23,11 @@ from snapbid.ledger import connection
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.ledger import reserved
 from snapbid.ledger.records import shard_of
-from snapbid.match import document
-from snapbid.match.alone import index_of
+from snapbid.match import document, normalised
 from snapbid.match.campaign import Campaign
 from snapbid.match.catalog import Catalog, CatalogError, encode
-from snapbid.match.compile import describe
-from snapbid.match.stored import insert, new_builder
+from snapbid.match.payload import Builder, build_payload, put
+from snapbid.match.single import index_of
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.settings import Settings
@@ -86,7 +85,7 @@ class Stores:
             catalog = Catalog.open(self._settings.catalog_path)
         except (OSError, CatalogError):
             return None
-        standing = await campaigns.fetch_standing(self._warehouse)
+        standing = await campaigns.fetch_state(self._warehouse)
         numbers = {descriptor: number for descriptor, (_, number) in ssps.items()}
         is_current = (
             catalog.base is not None
@@ -98,17 +97,20 @@ class Stores:
 
     async def _built(self, ssps: dict[str, tuple[str, int]]) -> Catalog:
         """Build a catalog from the warehouse, as the publisher would now."""
-        builder = new_builder()
+        builder = Builder()
 
-        def take(rows: list[campaigns.Copied]) -> None:
+        def take(rows: list[campaigns.CampaignRow]) -> None:
             for row in rows:
                 try:
-                    insert(builder, row.document, row.number, row.created_at_ms)
+                    campaign = normalised.load(
+                        row.content, is_normalised=row.is_normalised, is_active=row.is_active
+                    )
+                    put(builder, campaign, row.number, row.created_at_ms)
                 except ValueError as error:  # written past the import, by hand
                     self.unread[row.id.decode()] = str(error)
 
         async with self._warehouse.transaction(isolation="repeatable_read", readonly=True):
-            await campaigns.copy_all(self._warehouse, take)
+            await campaigns.copy_all(self._warehouse, normalised.RULES, take)
         return Catalog(b"".join(encode(ssps, rates.load(), builder.build())))
 
     async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:
@@ -137,10 +139,14 @@ class Stores:
         }
 
     async def _limits(
-        self, stored: campaigns.Stored, campaign: Campaign, request: BidRequest, of: Situation
+        self,
+        stored: campaigns.StoredCampaign,
+        campaign: Campaign,
+        request: BidRequest,
+        of: Situation,
     ) -> list[RuleCheck]:
         """Budget and frequency caps, each looked at by itself."""
-        described = describe(campaign, stored.number, stored.created_at_ms)
+        described = build_payload(campaign, stored.number, stored.created_at_ms)
         limits = limits_of(described, self._settings.ledger_shards)
         if limits is None:
             return []
@@ -174,7 +180,7 @@ class Stores:
         return letters
 
 
-def _parse(stored: campaigns.Stored) -> Campaign:
+def _parse(stored: campaigns.StoredCampaign) -> Campaign:
     """Raises ValueError for a document that was written past the import, by hand."""
     return document.parse(document.decode(stored.document))
 

@@ -8,14 +8,14 @@ from typing import Literal
 import msgspec
 
 
-class Values(msgspec.Struct, frozen=True, gc=False):
+class Values(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One targeting dimension, each entry in its normal form."""
 
     include: tuple[str | int, ...] = ()
     exclude: tuple[str | int, ...] = ()
 
 
-class Circle(msgspec.Struct, frozen=True, gc=False):
+class Circle(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A circle on the earth: degrees, and a radius in km."""
 
     lat: float
@@ -23,14 +23,14 @@ class Circle(msgspec.Struct, frozen=True, gc=False):
     km: float
 
 
-class FrequencyCap(msgspec.Struct, frozen=True, gc=False):
+class FrequencyCap(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """At most `impressions` for one user within `seconds`."""
 
     impressions: int
     seconds: int
 
 
-class Budget(msgspec.Struct, frozen=True, gc=False):
+class Budget(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Money in micro-USD; None is unlimited."""
 
     daily_micros: int | None = None
@@ -38,7 +38,7 @@ class Budget(msgspec.Struct, frozen=True, gc=False):
     pacing: Literal["asap", "even"] = "asap"
 
 
-class Creative(msgspec.Struct, frozen=True):
+class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
     """One advertisement; `duration` in seconds."""
 
     id: str
@@ -54,7 +54,7 @@ class Creative(msgspec.Struct, frozen=True):
     iurl: str | None = None
 
 
-class Campaign(msgspec.Struct, frozen=True, kw_only=True):
+class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A valid campaign. Times are UTC in ms since the epoch: starts_at <= now < ends_at."""
 
     id: str
@@ -74,7 +74,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     geo_radius: tuple[Circle, ...] = ()
 
 
-class Mistake(msgspec.Struct, frozen=True):
+class CampaignMistake(msgspec.Struct, frozen=True):
     """What is wrong: `field` is a path (empty: the whole document), `line` counts from 1."""
 
     field: str
@@ -89,6 +89,6 @@ class Mistake(msgspec.Struct, frozen=True):
 class CampaignError(ValueError):
     """Campaigns that are refused; `mistakes` holds every one of them, in document order."""
 
-    def __init__(self, mistakes: tuple[Mistake, ...]) -> None:
+    def __init__(self, mistakes: tuple[CampaignMistake, ...]) -> None:
         super().__init__("\n".join(map(str, mistakes)))
         self.mistakes = mistakes

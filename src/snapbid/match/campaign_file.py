@@ -1,7 +1,7 @@
 """Campaign files: JSON or JSON Lines, every mistake with its line (contract 1, "campaign import").
 
-A key that stands twice in one object is a mistake, as is an id that stands twice in one file.
-JSON Lines are read one by one; of those that were read only the ids are kept.
+A key that occurs twice in one object is a mistake, as is an id that occurs twice in one file. JSON
+Lines are read one at a time; of earlier lines only the ids are kept.
 """
 
 import codecs
@@ -14,22 +14,23 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from snapbid.match.accepted import id_of
-from snapbid.match.campaign import CampaignError, Mistake
-from snapbid.match.document import CAMPAIGN, MAX_DOCUMENT
-from snapbid.match.readers import shown
+from snapbid.match.campaign import Campaign, CampaignError, CampaignMistake
+from snapbid.match.document import CAMPAIGN, MAX_DOCUMENT, parse_quickly
+from snapbid.match.rules import Mistakes, Path, path_text, shown
 
 _WHITESPACE: Final = " \t\r\n"
 _SPACE: Final = re.compile(f"[{_WHITESPACE}]*")
 
 
-class _Json:
-    """JSON with exact numbers. Of the last value: the keys that stand `twice` in an object, and how
-    many characters it has.
+class _JsonReader:
+    """Decodes JSON with exact numbers.
+
+    Of the last value it keeps the keys that are `repeated` in an object, and how many `characters`
+    it has.
     """
 
     def __init__(self) -> None:
-        self.twice: list[str] = []
+        self.repeated: list[str] = []
         self.characters = 0
         self._decoder = json.JSONDecoder(
             object_pairs_hook=self._pairs, parse_float=Decimal, parse_constant=self._constant
@@ -38,18 +39,18 @@ class _Json:
     def _pairs(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         fields = dict(pairs)
         if len(fields) != len(pairs):
-            left = [key for key, _ in pairs]
+            repeated = [key for key, _ in pairs]
             for key in fields:
-                left.remove(key)
-            self.twice.extend(left)
+                repeated.remove(key)
+            self.repeated.extend(repeated)
         return fields
 
     def _constant(self, name: str) -> object:
         raise ValueError(f"{name} is no JSON number")
 
     def value(self, text: str, start: int) -> tuple[Any, int]:
-        """Decode the value at `start` and give the place after it; raises ValueError."""
-        self.twice.clear()
+        """Decode the value at `start`; return it and where it ends. Raises ValueError."""
+        self.repeated.clear()
         try:
             value, end = self._decoder.raw_decode(text, start)
         except json.JSONDecodeError:
@@ -64,97 +65,124 @@ class _Json:
         return value, end
 
 
-class _File:
-    """The ids and mistakes of one file, gathered document by document."""
+class _Checker:
+    """Checks the documents of one file, and gathers their ids and mistakes."""
 
     def __init__(self) -> None:
-        self.json = _Json()
-        self.mistakes: list[Mistake] = []
+        self.json = _JsonReader()
+        self.mistakes: list[CampaignMistake] = []
         self.lines: dict[str, int] = {}  # by id
 
     def refuse(self, line: int, error: ValueError) -> None:
-        """Note text that is not JSON (or not UTF-8)."""
+        """Add the mistake of text that is not JSON, or not UTF-8."""
         if isinstance(error, json.JSONDecodeError):
             rule = f"is not JSON: {error.msg} (column {error.colno})"
         elif isinstance(error, UnicodeDecodeError):
             rule = f"is not UTF-8: {error.reason} (byte {error.start + 1})"
         else:
             rule = f"is not JSON: {error}"
-        self.mistakes.append(Mistake("", rule, line))
+        self.mistakes.append(CampaignMistake("", rule, line))
 
-    def add_quickly(self, line: int, text: bytes) -> str | None:
-        """The id of the document that is this text; None where it is for `add` to look at."""
-        id = id_of(text) if len(text) <= MAX_DOCUMENT else None
-        if id is not None and self.lines.setdefault(id, line) != line:
+    def check_quickly(self, line: int, text: bytes) -> Campaign | None:
+        """Check a document in UTF-8; None if `check` has to decide."""
+        campaign = parse_quickly(text) if len(text) <= MAX_DOCUMENT else None
+        if campaign is None or _may_repeat_keys(text):
             return None
-        return id
+        return campaign if self.lines.setdefault(campaign.id, line) == line else None
 
-    def add(self, line: int, at: str, document: Any) -> str:
-        """Check one document that starts on `line`; `at` is its place in an array, or empty.
+    def check(self, line: int, at: Path, document: Any) -> Campaign | None:
+        """Check a decoded document that starts on `line`; `at` is its index in an array, if any.
 
-        The id, which counts only if there was no mistake.
+        None if it has a mistake.
         """
-        prefix = f"{at}." if at else ""
-        found = [Mistake(prefix + key, "stands twice in one object") for key in self.json.twice]
+        mistakes: Mistakes = [
+            CampaignMistake(path_text((at, key)), "stands twice in one object")
+            for key in self.json.repeated
+        ]
         if self.json.characters > MAX_DOCUMENT:
-            found.append(_too_long(at))
-        CAMPAIGN(document, at, found)
+            mistakes.append(_too_long(path_text(at)))
+        campaign = CAMPAIGN.check(document, at, mistakes)
         name = document.get("id") if isinstance(document, dict) else None
         if isinstance(name, str):
             if name in self.lines:
                 rule = f"is the id of line {self.lines[name]} already: {shown(name)}"
-                found.append(Mistake(f"{prefix}id", rule))
+                mistakes.append(CampaignMistake(path_text((at, "id")), rule))
             self.lines.setdefault(name, line)
-        self.mistakes.extend(msgspec.structs.replace(each, line=line) for each in found)
-        return str(name)
+        self.mistakes.extend(msgspec.structs.replace(mistake, line=line) for mistake in mistakes)
+        return None if mistakes else campaign
 
 
-def _too_long(at: str, line: int | None = None) -> Mistake:
-    return Mistake(at, f"must have at most {MAX_DOCUMENT} characters of JSON", line)
+def _may_repeat_keys(text: bytes) -> bool:
+    """Tell whether a key may occur twice in an object of a valid document in UTF-8.
+
+    A key ends in a quote and a colon. Within a string the two can follow each other only behind a
+    backslash. With space before the colon the keys are not counted.
+    """
+    if any(space in text for space in (b" :", b"\t:", b"\n:", b"\r:")):
+        return True
+    return text.count(b'":') - text.count(b'\\":') != _count_keys(msgspec.json.decode(text))
 
 
-def read_file(name: str, source: BinaryIO) -> Iterator[tuple[str, str]]:
-    """Give the campaigns of a file, each as its id and its JSON as it stands there.
+def _count_keys(document: dict[str, Any]) -> int:
+    """Count the keys in all objects of a valid document."""
+    targeting = document.get("targeting") or {}
+    objects = [document, document.get("budget") or {}, targeting, *document["creatives"]]
+    objects += document.get("frequency_caps") or ()
+    for values in targeting.values():
+        objects += (values or {},) if not isinstance(values, list) else values
+    return sum(map(len, objects))
+
+
+def _too_long(field: str, line: int | None = None) -> CampaignMistake:
+    return CampaignMistake(field, f"must have at most {MAX_DOCUMENT} characters of JSON", line)
+
+
+def read_file(name: str, source: BinaryIO) -> Iterator[tuple[Campaign, str]]:
+    """Read the campaigns of a file, each with its JSON as the file has it.
 
     A `.json` file holds an array or one object, anything else is JSON Lines (contract 1). At the
     end raises CampaignError with every mistake of every line, so nothing counts before that. In
-    an array, `line` is the line on which the element starts and the field starts with its place
-    (`[3].cpm`); text that is not JSON ends the reading of an array, but only its own line of JSON
-    Lines.
+    an array, `line` is the line on which the element starts and the field begins with its index
+    (`[3].cpm`). Text that is not JSON ends the reading of an array, but costs only its own line of
+    JSON Lines.
     """
-    file = _File()
+    checker = _Checker()
     if name.lower().endswith(".json"):
-        yield from _read_array(file, source.read().removeprefix(codecs.BOM_UTF8))
+        yield from _read_array(checker, source.read().removeprefix(codecs.BOM_UTF8))
     else:
-        yield from _read_lines(file, source)
-    if not file.lines and not file.mistakes:
-        file.mistakes.append(Mistake("", "the file holds no campaign"))
-    if file.mistakes:
-        raise CampaignError(tuple(file.mistakes))
+        yield from _read_lines(checker, source)
+    if not checker.lines and not checker.mistakes:
+        checker.mistakes.append(CampaignMistake("", "the file holds no campaign"))
+    if checker.mistakes:
+        raise CampaignError(tuple(checker.mistakes))
 
 
-def _read_lines(file: _File, source: BinaryIO) -> Iterator[tuple[str, str]]:
+def _read_lines(checker: _Checker, source: BinaryIO) -> Iterator[tuple[Campaign, str]]:
     for line, raw in _lines(source):
         if len(raw) > _most_bytes():
-            file.mistakes.append(_too_long("", line))
+            checker.mistakes.append(_too_long("", line))
             continue
         stripped = raw.strip(_WHITESPACE.encode())
-        id = file.add_quickly(line, stripped) if stripped else None
-        if id is not None:
-            yield id, stripped.decode()
-        elif stripped:
-            try:
-                text = raw.decode().strip(_WHITESPACE)
-                document, end = file.json.value(text, 0)
-                _end_of_text(text, end)
-            except ValueError as error:
-                file.refuse(line, error)
-            else:
-                yield file.add(line, "", document), text
+        if not stripped:
+            continue
+        campaign = checker.check_quickly(line, stripped)
+        if campaign is not None:
+            yield campaign, stripped.decode()
+            continue
+        try:
+            text = raw.decode().strip(_WHITESPACE)
+            document, end = checker.json.value(text, 0)
+            _end_of_text(text, end)
+        except ValueError as error:
+            checker.refuse(line, error)
+            continue
+        campaign = checker.check(line, (), document)
+        if campaign is not None:
+            yield campaign, text
 
 
 def _lines(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Number the lines; of one that is far too long the beginning."""
+    """Number the lines; a line that is far too long is cut off."""
     most = _most_bytes() + 1
     for line in count(1):
         raw = part = source.readline(most)
@@ -169,22 +197,24 @@ def _most_bytes() -> int:
     return 4 * MAX_DOCUMENT + len(_WHITESPACE)
 
 
-def _read_array(file: _File, data: bytes) -> Iterator[tuple[str, str]]:
+def _read_array(checker: _Checker, data: bytes) -> Iterator[tuple[Campaign, str]]:
     line = 1
     try:
         text = data.decode()
-        for line, at, document, start, end in _elements(file.json, text):
-            yield file.add(line, at, document), text[start:end]
+        for line, at, document, start, end in _elements(checker.json, text):
+            campaign = checker.check(line, at, document)
+            if campaign is not None:
+                yield campaign, text[start:end]
     except json.JSONDecodeError as error:
-        file.refuse(error.lineno, error)
+        checker.refuse(error.lineno, error)
     except UnicodeDecodeError as error:
-        file.refuse(data.count(b"\n", 0, error.start) + 1, error)
+        checker.refuse(data.count(b"\n", 0, error.start) + 1, error)
     except ValueError as error:
-        file.refuse(line, error)
+        checker.refuse(line, error)
 
 
 def _skip(text: str, position: int) -> int:
-    """Give the place of the next character that is no whitespace."""
+    """Return the position of the next character that is not whitespace."""
     space = _SPACE.match(text, position)
     return space.end() if space is not None else position
 
@@ -194,23 +224,24 @@ def _end_of_text(text: str, position: int) -> None:
         raise json.JSONDecodeError("Extra data", text, end)
 
 
-def _elements(decoder: _Json, text: str) -> Iterator[tuple[int, str, Any, int, int]]:
-    """Give of each element of an array its line, place (`[0]`; empty for a lone object), value,
-    and where it starts and ends in the text.
+def _elements(reader: _JsonReader, text: str) -> Iterator[tuple[int, Path, Any, int, int]]:
+    """Decode the elements of an array, or a lone object.
+
+    Of each: its line, path (`()` for a lone object), value, and start and end in the text.
     """
     position = _skip(text, 0)
     if not text.startswith("[", position):
-        document, end = decoder.value(text, position)
+        document, end = reader.value(text, position)
         _end_of_text(text, end)
-        yield text.count("\n", 0, position) + 1, "", document, position, end
+        yield text.count("\n", 0, position) + 1, (), document, position, end
         return
     line, counted, index = 1, 0, 0
     position = _skip(text, position + 1)
     while not text.startswith("]", position):
         line += text.count("\n", counted, position)
         counted = position
-        document, end = decoder.value(text, position)
-        yield line, f"[{index}]", document, position, end
+        document, end = reader.value(text, position)
+        yield line, ((), index), document, position, end
         position = _skip(text, end)
         if text.startswith(",", position):
             position = _skip(text, position + 1)

@@ -1,8 +1,8 @@
-"""Makes a base of all campaigns of a warehouse, in a process of its own.
+"""Makes a base of all campaigns in a warehouse, in a separate process.
 
-A million campaigns take half a minute of a core and a gigabyte; here they delay nobody and leave
-nothing behind. The process reads an `Order` from its stdin, tells of its progress in the log,
-prints the `Base` that it made, and ends early where its stdin does: with whoever wanted the base.
+A million campaigns take most of a gigabyte and tens of seconds of a core; a separate process delays
+nobody and gives the memory back. It reads an `Order` from stdin, logs its progress, and prints the
+`Base` that it made. It exits when stdin is closed, so it never outlives its parent.
 
     python -m snapbid.publisher
 """
@@ -25,21 +25,21 @@ import asyncpg
 import msgspec
 
 from snapbid.match.catalog import Base
-from snapbid.match.compile import Builder
-from snapbid.match.stored import new_builder
+from snapbid.match.normalised import RULES
+from snapbid.match.payload import Builder
 from snapbid.publisher.overlay import insert
 from snapbid.warehouse import campaigns
 
 PREFIX: Final = "base-"
-PIECE: Final = 1 << 20  # bytes written and read at once
-TELL_EVERY_S: Final = 2.0
-NICENESS: Final = 10  # bids come first, where there are any
+CHUNK: Final = 1 << 20  # bytes written and read at once
+LOG_EVERY_S: Final = 2.0
+NICENESS: Final = 10  # bids come first
 
 logger = logging.getLogger("snapbid")
 
 
 class Order(msgspec.Struct, frozen=True):
-    """The warehouse, the folder in which the base is wanted, and whether bids wait for it."""
+    """A base to be made: of which warehouse, in which folder, and whether bids wait for it."""
 
     dsn: str
     folder: str
@@ -47,67 +47,67 @@ class Order(msgspec.Struct, frozen=True):
 
 
 async def make(dsn: str, folder: Path) -> Base:
-    """Puts a new base into the folder.
+    """Make a new base in the folder.
 
     Raises OSError, asyncpg's errors, or ValueError where the campaigns are too many.
     """
-    with tempfile.TemporaryFile(dir=folder, buffering=PIECE) as file:
+    with tempfile.TemporaryFile(dir=folder, buffering=CHUNK) as file:
         payloads = cast("BinaryIO", file)
-        builder = new_builder(payloads)
+        builder = Builder(payloads)
         connection = await asyncpg.connect(dsn, timeout=10)
         try:
-            standing = await _load(connection, builder)
+            state = await _load(connection, builder)
         finally:
             connection.terminate()
-        return _write(folder, builder, payloads, standing)
+        return _write(folder, builder, payloads, state)
 
 
-async def _load(connection: asyncpg.Connection, builder: Builder) -> campaigns.Standing:
-    """Reads the campaigns as one moment saw them."""
+async def _load(connection: asyncpg.Connection, builder: Builder) -> campaigns.WarehouseState:
+    """Load the campaigns of one snapshot."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        standing = await campaigns.fetch_standing(connection)
-        read, told = 0, monotonic()
+        state = await campaigns.fetch_state(connection)
+        count, logged_at = 0, monotonic()
 
-        def take(rows: list[campaigns.Copied]) -> None:
-            nonlocal read, told
+        def take(rows: list[campaigns.CampaignRow]) -> None:
+            nonlocal count, logged_at
             for row in rows:
                 insert(builder, row)
-            read += len(rows)
-            if monotonic() - told > TELL_EVERY_S:
-                told = monotonic()
-                share = f"{read / standing.campaigns:.0%}"
-                logger.info(f"read {read:,} of {standing.campaigns:,} campaigns ({share})")
+            count += len(rows)
+            if monotonic() - logged_at > LOG_EVERY_S:
+                logged_at = monotonic()
+                share = f"{count / state.campaigns:.0%}"
+                logger.info(f"read {count:,} of {state.campaigns:,} campaigns ({share})")
 
-        await campaigns.copy_all(connection, take)
-    return standing
+        await campaigns.copy_all(connection, RULES, take)
+    return state
 
 
 def _write(
-    folder: Path, builder: Builder, payloads: BinaryIO, standing: campaigns.Standing
+    folder: Path, builder: Builder, payloads: BinaryIO, state: campaigns.WarehouseState
 ) -> Base:
     name = PREFIX + secrets.token_hex(8)
-    path, beside = folder / name, folder / f"{name}.new"
+    path, unfinished = folder / name, folder / f"{name}.new"
     logger.info(f"writing the index of {len(builder):,} campaigns")
     size = checksum = 0
-    with beside.open("wb") as file:
-        for piece in _pieces(builder, payloads):
-            file.write(piece)
-            size += len(piece)
-            checksum = zlib.crc32(piece, checksum)
+    with unfinished.open("wb") as file:
+        for chunk in _chunks(builder, payloads):
+            file.write(chunk)
+            size += len(chunk)
+            checksum = zlib.crc32(chunk, checksum)
         file.flush()
-        os.fsync(file.fileno())  # whoever maps it trusts its name
-    beside.replace(path)
-    return Base(name, size, checksum, len(builder), standing.revision, standing.warehouse)
+        os.fsync(file.fileno())  # a complete name promises complete content
+    unfinished.replace(path)
+    return Base(name, size, checksum, len(builder), state.revision, state.warehouse)
 
 
-def _pieces(builder: Builder, payloads: BinaryIO) -> Iterator[bytes | bytearray]:
+def _chunks(builder: Builder, payloads: BinaryIO) -> Iterator[bytes | bytearray]:
     yield builder.build()
     payloads.seek(0)
-    while piece := payloads.read(PIECE):
-        yield piece
+    while chunk := payloads.read(CHUNK):
+        yield chunk
 
 
-def _end_with_stdin() -> None:
+def _exit_with_stdin() -> None:
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 
@@ -115,10 +115,10 @@ def _end_with_stdin() -> None:
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    threading.Thread(target=_exit_with_stdin, daemon=True).start()
     if not order.urgent:
         os.nice(NICENESS)
-    gc.disable()  # what is read is kept, or free at once
+    gc.disable()  # nothing here is cyclic garbage
     try:
         base = asyncio.run(make(order.dsn, Path(order.folder)))
     except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:

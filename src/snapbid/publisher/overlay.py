@@ -1,15 +1,15 @@
-"""What has changed since a base was made, held as an index that can be written at any time."""
+"""The campaigns that changed after a base was made, kept in a builder that can write an index."""
 
 import logging
 
-from snapbid.match import stored
 from snapbid.match.catalog import Base
-from snapbid.match.compile import Builder
-from snapbid.warehouse.campaigns import Changes, Copied
+from snapbid.match.normalised import RULES, load
+from snapbid.match.payload import Builder, put
+from snapbid.warehouse.campaigns import CampaignRow, Changes
 
-LEAST: int = 4096  # changed campaigns that every base may have above it
-LEAST_BYTES: int = 16 * 1024 * 1024  # that they may take; some list a million domains
-SHARE: int = 64  # or one part in so many of the base
+LEAST: int = 4096  # changed campaigns over any base, however small
+LEAST_BYTES: int = 16 * 1024 * 1024  # of their index; some campaigns list a million domains
+SHARE: int = 64  # a larger base may have 1/64 of its own size over it
 
 logger = logging.getLogger("snapbid")
 
@@ -17,34 +17,34 @@ logger = logging.getLogger("snapbid")
 class Overlay:
     """The campaigns of a warehouse that changed after its base; without one, all of them.
 
-    `revision` is where it stands, `complete` until where it holds all changes.
+    It is up to date with `revision`, and holds every change up to `complete`.
     """
 
     def __init__(self, base: Base | None) -> None:
         self.base = base
         self.revision = self.complete = base.revision if base else 0
-        self._builder = stored.new_builder()
+        self._builder = Builder()
         self._touched: set[str] = set()
         self._bytes = 0
 
     def __len__(self) -> int:
-        """How many campaigns it adds, replaces or hides."""
+        """Count the campaigns that it adds, replaces or hides."""
         return len(self._touched)
 
     @property
     def is_large(self) -> bool:
-        """Whether a new base would be better, since each change costs the building of all of it."""
+        """Whether a new base is due, since each change rebuilds the whole overlay."""
         campaigns, size = (self.base.campaigns, self.base.size) if self.base else (0, 0)
         return len(self) > max(LEAST, campaigns // SHARE) or self._bytes > max(
             LEAST_BYTES, size // SHARE
         )
 
     def apply(self, changes: Changes) -> None:
-        """Takes up what changed after `revision`."""
+        """Apply what changed after `revision`."""
         for id in changes.deleted:
             self._builder.hide(id)
         for row in changes.changed:
-            if not insert(self._builder, row.copied()):
+            if not insert(self._builder, row.row(RULES)):
                 self._builder.hide(row.id)
         self._touched.update(changes.deleted, (row.id for row in changes.changed))
         if self.complete == self.revision:
@@ -52,21 +52,22 @@ class Overlay:
         self.revision = changes.revision
 
     def skip(self, revision: int) -> None:
-        """Leaves changes out until that revision; a new base will have them."""
+        """Leave out the changes up to that revision; a new base will have them."""
         self.revision = revision
 
     def build(self) -> bytearray:
-        """The index."""
+        """Build the index."""
         index = self._builder.build()
         self._bytes = len(index)
         return index
 
 
-def insert(builder: Builder, row: Copied) -> bool:
-    """Puts a campaign into an index; False, with a line in the log, where it is none."""
+def insert(builder: Builder, row: CampaignRow) -> bool:
+    """Put a campaign into an index; False, with a line in the log, if it breaks a rule."""
     try:
-        stored.insert(builder, row.document, row.number, row.created_at_ms)
-    except ValueError as error:  # written past the import, by hand
+        campaign = load(row.content, is_normalised=row.is_normalised, is_active=row.is_active)
+        put(builder, campaign, row.number, row.created_at_ms)
+    except ValueError as error:  # plain SQL has written it
         logger.error("campaign %a does not bid: %s", row.id.decode()[:60], str(error)[:500])
         return False
     return True

@@ -127,22 +127,22 @@ class Publisher:
 
     async def _begin(self, connection: asyncpg.Connection) -> None:
         """Goes on from what is held or has been published of this warehouse, else from nothing."""
-        standing = await campaigns.fetch_standing(connection)
+        state = await campaigns.fetch_state(connection)
         held = self._overlay
         if held is None:
-            base = await asyncio.to_thread(self._published_base, standing)
+            base = await asyncio.to_thread(self._published_base, state)
             self._overlay = Overlay(base)
-        elif standing.warehouse != self._warehouse or standing.revision < held.revision:
+        elif state.warehouse != self._warehouse or state.revision < held.revision:
             self._overlay = Overlay(None)
-        self._warehouse = standing.warehouse
+        self._warehouse = state.warehouse
         self._identity = await fence.identity(connection)
 
-    def _published_base(self, standing: campaigns.Standing) -> Base | None:
+    def _published_base(self, state: campaigns.WarehouseState) -> Base | None:
         try:
             base = Catalog.open(self._path).base
-            if base is None or base.warehouse != standing.warehouse:
+            if base is None or base.warehouse != state.warehouse:
                 return None
-            if base.revision > standing.revision:
+            if base.revision > state.revision:
                 return None
             whole = catalog.checksum_of(self._path.with_name(base.name)) == base.checksum
             return base if whole else None
@@ -156,7 +156,7 @@ class Publisher:
             self._make_base()
             if overlay.revision == 0:
                 return
-            overlay.skip((await campaigns.fetch_standing(connection)).revision)
+            overlay.skip((await campaigns.fetch_state(connection)).revision)
         ssps = await registry.fetch_numbered(connection)
         changes = await campaigns.fetch_since(connection, overlay.revision)
         events = await self._read_events(connection)

@@ -1,8 +1,9 @@
 """Campaigns as they are stored: the imported documents, their status, and what changed when.
 
-A document goes in and comes out as JSON text; what it means is not known here. Each change of a
-campaign gives it a new revision, a number that only grows, and a deleted campaign leaves its id
-and a revision behind, so that a reader can ask for what has changed since the last one it saw.
+A document is stored and fetched as JSON text, its normalised form as bytes; their meaning is the
+business of `match`. Each change of a campaign gives it a new revision, a number that only grows,
+and a deleted campaign leaves its id and a revision behind, so that a reader can ask for what has
+changed since the last revision it saw.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -19,28 +20,36 @@ class UnknownCampaignError(LookupError):
     """There is no campaign with that id."""
 
 
-class Replaced(msgspec.Struct, frozen=True):
-    """How many campaigns an import added, changed, and left as they were."""
+class ImportCounts(msgspec.Struct, frozen=True):
+    """How many campaigns an import added, changed, and left unchanged."""
 
     added: int
     changed: int
     unchanged: int
 
 
-class Copied(NamedTuple):
-    """One campaign, its texts in UTF-8; the rest as in `Stored`."""
+class CampaignRow(NamedTuple):
+    """One campaign, to be loaded.
+
+    `content` is its normalised form where `is_normalised`, else its document in UTF-8; `number` and
+    `created_at_ms` as in `StoredCampaign`.
+    """
 
     id: bytes
-    document: bytes
+    content: bytes
+    is_normalised: bool
+    is_active: bool
     number: int
     created_at_ms: int
 
 
-class Stored(msgspec.Struct, frozen=True, gc=False):
+class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
     """One campaign; `document` is its JSON, whose "status" is the status that holds now.
 
-    `number` is the id's own and never another's, also after the campaign is gone; `created_at_ms`
-    is when it was first imported (UTC epoch ms).
+    `number` belongs to the id and is never reused, even after the campaign is deleted;
+    `created_at_ms` is when it was first imported (UTC epoch ms). `normalised` is the form that the
+    import has stored under a version of the `rules`; None where plain SQL has written the document,
+    and where it was not asked for.
     """
 
     id: str
@@ -49,24 +58,32 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     revision: int
     number: int
     created_at_ms: int
+    normalised: bytes | None = None
+    rules: int | None = None
 
-    def copied(self) -> Copied:
-        return Copied(self.id.encode(), self.document.encode(), self.number, self.created_at_ms)
+    def row(self, rules: int) -> CampaignRow:
+        """Give the campaign to be loaded under a version of the rules."""
+        form = self.normalised if self.rules == rules else None
+        content = self.document.encode() if form is None else form
+        active = self.status == "active"
+        return CampaignRow(
+            self.id.encode(), content, form is not None, active, self.number, self.created_at_ms
+        )
 
 
 class Changes(msgspec.Struct, frozen=True):
     """What changed after a revision, and the revision to ask with the next time."""
 
     revision: int
-    changed: tuple[Stored, ...]
+    changed: tuple[StoredCampaign, ...]
     deleted: tuple[str, ...]
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """How a warehouse stands: who it is, its newest revision, and how many campaigns it has.
+class WarehouseState(msgspec.Struct, frozen=True):
+    """Which warehouse this is, its newest revision, and how many campaigns it has.
 
-    A warehouse of the same name has gone through all revisions in turn: it is another one where it
-    was made anew or went back to a backup.
+    A warehouse with the same name has gone through all revisions in turn. One that was made anew or
+    restored from a backup has another name.
     """
 
     warehouse: str
@@ -75,51 +92,65 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 _CREATED_AT_MS = "floor(extract(epoch from created_at) * 1000)::bigint"
-_STORED = (
-    "select id, document::text as document, status, revision, number,"
-    f" {_CREATED_AT_MS} as created_at_ms from campaign join campaign_number using (id)"
+_COLUMNS = (
+    f"id, document::text as document, status, revision, number, {_CREATED_AT_MS} as created_at_ms"
 )
+_FROM = "from campaign join campaign_number using (id)"
 _COPIED = (
-    f"select number, {_CREATED_AT_MS}, id, document::text"
-    " from campaign join campaign_number using (id)"
+    f"select number, {_CREATED_AT_MS}, status = 'active', coalesce(rules = $1, false), id,"
+    " case when rules = $1 then normalised else convert_to(document::text, 'UTF8') end"
+    f" {_FROM}"
 )
 _COPY_MAGIC = b"PGCOPY\n\xff\r\n\0"
 _COPY_HEAD = len(_COPY_MAGIC) + 8  # flags and the size of an extension, both 0
-_ROW_HEAD = Struct(">hiiiqi")  # fields, then before each its size: int4, int8, text
+# How many columns, then each with its size before it: int4, int8, two booleans, and a text's size.
+_ROW_HEAD = Struct(">hiiiqi?i?i")
 
 
 async def replace_many(
-    connection: asyncpg.Connection, documents: Iterable[tuple[str, str]]
-) -> Replaced:
-    """Add or replace campaigns, (id, JSON document) each, all of them or none.
+    connection: asyncpg.Connection,
+    documents: Iterable[tuple[str, str] | tuple[str, str, bytes]],
+    rules: int | None = None,
+) -> ImportCounts:
+    """Add or replace campaigns, all of them or none.
 
-    An id may occur only once. What is stored already in the same form keeps its revision. The
-    documents are taken one by one; what their iterator raises ends the import.
+    Each is (id, JSON document), or with `rules` (id, JSON document, its normalised form under that
+    version of the rules). An id may occur only once. A document that is stored already keeps its
+    revision. The documents are consumed one by one; what their iterator raises ends the import.
     """
     async with connection.transaction():
         await connection.execute(
-            "create temporary table incoming (id text primary key, document jsonb not null)"
-            " on commit drop"
+            "create temporary table incoming"
+            " (id text primary key, document jsonb not null, normalised bytea)"
+            " with (toast_tuple_target = 8160) on commit drop"
         )
-        await connection.copy_records_to_table(
-            "incoming", records=documents, columns=["id", "document"]
-        )
+        columns = ["id", "document"] if rules is None else ["id", "document", "normalised"]
+        await connection.copy_records_to_table("incoming", records=documents, columns=columns)
         # The lock keeps the counts true: nobody else writes between the look and the change.
         await connection.execute("select catalog_lock()")
         total = await connection.fetchval("select count(*) from incoming")
         known = await connection.fetchval("select count(*) from incoming join campaign using (id)")
-        done = await connection.execute(
-            "insert into campaign (id, document) select id, document from incoming"
+        before = await connection.fetchval(
+            "select case when is_called then last_value else 0 end from campaign_revision"
+        )
+        await connection.execute(
+            "insert into campaign (id, document, normalised, rules)"
+            " select id, document, normalised, $1::int from incoming"
             " on conflict (id) do update set document = excluded.document,"
-            " status = excluded.status where campaign.document is distinct from excluded.document"
+            " status = excluded.status, normalised = excluded.normalised, rules = excluded.rules"
+            " where campaign.document <> excluded.document or campaign.rules <> excluded.rules"
+            " or (campaign.rules is null and excluded.rules is not null)",
+            rules,
+        )
+        written = await connection.fetchval(
+            "select count(*) from campaign where revision > $1", before
         )
     added = total - known
-    changed = int(done.rpartition(" ")[2]) - added
-    return Replaced(added, changed, known - changed)
+    return ImportCounts(added, written - added, total - written)
 
 
 async def set_status(connection: asyncpg.Connection, campaign: str, status: Status) -> bool:
-    """Pause or resume one campaign; False where it was so already.
+    """Pause or resume one campaign; False if it had that status already.
 
     Raises UnknownCampaignError.
     """
@@ -135,40 +166,53 @@ async def set_status(connection: asyncpg.Connection, campaign: str, status: Stat
     return bool(before != status)
 
 
-async def fetch_all(connection: asyncpg.Connection) -> AsyncIterator[Stored]:
-    """Give every campaign in the order of the ids, as one moment saw them, without holding all."""
+async def fetch_all(connection: asyncpg.Connection) -> AsyncIterator[StoredCampaign]:
+    """Fetch all campaigns of one snapshot in the order of their ids, a thousand at a time."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        async for row in connection.cursor(f"{_STORED} order by id", prefetch=1000):
-            yield Stored(*row)
+        async for row in connection.cursor(f"select {_COLUMNS} {_FROM} order by id", prefetch=1000):
+            yield StoredCampaign(*row)
 
 
-async def copy_all(connection: asyncpg.Connection, take: Callable[[list[Copied]], None]) -> None:
-    """Hand over every campaign, in no order, in lists as they come; needs a transaction.
+async def copy_all(
+    connection: asyncpg.Connection, rules: int | None, take: Callable[[list[CampaignRow]], None]
+) -> None:
+    """Hand over every campaign, in no order, in lists as they arrive; needs a transaction.
 
-    The warehouse is ahead by what a socket takes, so that both work at the same time.
+    The content is the form that was normalised under these rules, where there is one; with None it
+    is always the document. PostgreSQL runs ahead by what a socket holds, so both sides work at the
+    same time.
     """
 
     async def read(data: bytes) -> None:
-        take(list(_copied(data)))
+        take(list(_rows(data)))
 
     # Tables are joined by id: in memory, or else the documents go through temporary files.
     await connection.execute("set local work_mem = '256MB'")
-    await connection.copy_from_query(_COPIED, output=read, format="binary")
+    await connection.copy_from_query(_COPIED, rules, output=read, format="binary")
 
 
-def _copied(data: bytes) -> Iterator[Copied]:
-    """Read rows of PostgreSQL's binary COPY format; a message of the warehouse holds whole rows."""
-    at = _COPY_HEAD if data.startswith(_COPY_MAGIC) else 0
-    end = len(data) - _ROW_HEAD.size  # behind which is at most the trailer
-    while at < end:
-        _, _, number, _, created_at_ms, size = _ROW_HEAD.unpack_from(data, at)
-        start = at + _ROW_HEAD.size + size + 4
-        at = start + int.from_bytes(data[start - 4 : start], "big")
-        yield Copied(data[start - 4 - size : start - 4], data[start:at], number, created_at_ms)
+def _rows(data: bytes) -> Iterator[CampaignRow]:
+    """Read rows in PostgreSQL's binary COPY format; a message holds whole rows."""
+    offset = _COPY_HEAD if data.startswith(_COPY_MAGIC) else 0
+    end = len(data) - _ROW_HEAD.size  # after it there is at most the trailer
+    while offset < end:
+        _, _, number, _, created_at_ms, _, is_active, _, is_normalised, size = (
+            _ROW_HEAD.unpack_from(data, offset)
+        )
+        start = offset + _ROW_HEAD.size + size + 4
+        offset = start + int.from_bytes(data[start - 4 : start], "big")
+        yield CampaignRow(
+            data[start - 4 - size : start - 4],
+            data[start:offset],
+            is_normalised,
+            is_active,
+            number,
+            created_at_ms,
+        )
 
 
-async def fetch_standing(connection: asyncpg.Connection) -> Standing:
-    return Standing(
+async def fetch_state(connection: asyncpg.Connection) -> WarehouseState:
+    return WarehouseState(
         *await connection.fetchrow(
             "select (select format('%s/%s/%s', system_identifier, timeline_id, oid)"
             "  from pg_control_system(), pg_control_checkpoint(), pg_database"
@@ -194,22 +238,25 @@ async def count_since(connection: asyncpg.Connection, revision: int, most: int) 
     )
 
 
-async def fetch_some(connection: asyncpg.Connection, ids: Sequence[str]) -> list[Stored]:
-    """Give the campaigns with these ids, as far as there are any, in no order."""
-    rows = await connection.fetch(f"{_STORED} where id = any($1)", list(ids))
-    return [Stored(*row) for row in rows]
+async def fetch_some(connection: asyncpg.Connection, ids: Sequence[str]) -> list[StoredCampaign]:
+    """Fetch the campaigns with these ids that exist, in no order."""
+    rows = await connection.fetch(f"select {_COLUMNS} {_FROM} where id = any($1)", list(ids))
+    return [StoredCampaign(*row) for row in rows]
 
 
 async def fetch_since(connection: asyncpg.Connection, revision: int) -> Changes:
-    """Give what changed after a revision, in the order of the changes; 0 gives everything."""
+    """Fetch what changed after a revision, in the order of the changes; 0 gives everything."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        rows = await connection.fetch(f"{_STORED} where revision > $1 order by revision", revision)
+        rows = await connection.fetch(
+            f"select {_COLUMNS}, normalised, rules {_FROM} where revision > $1 order by revision",
+            revision,
+        )
         gone = await connection.fetch(
             "select id, revision from campaign_gone g where revision > $1"
             " and not exists (select from campaign c where c.id = g.id) order by revision",
             revision,
         )
-    changed = tuple(Stored(*row) for row in rows)
+    changed = tuple(StoredCampaign(*row) for row in rows)
     newest = max(
         revision,
         changed[-1].revision if changed else 0,

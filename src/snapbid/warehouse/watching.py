@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import asyncpg
 
-from snapbid.warehouse.campaigns import Stored
+from snapbid.warehouse.campaigns import StoredCampaign
 
 # Documents are fetched last, of the few that are wanted.
 _BUDGETED: Final = """
@@ -34,7 +34,7 @@ class Budgeted(NamedTuple):
     """Active campaigns with a budget: how many there are, and those that spend most."""
 
     known: int
-    most: list[Stored]
+    most: list[StoredCampaign]
 
 
 async def count_campaigns(connection: asyncpg.Connection) -> int:
@@ -48,7 +48,7 @@ async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int)
     return Budgeted(
         rows[0]["known"] if rows else 0,
         [
-            Stored(
+            StoredCampaign(
                 id=row["id"],
                 document=row["document"],
                 status=row["status"],

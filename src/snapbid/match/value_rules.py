@@ -1,0 +1,259 @@
+"""The rules of single values in a campaign document (contract 2).
+
+- Money is exact: a decimal is taken digit by digit, and a float means its shortest decimal.
+- Strings contain no U+0000 and no lone surrogates, because PostgreSQL cannot store them. Shapes
+  need not mention them: `document.parse_quickly` takes no escapes, and msgspec only UTF-8.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from snapbid.match.rules import (
+    Check,
+    Mistakes,
+    Path,
+    Remembered,
+    Rule,
+    UndecidedError,
+    checked,
+    list_of,
+    report,
+    shown,
+)
+from snapbid.match.vocabulary import MAX_INTEGER, MAX_TEXT, Dimension, domain, normalise, size
+
+MAX_ADM_BYTES: Final = 64 * 1024
+MAX_ENTRIES: Final = 1_000_000  # of all targeting lists together
+MAX_MICROS: Final = 2**63 - 1  # the largest signed 64-bit integer, in micro-USD
+UTF8_BYTES: Final = 4  # of one character, at most
+
+BIDDER_MACROS: Final = ("auction_id", "imp_id", "campaign_id", "creative_id", "cachebuster")
+
+_MACRO = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
+_NOT_A_BIDDER_MACRO = re.compile(rf"{{{{(?!(?:{'|'.join(BIDDER_MACROS)})}}}})")
+_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+# -- strings --------------------------------------------------------------------------------------
+
+
+def text_rule(value: object, longest: int = MAX_TEXT) -> str | None:
+    """Name the rule for strings that a value breaks, if any."""
+    if not isinstance(value, str):
+        return f"must be a string, found {shown(value)}"
+    if not value:
+        return "must not be empty"
+    if size(value) > longest:
+        return f"must have at most {longest} bytes, found {size(value)}"
+    if "\0" in value:
+        return "must not hold U+0000"
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        return "must not hold a lone surrogate"
+    return None
+
+
+def string(longest: int = MAX_TEXT) -> Rule:
+    def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
+        if rule := text_rule(value, longest):
+            report(mistakes, at, rule)
+        return value
+
+    return Rule(check, text_shape(longest))
+
+
+def text_shape(longest: int) -> Any:
+    """Text that has at most `longest` bytes, whatever its characters are."""
+    return Annotated[str, Meta(min_length=1, max_length=longest // UTF8_BYTES)]
+
+
+def choice(*names: str) -> Rule:
+    def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
+        if not (isinstance(value, str) and value in names):
+            report(mistakes, at, f"must be one of {', '.join(names)}, found {shown(value)}")
+        return value
+
+    return Rule(check, Literal[names])
+
+
+def _check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
+    name = domain(value) if text_rule(value) is None else None
+    if name is None or not 3 <= len(name) <= 253 or "." not in name:
+        report(mistakes, at, text_rule(value) or f"is not a domain: {shown(value)}")
+    return name
+
+
+def _check_adm(value: Any, at: Path, mistakes: Mistakes) -> Any:
+    if rule := text_rule(value, MAX_ADM_BYTES):
+        report(mistakes, at, rule)
+        return None
+    for macro in _MACRO.finditer(value) if "{{" in value else ():
+        if macro[0][2:-2] not in BIDDER_MACROS:
+            known = ", ".join(f"{{{{{name}}}}}" for name in BIDDER_MACROS)
+            report(mistakes, at, f"holds the unknown macro {shown(macro[0])}; known are {known}")
+    return value
+
+
+def _finish_adm(markup: str) -> str:
+    if _NOT_A_BIDDER_MACRO.search(markup) is not None:
+        raise UndecidedError
+    return markup
+
+
+def _check_time(value: Any, at: Path, mistakes: Mistakes) -> int | None:
+    """Read an RFC 3339 UTC time as ms since the epoch, truncated to the millisecond."""
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        rule = f"must be an RFC 3339 time such as 2030-01-31T00:00:00Z, found {shown(value)}"
+        report(mistakes, at, rule)
+    elif match[4] not in ("Z", "z", "+00:00", "-00:00"):
+        report(mistakes, at, f"must be UTC (Z or +00:00), found {shown(value)}")
+    else:
+        try:
+            moment = datetime.fromisoformat(f"{match[1]}T{match[2]}+00:00")
+        except ValueError:
+            report(mistakes, at, f"is no real time: {shown(value)}")
+        else:
+            millis = int((match[3] or "").ljust(3, "0")[:3])
+            return (moment - _EPOCH) // timedelta(milliseconds=1) + millis
+    return None
+
+
+ADVERTISER: Final = Rule(_check_advertiser, str, Remembered(checked(_check_advertiser)).__getitem__)
+ADM: Final = Rule(_check_adm, text_shape(MAX_ADM_BYTES), _finish_adm)
+TIME: Final = Rule(_check_time, str, Remembered(checked(_check_time)).__getitem__)
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+def _check_flag(value: Any, at: Path, mistakes: Mistakes) -> Any:
+    if not isinstance(value, bool):
+        report(mistakes, at, f"must be true or false, found {shown(value)}")
+    return value
+
+
+def _decimal(value: object) -> Decimal | None:
+    """Return the exact value of a finite JSON number; a float means its shortest decimal."""
+    if type(value) is int:
+        return Decimal(value)
+    number = Decimal(repr(value)) if type(value) is float else value
+    return number if isinstance(number, Decimal) and number.is_finite() else None
+
+
+def integral(value: object) -> object:
+    """Turn `300.0` into 300, since JSON does not distinguish them."""
+    number = _decimal(value) if isinstance(value, float | Decimal) else None
+    if number is not None and abs(number) <= MAX_INTEGER and number == int(number):
+        return int(number)
+    return value
+
+
+def integer(least: int) -> Rule:
+    def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
+        number = value if type(value) is int else integral(value)
+        if type(number) is not int or not least <= number <= MAX_INTEGER:
+            rule = f"must be an integer from {least} to {MAX_INTEGER}, found {shown(value)}"
+            report(mistakes, at, rule)
+        return number
+
+    return Rule(check, Annotated[int, Meta(ge=least, le=MAX_INTEGER)])
+
+
+def real(in_range: Callable[[Decimal], bool], rule: str) -> Rule:
+    def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
+        number = _decimal(value)
+        # A float may round to 0, and jsonb may not store 400 decimals.
+        if number is None or not in_range(number) or _decimals(number) > 400:
+            report(mistakes, at, f"must be a number {rule}, found {shown(value)}")
+            return None
+        return float(number)
+
+    return number_of(check)
+
+
+def _decimals(number: Decimal) -> int:
+    exponent = number.as_tuple().exponent
+    return -exponent if isinstance(exponent, int) else 0
+
+
+def number_of(check: Check) -> Rule:
+    """A number whose digits matter, so that its shape is the text."""
+    read, decode = checked(check), msgspec.json.Decoder(float_hook=Decimal).decode
+    normal_forms = Remembered(lambda text: read(decode(text)))
+
+    def finish(raw: msgspec.Raw) -> Any:
+        text = bytes(raw)
+        return None if text == b"null" else normal_forms[text]
+
+    return Rule(check, msgspec.Raw, finish)
+
+
+def _check_micros(value: Any, at: Path, mistakes: Mistakes) -> int | None:
+    """Read an amount in USD as micro-USD, exactly."""
+    number = _decimal(value)
+    if number is None:
+        rule = f"must be a number of USD, found {shown(value)}"
+    elif number <= 0:
+        rule = f"must be more than 0, found {shown(value)}"
+    elif number > MAX_MICROS // 10**6:
+        rule = f"must be at most {MAX_MICROS // 10**6}, found {shown(value)}"
+    elif (decimals := _decimals(number)) <= 6:
+        return int(number.scaleb(6))
+    elif decimals <= 400 and (exact := Fraction(number) * 10**6).denominator == 1:
+        return int(exact)
+    else:
+        rule = f"must have at most 6 decimals, found {shown(value)}"
+    report(mistakes, at, rule)
+    return None
+
+
+FLAG: Final = Rule(_check_flag, bool)
+MICROS: Final = number_of(_check_micros)
+
+
+# -- targeting entries ----------------------------------------------------------------------------
+
+# The rule of a dimension that an entry breaks.
+_ENTRY_RULES: Final = {
+    "country": "is not an ISO 3166-1 country",
+    "region": "is not a country, a dash and a region, such as USA-CA",
+    "os": "is not one of ios, android, windows, macos, linux, chromeos, tizen, webos, other",
+    "browser": "is not one of chrome, safari, firefox, edge, samsung, opera, other",
+    "language": "is not a language",
+    "inventory": "is not one of site, app, dooh",
+    "domain": "is not a domain",
+    "hour": "is not an hour of the week, 0 (Monday 00:00 UTC) to 167",
+}
+
+
+def entries_of(dimension: Dimension, most: int) -> Rule:
+    """A list of entries of a dimension, each distinct normal form once, in order."""
+    name, kind = dimension.name, str if dimension.kind == "text" else int
+
+    def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
+        normal = normalise(name, integral(value) if kind is int else value)
+        if normal is None:
+            report(mistakes, at, _entry_rule(name, kind, value))
+        return normal
+
+    normal_form = Remembered(lambda entry: normalise(name, entry)).__getitem__
+    return list_of(Rule(check, kind, normal_form), most)
+
+
+def _entry_rule(dimension: str, kind: type, value: object) -> str:
+    rule = _ENTRY_RULES.get(dimension)
+    if kind is int:
+        return f"{rule or f'is not an integer from 0 to {MAX_INTEGER}'}: {shown(value)}"
+    if not rule and text_rule(value) is None:
+        return f"must have at most {MAX_TEXT} bytes in lower case: {shown(value)}"
+    return text_rule(value) or f"{rule}: {shown(value)}"
