@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import astuple, force_setattr
+from msgspec.structs import asdict, force_setattr
 
 from snapbid.match.campaign import CampaignMistake
 
@@ -141,6 +141,8 @@ def list_of(
 
     def finish(values: tuple[Any, ...]) -> tuple[Any, ...]:
         if finish_item is not None:
+            if distinct and together is None:
+                return tuple(dict.fromkeys(map(finish_item, values)))
             values = tuple(map(finish_item, values))
         if unique is not None and len({getattr(value, unique) for value in values}) < len(values):
             raise UndecidedError
@@ -214,12 +216,13 @@ def _shape_of_object(
         for name, rule in sorted(rules.items(), key=lambda item: item[0] not in needed)
     ]
     shape = msgspec.defstruct("Shape", fields, forbid_unknown_fields=True, gc=False)
-    finishes = [(name, rules[name].finish) for name in shape.__struct_fields__]
+    finishes = {name: rule.finish for name, rule in rules.items()}
 
     def finish(decoded: msgspec.Struct) -> Any:
         normal: Fields = {}
-        for (name, finish_value), value in zip(finishes, astuple(decoded), strict=True):
+        for name, value in asdict(decoded).items():
             if value is not None:
+                finish_value = finishes[name]
                 value = value if finish_value is None else finish_value(value)
                 if value is not None and value != ():
                     normal[name] = value
