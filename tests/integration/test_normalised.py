@@ -22,7 +22,7 @@ from snapbid.warehouse import campaigns
 from snapbid.warehouse import migrate as schema
 from snapbid.warehouse.migrate import files, migrate
 
-NEW = "0006_normalised"
+NEW = "0007_normalised"
 CREATIVE = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}
 DOCUMENT = {"id": "a", "advertiser": "shop.example", "cpm": 2, "creatives": [CREATIVE]}
 
