@@ -70,7 +70,7 @@ def internal(reply: Reply) -> bool:
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def patient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores that take their time, on a busy machine, are not away."""
     for name in ("report.limit.ANSWER_TIMEOUT_S", "report.reports.ANSWER_TIMEOUT_S"):
         monkeypatch.setattr(f"snapbid.{name}", 60.0)
@@ -78,7 +78,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestLimit:
-    @pytest.mark.usefixtures("patience")
+    @pytest.mark.usefixtures("patient_stores")
     async def test_workers_count_together(self, warehouse: str, fresh_redis: str) -> None:
         ours = token()
         started = time.monotonic()

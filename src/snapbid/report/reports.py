@@ -27,7 +27,7 @@ class WarehouseUnavailable(Exception):
     """The warehouse did not answer in time."""
 
 
-class ReportBody(NamedTuple):
+class FetchedReport(NamedTuple):
     """A report as JSON, and its age in seconds if it comes from the cache."""
 
     body: bytes
@@ -40,9 +40,9 @@ class ReportSource:
     def __init__(self, pool: asyncpg.Pool, cache: ReportCache) -> None:
         self._pool = pool
         self._cache = cache
-        self._fetches: dict[tuple[str, ReportWindow], asyncio.Task[ReportBody]] = {}
+        self._fetches: dict[tuple[str, ReportWindow], asyncio.Task[FetchedReport]] = {}
 
-    async def get(self, ssp: str, window: ReportWindow, *, use_cache: bool) -> ReportBody:
+    async def get(self, ssp: str, window: ReportWindow, *, use_cache: bool) -> FetchedReport:
         """The report of a canonical SSP id. Raises WarehouseUnavailable within ANSWER_TIMEOUT_S."""
         key = (ssp, window)
         task = self._fetches.get(key)
@@ -56,16 +56,16 @@ class ReportSource:
         except TimeoutError as error:
             raise WarehouseUnavailable from error
 
-    def _end(self, key: tuple[str, ReportWindow], task: asyncio.Task[ReportBody]) -> None:
+    def _end(self, key: tuple[str, ReportWindow], task: asyncio.Task[FetchedReport]) -> None:
         del self._fetches[key]
         if not task.cancelled():
             task.exception()  # retrieve it: every caller may have timed out before
 
-    async def _fetch(self, ssp: str, window: ReportWindow, use_cache: bool) -> ReportBody:
+    async def _fetch(self, ssp: str, window: ReportWindow, use_cache: bool) -> FetchedReport:
         # The cache is read within the task: a request after its end finds what it has stored.
         cached = await self._cache.get(ssp, window) if use_cache else None
         if cached is not None:
-            return ReportBody(cached.body, cached.age_s)
+            return FetchedReport(cached.body, cached.age_s)
         try:
             days = await reports.fetch_days(self._pool, ssp, window.first, window.last)
         except AWAY as error:
@@ -75,7 +75,7 @@ class ReportSource:
         body = encode(ssp, window, days)
         if use_cache:
             await self._cache.put(ssp, window, body)
-        return ReportBody(body)
+        return FetchedReport(body)
 
 
 def encode(ssp: str, window: ReportWindow, days: reports.Days) -> bytes:
