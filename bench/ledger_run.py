@@ -50,7 +50,9 @@ Work = Callable[[Ledger, int], Coroutine[Any, Any, None]]
 async def remember(ledger: Ledger, number: int) -> None:
     """A bid for a single impression."""
     auction = (AUCTION % number).encode()
-    done = ledger.remember(auction, number % 8 + 1, [(b"1", number % 1000 + 1, 1_230_000)], 10.0)
+    done = ledger.remember(
+        auction, number % 8 + 1, [(b"1", number % 1000 + 1, 1_230_000, None)], None, 10.0
+    )
     assert done is not None
     assert await done
 
@@ -98,7 +100,7 @@ async def _drain(
         )
         assert await absorb.become_the_drain(connection)
         shard = ShardCounters(client, 0)
-        drain = Drain([shard], Budgets(client, 1, 60, time.time), metrics)
+        drain = Drain([shard], Budgets(client, 1, time.time), metrics)
         await drain.begin()
         segment = (await shard.fetch_state()).segment
         day = datetime.now(UTC).date().isoformat()

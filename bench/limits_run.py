@@ -32,10 +32,10 @@ from bench.market import SSP, market
 from snapbid.embedded import Home, Redis
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
-from snapbid.ledger.batch import Bids, make_batch
-from snapbid.ledger.ledger import Ledger, Limited, reserved
+from snapbid.ledger.batch import AnswerBids, LedgerBid, counters, encode_bids
+from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import Limits
-from snapbid.ledger.records import WIN, Remembered, place
+from snapbid.ledger.records import WIN, BidVerdict
 from snapbid.metrics import Metrics
 
 PLOT: Final = "pacing.svg"
@@ -76,7 +76,7 @@ async def ledger_over(redis: Redis, folder: Path, **more: Any) -> AsyncIterator[
 class Kept(Awaitable[Any]):
     """What the ledger returns to be awaited, complete at once."""
 
-    def __init__(self, value: bool | str) -> None:
+    def __init__(self, value: str) -> None:
         self._value = value
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -90,41 +90,36 @@ class Batches:
     SIZE: Final = 32
 
     def __init__(self) -> None:
-        self._waiting: list[Bids] = []
-        self._true, self._k = Kept(True), Kept("k")
+        self._waiting: list[AnswerBids] = []
+        self._kept = Kept(BidVerdict.KEPT.value)
 
-    def remember(self, auction_id: bytes, ssp: int, bids: list[Any], within_s: float) -> Kept:
-        remembered = [
-            Remembered(place(auction_id, imp), number, price) for imp, number, price in bids
-        ]
-        self._take(Bids(ssp, remembered, None, _NOBODY, 0.0))
-        return self._true
-
-    def reserve(
+    def remember(
         self,
         auction_id: bytes,
         ssp: int,
-        bids: list[Limited],
+        bids: list[LedgerBid],
         user: str | None,
         within_s: float,
-        counted: bool,
+        counted: bool = False,
     ) -> Kept:
-        self._take(Bids(ssp, reserved(auction_id, bids, user), counted, _NOBODY, 0.0))
-        return self._k if len(bids) == 1 else Kept("k" * len(bids))
+        campaigns, entries, limited = encode_bids(
+            auction_id, ssp, bids, user, (START, 0), len(self._waiting), counted
+        )
+        day = START // DAY_S
+        self._waiting.append(AnswerBids(ssp, day, campaigns, entries, True, limited, _NOBODY, 0.0))
+        if len(self._waiting) == self.SIZE:
+            b"".join([entry for answer in self._waiting for entry in answer.entries])
+            counters(self._waiting)
+            self._waiting.clear()
+        return self._kept if len(bids) == 1 else Kept(BidVerdict.KEPT * len(bids))
 
     async def look(
-        self, auction_id: bytes, bids: list[Limited], user: str | None, within_s: float
+        self, auction_id: bytes, bids: list[LedgerBid], user: str | None, within_s: float
     ) -> str:
         return "k" * len(bids)
 
     def shard_of(self, auction_id: bytes) -> int:
         return 0
-
-    def _take(self, bids: Bids) -> None:
-        self._waiting.append(bids)
-        if len(self._waiting) == self.SIZE:
-            make_batch(1, self._waiting, START * 1000, 1800, 7200)
-            self._waiting.clear()
 
 
 _NOBODY: Any = None  # waits for it
@@ -293,9 +288,7 @@ def demand(second: int, random: Random) -> int:
 
 async def _buy(ledger: Ledger, number: int, limits: Limits, random: Random) -> None:
     auction = b"%d" % number
-    done = ledger.reserve(
-        auction, 1, [(b"1", limits.campaign, 1_000_000, limits)], None, 10.0, False
-    )
+    done = ledger.remember(auction, 1, [(b"1", limits.campaign, 1_000_000, limits)], None, 10.0)
     assert done is not None
     if await done == "k" and random.random() < 0.7:  # the other holds expire
         await ledger.settle(WIN, auction, b"1")

@@ -16,6 +16,7 @@ from bench.market import SSP
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.exchange.routes import bid_path
+from snapbid.ledger.records import BidVerdict
 from snapbid.metrics import Metrics
 from snapbid.server.app import App
 from snapbid.server.bids import BidHandler
@@ -43,12 +44,12 @@ class Resources:
         return []
 
 
-class Remembered(Awaitable[bool]):
-    """What the ledger gives to wait for, there already."""
+class Remembered(Awaitable[str]):
+    """The ledger's verdict on one bid, complete at once."""
 
-    def __await__(self) -> Generator[Any, None, bool]:
+    def __await__(self) -> Generator[Any, None, str]:
         yield from ()
-        return True
+        return BidVerdict.KEPT
 
 
 REMEMBERED = Remembered()
@@ -58,19 +59,15 @@ class Ledger:
     """Takes every bid at once: what Redis costs is measured over sockets."""
 
     def remember(
-        self, auction_id: bytes, ssp: int, bids: list[tuple[bytes, int, int]], within_s: float
-    ) -> Awaitable[bool]:
-        return REMEMBERED
-
-    def reserve(
         self,
         auction_id: bytes,
         ssp: int,
         bids: list[Any],
         user: str | None,
         within_s: float,
-        counted: bool,
-    ) -> None: ...  # no campaign here has limits
+        counted: bool = False,
+    ) -> Awaitable[str]:
+        return REMEMBERED
 
     async def look(
         self, auction_id: bytes, bids: list[Any], user: str | None, within_s: float

@@ -155,7 +155,7 @@ async def sold_out(market: Market, buying: Buying, documents: list[dict[str, Any
         for each in documents
     }  # nano-USD that are used before the last bid
     redis = connect(market.redis.url)
-    budgets = Budgets(redis, 1, market.hold_s, time.time)
+    budgets = Budgets(redis, 1, time.time)
     try:
         async with asyncio.timeout(SPENT_S):
             bids = -1

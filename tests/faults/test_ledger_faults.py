@@ -16,13 +16,14 @@ from support.remembered import (
     looking,
     opened,
     remember,
+    remembering,
     settled_once,
     sum_of,
     until,
 )
 
 from snapbid.embedded import Redis
-from snapbid.ledger import shard as shard_module
+from snapbid.ledger import commit
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import WIN
 
@@ -79,7 +80,7 @@ async def test_a_batch_that_arrives_after_it_was_given_up_on_is_refused(
 async def test_a_stall_answers_in_time_and_leaves_nothing(
     ledger: Ledger, proxy: FaultProxy, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_module, "STALL_S", 3600.0)  # the connection has not ended
+    monkeypatch.setattr(commit, "STALL_S", 3600.0)  # the connection has not ended
     for way in Way:
         proxy.stall(way)
         async with asyncio.timeout(60):
@@ -168,7 +169,7 @@ async def test_without_redis_the_ledger_refuses_at_once(
     proxy.cut()
     await until(lambda: not ledger.connected)
     for _ in range(10):
-        assert ledger.remember(b"a", 1, [(b"1", 1, 7)], 10.0) is None
+        assert remembering(ledger, b"a", (b"1", 1, 7), within_s=10.0) is None
         assert await ledger.settle(WIN, b"a", b"1") == "s"
     await proxy.resume()
     await until(lambda: ledger.connected)
@@ -179,7 +180,7 @@ async def test_without_redis_the_ledger_refuses_at_once(
 async def test_it_may_start_before_redis(own_redis: Redis, tmp_path: Path) -> None:
     own_redis.stop()
     async with opened(own_redis.url, tmp_path, wait=False) as ledger:
-        assert ledger.remember(b"a", 1, [(b"1", 1, 7)], 10.0) is None
+        assert remembering(ledger, b"a", (b"1", 1, 7), within_s=10.0) is None
         assert await ledger.settle(WIN, b"a", b"1") == "s"
         own_redis.start()
         await until(lambda: ledger.connected)
@@ -189,11 +190,11 @@ async def test_it_may_start_before_redis(own_redis: Redis, tmp_path: Path) -> No
 async def test_the_queue_is_bounded(
     ledger: Ledger, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_module, "MAX_WAITING", 50)
+    monkeypatch.setattr(commit, "MAX_WAITING", 50)
     proxy.stall()
-    first = ledger.remember(b"sent", 1, [(b"1", 1, 7)], 10.0)
+    first = remembering(ledger, b"sent", (b"1", 1, 7), within_s=10.0)
     await until(lambda: proxy.held.total())
-    more = [ledger.remember(b"%d" % n, 1, [(b"1", 1, 7)], 10.0) for n in range(80)]
+    more = [remembering(ledger, b"%d" % n, (b"1", 1, 7), within_s=10.0) for n in range(80)]
     assert more[50:] == [None] * 30
     waiting = [bid for bid in (first, *more) if bid is not None]
     assert len(waiting) == 51
@@ -222,7 +223,7 @@ async def test_closing_does_not_wait_for_a_stalled_redis(
 
 async def test_closing_sends_what_waits(own_redis: Redis, tmp_path: Path, store: Any) -> None:
     async with opened(own_redis.url, tmp_path) as ledger:
-        waiting = [ledger.remember(b"%d" % n, 1, [(b"1", 1, 7)], 10.0) for n in range(5000)]
+        waiting = [remembering(ledger, b"%d" % n, (b"1", 1, 7), within_s=10.0) for n in range(5000)]
     assert all(done is not None and done.result() for done in waiting)
     assert sum_of(store) == {"b:1": 5000}
 

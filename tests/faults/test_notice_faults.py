@@ -28,7 +28,7 @@ from support.remembered import (
 )
 
 from snapbid.embedded import Redis
-from snapbid.ledger import shard as shard_module
+from snapbid.ledger import commit
 from snapbid.ledger.ledger import Ledger, SpoolFullError
 from snapbid.ledger.records import BILLING, LOSS, WIN
 
@@ -65,16 +65,16 @@ async def test_a_notice_in_a_stall_counts_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whether or not Redis already had it, and while the answer is held back."""
-    monkeypatch.setattr(shard_module, "STALL_S", 60.0)
+    monkeypatch.setattr(commit, "STALL_S", 60.0)
     assert await remember(ledger, b"a", (b"1", 1, 7))
     proxy.stall(way)
     with monkeypatch.context() as hurry:
         hurry.setattr("snapbid.ledger.ledger.NOTICE_S", 0.1)
         assert await settle_all(ledger, b"a", b"1", 1) == "sss"
     assert ledger.connected, "a notice does not wait until the connection is given up"
-    assert list((tmp_path / "spool").iterdir())
+    assert list((tmp_path / "spool").glob("*.spool"))
     await proxy.resume()
-    await until(lambda: not list((tmp_path / "spool").iterdir()))
+    await until(lambda: not list((tmp_path / "spool").glob("*.spool")))
     await settled_twice(ledger, store)
 
 
@@ -102,12 +102,12 @@ async def test_a_replay_that_breaks_off_is_repeated(
         proxy.cut()
         await until(lambda: not ledger.connected)
     await proxy.resume()
-    await until(lambda: not list((tmp_path / "spool").iterdir()))
+    await until(lambda: not list((tmp_path / "spool").glob("*.spool")))
     assert sum_of(store) == {"b:1": 1200, "w:1": 1200, "p:1": 8400}
 
 
 async def test_a_full_spool_refuses(own_redis: Redis, tmp_path: Path) -> None:
-    async with opened(own_redis.url, tmp_path, spool_max_bytes=250) as ledger:
+    async with opened(own_redis.url, tmp_path, spool_max_bytes=318) as ledger:
         kill(own_redis)
         await until(lambda: not ledger.connected)
         letters = [await ledger.settle(WIN, b"%d" % number, b"1") for number in range(10)]

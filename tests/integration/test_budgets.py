@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.remembered import NOON, TTL_S, Clock, at, counts, opened
+from support.remembered import NOON, TTL_S, Clock, at, counts, opened, remembering
 from support.spending import HOLD_S, NANO, has_room, limits, reserve, sent, state
 
-from snapbid.ledger.ledger import Ledger, Limited
+from snapbid.ledger.ledger import Ledger, LedgerBid
 from snapbid.ledger.records import BILLING, LOSS, WIN
 
 DAY = "2030-06-15"
@@ -137,7 +137,7 @@ async def test_a_win_after_the_hold_is_still_spend(ledger: Ledger, clock: Clock)
 
 async def test_what_was_won_without_a_budget_counts_for_a_later_one(ledger: Ledger) -> None:
     for number in range(3):
-        assert await ledger.remember(b"plain-%d" % number, 1, [(b"1", 1, PRICE)], 10.0)  # type: ignore[misc]
+        assert await remembering(ledger, b"plain-%d" % number, (b"1", 1, PRICE), within_s=10.0)  # type: ignore[misc]
         await ledger.settle(WIN, b"plain-%d" % number, b"1")
     of = limits(total=4 * COST, daily=10 * COST)
     assert [await bid(ledger, n, of) for n in range(2)] == ["k", "b"]
@@ -217,20 +217,6 @@ async def test_beyond_64_bits_nothing_is_spent(ledger: Ledger) -> None:
     assert (await state(ledger)).used == large
 
 
-async def test_a_clock_that_is_slow_by_a_hold_spends_nothing(
-    fresh_redis: str, tmp_path: Path, ledger: Ledger, clock: Clock
-) -> None:
-    of = limits(total=10 * COST)
-    assert await bid(ledger, 0, of) == "k"
-    made = clock.now
-    clock.now += 2 * HOLD_S
-    assert await bid(ledger, 1, of) == "k"
-    async with opened(fresh_redis, tmp_path / "slow", clock=Clock(made)) as slow:
-        assert await bid(slow, 2, of) == "b"
-    assert await ledger.settle(WIN, b"auction-0", b"1") == "c"
-    assert (await state(ledger)).used == 2 * PRICE
-
-
 async def test_a_look_holds_nothing(ledger: Ledger, store: Any) -> None:
     of = limits(daily=COST)
     for _ in range(3):
@@ -259,10 +245,10 @@ async def test_a_bid_that_came_too_late_is_taken_back(
     ledger: Ledger, store: Any, on_its_way: bool
 ) -> None:
     of = limits(total=3 * COST)
-    wanted: list[Limited] = [(b"1", 1, PRICE, of)]
-    first = ledger.reserve(b"first", 1, wanted, None, 10.0, False)
+    wanted: list[LedgerBid] = [(b"1", 1, PRICE, of)]
+    first = ledger.remember(b"first", 1, wanted, None, 10.0)
     refused = (b"2", 2, PRICE, limits(2, total=1))
-    late = ledger.reserve(b"late", 1, [refused, *wanted], None, 10.0, False)
+    late = ledger.remember(b"late", 1, [refused, *wanted], None, 10.0)
     assert first is not None
     assert late is not None
     if on_its_way:

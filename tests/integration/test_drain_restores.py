@@ -250,7 +250,7 @@ class TestAnotherWarehouse:
             ledger.belong_to(warehouse)
             assert ledger.is_foreign
             assert not ledger.connected
-            assert ledger.remember(b"a", 1, [(b"1", 1, 1)], 1.0) is None
+            assert ledger.remember(b"a", 1, [(b"1", 1, 1, None)], None, 1.0) is None
             done = await asyncio.to_thread(run, environ, "ledger", "adopt")
             assert (done.returncode, done.stderr) == (0, "")
             assert done.stdout.startswith("the ledger belongs to this warehouse now")

@@ -17,6 +17,7 @@ from support.remembered import (
     looking,
     opened,
     remember,
+    remembering,
     segment_of,
     settle_all,
 )
@@ -99,8 +100,10 @@ async def test_a_later_bid_replaces_the_record(ledger: Ledger, store: Any, clock
 
 
 async def test_the_last_of_equal_pairs_in_one_batch_stays(ledger: Ledger, store: Any) -> None:
-    waiting = [ledger.remember(b"a", 1, [(b"1", 1, price)], 10.0) for price in (100, 200, 300)]
-    assert await asyncio.gather(*filter(None, waiting)) == [True] * 3
+    waiting = [
+        remembering(ledger, b"a", (b"1", 1, price), within_s=10.0) for price in (100, 200, 300)
+    ]
+    assert await asyncio.gather(*filter(None, waiting)) == ["k"] * 3
     assert await ledger.settle(WIN, b"a", b"1") == "c"
     assert await ledger.settle(WIN, b"a", b"1") == "d"
     assert counts(store)[DAY] == {"b:1": 3, "B:1": 3, "w:1": 1, "W:1": 1, "p:1": 300, "P:1": 300}
@@ -228,7 +231,9 @@ async def test_an_idle_ledger_sends_at_once(ledger: Ledger, store: Any) -> None:
 
 async def test_large_crowds_travel_in_bounded_batches(ledger: Ledger, store: Any) -> None:
     many = 6000
-    waiting = [ledger.remember(b"%d" % number, 1, [(b"1", 1, 1)], 20.0) for number in range(many)]
+    waiting = [
+        remembering(ledger, b"%d" % number, (b"1", 1, 1), within_s=20.0) for number in range(many)
+    ]
     assert all(await asyncio.gather(*filter(None, waiting)))
     letters = await asyncio.gather(*(ledger.settle(WIN, b"%d" % n, b"1") for n in range(many)))
     assert set(letters) == {"c"}
@@ -239,7 +244,10 @@ async def test_records_are_small_hashes(ledger: Ledger, store: Any) -> None:
     """Compact encodings, on which the bytes per remembered bid rest."""
     bids = [(b"%d" % imp, imp % 40, 10**15) for imp in range(50)]
     for first in range(0, 2000, 50):
-        waiting = [ledger.remember(b"%d" % n, 1, bids[:25], 60.0) for n in range(first, first + 50)]
+        waiting = [
+            remembering(ledger, b"%d" % n, *bids[:25], within_s=60.0)
+            for n in range(first, first + 50)
+        ]
         assert all(await asyncio.gather(*filter(None, waiting)))
     records = keys(store, "{sb0}:r:*")
     assert sum(store.hlen(key) for key in records) == 2000 * 25

@@ -130,7 +130,7 @@ async def test_a_fresh_day_lets_campaigns_bid_again(fresh_redis: str, tmp_path: 
     assert of is not None
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
         recall = Recall(ledger.budgets, lambda: some)
-        done = ledger.reserve(b"a", 1, [(b"1", 1, 1_000_000, of)], None, 10.0, False)
+        done = ledger.remember(b"a", 1, [(b"1", 1, 1_000_000, of)], None, 10.0)
         assert done is not None
         assert await done == "k"
         some.skip(0, 0)

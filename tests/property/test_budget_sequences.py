@@ -125,7 +125,7 @@ class Machine(RuleBasedStateMachine):
             self.plain.bids = [bid for bid in self.plain.bids if id(bid) not in gone]
 
     async def _reserve(self, auction: bytes, wanted: Any, user: str, answered: bool) -> str:
-        done = self.ledger.reserve(auction, 1, wanted, user, 10.0, False)
+        done = self.ledger.remember(auction, 1, wanted, user, 10.0)
         assert done is not None
         if answered:
             return await done

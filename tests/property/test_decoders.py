@@ -22,7 +22,7 @@ from snapbid.events.endpoint import read_options
 from snapbid.events.keys import ApiKeys
 from snapbid.exchange.notice import NO_REASON, loss_reason, query
 from snapbid.ledger.records import NOTICE
-from snapbid.ledger.spool import Spool
+from snapbid.ledger.spool import MAGIC, Spool
 from snapbid.match.campaign import CampaignError
 from snapbid.match.campaign_file import read_file
 from snapbid.match.document import decode as decode_document
@@ -178,11 +178,12 @@ def test_files_of_the_spool(tmp_path: Path, whole: bytes, rest: bytes, at: int, 
     data = bytearray(whole + rest)
     if at < len(whole):
         data[at] ^= bits
+    data[:0] = MAGIC
     (tmp_path / "left.spool").write_bytes(data)
     (spooled,) = Spool(tmp_path, 1 << 20).abandoned()
     size = NOTICE.size + 6
     count = len(whole) // size
-    notices = spooled.notices()
+    notices = spooled.notices(0)
     spooled.done()
     damaged_one = bits != 0 and at < len(whole) and at % size >= 2  # the shard is not covered
     assert len(notices) >= count - damaged_one
@@ -193,7 +194,7 @@ def test_files_of_the_spool(tmp_path: Path, whole: bytes, rest: bytes, at: int, 
 def test_a_spool_of_nothing(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "left.spool").write_bytes(data)
     (spooled,) = Spool(tmp_path, 1 << 20).abandoned()
-    assert spooled.notices() == []
+    assert spooled.notices(0) == []
     spooled.keep()
 
 

@@ -11,9 +11,9 @@ from support.market import AROUND, layered_market, market_of_world
 from support.oracle_reading import Document
 
 from snapbid.exchange.bid import NoBid, bid_of, decide
-from snapbid.exchange.limits import LimitedBid
 from snapbid.exchange.market import Market
 from snapbid.explain.overview import Explanation, MatchableRequest, explain, read
+from snapbid.ledger.batch import LedgerBid
 from snapbid.match.campaign import Campaign
 from snapbid.match.document import parse
 from snapbid.match.payload import decode_payload
@@ -37,7 +37,7 @@ def overview_of(
 ) -> Explanation:
     documents = {campaign["id"]: parse(campaign) for campaign in world.campaigns}
 
-    async def look(auction: bytes, bids: list[LimitedBid], user: str | None) -> str:
+    async def look(auction: bytes, bids: list[LedgerBid], user: str | None) -> str:
         return "".join(REFUSED if number in refused else "k" for _, number, _, _ in bids)
 
     async def fetch(ids: Sequence[str]) -> Mapping[str, Campaign]:

@@ -11,7 +11,6 @@ from redis.asyncio import Redis
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
 from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.ledger import HOLD_S
 from snapbid.metrics import Metrics
 from support.counted import Ledger, counted, register
 
@@ -32,7 +31,7 @@ class Clock:
 
 
 def drain_of(redis: Redis, shards: list[ShardCounters], metrics: Metrics, clock: Clock) -> Drain:
-    return Drain(shards, Budgets(redis, len(shards), HOLD_S, clock), metrics, clock)
+    return Drain(shards, Budgets(redis, len(shards), clock), metrics, clock)
 
 
 class Bench:

@@ -38,8 +38,8 @@ class Bid:
         return self.won_ms is not None or self.holds_money(now_ms, hold_s)
 
     def holds_money(self, now_ms: int, hold_s: int) -> bool:
-        """Holds of money end with the second."""
-        live = now_ms // 1000 < self.made_ms // 1000 + hold_s
+        """Holds of money last until the end of a second."""
+        live = now_ms < (-(-self.made_ms // 1000) + hold_s) * 1000
         return self.budgeted and self.won_ms is None and not self.lost and live
 
     def seen_ms(self) -> int | None:

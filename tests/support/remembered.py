@@ -19,6 +19,7 @@ from snapbid.ledger.records import BILLING, LOSS, WIN
 
 PATIENCE_S = 60.0
 TTL_S = 7200
+HOLD_S = 60
 KINDS = (WIN, BILLING, LOSS)
 FIELDS = ("b:1", "w:1", "i:1", "l:1:1", "p:1")
 Counts = dict[str, dict[str, int]]  # day -> field -> value
@@ -51,8 +52,9 @@ async def opened(
     url: str,
     spool: Path,
     *,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] | None = None,
     ttl_s: int = TTL_S,
+    hold_s: int = HOLD_S,
     shards: int = 1,
     spool_max_bytes: int = 1 << 20,
     wait: bool = True,
@@ -62,14 +64,20 @@ async def opened(
     to.
     """
     ledger = Ledger(
-        url, spool, shards=shards, ttl_s=ttl_s, spool_max_bytes=spool_max_bytes, clock=clock
+        url,
+        spool,
+        shards=shards,
+        ttl_s=ttl_s,
+        spool_max_bytes=spool_max_bytes,
+        hold_s=hold_s,
+        clock=clock,
     )
     await ledger.open()
     try:
         if wait:
             await until(lambda: ledger.connected)
             if confirmed:
-                confirm_budgets(url, shards)
+                await asyncio.to_thread(confirm_budgets, url, shards)  # url may be a proxy here
         yield ledger
     finally:
         await ledger.close()
@@ -90,9 +98,21 @@ async def remember(
     ssp: int = 1,
     within_s: float = 10.0,
 ) -> bool | None:
-    """Remember an answer; None if the ledger refused at once."""
-    done = ledger.remember(auction, ssp, list(bids), within_s)
-    return None if done is None else await done
+    """Remember an answer without limits; None if the ledger refused at once."""
+    done = remembering(ledger, auction, *bids, ssp=ssp, within_s=within_s)
+    return None if done is None else bool(await done)
+
+
+def remembering(
+    ledger: Ledger,
+    auction: bytes,
+    *bids: tuple[bytes, int, int],
+    ssp: int = 1,
+    within_s: float = 10.0,
+) -> "asyncio.Future[str] | None":
+    """The same, to be awaited for the verdicts."""
+    plain = [(imp, campaign, price, None) for imp, campaign, price in bids]
+    return ledger.remember(auction, ssp, plain, None, within_s)
 
 
 async def settle_all(ledger: Ledger, auction: bytes, imp: bytes, reason: int = 0) -> str:

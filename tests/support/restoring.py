@@ -132,7 +132,7 @@ class Stores:
             self._auctions += 1
             auction = b"auction %d" % self._auctions
             if limits is None:
-                done = ledger.remember(auction, 1, [(b"1", campaign, PRICE)], 10.0)
+                done = ledger.remember(auction, 1, [(b"1", campaign, PRICE, None)], None, 10.0)
                 assert done is not None
                 assert await done
             elif await reserve(ledger, auction, (b"1", PRICE, limits)) != "k":

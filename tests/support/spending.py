@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from snapbid.ledger.budgets import State
+from snapbid.ledger.budgets import CampaignSpend
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import Limits
 
@@ -39,24 +39,24 @@ async def reserve(
     Bids without limits are those of campaign 9.
     """
     wanted = [(imp, 9 if of is None else of.campaign, price, of) for imp, price, of in bids]
-    done = ledger.reserve(auction, ssp, wanted, user, within_s, counted)
+    done = ledger.remember(auction, ssp, wanted, user, within_s, counted)
     assert done is not None
     return await done
 
 
 async def sent(ledger: Ledger) -> None:
     """Wait until the queued bids have been sent to Redis."""
-    (shard,) = ledger._shards
-    while not shard._sent_bids:
+    (core,) = ledger._cores
+    while not core._sent_answers:
         await asyncio.sleep(0)
 
 
-async def state(ledger: Ledger, campaign: int = 1) -> State:
+async def state(ledger: Ledger, campaign: int = 1) -> CampaignSpend:
     return (await ledger.budgets.states([campaign]))[campaign]
 
 
 async def has_room(ledger: Ledger, price: int, *wanted: Limits) -> list[bool]:
-    return await ledger.budgets.room([(price, of) for of in wanted])
+    return await ledger.budgets.has_money([(price, of) for of in wanted])
 
 
 def bid_request(auction: str, sizes: Sequence[tuple[int, int]] = ((300, 250),), **more: Any) -> Any:

@@ -5,22 +5,22 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapbid.ledger.records import NOTICE, PLACE_SIZE, RECORD, place, shard_of
+from snapbid.ledger.records import DIGEST_SIZE, NOTICE, bid_digest, shard_of
 
 HOSTILE = [b"", b"\0", b"a", b"ab", b"bc", b"c", b"abc", b"a\0", b"\0a", b"\xff" * 512, b"a" * 512]
 
 
 def test_a_pair_is_not_its_concatenation() -> None:
-    assert place(b"a", b"bc") != place(b"ab", b"c")
-    assert place(b"", b"abc") != place(b"abc", b"")
+    assert bid_digest(b"a", b"bc") != bid_digest(b"ab", b"c")
+    assert bid_digest(b"", b"abc") != bid_digest(b"abc", b"")
     pairs = [(auction, imp) for auction in HOSTILE for imp in HOSTILE]
-    assert len({place(*pair) for pair in pairs}) == len(pairs)
+    assert len({bid_digest(*pair) for pair in pairs}) == len(pairs)
 
 
 @given(st.binary(max_size=64), st.binary(max_size=64), st.binary(max_size=64), st.binary())
-def test_only_the_same_pair_has_the_same_place(a: bytes, b: bytes, c: bytes, d: bytes) -> None:
-    assert (place(a, b) == place(c, d)) == ((a, b) == (c, d))
-    assert len(place(a, b)) == PLACE_SIZE
+def test_only_the_same_pair_has_the_same_bid_digest(a: bytes, b: bytes, c: bytes, d: bytes) -> None:
+    assert (bid_digest(a, b) == bid_digest(c, d)) == ((a, b) == (c, d))
+    assert len(bid_digest(a, b)) == DIGEST_SIZE
 
 
 @given(st.binary(max_size=512), st.integers(1, 64))
@@ -33,11 +33,11 @@ def test_auctions_are_spread_over_the_shards_and_buckets() -> None:
     auctions = [b"auction-%d" % number for number in range(4000)]
     shards = Counter(shard_of(auction, 4) for auction in auctions)
     assert min(shards.values()) > 800
-    buckets = {place(auction, b"1")[:2] for auction in auctions}
+    buckets = {bid_digest(auction, b"1")[:2] for auction in auctions}
     assert len(buckets) > 3500
 
 
 def test_layouts_are_those_of_the_scripts() -> None:
-    assert RECORD.size == 13
-    assert NOTICE.size == 19
-    assert NOTICE.pack(4, -1, b"p" * 16) == b"\x04\xff\xff" + b"p" * 16
+    assert NOTICE.size == 25
+    packed = NOTICE.pack(4, -1, b"p" * 16, 1_900_000_000, 999)
+    assert packed == b"\x04\xff\xff" + b"p" * 16 + b"\x00\xb3\x3f\x71\xe7\x03"

@@ -7,6 +7,7 @@ import fcntl
 import os
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -16,15 +17,17 @@ from zlib import crc32
 
 import pytest
 
+from snapbid.ledger.batch import BidBatch
 from snapbid.ledger.records import NOTICE, WIN
-from snapbid.ledger.spool import Spool, Spooled, SpoolFullError
+from snapbid.ledger.spool import MAGIC, Spool, SpoolFile, SpoolFullError
 
 ENTRY = 6 + NOTICE.size
+HEAD = len(MAGIC)
 PLENTY = 1 << 20
 
 
 def notice(number: int) -> bytes:
-    return NOTICE.pack(WIN, -1, number.to_bytes(16, "big"))
+    return NOTICE.pack(WIN, -1, number.to_bytes(16, "big"), 1_900_000_000, number % 1000)
 
 
 def entry(shard: int, packed: bytes) -> bytes:
@@ -40,7 +43,7 @@ def abandoned(directory: Path) -> list[tuple[int, bytes]]:
     """What a worker that comes later finds, and removes."""
     notices = []
     for spooled in Spool(directory, PLENTY).abandoned():
-        notices += spooled.notices()
+        notices += spooled.notices(0)
         spooled.done()
     return notices
 
@@ -71,7 +74,7 @@ async def test_who_still_writes_is_left_alone(tmp_path: Path) -> None:
     await spool.set_aside()
     await write_all(spool, range(5, 8))
     (spooled,) = other.abandoned()
-    assert spooled.notices() == listed(range(5))
+    assert spooled.notices(0) == listed(range(5))
     assert list(spool.abandoned()) == [], "one at a time"
     spooled.keep()
     (spooled,) = spool.abandoned()
@@ -86,7 +89,7 @@ async def test_nobody_takes_a_file_that_is_being_made(
     """Another worker looks at the very moment when the file is there and not locked yet."""
     spool, other = Spool(tmp_path, PLENTY), Spool(tmp_path, PLENTY)
     lock = fcntl.flock
-    taken: list[Spooled] = []
+    taken: list[SpoolFile] = []
 
     def look_first(file: int, how: int) -> None:
         monkeypatch.undo()
@@ -119,10 +122,10 @@ async def test_a_write_returns_only_when_synced(
     async def write(number: int) -> None:
         await spool.write(0, notice(number))
         assert synced
-        assert synced[-1] >= ENTRY
+        assert synced[-1] >= HEAD + ENTRY
 
     await asyncio.gather(*(write(number) for number in range(500)))
-    assert synced[-1] == 500 * ENTRY
+    assert synced[-1] == HEAD + 500 * ENTRY
     assert len(synced) < 50
     await spool.close()
 
@@ -133,17 +136,17 @@ async def test_a_last_entry_cut_short_is_ignored(tmp_path: Path, cut: int) -> No
     await write_all(spool, range(4))
     await spool.close()
     (path,) = tmp_path.glob("*.spool")
-    os.truncate(path, 4 * ENTRY - cut)
+    os.truncate(path, HEAD + 4 * ENTRY - cut)
     assert abandoned(tmp_path) == listed(range(3))
 
 
 async def test_a_damaged_entry_is_ignored(tmp_path: Path) -> None:
-    whole = b"".join(entry(*pair) for pair in listed(range(3)))
+    whole = MAGIC + b"".join(entry(*one) for one in listed(range(3)))
     damaged = bytearray(whole)
-    damaged[ENTRY + 10] ^= 1
+    damaged[HEAD + ENTRY + 10] ^= 1
     (tmp_path / "1-1.spool").write_bytes(damaged)
     (tmp_path / "1-2.spool").write_bytes(b"")
-    (tmp_path / "1-3.spool").write_bytes(bytes(ENTRY * 2))
+    (tmp_path / "1-3.spool").write_bytes(MAGIC + bytes(ENTRY * 2))
     assert abandoned(tmp_path) == [listed(range(3))[0], listed(range(3))[2]]
 
 
@@ -162,7 +165,7 @@ async def test_a_process_id_that_comes_again_hides_nothing(tmp_path: Path) -> No
 
 
 async def test_the_spool_is_bounded(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, 10 * ENTRY + 5)
+    spool = Spool(tmp_path, HEAD + 10 * ENTRY + 5)
     await write_all(spool, range(10))
     for _ in range(3):
         with pytest.raises(SpoolFullError, match="full"):
@@ -176,7 +179,7 @@ async def test_the_spool_is_bounded(tmp_path: Path) -> None:
 
 async def test_what_nobody_could_settle_counts_against_the_bound(tmp_path: Path) -> None:
     """Redis that comes and goes makes many files; together they stay bounded."""
-    spool = Spool(tmp_path, 10 * ENTRY)
+    spool = Spool(tmp_path, 3 * HEAD + 10 * ENTRY)
     kept = 0
     for number in range(40):
         try:
@@ -212,7 +215,7 @@ def small_files(size: int) -> Iterator[None]:
 async def test_a_full_disk_refuses_and_damages_nothing(tmp_path: Path) -> None:
     spool = Spool(tmp_path, PLENTY)
     await write_all(spool, range(3))
-    with small_files(3 * ENTRY + 7):
+    with small_files(HEAD + 3 * ENTRY + 7):
         for _ in range(3):
             with pytest.raises(SpoolFullError):
                 await spool.write(0, notice(99))
@@ -282,8 +285,8 @@ async def test_setting_aside_between_writes_leaves_nobody_waiting(
 
 
 async def test_the_bound_is_looked_at_anew_when_redis_was_back(tmp_path: Path) -> None:
-    (tmp_path / "1-1.spool").write_bytes(b"".join(entry(*pair) for pair in listed(range(10))))
-    spool = Spool(tmp_path, 10 * ENTRY)
+    (tmp_path / "1-1.spool").write_bytes(MAGIC + b"".join(entry(*one) for one in listed(range(10))))
+    spool = Spool(tmp_path, HEAD + 10 * ENTRY)
     with pytest.raises(SpoolFullError):
         await spool.write(0, notice(10))
     assert spool.holds_own
@@ -303,7 +306,8 @@ from snapbid.ledger.spool import Spool
 async def main():
     spool = Spool(Path(sys.argv[1]), 1 << 20)
     for number in range(10_000):
-        await spool.write(number % 3, NOTICE.pack(1, -1, number.to_bytes(16, "big")))
+        digest, ms = number.to_bytes(16, "big"), number % 1000
+        await spool.write(number % 3, NOTICE.pack(1, -1, digest, 1_900_000_000, ms))
         print(number, flush=True)
 
 asyncio.run(main())
@@ -319,6 +323,51 @@ def test_what_a_killed_process_has_acknowledged_is_there(tmp_path: Path) -> None
     acknowledged = 25 + len(writer.stdout.read().splitlines())
     writer.stdout.close()
     assert writer.wait() == -signal.SIGKILL
-    kept = abandoned(tmp_path)
-    assert len(kept) in (acknowledged, acknowledged + 1)
-    assert kept == listed(range(len(kept)))
+    found = abandoned(tmp_path)
+    assert len(found) in (acknowledged, acknowledged + 1)
+    assert found == listed(range(len(found)))
+
+
+# -- what else is left in the directory -----------------------------------------------------------
+
+
+def test_notices_from_before_they_had_a_time_are_read(tmp_path: Path) -> None:
+    untimed = [struct.pack("<Bh16s", WIN, -1, bytes([n]) * 16) for n in range(3)]
+    (tmp_path / "old.spool").write_bytes(b"".join(entry(n, p) for n, p in enumerate(untimed)))
+    (spooled,) = Spool(tmp_path, PLENTY).abandoned()
+    assert spooled.notices(1_900_000_000_123) == [
+        (n, NOTICE.pack(WIN, -1, bytes([n]) * 16, 1_900_000_000, 123)) for n in range(3)
+    ]
+    spooled.done()
+
+
+def test_what_is_in_doubt_is_left_for_another_process(tmp_path: Path) -> None:
+    doubts = [(0, BidBatch("writer", 7, b"\0entries\xff")), (2, BidBatch("other", 8, b""))]
+    Spool(tmp_path, PLENTY).leave_in_doubt(doubts)
+    (left,) = Spool(tmp_path, PLENTY).abandoned_doubts()
+    assert left.doubts() == doubts
+    left.done()
+    (tmp_path / "x.doubt").write_bytes(b"\x92\x00")
+    (left,) = Spool(tmp_path, PLENTY).abandoned_doubts()
+    assert left.doubts() == []
+    left.keep()
+
+
+async def test_a_process_is_known_to_be_gone_and_what_it_has_left(tmp_path: Path) -> None:
+    first, second = Spool(tmp_path, PLENTY), Spool(tmp_path, PLENTY)
+    first.join()
+    second.join()
+    assert list(second.gone()) == []
+    await first.write(0, notice(1))
+    was_empty = first.is_empty
+    await first.close()
+    (gone,) = second.gone()
+    assert gone.token == first.token
+    assert second.has_notices_of(first.token)
+    (spooled,) = second.abandoned()
+    spooled.done()
+    assert (was_empty, first.is_empty) == (False, True)
+    assert not second.has_notices_of(first.token)
+    gone.done()
+    second.leave()
+    assert not list(tmp_path.iterdir())

@@ -108,7 +108,7 @@ async def _run(settings: Settings, metrics: Metrics, geo: GeoDatabase) -> None:
     redis = ledger.connect(settings.redis_url)
     try:
         shards = [ShardCounters(redis, number) for number in range(settings.ledger_shards)]
-        budgets = Budgets(redis, len(shards), settings.hold_s, time)
+        budgets = Budgets(redis, len(shards), time)
         counters = Drain(shards, budgets, metrics)
         carried = EventDrain(redis, metrics, geo, history.load())
         async with asyncio.TaskGroup() as group:

@@ -2,14 +2,14 @@
 
 from collections.abc import Awaitable
 from time import perf_counter, time_ns
-from typing import Final, Protocol, final
+from typing import Final, final
 
 from msgspec import Struct
 
 from snapbid.errors import Problem
 from snapbid.exchange.admission import Admission
 from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal, Reason
-from snapbid.exchange.limits import ReservesBids, ledger_bids, replace_refused
+from snapbid.exchange.limits import RemembersBids, ledger_bids, replace_refused
 from snapbid.exchange.request import decode
 from snapbid.exchange.sightings import Sightings
 from snapbid.exchange.timing import BidTimings, StepTimer
@@ -26,6 +26,7 @@ from snapbid.http import (
     leave_body,
     read_json_body,
 )
+from snapbid.ledger.records import BidVerdict
 from snapbid.metrics import Counters, Metrics
 
 GZIP_FROM: Final = 1024  # bytes of a response
@@ -33,28 +34,15 @@ MARGIN_S: Final = 0.01  # of `tmax`, kept for the answer to travel
 NO_CONTENT: Final = answer(204)
 
 
-class RemembersBids(ReservesBids, Protocol):
-    """A ledger that remembers bids; see `ledger.Ledger.remember`."""
-
-    def remember(
-        self, auction_id: bytes, ssp: int, bids: list[tuple[bytes, int, int]], within_s: float
-    ) -> Awaitable[bool] | None: ...
-
-
 @final
 class PendingAnswer(Struct):
-    """A response's body, to be sent once the ledger has remembered its bids."""
+    """A response's body, to be sent if the ledger keeps all its bids by `deadline`.
 
-    body: bytes
-    remembered: Awaitable[bool]
-
-
-@final
-class PendingLimits(Struct):
-    """A proposal with limited campaigns, on which the ledger must decide by `deadline`
-    (`perf_counter` seconds).
+    `verdicts` gives its decision; `deadline` is in seconds of `perf_counter`.
     """
 
+    body: bytes
+    verdicts: Awaitable[str]
     proposal: Proposal
     market: Market
     test: bool
@@ -124,12 +112,14 @@ class BidEndpoint:
             steps = self._timings.begin()
             result = self._bid(body, started - admission.waited_s, steps)
             if type(result) is PendingAnswer:
-                result = result.body if await result.remembered else Reason.LATE
+                verdicts = await result.verdicts
+                if not verdicts:
+                    result = Reason.LATE
+                elif verdicts.strip(BidVerdict.KEPT):
+                    result = await self._replace_refused(result, verdicts)
+                else:
+                    result = result.body
                 if steps and result is not Reason.LATE:
-                    steps.end("commit")
-            elif type(result) is PendingLimits:
-                result = await self._bid_within_limits(result)
-                if steps:
                     steps.end("commit")
         except Problem as problem:
             self._refusals.inc(self._ssp, problem.code)
@@ -158,10 +148,11 @@ class BidEndpoint:
 
     def _bid(
         self, body: bytes, started: float, steps: StepTimer | None
-    ) -> bytes | Reason | PendingAnswer | PendingLimits:
+    ) -> bytes | Reason | PendingAnswer:
         """Decide on a request: the response's body, a reason for no bid, or what awaits Redis.
 
-        The bids of a test request are not remembered, so its body is ready at once.
+        The bids of a test request are not remembered, so its body is ready at once unless there
+        are limits to look at.
         """
         request = decode(body)
         if steps:
@@ -172,52 +163,37 @@ class BidEndpoint:
         if perf_counter() - started > allowed_s:
             return Reason.LATE
         market = self.market  # for the whole request: ranks belong to one market
-        result = self._bidder.propose(request, self._ssp, market, time_ns() // 1_000_000)
+        proposal = self._bidder.propose(request, self._ssp, market, time_ns() // 1_000_000)
         if steps:
             steps.end("match")
-        if type(result) is NoBid:
-            return result.reason
+        if type(proposal) is NoBid:
+            return proposal.reason
         deadline = started + allowed_s - min(MARGIN_S, allowed_s / 2)
-        if result.limited:
-            return PendingLimits(result, market, request.test == 1, deadline)
-        body = self._bidder.write(result.auction_id, result.bids)
-        if request.test == 1:
+        body = self._bidder.write(proposal.auction_id, proposal.bids)
+        test = request.test == 1
+        if test and not proposal.limited:
             return body
-        remembered = self._ledger.remember(
-            result.auction_id.encode(),
-            self._number,
-            [
-                (bid.imp_id.encode(), bid.template.number, bid.template.price_micros)
-                for bid in result.bids
-            ],
-            deadline - perf_counter(),
-        )
-        return Reason.STORE_DOWN if remembered is None else PendingAnswer(body, remembered)
-
-    async def _bid_within_limits(self, pending: PendingLimits) -> bytes | Reason:
-        """Reserve the bids, then write the response's body; or return the reason for no bid."""
-        proposal, test, deadline = pending.proposal, pending.test, pending.deadline
         auction, user = proposal.auction_id.encode(), proposal.decision.user
-        within_s = deadline - perf_counter()
-        bids = ledger_bids(proposal.bids)
+        bids, within_s = ledger_bids(proposal.bids), deadline - perf_counter()
+        verdicts: Awaitable[str] | None
         if test:
-            letters = await self._ledger.look(auction, bids, user, within_s)
+            verdicts = self._ledger.look(auction, bids, user, within_s)
         else:
-            reserved = self._ledger.reserve(auction, self._number, bids, user, within_s, False)
-            if reserved is None:
+            verdicts = self._ledger.remember(auction, self._number, bids, user, within_s)
+            if verdicts is None:
                 return Reason.STORE_DOWN
-            letters = await reserved
-        if not letters:
-            return Reason.LATE
-        if not letters.strip("k"):
-            return self._bidder.write(proposal.auction_id, proposal.bids)
+        return PendingAnswer(body, verdicts, proposal, market, test, deadline)
+
+    async def _replace_refused(self, pending: PendingAnswer, verdicts: str) -> bytes | Reason:
+        """The body with the bids that the ledger keeps, or the reason for no bid."""
+        proposal, deadline = pending.proposal, pending.deadline
         kept = await replace_refused(
             self._ledger,
             self._number,
             proposal,
             pending.market,
-            letters,
+            verdicts,
             lambda: deadline - perf_counter(),
-            test,
+            pending.test,
         )
         return kept if isinstance(kept, Reason) else self._bidder.write(proposal.auction_id, kept)

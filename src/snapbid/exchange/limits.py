@@ -13,33 +13,33 @@ from typing import Final, Protocol
 
 from snapbid.exchange.bid import Choice, Market, Proposal, Reason, bid_of
 from snapbid.exchange.response import Bid
+from snapbid.ledger.batch import LedgerBid
 from snapbid.ledger.limits import Limits
+from snapbid.ledger.records import BidVerdict
 from snapbid.tasks import end
 
 ATTEMPTS: Final = 5  # round trips for one request
 RECALL_S: Final = 0.25  # a new budget bids within this time
 
-LimitedBid = tuple[bytes, int, int, Limits | None]
-
 logger = logging.getLogger("snapbid")
 
 
-class ReservesBids(Protocol):
+class RemembersBids(Protocol):
     """A ledger that remembers bids within limits; see `ledger.Ledger`."""
 
-    def reserve(
+    def remember(
         self,
         auction_id: bytes,
         ssp: int,
-        bids: list[LimitedBid],
+        bids: list[LedgerBid],
         user: str | None,
         within_s: float,
-        counted: bool,
+        counted: bool = False,
     ) -> Awaitable[str] | None: ...
 
-    async def look(
-        self, auction_id: bytes, bids: list[LimitedBid], user: str | None, within_s: float
-    ) -> str: ...
+    def look(
+        self, auction_id: bytes, bids: list[LedgerBid], user: str | None, within_s: float
+    ) -> Awaitable[str]: ...
 
     def shard_of(self, auction_id: bytes) -> int: ...
 
@@ -47,30 +47,30 @@ class ReservesBids(Protocol):
 class BudgetSource(Protocol):
     """Tells which campaigns have budget left; see `ledger.budgets.Budgets`."""
 
-    async def room(self, wanted: list[tuple[int, Limits]]) -> list[bool]: ...
+    async def has_money(self, bids: list[tuple[int, Limits]]) -> list[bool]: ...
 
 
-def ledger_bids(bids: Iterable[Bid]) -> list[LimitedBid]:
+def ledger_bids(bids: Iterable[Bid]) -> list[LedgerBid]:
     """Return the bids in the ledger's form."""
-    templates = [(bid.imp_id.encode(), bid.template) for bid in bids]
     return [
-        (imp_id, template.number, template.price_micros, template.limits)
-        for imp_id, template in templates
+        (bid.imp_id.encode(), template.number, template.price_micros, template.limits)
+        for bid in bids
+        if (template := bid.template)
     ]
 
 
 async def replace_refused(
-    ledger: ReservesBids,
+    ledger: RemembersBids,
     ssp: int,
     proposal: Proposal,
     market: Market,
-    letters: str,
+    verdicts: str,
     left_s: Callable[[], float],
     test: bool,
 ) -> list[Bid] | Reason:
     """Return the bids that the ledger accepts, in the order of the impressions, or a reason.
 
-    `letters` are its verdicts on the proposal. Refused bids are replaced by the next best, as often
+    `verdicts` are those on the proposal. Refused bids are replaced by the next best, as often
     as `ATTEMPTS` and the time left (`left_s`) allow. For a `test` nothing is reserved.
     """
     auction, user = proposal.auction_id.encode(), proposal.decision.user
@@ -79,11 +79,12 @@ async def replace_refused(
     kept: list[tuple[int, Bid]] = []
     for attempt in range(ATTEMPTS):
         retries: list[tuple[int, Bid]] = []
-        for (position, bid), letter in zip(pending, letters, strict=True):
-            if letter == "k":
+        for (position, bid), verdict in zip(pending, verdicts, strict=True):
+            if verdict == BidVerdict.KEPT:
                 kept.append((position, bid))
                 continue
-            choice = replacements.replace(choices[position], out_of_money=letter == "b")
+            out_of_money = verdict == BidVerdict.OVER_BUDGET
+            choice = replacements.replace(choices[position], out_of_money=out_of_money)
             if choice is not None:
                 choices[position] = choice
                 retries.append((position, bid_of(choice, market)))
@@ -92,11 +93,11 @@ async def replace_refused(
         pending = retries
         bids = ledger_bids(bid for _, bid in pending)
         if test:
-            letters = await ledger.look(auction, bids, user, left_s())
+            verdicts = await ledger.look(auction, bids, user, left_s())
         else:
-            reserved = ledger.reserve(auction, ssp, bids, user, left_s(), bool(kept))
-            letters = "" if reserved is None else await reserved
-        if not letters:
+            pending_verdicts = ledger.remember(auction, ssp, bids, user, left_s(), bool(kept))
+            verdicts = "" if pending_verdicts is None else await pending_verdicts
+        if not verdicts:
             if not kept:
                 return Reason.LATE
             break
@@ -158,7 +159,7 @@ class Recall:
         if market is None or not market.exhausted:
             return
         skipped = market.skipped()
-        have_budget = await self._budgets.room([limits for _, limits in skipped])
+        have_budget = await self._budgets.has_money([limits for _, limits in skipped])
         # Redis may be away: then the answer is empty.
         for (rank, _), has_budget in zip(skipped, have_budget, strict=False):
             if has_budget:

@@ -16,14 +16,12 @@ from snapbid.errors import BadRequest, Unavailable
 from snapbid.exchange.routes import NOTICE_NAMES
 from snapbid.http import Answer, Receive, Scope, answer
 from snapbid.ledger.ledger import SpoolFullError
-from snapbid.ledger.records import LOSS
-from snapbid.metrics import Metrics
+from snapbid.ledger.records import LOSS, NoticeVerdict
+from snapbid.metrics import Counter, Metrics
 
 MAX_ID: Final = 512  # bytes
 NO_REASON: Final = -1
-OUTCOMES: Final = {
-    "c": "counted", "l": "late", "d": "duplicate", "u": "unknown", "s": "spooled",
-}  # fmt: skip
+OUTCOMES: Final = {verdict: verdict.name.lower() for verdict in NoticeVerdict}
 
 PIXEL_GIF: Final = bytes.fromhex(
     "47494638396101000100800000ffffff00000021f90401000000002c00000000010001000002024401003b"
@@ -51,9 +49,9 @@ class NoticeEndpoint:
         self._ledger = ledger
         self._unknown = unknown
         name = NOTICE_NAMES[kind]
-        self._outcomes = {
-            letter: metrics.counter("snapbid_notices_total", kind=name, outcome=outcome)
-            for letter, outcome in OUTCOMES.items()
+        self._outcomes: dict[str, Counter] = {
+            verdict: metrics.counter("snapbid_notices_total", kind=name, outcome=outcome)
+            for verdict, outcome in OUTCOMES.items()
         }
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
@@ -65,11 +63,11 @@ class NoticeEndpoint:
             return PIXEL
         reason = loss_reason(values.get(b"nbr", b"")) if self._kind == LOSS else 0
         try:
-            letter = await self._ledger.settle(self._kind, auction_id, imp_id, reason)
+            verdict = await self._ledger.settle(self._kind, auction_id, imp_id, reason)
         except SpoolFullError:
             raise Unavailable("the notice cannot be kept at the moment") from None
-        self._outcomes[letter].inc()
-        if letter == "u":
+        self._outcomes[verdict].inc()
+        if verdict == NoticeVerdict.UNKNOWN:
             self._unknown(self._kind, auction_id, imp_id)
         return PIXEL
 

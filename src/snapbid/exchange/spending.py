@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from snapbid.exchange.market import limits_of
 from snapbid.ledger import connection
-from snapbid.ledger.budgets import BATCH, Budgets, State
+from snapbid.ledger.budgets import BATCH, Budgets, CampaignSpend
 from snapbid.ledger.limits import Limits
 from snapbid.match import document
 from snapbid.match.campaign import Campaign
@@ -55,9 +55,9 @@ async def fetch_batched(
 ) -> dict[str, Spending]:
     """As `fetch`, with at most `batch_size` campaigns a script call, so that none blocks Redis."""
     budgeted = {row.number: pair for row in stored if (pair := _budgeted(row)) is not None}
-    budgets = Budgets(redis, settings.ledger_shards, settings.hold_s, time)
+    budgets = Budgets(redis, settings.ledger_shards, time)
     numbers = list(budgeted)
-    states: dict[int, State] = {}
+    states: dict[int, CampaignSpend] = {}
     for start in range(0, len(numbers), batch_size):
         states |= await budgets.states(numbers[start : start + batch_size])
     now = int(time())
@@ -80,7 +80,7 @@ def _budgeted(stored: StoredCampaign) -> tuple[Campaign, Limits] | None:
     return campaign, limits
 
 
-def _spending(campaign: Campaign, limits: Limits, state: State, now: int) -> Spending:
+def _spending(campaign: Campaign, limits: Limits, state: CampaignSpend, now: int) -> Spending:
     budget = campaign.budget
     allowed = limits.day_nano(now)
     total = None if budget.total_micros is None else budget.total_micros * 1000

@@ -13,7 +13,6 @@ import msgspec
 
 from snapbid.errors import BadRequest
 from snapbid.exchange.bid import Market, Reason, can_be_notified, unanswered
-from snapbid.exchange.limits import LimitedBid
 from snapbid.exchange.lookups import accepts_usd
 from snapbid.exchange.market import limits_of
 from snapbid.exchange.request import BidRequest, Imp, decode
@@ -28,11 +27,12 @@ from snapbid.explain.carried import (
 from snapbid.explain.codes import HIGHER_BID, INVALID_REQUEST, Code
 from snapbid.explain.groups import Group, Groups
 from snapbid.explain.search import NO_RATE, Search, Situation, deals_of, floor_of
+from snapbid.ledger.batch import LedgerBid
 from snapbid.match.campaign import Campaign
 from snapbid.match.payload import CampaignPayload, decode_payload
 from snapbid.match.single import Refusal
 
-Look = Callable[[bytes, list[LimitedBid], str | None], Awaitable[str]]
+Look = Callable[[bytes, list[LedgerBid], str | None], Awaitable[str]]
 Documents = Callable[[Sequence[str]], Awaitable[Mapping[str, Campaign]]]
 
 
@@ -233,7 +233,7 @@ class _ImpressionExplainer:
 
     async def _refused(self, ranks: Sequence[int], imp_id: bytes) -> dict[int, str]:
         """Those that are out of money, or that the user has seen too often: the ledger's letter."""
-        limited: dict[int, LimitedBid] = {}
+        limited: dict[int, LedgerBid] = {}
         for rank in ranks:
             document = self._document(rank)
             limits = limits_of(document, self._market.shards)

@@ -8,7 +8,6 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.exchange.limits import LimitedBid
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market, limits_of
 from snapbid.exchange.request import BidRequest
@@ -20,8 +19,8 @@ from snapbid.explain.codes import CAP_MET
 from snapbid.explain.overview import MatchableRequest
 from snapbid.explain.search import Search, Situation
 from snapbid.ledger import connection
+from snapbid.ledger.batch import LedgerBid
 from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.ledger import reserved
 from snapbid.ledger.records import shard_of
 from snapbid.match import document, normalised
 from snapbid.match.campaign import Campaign
@@ -47,7 +46,7 @@ class Stores:
         assert settings.redis_url is not None
         self._settings = settings
         self._redis = connection.connect(settings.redis_url)
-        self._budgets = Budgets(self._redis, settings.ledger_shards, settings.hold_s, time)
+        self._budgets = Budgets(self._redis, settings.ledger_shards, time)
         self.unread: dict[str, str] = {}  # campaigns whose documents are wrong, with what is
 
     async def __aenter__(self) -> "Stores":
@@ -151,7 +150,7 @@ class Stores:
         if limits is None:
             return []
         auction, rows = str(request.id).encode(), []
-        bids: list[LimitedBid] = [(b"", stored.number, campaign.cpm_micros, limits)]
+        bids: list[LedgerBid] = [(b"", stored.number, campaign.cpm_micros, limits)]
         money = (await fetch_spending(self._settings, [stored])).get(campaign.id)
         if money is not None:
             holds = await self.look(auction, bids, None) == "k"
@@ -168,13 +167,12 @@ class Stores:
             )
         return rows
 
-    async def look(self, auction_id: bytes, bids: list[LimitedBid], user: str | None) -> str:
+    async def look(self, auction_id: bytes, bids: list[LedgerBid], user: str | None) -> str:
         """The letters of remember.lua, were these bids made now. Raises LedgerUnavailable."""
         shard = shard_of(auction_id, self._settings.ledger_shards)
         letters = ""
         for start in range(0, len(bids), BATCH):
-            some = reserved(auction_id, bids[start : start + BATCH], user)
-            letters += await self._budgets.look(shard, some)
+            letters += await self._budgets.look(shard, bids[start : start + BATCH], user)
         if len(letters) != len(bids):
             raise LedgerUnavailable
         return letters

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 
 from snapbid.exchange.sightings import Sightings, SightingTotals
 from snapbid.golive.store import EvidenceStore
-from snapbid.ledger.records import BILLING, LOSS, WIN, place
+from snapbid.ledger.records import BILLING, LOSS, WIN, bid_digest
 from snapbid.tasks import end
 
 WRITE_S: Final = 1.0
@@ -67,7 +67,7 @@ class Evidence:
     def unknown_notice(self, kind: int, auction_id: bytes, imp_id: bytes) -> None:
         """Note a notice of an unknown auction, which may have been a test."""
         if len(self._unknown) < MAX_UNKNOWN:
-            self._unknown.append(_Notice(kind, place(auction_id, imp_id), LOOKS))
+            self._unknown.append(_Notice(kind, bid_digest(auction_id, imp_id), LOOKS))
 
     # -- the way to Redis ----------------------------------------------------------------------
 
@@ -133,4 +133,4 @@ class Evidence:
 
 
 def _place(auction: str, imp: str) -> bytes:
-    return place(auction.encode(errors="surrogatepass"), imp.encode(errors="surrogatepass"))
+    return bid_digest(auction.encode(errors="surrogatepass"), imp.encode(errors="surrogatepass"))

@@ -1,5 +1,7 @@
 """Redis: what must be remembered between requests.
 
-`shard.py` carries it there in batches, the *.lua files decide there in one step, `spool.py` holds
-what comes while Redis is away, `ledger.py` puts them together.
+`ledger.py` is what the rooms use. `commit.py` decides what is sent in which batch, without I/O;
+`shard.py` sends it over the connection that `link.py` keeps up. `batch.py` and `records.py` have
+the layouts, the *.lua files decide in Redis in one step, and `spool.py` keeps what comes while
+Redis is away. `queue.py` commits server events. `keys.py` names all that is in Redis.
 """

@@ -1,146 +1,163 @@
-"""Bids on their way to Redis: what waits, and a batch as the scripts read it (remember.lua)."""
+"""Bids as they travel to Redis (remember.lua has the layout)."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
 from time import gmtime, strftime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from snapbid.ledger.limits import DAY_S
-from snapbid.ledger.records import PLACE_SIZE, RECORD, USER, Remembered, Reserved
+from snapbid.ledger.limits import DAY_S, Limits
+from snapbid.ledger.records import USER, BidVerdict, bid_digest, user_digest
 
-_ANSWER: Final = Struct("<IBH")  # SSP, counted already, number of bids
+# impression id, number of the campaign, CPM in micro-USD, limits
+LedgerBid = tuple[bytes, int, int, Limits | None]
+
+_FIRST: Final = 1  # of its answer
+_COUNT: Final = 2  # the answer is to be counted
+_LIMITED: Final = 4
+_ENTRY: Final = Struct("<B16sBIIIHIB")  # flags, digest, size; SSP, campaign, s, ms, answer, kinds
+_ENTRY_SIZE: Final = _ENTRY.size
+_RECORD_AT: Final = 18  # in an entry
+_RECORD_SIZE: Final = _ENTRY_SIZE - _RECORD_AT
 _LENGTH: Final = Struct("<H")
-_RECORD: Final = Struct(f"<{PLACE_SIZE}sB" + RECORD.format[1:])  # place, size, record
-_RECORD_SIZE: Final = RECORD.size
-_COUNTER: Final = Struct("<cII")  # of an SSP's answers (b) or a campaign's bids (B): whose, by
+_COUNTER: Final = Struct(
+    "<cII"
+)  # of an SSP's answers (b) or a campaign's bids (B): number, increment
+
+KEPT: Final = BidVerdict.KEPT.value
+Verdicts = str  # a BidVerdict for each bid; empty where they were not remembered in time
 
 
-class Bids(msgspec.Struct, frozen=True):
-    """One 200 answer that waits to be remembered.
-
-    With limits, `counted` says whether it has been counted, and `bids` are Reserved; without any it
-    is None. `done` becomes remember.lua's letters, or "", with limits, else True or False.
-    """
+class AnswerBids(msgspec.Struct, frozen=True):
+    """The bids of one 200 answer, which waits for them to be remembered."""
 
     ssp: int
-    bids: "Sequence[Remembered | Reserved]"
-    counted: bool | None
-    done: "asyncio.Future[Any]"
+    day: int  # since 1970-01-01
+    campaigns: list[int]
+    entries: list[bytes]
+    is_counted: bool  # by this batch; else an earlier one did
+    is_limited: bool
+    done: "asyncio.Future[Verdicts]"
     deadline: float  # loop time
 
-    def accept(self, letters: str) -> bool:
-        """Redis has them, or has decided; whether the answer has waited for it."""
+    def accept(self, verdicts: Verdicts) -> bool:
+        """Pass on what became of the bids; return whether the answer still waited for it."""
         if self.done.done():
             return False
-        self.done.set_result(True if self.counted is None else letters)
+        self.done.set_result(verdicts)
         return True
 
     def refuse(self) -> None:
-        """They will not be remembered."""
+        """The bids will not be remembered."""
         if not self.done.done():
-            self.done.set_result(False if self.counted is None else "")
-
-    def places(self, letters: str) -> Iterator[bytes]:
-        """Where the bids that were kept are remembered."""
-        if self.counted is None:
-            return (bid.place for bid in self.bids)
-        kept = zip(self.bids, letters, strict=True)
-        return (bid.place for bid, letter in kept if letter == "k")
+            self.done.set_result("")
 
 
-class Batch(NamedTuple):
-    """Bids as they were sent; enough to take them back. `letters` are forget.lua's."""
+class BidBatch(NamedTuple):
+    """Bids as they were sent: what it takes to take them back."""
 
+    writer: str
     number: int
-    granule: int
-    expires: int
-    day: str
-    records: bytes
-    answers: bytes
-    now_ms: int
-    letters: str
-    counters: bytes
+    entries: bytes
 
 
-def split(entries: list[Bids], letters: str) -> list[str]:
-    """The letters of each answer; "" for those without limits."""
-    if not letters:
-        return [""] * len(entries)
-    found, at = [], 0
-    for one in entries:
-        size = 0 if one.counted is None else len(one.bids)
-        found.append(letters[at : at + size])
-        at += size
-    return found
+def encode_bids(
+    auction_id: bytes,
+    ssp: int,
+    bids: Iterable[LedgerBid],
+    user: str | None,
+    now: tuple[int, int],
+    answer: int,
+    counted: bool,
+) -> tuple[list[int], list[bytes], bool]:
+    """The campaigns and the entries of an answer's bids, and whether any has limits.
 
-
-def make_batch(
-    number: int,
-    entries: list[Bids],
-    now_ms: int,
-    granule_s: int,
-    ttl_s: int,
-    *,
-    kept: Container[bytes] = (),
-    letters: str = "",
-) -> Batch:
-    """The entries as they travel; without the records of `kept` places, but counted."""
-    now = now_ms // 1000
-    plain = [one for one in entries if one.counted is None]
-    answers: list[bytes] = []
-    if len(plain) < len(entries):
-        for one in entries:
-            if one.counted is not None:
-                _add_limited(one, now, answers)
-    granule = now // granule_s
-    expires = (granule + 1) * granule_s + ttl_s + granule_s
-    packed = (_records(plain, now, kept), b"".join(answers))
-    day, counters = _day(now // DAY_S), _counters(plain)
-    return Batch(number, granule, expires, day, *packed, now_ms, letters, counters)
-
-
-@lru_cache(2)
-def _day(number: int) -> str:
-    return strftime("%Y-%m-%d", gmtime(number * DAY_S))
-
-
-def _records(entries: list[Bids], now: int, kept: Container[bytes]) -> bytes:
-    parts: list[bytes] = []
-    for one in entries:
-        for bid in one.bids:
-            if bid.place not in kept:
-                digits = b"%d" % bid.price_micros
-                size = _RECORD_SIZE + len(digits)
-                parts.append(_RECORD.pack(bid.place, size, one.ssp, bid.campaign, now, 0))
-                parts.append(digits)
-    return b"".join(parts)
-
-
-def _counters(entries: list[Bids]) -> bytes:
-    answers = Counter([one.ssp for one in entries])
-    bids = Counter([bid.campaign for one in entries for bid in one.bids])
-    parts = [_COUNTER.pack(b"b", ssp, count) for ssp, count in answers.items()]
-    parts += [_COUNTER.pack(b"B", campaign, count) for campaign, count in bids.items()]
-    return b"".join(parts)
-
-
-def _add_limited(one: Bids, now: int, parts: list[bytes]) -> None:
-    """Which of these are kept is known to the script alone, so that it counts them itself."""
-    ssp = one.ssp
-    parts.append(_ANSWER.pack(ssp, bool(one.counted), len(one.bids)))
-    for bid in one.bids:
-        assert isinstance(bid, Reserved)
-        limits, digits = bid.limits, b"%d" % bid.price_micros
+    `now` is in epoch s and ms; `answer` is the answer's identity; `counted`: it was counted before.
+    `user` is needed where limits have caps.
+    """
+    seconds, ms = now
+    campaigns, entries, limited, digest_of_user = [], [], False, b""
+    flags = _FIRST if counted else _FIRST | _COUNT
+    for imp_id, campaign, price, limits in bids:
+        digest, tail = bid_digest(auction_id, imp_id), b"%d" % price
         if limits is None:
-            value, packed = RECORD.pack(ssp, bid.campaign, now, 0) + digits, b""
+            size = _RECORD_SIZE + len(tail)
+            entry = _ENTRY.pack(flags, digest, size, ssp, campaign, seconds, ms, answer, 0) + tail
         else:
-            value = RECORD.pack(ssp, bid.campaign, now, limits.kinds) + digits
-            packed = limits.at(now)
+            limited = True
             if limits.longest_s:
-                value += USER.pack(bid.user, limits.longest_s)
-        parts += (bid.place, bytes((len(value),)), value, _LENGTH.pack(len(packed)), packed)
+                if not digest_of_user:
+                    assert user is not None
+                    digest_of_user = user_digest(user)
+                tail += USER.pack(digest_of_user, limits.longest_s)
+            head = (flags | _LIMITED, digest, _RECORD_SIZE + len(tail), ssp, campaign)
+            packed = limits.at(seconds)
+            entry = b"".join(
+                (
+                    _ENTRY.pack(*head, seconds, ms, answer, limits.kinds),
+                    tail,
+                    _LENGTH.pack(len(packed)),
+                    packed,
+                )
+            )
+        entries.append(entry)
+        campaigns.append(campaign)
+        flags &= ~_FIRST
+    return campaigns, entries, limited
+
+
+def counters(answers: Sequence[AnswerBids]) -> list[str | bytes]:
+    """Each day of the bids with what they count, if all are kept."""
+    first = answers[0].day
+    if [answer.day for answer in answers].count(first) == len(answers):
+        return [_date(first), _counters(answers)]
+    return [
+        part
+        for day in sorted({answer.day for answer in answers})
+        for part in (_date(day), _counters([one for one in answers if one.day == day]))
+    ]
+
+
+def _counters(answers: Iterable[AnswerBids]) -> bytes:
+    of_ssps = Counter([answer.ssp for answer in answers if answer.is_counted])
+    of_campaigns = Counter([campaign for answer in answers for campaign in answer.campaigns])
+    parts = [_COUNTER.pack(b"b", ssp, count) for ssp, count in of_ssps.items()]
+    parts += [_COUNTER.pack(b"B", campaign, count) for campaign, count in of_campaigns.items()]
+    return b"".join(parts)
+
+
+@lru_cache(4)
+def _date(day: int) -> str:
+    return strftime("%Y-%m-%d", gmtime(day * DAY_S))
+
+
+def verdicts(answers: Sequence[AnswerBids], refused: bytes) -> list[Verdicts]:
+    """The verdicts on each answer, from remember.lua's list of what was refused: `3b12c`."""
+    letters = [KEPT] * sum([len(answer.entries) for answer in answers])
+    number = ""
+    for character in refused.decode():
+        if character.isdigit():
+            number += character
+        else:
+            letters[int(number)], number = character, ""
+    joined, start, split = "".join(letters), 0, []
+    for answer in answers:
+        split.append(joined[start : start + len(answer.entries)])
+        start += len(answer.entries)
+    return split
+
+
+def kept_entries(answer: AnswerBids, letters: Verdicts) -> bytes:
+    """The entries of the bids that were kept, as it takes to take them back."""
+    flags = _FIRST | _COUNT if answer.is_counted else _FIRST
+    parts: list[bytes] = []
+    for entry, letter in zip(answer.entries, letters, strict=True):
+        if letter == BidVerdict.KEPT:
+            end = _RECORD_AT + entry[_RECORD_AT - 1]
+            parts += (bytes((flags,)), entry[1:end])
+            flags &= ~_FIRST
+    return b"".join(parts)

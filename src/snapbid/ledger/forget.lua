@@ -1,10 +1,10 @@
--- Takes back bids that were never answered: the records, if nothing happened to them, their holds,
--- and counts.
+-- Takes back bids that were never answered: their records, counts and holds, and the notices that
+-- were counted for them, which were meant for what they had replaced.
 --
--- KEYS and ARGV as in remember.lua, but ARGV[1] is empty, ARGV[3] the number of the batch that the
--- bids were in, and ARGV[11] the letters of the answers with limits where they are known: those of
--- remember.lua, or r for a kept bid whose record belongs to another answer by now. Nothing happens
--- if the batch never arrived (it will not be applied any more), or was taken back before.
+-- ARGV     1 now (epoch ms); 2 writer, 3 number of the batch in which the bids were; 4 the bids as in
+--          remember.lua; where one has no limits it is certain that it was kept, if the batch arrived
+-- Nothing happens if the batch never arrived (it will not be applied any more), or was taken back
+-- before.
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
 local last = tonumber(redis.call('GET', writer) or 0)
 if math.abs(last) > number then
@@ -14,68 +14,84 @@ redis.call('SET', writer, -number, 'EX', 604800)
 if last ~= number then
   return 0
 end
-local granule = base .. 'r:' .. ARGV[4] .. ':'
 
-local function remove(bucket, field, value) -- false where something happened to it
-  local key = granule .. bucket % 16384
-  if redis.call('HGET', key, field) == value then
-    redis.call('HDEL', key, field)
-    return true
-  end
-  return false
+-- The record with that identity, and the pair's next older one.
+local function find(bucket, field, id)
+  local found, older
+  each_record(bucket, field, function(record)
+    if found then
+      older = record
+    elseif record.id == id then
+      found = record
+    end
+    return older
+  end)
+  return found, older
 end
 
-local records, at, size = ARGV[7], 1, #ARGV[7]
-while at <= size do
-  local bucket, field, value
-  bucket, field, value, at = struct.unpack('<I2c14Bc0', records, at)
-  remove(bucket, field, value)
-end
-
-local counters = counters_of(ARGV[6])
-local function uncount(field, by)
-  redis.call('HINCRBY', counters, field, -by)
-  name_changed(ARGV[6], field)
-end
-
-local function let_go(place, value)
-  local campaign, time, kinds = struct.unpack('<I4I4B', value, 5)
-  local price = value:sub(14)
-  if bit.band(kinds, CAPPED) ~= 0 then
-    price = value:sub(14, -21)
-    redis.call('ZREM', base .. 'fh:' .. campaign .. ':' .. value:sub(-20, -5),
-      place .. value:sub(9, 12))
-  end
-  if bit.band(kinds, HELD) ~= 0 then
-    release(campaign, time, price)
+local function remove(record, older)
+  redis.call('HDEL', record.key, record.field)
+  if older and record.current and not older.current then -- it becomes the pair's record again
+    redis.call('HDEL', older.key, older.field)
+    older.field, older.current = record.field, true
+    redis.call('HSET', older.key, older.field, pack_record(older))
   end
 end
 
-local letters = ARGV[11]
-if letters == '' then
-  letters = redis.call('GET', base .. 'v:' .. ARGV[2]) or ''
-end
-local answers, place_of_letter = ARGV[8], 0
-at, size = 1, #ARGV[8]
-while at <= size do
-  local ssp, counted, bids
-  ssp, counted, bids, at = struct.unpack('<I4BI2', answers, at)
-  for _ = 1, bids do
-    local start, bucket, field, value, packed = at, nil, nil, nil, nil
-    bucket, field, value, packed, at = struct.unpack('<I2c14Bc0I2c0', answers, at)
-    place_of_letter = place_of_letter + 1
-    local letter = letters:sub(place_of_letter, place_of_letter)
-    if letter == 'k' or letter == 'r' then
-      if letter == 'r' or remove(bucket, field, value) then
-        let_go(answers:sub(start, start + 15), value)
+-- Where the day of the bid has closed, they stay where they are: the day on which they were counted
+-- is not known any more, and they must not be counted again.
+local function move_notices(digest, record, older)
+  local day = math.floor(record.time / DAY_S)
+  local open = is_open(day, now)
+  if open and bit.band(record.kinds, WIN) ~= 0 then
+    pay(record, '-')
+  end
+  for _, kind in ipairs({WIN, BILLING, LOSS}) do
+    if bit.band(record.kinds, kind) ~= 0 then
+      if open then
+        count_notice(date(day), record, kind, -1)
       end
-      uncount('B:' .. struct.unpack('<I4', value, 5), 1)
-      if counted == 0 then
-        counted = 1
-        uncount('b:' .. ssp, 1)
+      if open and older then
+        settle_record(digest, older, kind, record.reason or 0, now_ms)
+      elseif older and bit.band(older.kinds, kind) == 0 then
+        older.kinds = older.kinds + kind
+        older.reason = older.reason or record.reason
+        redis.call('HSET', older.key, older.field, pack_record(older))
       end
     end
   end
 end
-each_counter(ARGV[12], uncount)
+
+local function uncount(time, field)
+  count(date(math.floor(time / DAY_S)), field, -1)
+end
+
+local bids, at, size = ARGV[4], 1, #ARGV[4]
+local counted = true -- whether the answer at hand is not to be counted any less
+while at <= size do
+  local start, flags, bucket, field, value, limits = at, nil, nil, nil, nil, nil
+  flags, bucket, field, value, at = struct.unpack('<BI2c14Bc0', bids, at)
+  if flags >= 4 then
+    limits, at = struct.unpack('<I2c0', bids, at)
+  end
+  if flags % 2 == 1 then
+    counted = flags % 4 < 2
+  end
+  local digest, ssp, campaign, time, _, id =
+    bids:sub(start + 1, start + 16), struct.unpack(HEAD, value)
+  local record, older = find(bucket, field, id)
+  if record then
+    remove(record, older)
+    release(record)
+    forget_impression(digest, record)
+    move_notices(digest, record, older)
+  end
+  if record or not limits then
+    uncount(time, 'B:' .. campaign)
+    if not counted then
+      counted = true
+      uncount(time, 'b:' .. ssp)
+    end
+  end
+end
 return 1

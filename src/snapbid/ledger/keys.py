@@ -4,13 +4,16 @@ The ledger is cut into shards. All keys of shard N carry the hash tag {sbN}, so 
 any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
 
     {sbN}:epoch               names the data set; made by whoever comes first
+    {sbN}:r                   the granules that there are, and which one takes records
     {sbN}:r:GRANULE:BUCKET    records of bids: field = digest of (auction, impression)
     {sbN}:w:WRITER            number of a writer's last batch; negative once it was taken back
-    {sbN}:v:WRITER            its verdicts
+    {sbN}:ttl                 how long bids are remembered, by whom that is said (heartbeat.lua)
     {sbN}:m:CAMPAIGN          money used by a campaign and held for it (limits.lua)
-    {sbN}:q:CAMPAIGN          which holds of a campaign end when
-    {sbN}:fh:CAMPAIGN:USER    a capped user's holds
+    {sbN}:x:CAMPAIGN          when its holds end
+    {sbN}:fe:CAMPAIGN:USER    a capped user's holds
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
+    {sbN}:h                   the hold clock
+    {sbN}:spools              up to when each process has settled what it acknowledged
     {sbN}:segment             which run of Redis is counting, and how far the drain is (below)
     {sbN}:segments            segments that may have counters -> when each began (epoch s)
     {sbN}:c:SEGMENT:YYYY-MM-DD  counters of a day, cumulative
@@ -57,7 +60,7 @@ class ShardKeys:
     """The keys of one shard that Python code names; the scripts name the others."""
 
     __slots__ = ("changed", "drained_at", "epoch", "generations", "owner", "prefix", "seen",
-                 "segments", "state", "taken")  # fmt: skip
+                 "segments", "spools", "state", "taken")  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.prefix = prefix = f"{{sb{number}}}:"
@@ -70,6 +73,7 @@ class ShardKeys:
         self.seen = f"{prefix}seen"
         self.state = f"{prefix}segment"
         self.segments = f"{prefix}segments"
+        self.spools = f"{prefix}spools"
 
     def counters(self, segment: str, day: str) -> str:
         """The counters of a day, `YYYY-MM-DD`; of no segment: those from before there were any."""

@@ -1,31 +1,34 @@
 """The ledger: bids are remembered, notices settled once (contract 5)."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from time import time
 from typing import Final
 
+from redis.exceptions import RedisError
+
+from snapbid.ledger.batch import LedgerBid, Verdicts
 from snapbid.ledger.budgets import Budgets
+from snapbid.ledger.clock import LedgerClock
+from snapbid.ledger.commit import GroupCommit, PendingNotice
 from snapbid.ledger.commits import Observe, unobserved
 from snapbid.ledger.connection import connect, connector
-from snapbid.ledger.limits import Limits
-from snapbid.ledger.records import NOTICE, Remembered, Reserved, place, shard_of, user_digest
-from snapbid.ledger.shard import Shard
-from snapbid.ledger.spool import Spool, Spooled, SpoolFullError
+from snapbid.ledger.keys import ShardKeys
+from snapbid.ledger.records import NOTICE, SPOOLED, bid_digest, shard_of
+from snapbid.ledger.shard import LedgerShard
+from snapbid.ledger.spool import Spool, SpoolFile, SpoolFullError
 from snapbid.tasks import end
 
 TICK_S: Final = 0.005
 NOTICE_S: Final = 0.25  # then the notice goes to the spool
 REPLAY_S: Final = 0.25  # between looks at the spool
 REPLAY_BATCH: Final = 500
+REPLAY_PATIENCE_S: Final = 60.0
+STOP_S: Final = 3.0  # for taking back what is in doubt
 HOLD_S: Final = 60
 
-__all__ = ["Ledger", "SpoolFullError"]
-
-Limited = tuple[bytes, int, int, Limits | None]  # impression id, campaign's number, price, limits
+__all__ = ["Ledger", "LedgerBid", "SpoolFullError"]
 
 logger = logging.getLogger("snapbid")
 
@@ -33,8 +36,8 @@ logger = logging.getLogger("snapbid")
 class Ledger:
     """One worker's way to the ledger.
 
-    `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held; `clock` gives epoch
-    seconds; `spool` is a directory.
+    `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held; `spool` is a
+    directory. `clock` gives epoch seconds and simulates all time, that of Redis too.
     """
 
     def __init__(
@@ -46,37 +49,73 @@ class Ledger:
         ttl_s: int,
         spool_max_bytes: int,
         hold_s: int = HOLD_S,
-        clock: Callable[[], float] = time,
+        clock: Callable[[], float] | None = None,
         observe: Observe = unobserved,
     ) -> None:
-        new = connector(url)
+        new, simulated = connector(url), clock is not None
+        self._spool = Spool(spool, spool_max_bytes)
+        self._clocks = [LedgerClock(clock) for _ in range(shards)]
+        self._cores = [
+            GroupCommit(
+                ttl_s, hold_s, own, self._to_spool(number), lambda: self._spool.is_empty, observe
+            )
+            for number, own in enumerate(self._clocks)
+        ]
         self._shards = [
-            Shard(number, new, ttl_s, hold_s, clock, observe) for number in range(shards)
+            LedgerShard(number, new, core, own, simulated)
+            for number, (core, own) in enumerate(zip(self._cores, self._clocks, strict=True))
         ]
         self._looking = connect(url)
-        self.budgets = Budgets(self._looking, shards, hold_s, clock)
-        self._spool = Spool(spool, spool_max_bytes)
+        self.budgets = Budgets(self._looking, shards, self._now_s, simulated=simulated)
         self._tasks: list[asyncio.Task[None]] = []
 
+    def _to_spool(self, number: int) -> Callable[[PendingNotice], None]:
+        return lambda notice: self._spool.append(number, _spooled(notice.packed), notice.done)
+
+    def _now_s(self) -> float:
+        return self._clocks[0].now_ms(self._loop.time()) / 1000
+
     async def open(self) -> None:
-        """Starts to connect; does not wait for it."""
+        """Start to connect, without waiting for it."""
         self._loop = asyncio.get_running_loop()
+        try:
+            self._spool.join()
+        except OSError as error:
+            logger.error("the spool cannot be used: %s", error.strerror)
+        else:
+            for core in self._cores:
+                core.token = self._spool.token
         for shard in self._shards:
-            shard.start()
+            shard.open()
         self._tasks = [asyncio.create_task(self._tick()), asyncio.create_task(self._replay())]
 
     async def close(self) -> None:
-        """Sends what waits, and closes."""
+        """Send what waits, take back what is in doubt, and disconnect."""
         tick, replay = self._tasks
         await end(replay)
-        await asyncio.gather(*(shard.stop() for shard in self._shards))  # a stall ends by the tick
+        until = self._loop.time() + STOP_S
+        await asyncio.gather(*(shard.close(until) for shard in self._shards))  # stalls end by ticks
         await end(tick)
+        self._leave_in_doubt()
+        await self._spool.set_aside()
+        if self._spool.is_empty and await self._sign_off(self._spool.token):
+            self._spool.leave()
         await self._spool.close()
         await self._looking.aclose()
 
+    def _leave_in_doubt(self) -> None:
+        doubts = [
+            (number, batch) for number, shard in enumerate(self._shards) for batch in shard.in_doubt
+        ]
+        if doubts:
+            try:
+                self._spool.leave_in_doubt(doubts)
+            except OSError as error:
+                logger.error("%d batches in doubt are lost: %s", len(doubts), error.strerror)
+
     @property
     def connected(self) -> bool:
-        """Whether every shard is there."""
+        """Whether every shard is connected."""
         return all(shard.connected for shard in self._shards)
 
     @property
@@ -90,47 +129,30 @@ class Ledger:
             shard.belong_to(warehouse)
 
     def remember(
-        self, auction_id: bytes, ssp: int, bids: list[tuple[bytes, int, int]], within_s: float
-    ) -> "asyncio.Future[bool] | None":
-        """Remembers the bids of one answer: (impression id, campaign's number, price) each.
-
-        Gives what becomes True once Redis has them and False where that takes longer than
-        `within_s`; they are forgotten then. None where Redis is away.
-        """
-        remembered = [
-            Remembered(place(auction_id, imp_id), campaign, price)
-            for imp_id, campaign, price in bids
-        ]
-        shard = self._shards[shard_of(auction_id, len(self._shards))]
-        return shard.remember(ssp, remembered, self._loop.time() + within_s)
-
-    def reserve(
         self,
         auction_id: bytes,
         ssp: int,
-        bids: list[Limited],
+        bids: Sequence[LedgerBid],
         user: str | None,
         within_s: float,
-        counted: bool,
-    ) -> "asyncio.Future[str] | None":
-        """As `remember`, of bids that may have limits; each is kept or refused by itself.
+        counted: bool = False,
+    ) -> "asyncio.Future[Verdicts] | None":
+        """Remember the bids of one answer; each is kept, or refused by its limits.
 
-        Gives what becomes a letter for each bid: k kept, b beyond the budget, c beyond a cap; or ""
-        where it takes longer. `user` is needed where limits have caps. `counted`: some bid of this
-        answer was kept before.
+        The result becomes a BidVerdict for each bid once Redis has decided, or "" where that takes
+        longer than `within_s`; what was kept is taken back then. None where Redis is away. `user`
+        is needed where limits have caps. `counted`: some bid of this answer was kept before.
         """
         shard = self._shards[shard_of(auction_id, len(self._shards))]
-        deadline = self._loop.time() + within_s
-        return shard.reserve(ssp, reserved(auction_id, bids, user), counted, deadline)
+        return shard.remember(auction_id, ssp, bids, user, within_s, counted)
 
     async def look(
-        self, auction_id: bytes, bids: list[Limited], user: str | None, within_s: float
-    ) -> str:
-        """The letters that `reserve` would give now; "" where Redis is away or too slow."""
-        shard = shard_of(auction_id, len(self._shards))
+        self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None, within_s: float
+    ) -> Verdicts:
+        """The verdicts that `remember` would give now; "" where Redis is away or too slow."""
         try:
             async with asyncio.timeout(within_s):
-                return await self.budgets.look(shard, reserved(auction_id, bids, user))
+                return await self.budgets.look(self.shard_of(auction_id), bids, user)
         except TimeoutError:
             return ""
 
@@ -139,18 +161,20 @@ class Ledger:
         return shard_of(auction_id, len(self._shards))
 
     async def settle(self, kind: int, auction_id: bytes, imp_id: bytes, reason: int = 0) -> str:
-        """Settles a notice; gives the letter of settle.lua, or "s" where it was spooled.
+        """Settle a notice, or spool it where Redis is away: a NoticeVerdict.
 
-        `reason` is a loss's. Raises SpoolFullError where it can be kept nowhere.
+        `reason` is a loss's. Raises SpoolFullError where the notice can be kept nowhere.
         """
-        packed = NOTICE.pack(kind, reason, place(auction_id, imp_id))
-        shard = shard_of(auction_id, len(self._shards))
-        done = self._shards[shard].settle(packed, self._loop.time() + NOTICE_S)
-        letter = await done if done is not None else None
-        if letter is not None:
-            return letter
-        await self._spool.write(shard, packed)
-        return "s"
+        number = shard_of(auction_id, len(self._shards))
+        now = self._clocks[number].now(self._loop.time())
+        packed = NOTICE.pack(kind, reason, bid_digest(auction_id, imp_id), *now)
+        done = self._shards[number].settle(packed, NOTICE_S)
+        if done is None:
+            done = self._loop.create_future()
+            self._spool.append(number, _spooled(packed), done)
+        verdict = await done
+        assert verdict is not None
+        return verdict
 
     async def _tick(self) -> None:
         while True:
@@ -159,7 +183,7 @@ class Ledger:
             for shard in self._shards:
                 shard.tick(now)
 
-    # -- the spool ---------------------------------------------------------------------------
+    # -- what is left in the spool's directory ----------------------------------------------------
 
     async def _replay(self) -> None:
         while True:
@@ -174,16 +198,19 @@ class Ledger:
         if self._spool.holds_own:
             await self._spool.set_aside()
         for spooled in self._spool.abandoned():
-            settled = False
-            with contextlib.ExitStack() as stack:
-                stack.callback(lambda: spooled.done() if settled else spooled.keep())  # noqa: B023
-                settled = await self._settle_all(spooled)
+            await _finish(spooled, self._settle_all)
+        for doubt in self._spool.abandoned_doubts():
+            await _finish(doubt, self._take_back_all)
+        for process in self._spool.gone():
+            await _finish(process, self._sign_off_gone)
 
-    async def _settle_all(self, spooled: Spooled) -> bool:
-        notices = spooled.notices()
+    async def _settle_all(self, spooled: SpoolFile) -> bool:
+        notices = spooled.notices(int(self._now_s() * 1000))
         for start in range(0, len(notices), REPLAY_BATCH):
             waiting = [
-                self._shards[shard % len(self._shards)].settle(packed, self._loop.time() + 60)
+                self._shards[shard % len(self._shards)].settle(
+                    packed, REPLAY_PATIENCE_S, from_spool=True
+                )
                 for shard, packed in notices[start : start + REPLAY_BATCH]
             ]
             for done in waiting:
@@ -192,14 +219,39 @@ class Ledger:
         logger.info("settled %d notices from the spool", len(notices))
         return True
 
+    async def _take_back_all(self, doubt: SpoolFile) -> bool:
+        for shard, batch in doubt.doubts():
+            done = self._shards[shard % len(self._shards)].take_back(batch)
+            if done is None or not await done:
+                return False
+        return True
 
-def reserved(auction_id: bytes, bids: list[Limited], user: str | None) -> list[Reserved]:
-    """The bids as a shard takes them."""
-    found, digest = [], b""
-    for imp_id, campaign, price, limits in bids:
-        capped = limits is not None and limits.longest_s
-        if capped and not digest and user is not None:
-            digest = user_digest(user)
-        at = place(auction_id, imp_id)
-        found.append(Reserved(at, campaign, price, limits, digest if capped else b""))
-    return found
+    async def _sign_off_gone(self, process: SpoolFile) -> bool:
+        token = process.token
+        return not self._spool.has_notices_of(token) and await self._sign_off(token)
+
+    async def _sign_off(self, token: str) -> bool:
+        """Holds need not wait for the process's notices any more; return whether Redis knows."""
+        try:
+            for number in range(len(self._shards)):
+                await self._looking.hdel(ShardKeys(number).spools, token)
+        except (RedisError, OSError):
+            return False
+        return True
+
+
+def _spooled(packed: bytes) -> bytes:
+    """The notice, marked as one that comes from the spool."""
+    return bytes((packed[0] | SPOOLED,)) + packed[1:]
+
+
+async def _finish(file: SpoolFile, work: Callable[[SpoolFile], Awaitable[bool]]) -> None:
+    """Remove the file if the work is done, leave it for another time if not."""
+    finished = False
+    try:
+        finished = await work(file)
+    finally:
+        if finished:
+            file.done()
+        else:
+            file.keep()

@@ -1,106 +1,60 @@
--- Money and caps of campaigns (contract 3, Budgets), and how a batch names its counters: what stands
--- before each script, behind segment.lua.
---
--- All keys share the hash tag of KEYS[1], {sbN}:epoch; amounts are nano-USD, so that a bid costs
--- exactly its CPM in micro-USD. DAY counts from 1970-01-01, SECOND is epoch time.
---   {sbN}:m:CAMPAIGN        t: used in total, by spend and live holds; dDAY: used by that day's bids;
---                           hSECOND: held by bids made then; x: the last second whose holds ended
---   {sbN}:q:CAMPAIGN        the seconds that have holds, in the order in which they came
---   {sbN}:fh:CAMPAIGN:USER  a user's holds: member = place and time of the bid, score = when made
---   {sbN}:fc:CAMPAIGN:USER  a user's impressions: score = when
+-- Whether a bid is within the budget and the caps of its campaign (money.lua has the keys).
 --
 -- Redis counts in 64 bits, Lua only up to 2^53 exactly: small amounts are added up here and carried
 -- over at the end of a script, large ones are counted in Redis first, compared as digits, and taken
 -- back where they do not fit.
-local HELD, CAPPED, EXACT, DAY_S = 8, 16, 9007199254740992, 86400
-local purses, touched = {}, {}
-
--- The counters that a batch changes: each uint8 letter, uint32 number, uint32 increment.
-local function each_counter(packed, use)
-  local at, size = 1, #packed
-  while at <= size do
-    local letter, whose, by
-    letter, whose, by, at = struct.unpack('<c1I4I4', packed, at)
-    use(letter .. ':' .. whose, by)
-  end
-end
-
-local function add(key, field, digits) -- nothing is done beyond 64 bits
-  return type(redis.pcall('HINCRBY', key, field, digits)) == 'number'
-end
-
-local function day_field(time)
-  return 'd' .. math.floor(time / DAY_S)
-end
-
-local function lower_hold(key, time, price) -- of a hold that is known to live
-  if redis.call('HINCRBY', key, 'h' .. time, '-' .. price) <= 0 then
-    redis.call('HDEL', key, 'h' .. time)
-  end
-end
-
-local function lives(key, time)
-  return redis.call('HEXISTS', key, 'h' .. time) == 1
-end
-
--- The hold of a bid ends without a spend; nothing happens if it has ended by itself.
-local function release(campaign, time, price)
-  local key = base .. 'm:' .. campaign
-  if lives(key, time) then
-    lower_hold(key, time, price)
-    redis.call('HINCRBY', key, 't', '-' .. price)
-    redis.call('HINCRBY', key, day_field(time), '-' .. price)
-  end
-end
-
--- A win: the hold, if it lives, is spend from now on; else the spend is added.
-local function spend(campaign, time, price, held)
-  local key = base .. 'm:' .. campaign
-  if held and lives(key, time) then
-    lower_hold(key, time, price)
-  elseif add(key, 't', price) then
-    add(key, day_field(time), price)
-  end
-end
+local EXACT = 9007199254740992
+local purses = {}
 
 local function read(purse)
-  local found = redis.call('HMGET', purse.key, 't', purse.today, 'x')
+  local found = redis.call('HMGET', purse.key, 't', purse.today)
   purse.total, purse.day = tonumber(found[1] or 0), tonumber(found[2] or 0)
-  purse.ended, purse.new_day = tonumber(found[3] or 0), not found[2]
-  purse.more = 0
+  purse.new_day, purse.more = not found[2], 0
 end
 
 -- What a campaign has used, after the holds that are due have ended.
-local function open_purse(campaign, now, hold_s)
+local function open_purse(campaign)
   local purse = purses[campaign]
   if purse then
     return purse
   end
-  local key, queue = base .. 'm:' .. campaign, base .. 'q:' .. campaign
-  local second = redis.call('LINDEX', queue, 0)
-  while second and second + hold_s <= now do
-    redis.call('LPOP', queue)
-    local held = redis.call('HGET', key, 'h' .. second)
-    if held then
-      redis.call('HDEL', key, 'h' .. second)
-      redis.call('HINCRBY', key, 't', '-' .. held)
-      redis.call('HINCRBY', key, day_field(second), '-' .. held)
+  local key, queue = purse_key(campaign), base .. 'x:' .. campaign
+  local due = digits(math.floor(watermark() / 1000))
+  local ended = redis.call('ZRANGEBYSCORE', queue, '-inf', due)
+  if #ended > 0 then
+    for _, name in ipairs(ended) do
+      local held = redis.call('HGET', key, 'e' .. name)
+      if held then
+        redis.call('HDEL', key, 'e' .. name)
+        redis.call('HINCRBY', key, 't', '-' .. held)
+        redis.call('HINCRBY', key, 'd' .. name:match('%d+$'), '-' .. held)
+      end
     end
-    if tonumber(second) > tonumber(redis.call('HGET', key, 'x') or 0) then
-      redis.call('HSET', key, 'x', second)
-    end
-    second = redis.call('LINDEX', queue, 0)
+    redis.call('ZREMRANGEBYSCORE', queue, '-inf', due)
   end
-  purse = {key = key, queue = queue, now = now, today = day_field(now)}
+  purse = {key = key, queue = queue, today = day_field(now)}
   read(purse)
   purses[campaign] = purse
   return purse
 end
 
-local function hold_more(purse, digits)
-  local sum = redis.call('HINCRBY', purse.key, 'h' .. purse.now, digits)
-  if sum == tonumber(digits) then -- the first of its second
-    redis.call('RPUSH', purse.queue, purse.now)
+local function hold_more(purse, amount)
+  local name = purse.ends .. ':' .. purse.today:sub(2)
+  if redis.call('HINCRBY', purse.key, 'e' .. name, amount) == tonumber(amount) then
+    redis.call('ZADD', purse.queue, purse.ends, name) -- the first of its second
+  end
+end
+
+local function forget_old_days(purse) -- and holds as they were written before holds had an end
+  local today = now / DAY_S
+  for _, field in ipairs(redis.call('HKEYS', purse.key)) do
+    local letter = field:sub(1, 1)
+    if letter == 'h' then
+      redis.call('HINCRBY', purse.key, 't', '-' .. redis.call('HGET', purse.key, field))
+      redis.call('HDEL', purse.key, field)
+    elseif letter == 'd' and tonumber(field:sub(2)) < today - 40 then
+      redis.call('HDEL', purse.key, field)
+    end
   end
 end
 
@@ -109,17 +63,13 @@ local function close_purse(purse)
   if purse.more == 0 then
     return
   end
-  local digits = string.format('%.0f', purse.more)
-  if purse.new_day then -- days that nobody asks for any more
-    for _, field in ipairs(redis.call('HKEYS', purse.key)) do
-      if field:sub(1, 1) == 'd' and tonumber(field:sub(2)) < purse.now / DAY_S - 40 then
-        redis.call('HDEL', purse.key, field)
-      end
-    end
+  local amount = digits(purse.more)
+  if purse.new_day then
+    forget_old_days(purse)
   end
-  redis.call('HINCRBY', purse.key, 't', digits)
-  redis.call('HINCRBY', purse.key, purse.today, digits)
-  hold_more(purse, digits)
+  redis.call('HINCRBY', purse.key, 't', amount)
+  redis.call('HINCRBY', purse.key, purse.today, amount)
+  hold_more(purse, amount)
   purse.more = 0
 end
 
@@ -129,9 +79,9 @@ local function close_purses()
   end
 end
 
-local function at_most(digits, limit) -- of whole numbers; '' is no limit
-  return limit == '' or #digits < #limit or #digits == #limit and digits <= limit
-    or digits:sub(1, 1) == '-'
+local function at_most(amount, limit) -- of whole numbers; '' is no limit
+  return limit == '' or #amount < #limit or #amount == #limit and amount <= limit
+    or amount:sub(1, 1) == '-'
 end
 
 local function raise(key, field, price, limit) -- to at most the limit, in Redis
@@ -145,14 +95,14 @@ local function raise(key, field, price, limit) -- to at most the limit, in Redis
   return false
 end
 
-local function afford_exactly(purse, price, limits, keep)
+local function afford_exactly(purse, price, limits, ends)
   close_purse(purse)
   local fits = raise(purse.key, 't', price, limits.total)
   if fits and not raise(purse.key, purse.today, price, limits.day) then
     redis.call('HINCRBY', purse.key, 't', '-' .. price)
     fits = false
   end
-  if fits and keep then
+  if fits and ends then
     hold_more(purse, price)
   elseif fits then
     redis.call('HINCRBY', purse.key, 't', '-' .. price)
@@ -162,24 +112,22 @@ local function afford_exactly(purse, price, limits, keep)
   return fits
 end
 
--- Whether the price (digits) is within the limits; it is held then, where `keep` is true.
-local function afford(purse, price, limits, keep)
+-- Whether the price (digits) is within the limits; where `ends` is given, it is held until then.
+local function afford(purse, price, limits, ends)
   if not has_confirmed_budgets() then
     return false
   end
-  if purse.now <= purse.ended then
-    return false -- a clock that is slow by more than a hold
-  end
+  purse.ends = ends
   local cost = tonumber(price)
   local total, day = purse.total + cost, purse.day + cost
   if total >= EXACT or day >= EXACT then
-    return afford_exactly(purse, price, limits, keep)
+    return afford_exactly(purse, price, limits, ends)
   end
   if limits.total_number and total > limits.total_number
     or limits.day_number and day > limits.day_number then
     return false
   end
-  if keep then
+  if ends then
     purse.total, purse.day, purse.more = total, day, purse.more + cost
   end
   return true
@@ -187,7 +135,7 @@ end
 
 -- Limits as ledger/limits.py packs them.
 local parsed = {}
-local function parse(packed)
+local function parse_limits(packed)
   local limits = parsed[packed]
   if not limits then
     local campaign, day, total, caps, at = struct.unpack('<I4Bc0Bc0B', packed)
@@ -205,15 +153,45 @@ local function parse(packed)
 end
 
 -- Whether one impression more for the user stays within every cap.
-local function within_caps(limits, user, now_ms, hold_s)
-  local name = limits.campaign .. ':' .. user
-  local live = redis.call('ZCOUNT', base .. 'fh:' .. name, '(' .. now_ms - hold_s * 1000, '+inf')
+local function within_caps(limits, user)
+  local holds, impressions = cap_keys(limits.campaign, user)
+  local live = redis.call('ZCOUNT', holds, '(' .. digits(watermark()), '+inf')
   for _, cap in ipairs(limits.caps) do
-    local from = '(' .. string.format('%.0f', now_ms - cap[2] * 1000)
-    if live >= cap[1]
-      or live + redis.call('ZCOUNT', base .. 'fc:' .. name, from, '+inf') >= cap[1] then
+    local from = '(' .. digits(now_ms - cap[2] * 1000)
+    if live >= cap[1] or live + redis.call('ZCOUNT', impressions, from, '+inf') >= cap[1] then
       return false
     end
   end
   return true
+end
+
+local function hold_impression(campaign, user, member, hold_s)
+  local holds = cap_keys(campaign, user)
+  redis.call('ZADD', holds, digits(hold_clock() + hold_s * 1000), member)
+  redis.call('ZREMRANGEBYSCORE', holds, '-inf', digits(watermark()))
+  redis.call('EXPIRE', holds, hold_s + SPOOL_GIVEN_UP_MS / 1000 + 60) -- the longest it may last
+end
+
+-- Holds what the limits ask for: the record with the end of its hold; or none, and the letter.
+local function admit(digest, value, packed, hold_s)
+  local limits, kinds, size, user = parse_limits(packed), value:byte(KINDS_AT), #value, nil
+  if bit.band(kinds, CAPPED) ~= 0 then
+    size = size - 20
+    user = value:sub(size + 1, size + 16)
+    if not within_caps(limits, user) then
+      return nil, 'c'
+    end
+  end
+  if limits.has_budget then
+    local ends = math.ceil(hold_clock() / 1000 + hold_s)
+    local price = value:sub(HEAD_SIZE + 1, size)
+    if not afford(open_purse(limits.campaign), price, limits, ends) then
+      return nil, 'b'
+    end
+    value = value:sub(1, HEAD_SIZE) .. struct.pack('<I4', ends) .. value:sub(HEAD_SIZE + 1)
+  end
+  if user then
+    hold_impression(limits.campaign, user, digest .. value:sub(15, 18), hold_s)
+  end
+  return value
 end

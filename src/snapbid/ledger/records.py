@@ -1,56 +1,52 @@
-"""How a bid is written down, in Redis and in the spool (the layouts of the *.lua files)."""
+"""How bids and notices are written down, in Redis and in the spool (layouts: records.lua)."""
 
+from enum import StrEnum
 from hashlib import blake2b
 from struct import Struct
-from typing import TYPE_CHECKING, Final
-
-import msgspec
-
-if TYPE_CHECKING:
-    from snapbid.ledger.limits import Limits
+from typing import Final
 
 WIN: Final = 1
 BILLING: Final = 2
 LOSS: Final = 4
 HELD: Final = 8  # with the kinds: the cost of the bid is held
-CAPPED: Final = 16  # with the kinds: the user is capped, and stands at the record's end
+CAPPED: Final = 16  # with the kinds: the user is capped, and follows the price
+SPOOLED: Final = 128  # with the kind of a notice: it comes from a spool
 
-PLACE_SIZE: Final = 16
-RECORD: Final = Struct("<IIIB")  # SSP, campaign, time (epoch s), kinds counted; then the CPM
-USER: Final = Struct("<16sI")  # user, longest window of the caps (s)
-NOTICE: Final = Struct("<Bh16s")  # kind, loss reason, place
+DIGEST_SIZE: Final = 16
+USER: Final = Struct("<16sI")  # digest of the user, longest window of the caps (s)
+NOTICE: Final = Struct("<Bh16sIH")  # kind, loss reason, digest, when it came (epoch s, ms)
 
-_digest: Final = blake2b(digest_size=PLACE_SIZE).copy  # a copy costs half as much as a new one
-
-
-class Remembered(msgspec.Struct, frozen=True, gc=False):
-    """One bid to remember; `campaign` is the campaign's number, the price a CPM in micro-USD."""
-
-    place: bytes
-    campaign: int
-    price_micros: int
+_digest: Final = blake2b(digest_size=DIGEST_SIZE).copy  # a copy costs half as much as a new one
 
 
-class Reserved(msgspec.Struct, frozen=True):
-    """One bid to remember within limits; `user` is a digest, where the limits have caps."""
+class BidVerdict(StrEnum):
+    """What became of a bid that was to be remembered."""
 
-    place: bytes
-    campaign: int
-    price_micros: int
-    limits: "Limits | None"
-    user: bytes
+    KEPT = "k"
+    OVER_BUDGET = "b"
+    OVER_CAP = "c"
+
+
+class NoticeVerdict(StrEnum):
+    """What became of a notice. `LATE` is counted on the day of the notice, not on the bid's."""
+
+    COUNTED = "c"
+    LATE = "l"
+    DUPLICATE = "d"
+    UNKNOWN = "u"
+    SPOOLED = "s"
 
 
 def user_digest(user: str) -> bytes:
-    """By which a capped user is known, 16 bytes."""
+    """The 16 bytes by which a capped user is known."""
     return blake2b(user.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
-def place(auction_id: bytes, imp_id: bytes) -> bytes:
-    """Where the bid of an auction's impression is found: a digest of the pair, 16 bytes.
+def bid_digest(auction_id: bytes, imp_id: bytes) -> bytes:
+    """The 16 bytes by which the bid for an auction's impression is found.
 
-    The length in front keeps different pairs apart, and a 128-bit digest keeps hostile ids from
-    being made to meet another's. The first two bytes choose a bucket, the others the record in it.
+    The length in front keeps different pairs apart, and 128 bits keep hostile ids from being made
+    to collide. The first two bytes choose a bucket, the others the record in it.
     """
     digest = _digest()
     digest.update(len(auction_id).to_bytes(4, "little") + auction_id + imp_id)
@@ -58,7 +54,7 @@ def place(auction_id: bytes, imp_id: bytes) -> bytes:
 
 
 def shard_of(auction_id: bytes, shards: int) -> int:
-    """The shard that an auction's bids are in."""
+    """The shard that holds an auction's bids."""
     if shards == 1:
         return 0
     return int.from_bytes(blake2b(auction_id, digest_size=4).digest(), "little") % shards

@@ -1,25 +1,37 @@
-"""Notices that came while Redis was away: on disk before they are answered, settled later.
+"""Notices that Redis did not settle in time: on disk before they are answered, settled later.
 
-A worker appends to a file of its own, synced before `write` returns (several notices share one
-sync). When Redis is back, the file is set aside and its notices are settled; a notice that was
-settled already counts as a repeat, so replaying twice does no harm. Files of workers that are gone
-are recognised by their free lock and taken over.
+A worker appends to a file of its own, synced before the notice is answered (several share one
+sync). When Redis is back the file is set aside and its notices are settled; a notice that was
+settled already is a duplicate, so replaying twice does no harm. Files of workers that are gone are
+recognised by their free lock and taken over.
+
+Holds wait for spooled notices (limits.lua), and so for each process that may have some: it has a
+token, and a file by which others see that it is there. What a process has in doubt when it ends
+(commit.py) is left in the same directory.
 """
 
 import asyncio
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final
 from zlib import crc32
 
-from snapbid.ledger.records import NOTICE
+import msgspec
 
-_ENTRY: Final = Struct(f"<HI{NOTICE.size}s")  # shard hash, checksum, notice
+from snapbid.ledger.batch import BidBatch
+from snapbid.ledger.records import NOTICE, NoticeVerdict
+
+MAGIC: Final = b"snapbid\x02"  # at the start of a file; before that, notices had no time
+_ENTRY: Final = Struct(f"<HI{NOTICE.size}s")  # shard, checksum, notice
+_UNTIMED: Final = Struct("<Bh16s")  # kind, loss reason, digest
+_UNTIMED_ENTRY: Final = Struct(f"<HI{_UNTIMED.size}s")
 _SUFFIX: Final = ".spool"
+_PROCESS: Final = ".process"
+_DOUBT: Final = ".doubt"
 _UNLOCKED: Final = ".new"  # being made; nobody looks at it
 
 
@@ -30,7 +42,8 @@ class SpoolFullError(Exception):
 class Spool:
     """One worker's spool in a directory that the workers of a server share.
 
-    `max_bytes` bounds what it writes, together with what nobody writes to any longer.
+    `max_bytes` bounds what it writes, together with what nobody writes to any longer. `token` names
+    this process.
     """
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
@@ -39,16 +52,46 @@ class Spool:
         self._size = 0
         self._left = 0  # bytes in the directory that nobody writes to
         self._file: int | None = None
-        self._unsynced: list[asyncio.Future[None]] = []
+        self._path = directory
+        self._aside: list[Path] = []
+        self._process: SpoolFile | None = None
+        self._unsynced: list[asyncio.Future[str | None]] = []
         self._syncing: asyncio.Task[None] | None = None
+        self.token = secrets.token_hex(8)
 
     @property
     def holds_own(self) -> bool:
         """Whether this worker has a file that was not set aside yet."""
         return self._file is not None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that this worker has written is settled."""
+        if self._aside:
+            self._aside = [path for path in self._aside if path.exists()]
+        return self._file is None and not self._aside
+
+    # -- writing ----------------------------------------------------------------------------------
+
     async def write(self, shard: int, packed: bytes) -> None:
-        """Returns when the notice is on disk. Raises SpoolFullError where it cannot be."""
+        """Return when the notice is on disk. Raises SpoolFullError where it cannot be."""
+        done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self.append(shard, packed, done)
+        await done
+
+    def append(self, shard: int, packed: bytes, done: "asyncio.Future[str | None]") -> None:
+        """Write the notice; `done` becomes SPOOLED once it is synced, or SpoolFullError."""
+        try:
+            self._append(shard, packed)
+        except SpoolFullError as error:
+            if not done.done():
+                done.set_exception(error)
+            return
+        self._unsynced.append(done)
+        if self._syncing is None:
+            self._syncing = asyncio.create_task(self._sync())
+
+    def _append(self, shard: int, packed: bytes) -> None:
         entry = _ENTRY.pack(shard, crc32(packed), packed)
         try:
             if self._file is None:
@@ -63,37 +106,18 @@ class Spool:
             self._size += written
         except OSError as error:
             raise SpoolFullError(f"the spool cannot be written: {error.strerror}") from error
-        await self._synced()
 
     def _open(self) -> None:
-        """A file of a name never used before, which others see only once it is locked."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Make a file of a name never used before, which others see only once it is locked."""
         self._left = sum(spooled.size for spooled in self._kept())
-        path = self._directory / f"{os.getpid()}-{secrets.token_hex(8)}{_SUFFIX}"
-        unlocked = path.with_suffix(_UNLOCKED)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        file = os.open(unlocked, flags, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            unlocked.rename(path)
-            _sync_directory(self._directory)
-        except OSError:
-            unlocked.unlink(missing_ok=True)
-            os.close(file)
-            raise
-        self._file, self._size = file, 0
+        path = self._directory / f"{self.token}-{secrets.token_hex(8)}{_SUFFIX}"
+        self._file = _create(path, MAGIC)
+        self._path, self._size = path, len(MAGIC)
 
-    def _kept(self) -> Iterator["Spooled"]:
+    def _kept(self) -> Iterator["SpoolFile"]:
         for spooled in self.abandoned():
             yield spooled
             spooled.keep()
-
-    async def _synced(self) -> None:
-        done = asyncio.get_running_loop().create_future()
-        self._unsynced.append(done)
-        if self._syncing is None:
-            self._syncing = asyncio.create_task(self._sync())
-        await asyncio.shield(done)
 
     async def _sync(self) -> None:
         try:
@@ -104,18 +128,20 @@ class Spool:
                     await asyncio.to_thread(os.fsync, self._file)
                 except OSError as error:
                     failure = SpoolFullError(f"the spool cannot be written: {error.strerror}")
-                    for one in waiting + self._unsynced:
-                        one.set_exception(failure)
+                    for done in waiting + self._unsynced:
+                        if not done.done():
+                            done.set_exception(failure)
                     self._unsynced = []
                     self._close()  # what a later sync says of this file is not to be trusted
                 else:
-                    for one in waiting:
-                        one.set_result(None)
+                    for done in waiting:
+                        if not done.done():
+                            done.set_result(NoticeVerdict.SPOOLED.value)
         finally:
             self._syncing = None
 
     async def set_aside(self) -> None:
-        """Closes what this worker has written, so that `abandoned` gives it."""
+        """Close what this worker has written, so that `abandoned` yields it."""
         while self._syncing is not None:
             await asyncio.shield(self._syncing)
         self._close()
@@ -123,31 +149,54 @@ class Spool:
     def _close(self) -> None:
         if self._file is not None:
             os.close(self._file)
+            self._aside.append(self._path)
             self._file, self._size = None, 0
 
-    def abandoned(self) -> Iterator["Spooled"]:
-        """Takes over the files that nobody writes to, one after the other."""
-        for path in sorted(self._directory.glob(f"*{_SUFFIX}")):
-            try:
-                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(file)
-                continue
-            if os.fstat(file).st_nlink == 0:  # another was faster, and is done with it
-                os.close(file)
-                continue
-            yield Spooled(path, file)
-
     async def close(self) -> None:
-        """Leaves what was written for the next worker."""
+        """Leave what was written for the next worker."""
         await self.set_aside()
+        if self._process is not None:
+            self._process.keep()
+            self._process = None
+
+    # -- what others have left --------------------------------------------------------------------
+
+    def abandoned(self) -> Iterator["SpoolFile"]:
+        """Take over the files of notices that nobody writes to, one after the other."""
+        return _take_over(self._directory, _SUFFIX)
+
+    def abandoned_doubts(self) -> Iterator["SpoolFile"]:
+        """The same of what processes had in doubt when they ended."""
+        return _take_over(self._directory, _DOUBT)
+
+    def leave_in_doubt(self, doubts: Sequence[tuple[int, BidBatch]]) -> None:
+        """Leave batches, with their shards, for another process to take back. Raises OSError."""
+        path = self._directory / f"{secrets.token_hex(8)}{_DOUBT}"
+        os.close(_create(path, msgspec.msgpack.encode(doubts)))
+
+    # -- who is there -----------------------------------------------------------------------------
+
+    def join(self) -> None:
+        """Show that this process is there. Raises OSError."""
+        path = self._directory / f"{self.token}{_PROCESS}"
+        self._process = SpoolFile(path, _create(path, b""))
+
+    def leave(self) -> None:
+        """Nothing is left that holds would have to wait for, and Redis knows."""
+        if self._process is not None:
+            self._process.done()
+            self._process = None
+
+    def gone(self) -> Iterator["SpoolFile"]:
+        """Take over the files of processes that are gone, one after the other."""
+        return _take_over(self._directory, _PROCESS)
+
+    def has_notices_of(self, token: str) -> bool:
+        """Whether something that this process has spooled is not settled."""
+        return any(self._directory.glob(f"{token}-*{_SUFFIX}"))
 
 
-class Spooled:
+class SpoolFile:
     """A file that was taken over; `done` or `keep` gives it back."""
 
     def __init__(self, path: Path, file: int) -> None:
@@ -159,21 +208,88 @@ class Spooled:
         """Bytes."""
         return os.fstat(self._file).st_size
 
-    def notices(self) -> list[tuple[int, bytes]]:
-        """(shard hash, notice) each; an entry that a crash cut short was never answered."""
+    @property
+    def token(self) -> str:
+        """Of the process whose file it is."""
+        return self._path.stem
+
+    def notices(self, now_ms: int) -> list[tuple[int, bytes]]:
+        """(shard, notice) each; an entry that a crash cut short was never answered.
+
+        Notices of an older version get `now_ms` for the time at which they came.
+        """
         data = self._path.read_bytes()
-        whole = len(data) - len(data) % _ENTRY.size
-        entries = _ENTRY.iter_unpack(data[:whole])
-        return [(shard, packed) for shard, check, packed in entries if crc32(packed) == check]
+        if data.startswith(MAGIC):
+            return list(_entries(_ENTRY, data[len(MAGIC) :]))
+        seconds, ms = divmod(now_ms, 1000)
+        return [
+            (shard, NOTICE.pack(*_UNTIMED.unpack(packed), seconds, ms))
+            for shard, packed in _entries(_UNTIMED_ENTRY, data)
+        ]
+
+    def doubts(self) -> list[tuple[int, BidBatch]]:
+        """(shard, batch) each; none where the file was cut short."""
+        try:
+            return _decode_doubts(self._path.read_bytes())
+        except msgspec.DecodeError:
+            return []
 
     def done(self) -> None:
-        """Removes the file: everything in it is settled."""
+        """Remove the file: everything in it is settled."""
         self._path.unlink(missing_ok=True)
         os.close(self._file)
 
     def keep(self) -> None:
-        """Leaves the file for another time."""
+        """Leave the file for another time."""
         os.close(self._file)
+
+
+_decode_doubts: Final = msgspec.msgpack.Decoder(list[tuple[int, BidBatch]]).decode
+
+
+def _entries(layout: Struct, data: bytes) -> Iterator[tuple[int, bytes]]:
+    whole = len(data) - len(data) % layout.size
+    for shard, check, packed in layout.iter_unpack(data[:whole]):
+        if crc32(packed) == check:
+            yield shard, packed
+
+
+def _take_over(directory: Path, suffix: str) -> Iterator[SpoolFile]:
+    for path in sorted(directory.glob(f"*{suffix}")):
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            continue
+        if os.fstat(file).st_nlink == 0:  # another was faster, and is done with it
+            os.close(file)
+            continue
+        yield SpoolFile(path, file)
+
+
+def _create(path: Path, content: bytes) -> int:
+    """Make a file that others see only once it is locked, with its content synced."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    unlocked = path.with_suffix(_UNLOCKED)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+    file = os.open(unlocked, flags, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if content:
+            if os.write(file, content) != len(content):
+                raise OSError(28, os.strerror(28))
+            os.fsync(file)
+        unlocked.rename(path)
+        _sync_directory(path.parent)
+    except OSError:
+        unlocked.unlink(missing_ok=True)
+        os.close(file)
+        raise
+    return file
 
 
 def _sync_directory(directory: Path) -> None:

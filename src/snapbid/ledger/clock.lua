@@ -1,0 +1,46 @@
+-- When holds end.
+--
+--   {sbN}:h        the hold clock (ms), and the server's time when it was last set
+--   {sbN}:spools   token of each process that may have acknowledged notices which Redis does not know
+--                  yet -> the hold clock's time up to which it has none, and when it was last heard of
+--
+-- The hold clock goes forward by what passes between two calls of scripts, at most by a second: it
+-- neither follows a clock that is set nor runs while nobody reaches Redis. And a hold ends only when
+-- every notice acknowledged before its end is settled: at the earliest time in {sbN}:spools.
+
+--[[time: a simulation replaces what follows, see scripts.py]]
+local LARGEST_STEP_MS, SPOOL_GIVEN_UP_MS = 1000, 900000
+local function server_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+--[[end of time]]
+
+local clock
+local function hold_clock()
+  if not clock then
+    local key, time = base .. 'h', server_ms()
+    local set = redis.call('HMGET', key, 'clock', 'at')
+    local step = set[2] and time - set[2]
+    clock = tonumber(set[1] or 0) + math.min(math.max(step or 0, 0), LARGEST_STEP_MS)
+    if not step or step < 0 or step >= 500 then -- short of the largest step, so none is lost
+      redis.call('HSET', key, 'clock', digits(clock), 'at', digits(time))
+    end
+  end
+  return clock
+end
+
+local mark
+local function watermark() -- holds that end by this time of the hold clock have ended
+  if not mark then
+    local time, spools = hold_clock(), redis.call('HVALS', base .. 'spools')
+    mark = time
+    for _, spool in ipairs(spools) do
+      local settled, heard = spool:match('^(%d+) (%d+)$')
+      if time - heard <= SPOOL_GIVEN_UP_MS then
+        mark = math.min(mark, tonumber(settled))
+      end
+    end
+  end
+  return mark
+end

@@ -1,0 +1,42 @@
+"""The ledger's time: that of Redis, so that machines whose clocks differ agree."""
+
+from collections.abc import Callable
+from time import monotonic, time
+from typing import Final
+
+TRUSTED_S: Final = 0.1  # a reading that took longer says little, unless there is none
+
+
+class LedgerClock:
+    """Epoch milliseconds by the clock of Redis, carried on by the monotonic clock of this machine.
+
+    Until Redis was asked for the first time it is this machine's time. `simulated` gives epoch
+    seconds, and is the time then.
+    """
+
+    def __init__(self, simulated: Callable[[], float] | None = None) -> None:
+        self._simulated = simulated
+        self._ahead_s = time() - monotonic()
+        self._known = False
+        self._last: tuple[float, tuple[int, int]] = (-1.0, (0, 0))
+
+    def now(self, loop_s: float) -> tuple[int, int]:
+        """The time at a time of the event loop, in epoch s and ms."""
+        if self._last[0] == loop_s and self._simulated is None:  # which stands for a millisecond
+            return self._last[1]
+        now = divmod(self.now_ms(loop_s), 1000)
+        self._last = (loop_s, now)
+        return now
+
+    def now_ms(self, loop_s: float) -> int:
+        """The time at a time of the event loop."""
+        if self._simulated is not None:
+            return int(self._simulated() * 1000)
+        return int((loop_s + self._ahead_s) * 1000)
+
+    def adjust(self, server_ms: int, asked_s: float, answered_s: float) -> None:
+        """Redis told its time between two times of the event loop."""
+        if answered_s - asked_s <= TRUSTED_S or not self._known:
+            self._ahead_s = (server_ms + 0.5) / 1000 - (asked_s + answered_s) / 2
+            self._known = True
+            self._last = (-1.0, (0, 0))

@@ -1,0 +1,333 @@
+"""Group commit to one shard of the ledger, without I/O.
+
+What concurrent requests want to remember or settle is gathered while a round trip is under way, and
+sent as one batch: a script call for the bids and one for the notices. `GroupCommit` says what to
+send next, is told the replies, and resolves what the requests wait for. `shard.py` does the rest.
+
+A batch whose acknowledgement never came may have been applied, or may still be. Its requests were
+answered without a bid, so it has to be taken back before anything else is sent, which also keeps
+Redis from applying it later (forget.lua). The same goes for the bids of a batch that was
+acknowledged after some of its requests had given up.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+from redis.exceptions import RedisError, ResponseError
+
+from snapbid.ledger.batch import (
+    KEPT,
+    AnswerBids,
+    BidBatch,
+    counters,
+    kept_entries,
+    verdicts,
+)
+from snapbid.ledger.clock import LedgerClock
+from snapbid.ledger.commits import Observe, unobserved
+
+STALL_S: Final = 1.0  # without a reply, the connection is given up
+HEARTBEAT_S: Final = 0.25
+MAX_WAITING: Final = 20_000  # requests; more are refused
+MAX_BATCH: Final = 2_000  # answers or notices in one script call, so that Redis is never held long
+
+Command = tuple[Any, ...]  # name of a script, and its arguments
+
+
+class PendingNotice(msgspec.Struct, frozen=True):
+    """A notice that waits to be settled.
+
+    `done` becomes a NoticeVerdict, or None where a notice from the spool was not settled.
+    """
+
+    packed: bytes
+    done: "asyncio.Future[str | None]"
+    deadline: float
+    from_spool: bool = False
+
+
+class TakingBack(msgspec.Struct, frozen=True):
+    """A batch to take back; `done` becomes True once it was."""
+
+    batch: BidBatch
+    done: "asyncio.Future[bool] | None" = None
+
+
+T = TypeVar("T", AnswerBids, PendingNotice)
+
+
+class GroupCommit:
+    """The state of one shard's round trips; times are of the event loop.
+
+    `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held. `to_spool` takes a
+    notice that Redis has not settled in time, and `is_spool_empty` says whether all that it took is
+    settled. `token`, where it is set, names this process among those for whose notices holds wait
+    (limits.lua).
+    """
+
+    def __init__(
+        self,
+        ttl_s: int,
+        hold_s: int,
+        clock: LedgerClock,
+        to_spool: Callable[[PendingNotice], None],
+        is_spool_empty: Callable[[], bool] = lambda: True,
+        observe: Observe = unobserved,
+    ) -> None:
+        self._ttl_s = ttl_s
+        self._hold_s = hold_s
+        self._clock = clock
+        self._to_spool = to_spool
+        self._is_spool_empty = is_spool_empty
+        self._observe = observe
+        self._writer = secrets.token_hex(8)
+        self._batches = 0
+        self._answers: list[AnswerBids] = []
+        self._notices: list[PendingNotice] = []
+        self._sent_answers: list[AnswerBids] = []
+        self._sent_notices: list[PendingNotice] = []
+        self._sent: list[Command] = []
+        self._sent_at: float | None = None
+        self._in_doubt: BidBatch | None = None
+        self._to_take_back: list[TakingBack] = []
+        self._heartbeat_at = 0.0
+        self._hold_clock: int | None = None  # as the last heartbeat told it
+        self._sent_hold_clock: int | None = None  # as known when the last batch was sent
+        self._sent_all = False  # whether that had every notice that waited
+        self._settled_until: int | None = None  # by the hold clock: all notices until then
+        self.connected = False
+        self.batches = 0
+        self.token = ""
+        self.given_up: list[str] = []  # tokens of processes that Redis has given up waiting for
+
+    # -- what requests ask for --------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait to be sent."""
+        return len(self._answers) + len(self._notices)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a round trip is under way."""
+        return self._sent_at is not None
+
+    @property
+    def has_to_take_back(self) -> bool:
+        """Whether the next round trip takes something back."""
+        return bool(self._to_take_back)
+
+    @property
+    def in_doubt(self) -> list[BidBatch]:
+        """Own batches that may have been applied and have to be taken back."""
+        doubtful = [entry.batch for entry in self._to_take_back if entry.done is None]
+        return doubtful if self._in_doubt is None else [*doubtful, self._in_doubt]
+
+    def remember(self, answer: AnswerBids) -> bool:
+        """Take an answer's bids, unless Redis is away or too many wait for it."""
+        if not self.connected or len(self._answers) >= MAX_WAITING:
+            return False
+        self._answers.append(answer)
+        return True
+
+    def settle(self, notice: PendingNotice) -> bool:
+        """Take a notice, unless Redis is away or too many wait for it."""
+        if not self.connected or len(self._notices) >= MAX_WAITING:
+            return False
+        self._notices.append(notice)
+        return True
+
+    def take_back(self, entry: TakingBack) -> bool:
+        """Take a batch to take back, which another process has left; unless Redis is away."""
+        if self.connected:
+            self._to_take_back.append(entry)
+        return self.connected
+
+    def expire(self, now: float) -> bool:
+        """Answer those whose deadline has passed; return whether the connection has stalled."""
+        if self._sent_at is None:
+            return False
+        for answers in (self._sent_answers, self._answers):
+            for answer in answers:
+                if answer.deadline <= now:
+                    answer.refuse()
+        for notices in (self._sent_notices, self._notices):
+            for notice in notices:
+                if notice.deadline <= now:
+                    self._give_up(notice)
+        return now - self._sent_at > STALL_S
+
+    def _give_up(self, notice: PendingNotice) -> None:
+        if notice.done.done():
+            return
+        if notice.from_spool:
+            notice.done.set_result(None)
+        else:
+            self._to_spool(notice)
+
+    def is_due(self, now: float) -> bool:
+        """Whether there is something to send although no request waits."""
+        return now - self._heartbeat_at >= HEARTBEAT_S or bool(self._to_take_back)
+
+    # -- round trips ------------------------------------------------------------------------------
+
+    def connect(self, now: float) -> list[Command]:
+        """What a new connection has to send, and have acknowledged, before it is `connected`."""
+        return [self._heartbeat(now), *self._forget(now)]
+
+    def begin(self, replies: list[Any], asked_at: float, now: float) -> None:
+        """Take the replies to `connect`; requests are taken from now on."""
+        heartbeat, *_ = [_expect(reply) for reply in replies]
+        self._take_heartbeat(heartbeat, asked_at, now)
+        self._forgotten()
+        self.connected = True
+
+    def send(self, now: float) -> list[Command]:
+        """The commands of the next round trip; nothing if there is nothing to send."""
+        if self._sent_at is not None:
+            return []
+        if self._to_take_back:
+            self._sent = self._forget(now)
+        else:
+            self._sent = self._next_batch(now)
+        if self._sent:
+            self._sent_at = now
+        return self._sent
+
+    def _next_batch(self, now: float) -> list[Command]:
+        if not self._notices:
+            self._note_settled(self._hold_clock)
+        self._sent_hold_clock = self._hold_clock
+        self._sent_answers = answers = _unanswered(self._answers[:MAX_BATCH])
+        self._sent_notices = notices = _unanswered(self._notices[:MAX_BATCH])
+        self._answers, self._notices = self._answers[MAX_BATCH:], self._notices[MAX_BATCH:]
+        self._sent_all = not self._notices
+        now_ms = self._clock.now_ms(now)
+        commands: list[Command] = []
+        if answers:
+            commands.append(self._remember(answers, now_ms))
+        if notices:
+            packed = b"".join([notice.packed for notice in notices])
+            commands.append(("settle", now_ms, self._ttl_s, packed))
+        if now - self._heartbeat_at >= HEARTBEAT_S or not commands:
+            commands.append(self._heartbeat(now))
+        return commands
+
+    def _remember(self, answers: list[AnswerBids], now_ms: int) -> Command:
+        self._batches += 1
+        entries = b"".join([entry for answer in answers for entry in answer.entries])
+        self._in_doubt = BidBatch(self._writer, self._batches, entries)
+        limited = True in [answer.is_limited for answer in answers]
+        name = "remember_limited" if limited else "remember"
+        head = (name, now_ms, self._writer, self._batches, self._hold_s, self._ttl_s)
+        return (*head, entries, *counters(answers))
+
+    def _note_settled(self, until: int | None) -> None:
+        """All notices that came until then are settled, unless some are in the spool."""
+        if until is not None and self._is_spool_empty():
+            self._settled_until = until
+
+    def _forget(self, now: float) -> list[Command]:
+        now_ms = self._clock.now_ms(now)
+        return [("forget", now_ms, *entry.batch) for entry in self._to_take_back]
+
+    def _heartbeat(self, now: float) -> Command:
+        self._heartbeat_at = now
+        until = "" if self._settled_until is None else self._settled_until
+        return ("heartbeat", self._clock.now_ms(now), self._ttl_s, self.token, until)
+
+    def receive(self, replies: list[Any], now: float) -> None:
+        """Take the replies to what was sent. What it raises is the end of the connection."""
+        assert self._sent_at is not None
+        sent, asked_at = self._sent, self._sent_at
+        self._sent, self._sent_at = [], None
+        for command, reply in zip(sent, replies, strict=True):
+            match command[0]:
+                case "remember" | "remember_limited":
+                    self._accept(_expect(reply))
+                case "settle":
+                    letters = _expect(reply).decode()
+                    for notice, letter in zip(self._sent_notices, letters, strict=True):
+                        if not notice.done.done():
+                            notice.done.set_result(letter)
+                case "heartbeat":
+                    self._take_heartbeat(_expect(reply), asked_at, now)
+                case _:
+                    _expect(reply)
+        if sent[0][0] == "forget":
+            self._forgotten()
+        bids, notices = len(self._sent_answers), len(self._sent_notices)
+        if bids or notices:
+            self.batches += 1
+            self._observe(bids, notices, now - asked_at)
+            self._sent_answers, self._sent_notices = [], []
+            if self._sent_all:
+                self._note_settled(self._sent_hold_clock)
+
+    def _accept(self, reply: Any) -> None:
+        """Redis has answered a batch of bids, which is not in doubt then."""
+        batch, answers = self._in_doubt, self._sent_answers
+        assert batch is not None
+        self._in_doubt = None
+        if not reply:
+            raise RedisError("a batch was refused")
+        if reply == b"+":
+            late = [answer for answer in answers if not answer.accept(KEPT * len(answer.entries))]
+            regretted = b"".join(
+                [kept_entries(answer, KEPT * len(answer.entries)) for answer in late]
+            )
+        else:
+            regretted = b"".join(
+                [
+                    kept_entries(answer, letters)
+                    for answer, letters in zip(answers, verdicts(answers, reply[1:]), strict=True)
+                    if not answer.accept(letters)
+                ]
+            )
+        if regretted:
+            self._to_take_back.append(TakingBack(batch._replace(entries=regretted)))
+
+    def _forgotten(self) -> None:
+        for entry in self._to_take_back:
+            if entry.done is not None and not entry.done.done():
+                entry.done.set_result(True)
+        self._to_take_back = []
+
+    def _take_heartbeat(self, reply: list[Any], asked_at: float, now: float) -> None:
+        server_ms, hold_clock, *given_up = reply
+        self._clock.adjust(int(server_ms), asked_at, now)
+        self._hold_clock = int(hold_clock)
+        self.given_up += [token.decode() for token in given_up]
+
+    def disconnect(self) -> None:
+        """The connection is gone: nobody waits any longer."""
+        self.connected = False
+        if self._in_doubt is not None:
+            self._to_take_back.append(TakingBack(self._in_doubt))
+            self._in_doubt = None
+        for entry in self._to_take_back:
+            if entry.done is not None and not entry.done.done():
+                entry.done.set_result(False)
+        self._to_take_back = [entry for entry in self._to_take_back if entry.done is None]
+        for answer in (*self._sent_answers, *self._answers):
+            answer.refuse()
+        for notice in (*self._sent_notices, *self._notices):
+            self._give_up(notice)
+        self._sent_answers, self._answers, self._sent_notices, self._notices = [], [], [], []
+        self._sent, self._sent_at = [], None
+        self._hold_clock = self._settled_until = None  # of another data set, perhaps
+
+
+def _expect(reply: Any) -> Any:
+    """The reply, unless it is an error."""
+    if isinstance(reply, ResponseError):
+        raise reply
+    return reply
+
+
+def _unanswered(requests: list[T]) -> list[T]:
+    """Leave out those that were given up: they need not be sent."""
+    return [request for request in requests if not request.done.done()]

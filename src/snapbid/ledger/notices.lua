@@ -1,0 +1,44 @@
+-- How a notice counts for a record: once, on the day of the bid while that is open.
+
+local function count_notice(day, record, kind, by)
+  if kind == WIN then
+    count(day, 'w:' .. record.ssp, by)
+    count(day, 'p:' .. record.ssp, by < 0 and '-' .. record.price or record.price)
+    count(day, 'W:' .. record.campaign, by)
+    count(day, 'P:' .. record.campaign, by < 0 and '-' .. record.price or record.price)
+  elseif kind == BILLING then
+    count(day, 'i:' .. record.ssp, by)
+    count(day, 'I:' .. record.campaign, by)
+  else
+    count(day, 'l:' .. record.ssp .. ':' .. record.reason, by)
+  end
+end
+
+local function is_open(day, seconds) -- at that time
+  return seconds < (day + 1) * DAY_S + DAY_OPEN_S
+end
+
+-- Counts a notice that came at a time (epoch ms) for a record that is known then; gives the letter.
+local function settle_record(digest, record, kind, reason, came_ms)
+  if bit.band(record.kinds, kind) ~= 0 then
+    return 'd'
+  end
+  if record.user then
+    settle_cap(digest, record, kind, came_ms)
+  end
+  if kind == WIN then
+    spend(record)
+  elseif kind == LOSS then
+    release(record)
+    record.reason = reason
+  end
+  record.kinds = record.kinds + kind
+  redis.call('HSET', record.key, record.field, pack_record(record))
+  local day, came = math.floor(record.time / DAY_S), math.floor(came_ms / 1000)
+  if is_open(day, came) then
+    count_notice(date(day), record, kind, 1)
+    return 'c'
+  end
+  count_notice(date(math.floor(came / DAY_S)), record, kind, 1)
+  return 'l'
+end

@@ -1,0 +1,204 @@
+-- Counters, granules and records: what stands before a script, behind segment.lua.
+--
+-- ARGV[1]  the caller's time (epoch ms)
+local now_ms = tonumber(ARGV[1])
+local now = math.floor(now_ms / 1000)
+
+local function digits(number) -- of a whole number, however large
+  return string.format('%.0f', number)
+end
+
+-- Counters ------------------------------------------------------------------------------------
+
+local DAY_S, DAY_OPEN_S = 86400, 7200 -- a day stays open until 02:00 of the next
+
+local dates = {}
+local function date(day) -- days since 1970-01-01 to YYYY-MM-DD (proleptic Gregorian)
+  local text = dates[day]
+  if not text then
+    local z = day + 719468
+    local era = math.floor(z / 146097)
+    local doe = z - era * 146097
+    local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524)
+      - math.floor(doe / 146096)) / 365)
+    local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
+    local mp = math.floor((5 * doy + 2) / 153)
+    local d = doy - math.floor((153 * mp + 2) / 5) + 1
+    local m = mp < 10 and mp + 3 or mp - 9
+    text = string.format('%04d-%02d-%02d', yoe + era * 400 + (m <= 2 and 1 or 0), m, d)
+    dates[day] = text
+  end
+  return text
+end
+
+local function count(day, field, by) -- `day` is YYYY-MM-DD, `by` may be digits
+  redis.pcall('HINCRBY', counters_of(day), field, by) -- a sum stays below 2^63
+  name_changed(day, field)
+end
+
+-- Granules ------------------------------------------------------------------------------------
+--
+-- Records made at about the same time lie in one granule, which expires as a whole. Granules are
+-- numbered in the order in which they were opened, so that neither a clock nor a TTL that changes
+-- hides what is in one: {sbN}:r has for each when it expires (epoch s), and as `current` number,
+-- opening time, length and expiry of the one that takes records. {sbN}:ttl has the TTLs in force,
+-- each with the time at which it was last announced (heartbeat.lua).
+local GRANULE_S, BUCKETS = 1800, 16384
+
+local function longest_ttl(at_least)
+  local longest, all = at_least, redis.call('HGETALL', base .. 'ttl')
+  for i = 1, #all, 2 do
+    local ttl = tonumber(all[i])
+    if ttl > longest and now - all[i + 1] <= ttl + 120 then -- it is announced once a minute
+      longest = ttl
+    end
+  end
+  return longest
+end
+
+local numbers
+local function granules() -- newest first
+  if not numbers then
+    numbers = {}
+    for _, name in ipairs(redis.call('HKEYS', base .. 'r')) do
+      numbers[#numbers + 1] = tonumber(name)
+    end
+    table.sort(numbers, function(a, b) return a > b end)
+  end
+  return numbers
+end
+
+local function open_granule(ttl)
+  local registry = base .. 'r'
+  ttl = longest_ttl(ttl)
+  for _, number in ipairs(granules()) do
+    if tonumber(redis.call('HGET', registry, number)) < now then
+      redis.call('HDEL', registry, number)
+    end
+  end
+  local number = (granules()[1] or 0) + 1
+  local length = math.max(GRANULE_S, math.floor(ttl / 4)) -- so there are never many
+  local expires = digits(now + length + ttl + GRANULE_S) -- after the last of its records is due
+  redis.call('HSET', registry, number, expires, 'current',
+    number .. ' ' .. digits(now) .. ' ' .. length .. ' ' .. expires)
+  return number, expires
+end
+
+local function current_granule(ttl) -- its number and when it expires
+  local current = redis.call('HGET', base .. 'r', 'current')
+  if current then
+    local number, opened, length, expires = current:match('^(%d+) (%d+) (%d+) (%d+)$')
+    if now < opened + length and now >= opened - length then
+      return number, expires
+    end
+  end
+  return open_granule(ttl)
+end
+
+local function bucket_key(granule, bucket)
+  return base .. 'r:' .. granule .. ':' .. bucket % BUCKETS
+end
+
+-- Records -------------------------------------------------------------------------------------
+--
+-- A record is uint32 SSP, uint32 campaign, uint32 + uint16 time (s, ms), uint32 identity of the
+-- answer, uint8 kinds. Then, as the kinds say: 8 the cost is held: uint32 when the hold ends; 4 a
+-- loss was counted: int16 reason; 32 it replaced another one: uint16 how many were replaced before.
+-- Then its CPM in micro-USD as digits. Then 16 the user is capped: 16 bytes user, uint32 longest
+-- window of the caps (s).
+--
+-- Where a pair of auction and impression gets another bid in the same granule, the record that was
+-- there moves to the field of the pair and one more byte: its number, the last REPLACED_KEPT being
+-- kept, so that an auction that repeats for ever costs neither memory nor time.
+local WIN, BILLING, LOSS, HELD, CAPPED, REPLACED = 1, 2, 4, 8, 16, 32
+local HEAD, HEAD_SIZE, KINDS_AT, REPLACED_KEPT = '<I4I4I4I2I4B', 19, 19, 32
+
+local function unpack_record(value, key, field)
+  local ssp, campaign, time, ms, id, kinds, at = struct.unpack(HEAD, value)
+  local record = {ssp = ssp, campaign = campaign, time = time, made_ms = time * 1000 + ms, id = id,
+    kinds = kinds, number = 0, price = '', key = key, field = field, value = value}
+  if kinds < LOSS then -- nothing but wins and billings
+    record.price = value:sub(at)
+    return record
+  end
+  local last = #value
+  if bit.band(kinds, HELD) ~= 0 then
+    record.ends, at = struct.unpack('<I4', value, at)
+  end
+  if bit.band(kinds, LOSS) ~= 0 then
+    record.reason, at = struct.unpack('<i2', value, at)
+  end
+  if bit.band(kinds, REPLACED) ~= 0 then
+    record.number, at = struct.unpack('<I2', value, at)
+  end
+  if bit.band(kinds, CAPPED) ~= 0 then
+    last = last - 20
+    record.user, record.longest = struct.unpack('<c16I4', value, last + 1)
+  end
+  record.price = value:sub(at, last)
+  return record
+end
+
+local function pack_record(record)
+  local kinds, value = record.kinds, record.value:sub(1, KINDS_AT - 1)
+  if kinds < LOSS then
+    return value .. string.char(kinds) .. record.price
+  end
+  local parts = {value, string.char(kinds)}
+  if bit.band(kinds, HELD) ~= 0 then
+    parts[#parts + 1] = struct.pack('<I4', record.ends)
+  end
+  if bit.band(kinds, LOSS) ~= 0 then
+    parts[#parts + 1] = struct.pack('<i2', record.reason)
+  end
+  if bit.band(kinds, REPLACED) ~= 0 then
+    parts[#parts + 1] = struct.pack('<I2', record.number)
+  end
+  parts[#parts + 1] = record.price
+  if record.user then
+    parts[#parts + 1] = struct.pack('<c16I4', record.user, record.longest)
+  end
+  return table.concat(parts)
+end
+
+-- The record of a pair that `number` others had replaced; none where it was dropped or taken back.
+local function replaced(key, field, number)
+  local name = field .. string.char(number % REPLACED_KEPT)
+  local value = redis.call('HGET', key, name)
+  local record = value and unpack_record(value, key, name)
+  return record and record.number == number and record or nil
+end
+
+-- The pair's newest record, with its key and field.
+local function newest_record(bucket, field)
+  for _, granule in ipairs(granules()) do
+    local key = bucket_key(granule, bucket)
+    local value = redis.call('HGET', key, field)
+    if value then
+      return unpack_record(value, key, field)
+    end
+  end
+end
+
+-- All records of a pair, newest first, until `use` returns true; `current` is the pair's own of its
+-- granule, the others were replaced.
+local function each_record(bucket, field, use)
+  for _, granule in ipairs(granules()) do
+    local key = bucket_key(granule, bucket)
+    local value = redis.call('HGET', key, field)
+    if value then
+      local record = unpack_record(value, key, field)
+      record.current = true
+      local number = record.number
+      if use(record) then
+        return
+      end
+      for i = number - 1, math.max(number - REPLACED_KEPT, 0), -1 do
+        record = replaced(key, field, i)
+        if record and use(record) then
+          return
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,46 @@
+"""The Lua scripts, each with the parts that it shares with others in front.
+
+A script runs all of its text at every call, so it has no part that it does not need.
+"""
+
+import re
+from functools import cache
+from importlib import resources
+from typing import Final
+
+_LIMITS: Final = ("segment", "records", "clock", "money", "limits")
+_PARTS: Final = {
+    "begin": ("segment", "begin"),
+    "remember": ("segment", "records", "remember"),
+    "remember_limited": (*_LIMITS, "remember"),
+    "forget": ("segment", "records", "money", "notices", "forget"),
+    "settle": ("segment", "records", "money", "notices", "settle"),
+    "heartbeat": ("segment", "records", "clock", "heartbeat"),
+    "look": (*_LIMITS, "look"),
+    "state": (*_LIMITS, "state"),
+}
+_TIME: Final = re.compile(r"--\[\[time:.*?--\[\[end of time\]\]", re.DOTALL)
+_SIMULATED: Final = """
+local LARGEST_STEP_MS, SPOOL_GIVEN_UP_MS = 2^52, -1000
+local function server_ms()
+  return now_ms
+end
+"""
+
+
+@cache
+def scripts(simulated: bool = False) -> dict[str, str]:
+    """The text of each script by name.
+
+    `simulated`: time is what the caller says, holds follow it in steps of any size, and no hold
+    waits for a spool.
+    """
+    folder = resources.files(__package__)
+
+    def read(name: str) -> str:
+        return (folder / f"{name}.lua").read_text(encoding="utf-8")
+
+    texts = {name: "".join(map(read, parts)) for name, parts in _PARTS.items()}
+    if simulated:
+        texts = {name: _TIME.sub(_SIMULATED, text) for name, text in texts.items()}
+    return texts

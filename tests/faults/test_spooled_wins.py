@@ -1,0 +1,301 @@
+"""Holds wait for the wins that were acknowledged before their end (contract 3, Budgets)."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.proxy import FaultProxy, Way
+from support.remembered import (
+    NOON,
+    Clock,
+    at,
+    counts,
+    kill,
+    looking,
+    opened,
+    remember,
+    sum_of,
+    until,
+)
+from support.spending import limits, reserve, state
+
+from bench.confirmed import confirm_budgets
+from snapbid.embedded import Redis
+from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.records import LOSS, WIN
+
+PRICE = 2_000_000
+HOLD_S = 1
+WON = 5
+BUDGET = limits(total=WON * PRICE // 1000)
+CAP = limits(2, caps=((WON, 86_400),))
+
+
+async def sell_out(ledger: Ledger) -> None:
+    """Hold the whole budget, and all that the cap allows."""
+    for number in range(WON):
+        assert await reserve(ledger, b"%d" % number, (b"1", PRICE, BUDGET)) == "k"
+        assert await reserve(ledger, b"c%d" % number, (b"1", 1, CAP), user="u") == "k"
+    assert await more(ledger) == "bc"
+
+
+async def more(ledger: Ledger) -> str:
+    """What becomes of a bid more; kept ones end at once."""
+    verdicts = await reserve(ledger, b"more", (b"1", PRICE, BUDGET))
+    verdicts += await reserve(ledger, b"more", (b"2", 1, CAP), user="u")
+    for imp in (b"1", b"2"):
+        await ledger.settle(LOSS, b"more", imp)
+    return verdicts
+
+
+async def win_all(ledger: Ledger) -> None:
+    for number in range(WON):
+        assert await ledger.settle(WIN, b"%d" % number, b"1") == "s"
+        assert await ledger.settle(WIN, b"c%d" % number, b"1") == "s"
+
+
+async def hold_clock_passes(store: Any, seconds: float) -> None:
+    async def now() -> int:
+        return int(store.hget("{sb0}:h", "clock"))
+
+    end = await now() + seconds * 1000
+    while await now() < end:
+        await asyncio.sleep(0.02)
+
+
+def spool_files(folder: Path, suffix: str = "spool") -> list[Path]:
+    return list(folder.glob(f"*.{suffix}"))
+
+
+async def all_won(ledger: Ledger, store: Any) -> None:
+    assert await more(ledger) == "bc"
+    await hold_clock_passes(store, HOLD_S + 1)
+    assert await more(ledger) == "bc"
+    assert await state(ledger) == (WON * PRICE, WON * PRICE, 0, 0)
+    assert sum_of(store)["w:1"] == 2 * WON
+
+
+async def test_while_redis_is_away_no_hold_ends(own_redis: Redis, tmp_path: Path) -> None:
+    async with opened(own_redis.url, tmp_path, hold_s=HOLD_S) as ledger:
+        await sell_out(ledger)
+        kill(own_redis)
+        await until(lambda: not ledger.connected)
+        await win_all(ledger)
+        await asyncio.sleep(HOLD_S + 1)  # the outage outlasts the holds
+        own_redis.start()
+        await asyncio.to_thread(confirm_budgets, own_redis.url)
+        await until(lambda: ledger.connected)
+        while spool_files(tmp_path):
+            assert await more(ledger) in ("bc", "")
+        with looking(own_redis.url) as store:
+            await all_won(ledger, store)
+
+
+async def test_while_one_machine_is_cut_off_no_hold_ends(
+    own_redis: Redis, proxy: FaultProxy, tmp_path: Path, store: Any
+) -> None:
+    async with (
+        opened(proxy.redis_url, tmp_path / "a", hold_s=HOLD_S) as first,
+        opened(own_redis.url, tmp_path / "b", hold_s=HOLD_S) as second,
+    ):
+        await sell_out(first)
+        await proxy.refuse()
+        proxy.cut()
+        await until(lambda: not first.connected)
+        await win_all(first)
+        await hold_clock_passes(store, HOLD_S + 1.5)
+        assert await more(second) == "bc"
+        await proxy.resume()
+        await until(lambda: not spool_files(tmp_path / "a"))
+        await all_won(second, store)
+
+
+WORKER = """
+import asyncio, sys
+from pathlib import Path
+from snapbid.ledger.ledger import Ledger
+
+async def main():
+    url, spool, prefix = sys.argv[1:]
+    ledger = Ledger(url, Path(spool), shards=1, ttl_s=7200, spool_max_bytes=1 << 20, hold_s=1)
+    await ledger.open()
+    while not ledger.connected:
+        await asyncio.sleep(0.01)
+    print("ready", flush=True)
+    while await asyncio.to_thread(sys.stdin.readline):
+        for number in range(5):
+            for prefix in ("", "c"):
+                print(await ledger.settle(1, b"%s%d" % (prefix.encode(), number), b"1"), flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def start_worker(url: str, spool: Path) -> asyncio.subprocess.Process:
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WORKER, url, str(spool), "",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert worker.stdout
+    assert await worker.stdout.readline() == b"ready\n"
+    return worker
+
+
+async def test_holds_wait_for_a_server_that_was_killed_with_a_full_spool(
+    own_redis: Redis, proxy: FaultProxy, tmp_path: Path, store: Any
+) -> None:
+    async with opened(own_redis.url, tmp_path / "b", hold_s=HOLD_S) as ledger:
+        worker = await start_worker(proxy.redis_url, tmp_path / "a")
+        await sell_out(ledger)
+        await proxy.refuse()
+        proxy.cut()
+        assert worker.stdin
+        assert worker.stdout
+        worker.stdin.write(b"win\n")
+        await worker.stdin.drain()
+        assert [await worker.stdout.readline() for _ in range(2 * WON)] == [b"s\n"] * 2 * WON
+        worker.kill()
+        assert await worker.wait() == -signal.SIGKILL
+        await hold_clock_passes(store, HOLD_S + 1.5)
+        assert await more(ledger) == "bc"
+        async with opened(own_redis.url, tmp_path / "a", hold_s=HOLD_S):
+            await until(lambda: not spool_files(tmp_path / "a"))
+            await all_won(ledger, store)
+            await until(lambda: store.hlen("{sb0}:spools") == 2)
+
+
+async def test_a_killed_process_with_an_empty_spool_delays_nothing(
+    own_redis: Redis, tmp_path: Path, store: Any
+) -> None:
+    async with opened(own_redis.url, tmp_path, hold_s=HOLD_S) as ledger:
+        worker = await start_worker(own_redis.url, tmp_path)
+        await until(lambda: store.hlen("{sb0}:spools") == 2)
+        worker.kill()
+        await worker.wait()
+        await sell_out(ledger)
+        await until(lambda: store.hlen("{sb0}:spools") == 1)
+        await hold_clock_passes(store, HOLD_S + 2.5)
+        assert await more(ledger) == "kk"
+    assert not store.exists("{sb0}:spools")
+    assert not list(tmp_path.iterdir())
+
+
+async def test_a_process_that_is_gone_for_long_is_given_up(
+    ledger: Ledger, store: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = int(store.hget("{sb0}:h", "clock"))
+    store.hset("{sb0}:spools", "lost", f"{clock} {clock}")
+    store.hincrby("{sb0}:h", "clock", 600_000)
+    await hold_clock_passes(store, 0.6)
+    assert store.hexists("{sb0}:spools", "lost")
+    store.hincrby("{sb0}:h", "clock", 400_000)
+    await until(lambda: not store.hexists("{sb0}:spools", "lost"))
+    await until(lambda: "process lost" in caplog.text)
+
+
+async def test_the_hold_clock_follows_no_clock_that_is_set(ledger: Ledger, store: Any) -> None:
+    """What the server's clock jumps is at most a second of it."""
+    for jump in (-3600, 3600):
+        before = int(store.hget("{sb0}:h", "clock"))
+        store.hincrby("{sb0}:h", "at", -jump * 1000)
+        await until(lambda: abs(store.time()[0] * 1000 - int(store.hget("{sb0}:h", "at"))) < 3000)
+        assert 0 <= int(store.hget("{sb0}:h", "clock")) - before < 60_000
+
+
+# -- notices from the spool count when they came --------------------------------------------------
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(NOON)
+
+
+async def test_a_notice_applied_and_spooled_counts_once_whatever_was_bid_since(
+    own_redis: Redis, proxy: FaultProxy, tmp_path: Path, store: Any
+) -> None:
+    async with (
+        opened(proxy.redis_url, tmp_path / "a") as first,
+        opened(own_redis.url, tmp_path / "b") as second,
+    ):
+        assert await remember(first, b"a", (b"1", 1, 7))
+        proxy.stall(Way.ANSWERS)
+        win = asyncio.create_task(first.settle(WIN, b"a", b"1"))
+        await until(lambda: sum_of(store).get("w:1") == 1)
+        await proxy.refuse()
+        proxy.cut()
+        assert await win == "s"
+        assert await remember(second, b"a", (b"1", 2, 50))
+        await proxy.resume()
+        await until(lambda: not spool_files(tmp_path / "a"))
+        assert sum_of(store) == {"b:1": 2, "w:1": 1, "p:1": 7}
+        assert await second.settle(WIN, b"a", b"1") == "c"
+        assert sum_of(store) == {"b:1": 2, "w:1": 2, "p:1": 57}
+
+
+async def test_a_spooled_notice_is_of_its_own_time(
+    own_redis: Redis, tmp_path: Path, store: Any, clock: Clock
+) -> None:
+    """Replayed after the bid would be forgotten, and after its day has closed."""
+    clock.now = at("2030-06-15T23:50:00")
+    async with opened(own_redis.url, tmp_path, clock=clock) as ledger:
+        for auction in (b"a", b"b", b"late"):
+            assert await remember(ledger, auction, (b"1", 1, 7))
+        kill(own_redis)
+        await until(lambda: not ledger.connected)
+        clock.now = at("2030-06-16T01:49:59")
+        assert await ledger.settle(WIN, b"a", b"1") == "s"
+        clock.now = at("2030-06-16T01:50:00")
+        assert await ledger.settle(WIN, b"b", b"1") == "s"
+        clock.now = at("2030-06-16T01:50:01")
+        assert await ledger.settle(WIN, b"late", b"1") == "s"
+        clock.now = at("2030-06-16T02:30:00")
+        own_redis.start()
+        await until(lambda: not spool_files(tmp_path))
+    assert counts(store) == {
+        "2030-06-15": {"b:1": 3, "B:1": 3, "w:1": 2, "W:1": 2, "p:1": 14, "P:1": 14}
+    }
+
+
+# -- a stop while Redis stalls --------------------------------------------------------------------
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snapbid.ledger.commit.STALL_S", 0.2)
+    monkeypatch.setattr("snapbid.ledger.ledger.STOP_S", 0.5)
+
+
+@pytest.mark.usefixtures("hurry")
+@pytest.mark.parametrize("way", Way)
+async def test_what_is_in_doubt_at_the_end_is_taken_back_by_the_next_process(
+    own_redis: Redis, proxy: FaultProxy, tmp_path: Path, store: Any, way: Way
+) -> None:
+    async with opened(proxy.redis_url, tmp_path) as ledger:
+        assert await remember(ledger, b"before", (b"1", 1, 7))
+        proxy.stall(way)
+        late = asyncio.create_task(remember(ledger, b"late", (b"1", 1, 7), within_s=0.1))
+        assert await late is False
+    assert spool_files(tmp_path, "doubt")
+    await proxy.resume()
+    async with opened(own_redis.url, tmp_path) as ledger:
+        await until(lambda: not spool_files(tmp_path, "doubt"))
+        assert await ledger.settle(WIN, b"late", b"1") == "u"
+        assert await ledger.settle(WIN, b"before", b"1") == "c"
+    assert sum_of(store) == {"b:1": 1, "w:1": 1, "p:1": 7}
+
+
+@pytest.mark.usefixtures("hurry")
+async def test_a_stop_takes_back_what_it_can(
+    proxy: FaultProxy, tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snapbid.ledger.ledger.STOP_S", 60.0)
+    async with opened(proxy.redis_url, tmp_path) as ledger:
+        assert await remember(ledger, b"before", (b"1", 1, 7))
+        proxy.stall(Way.ANSWERS, new=False)
+        assert await remember(ledger, b"late", (b"1", 1, 7), within_s=0.05) is False
+    assert not spool_files(tmp_path, "doubt")
+    assert sum_of(store) == {"b:1": 1}

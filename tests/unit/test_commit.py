@@ -1,0 +1,250 @@
+"""Group commit without a server: what is sent, and what becomes of those who wait."""
+
+import asyncio
+from struct import unpack_from
+from typing import Any
+
+import pytest
+from redis.exceptions import RedisError, ResponseError
+
+from snapbid.ledger import commit
+from snapbid.ledger.batch import AnswerBids, encode_bids
+from snapbid.ledger.clock import LedgerClock
+from snapbid.ledger.commit import GroupCommit, PendingNotice
+from snapbid.ledger.limits import DAY_S, Limits
+from snapbid.ledger.records import NOTICE, WIN
+
+NOW_MS = 1_900_000_000_000
+RECORD_AT, RECORD_SIZE = 18, 19
+LIMITS = Limits(7, 1_000_000, None, None)
+
+
+class Conversation:
+    """A core, and the side of Redis as the test plays it; time stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.spooled: list[PendingNotice] = []
+        self.is_spool_empty = True
+        clock = LedgerClock(lambda: NOW_MS / 1000)
+        self.core = GroupCommit(7200, 60, clock, self.spooled.append, lambda: self.is_spool_empty)
+        self.core.token = "me"
+        self.now = 100.0
+        self.hold_clock = 5_000
+        self.answers = 0
+
+    def connect(self) -> list[str]:
+        commands = self.core.connect(self.now)
+        replies = [self.heartbeat(), *([1] * (len(commands) - 1))]
+        self.core.begin(replies, self.now, self.now)
+        return [command[0] for command in commands]
+
+    def heartbeat(self) -> list[bytes]:
+        return [b"%d" % NOW_MS, b"%d" % self.hold_clock]
+
+    def bid(self, *prices: int, limits: Limits | None = None, within_s: float = 1.0) -> Any:
+        self.answers += 1
+        auction = b"auction-%d" % self.answers
+        bids = [(b"%d" % n, 7, price, limits) for n, price in enumerate(prices)]
+        now = divmod(NOW_MS, 1000)
+        campaigns, entries, limited = encode_bids(auction, 3, bids, None, now, self.answers, False)
+        done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        day = NOW_MS // (DAY_S * 1000)
+        until = self.now + within_s
+        answer = AnswerBids(3, day, campaigns, entries, True, limited, done, until)
+        return done if self.core.remember(answer) else None
+
+    def notice(self, within_s: float = 0.25, **more: bool) -> "asyncio.Future[str | None] | None":
+        done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        packed = NOTICE.pack(WIN, 0, b"d" * 16, NOW_MS // 1000, 0)
+        taken = self.core.settle(PendingNotice(packed, done, self.now + within_s, **more))
+        return done if taken else None
+
+    def send(self) -> list[str]:
+        self.sent = self.core.send(self.now)
+        return [command[0] for command in self.sent]
+
+    def reply(self, *replies: Any) -> None:
+        self.core.receive(list(replies), self.now)
+
+
+def identities(entries: bytes) -> list[int]:
+    found, at = [], 0
+    while at < len(entries):
+        found.append(unpack_from("<I", entries, at + RECORD_AT + 14)[0])
+        limited, size = entries[at] & 4, entries[at + RECORD_AT - 1]
+        at += RECORD_AT + size
+        if limited:
+            at += 2 + unpack_from("<H", entries, at)[0]
+    return found
+
+
+@pytest.fixture
+async def talk() -> Conversation:
+    talk = Conversation()
+    assert talk.connect() == ["heartbeat"]
+    return talk
+
+
+async def test_what_waits_travels_together(talk: Conversation) -> None:
+    bids, notice = [talk.bid(1), talk.bid(2, 3)], talk.notice()
+    assert talk.send() == ["remember", "settle"]
+    assert identities(talk.sent[0][6]) == [1, 2, 2]
+    waiting = talk.bid(4)
+    assert talk.send() == [], "one round trip at a time"
+    talk.reply(b"+", b"c")
+    assert [bid.result() for bid in bids] == ["k", "kk"]
+    assert notice is not None
+    assert notice.result() == "c"
+    assert talk.send() == ["remember"]
+    talk.reply(b"+")
+    assert waiting.result() == "k"
+
+
+async def test_only_bids_with_limits_need_the_longer_script(talk: Conversation) -> None:
+    plain, limited, other = talk.bid(1), talk.bid(1, 2, 3, limits=LIMITS), talk.bid(4)
+    assert talk.send() == ["remember_limited"]
+    talk.reply(b"+1b3c")
+    assert [done.result() for done in (plain, limited, other)] == ["k", "bkc", "k"]
+
+
+async def test_what_nobody_waits_for_is_not_sent(talk: Conversation) -> None:
+    gone, bid = talk.bid(1), talk.bid(2)
+    gone.cancel()
+    talk.send()
+    assert identities(talk.sent[0][6]) == [2]
+    talk.reply(b"+")
+    assert bid.result() == "k"
+
+
+async def test_a_late_answer_is_taken_back_alone(talk: Conversation) -> None:
+    late = talk.bid(1, 2, 3, limits=LIMITS, within_s=0.1)
+    bid = talk.bid(4)
+    talk.send()
+    talk.now += 0.2
+    assert not talk.core.expire(talk.now)
+    assert late.result() == ""
+    talk.reply(b"+1b")
+    assert bid.result() == "k"
+    following = talk.bid(5)
+    assert talk.send() == ["forget"]
+    number, entries = talk.sent[0][3], talk.sent[0][4]
+    assert number == 1
+    assert identities(entries) == [1, 1], "those that were kept"
+    assert [entries[0], entries[RECORD_AT + entries[RECORD_AT - 1]]] == [3, 2]
+    talk.reply(1)
+    assert not talk.core.in_doubt
+    assert talk.send() == ["remember"]
+    talk.reply(b"+")
+    assert following.result() == "k"
+
+
+async def test_what_was_never_acknowledged_is_taken_back_first(talk: Conversation) -> None:
+    bid, waiting = talk.bid(1), talk.bid(2)
+    talk.send()
+    sent, waiting = talk.sent[0][6], talk.bid(3)
+    talk.core.disconnect()
+    assert (bid.result(), waiting.result()) == ("", "")
+    assert talk.bid(4) is None
+    (doubtful,) = talk.core.in_doubt
+    assert doubtful.entries == sent
+    commands = talk.core.connect(talk.now)
+    assert [command[0] for command in commands] == ["heartbeat", "forget"]
+    talk.core.disconnect()
+    assert talk.core.in_doubt == [doubtful], "until Redis has acknowledged that"
+    assert talk.connect() == ["heartbeat", "forget"]
+    assert not talk.core.in_doubt
+
+
+async def test_an_error_leaves_the_batch_in_doubt(talk: Conversation) -> None:
+    for reply in (ResponseError("OOM"), 0):
+        bid, notice = talk.bid(1), talk.notice()
+        talk.send()
+        with pytest.raises(RedisError):
+            talk.reply(reply, b"c")
+        talk.core.disconnect()
+        assert bid.result() == ""
+        assert len(talk.core.in_doubt) == (reply != 0)
+        assert notice is not None
+        assert [kept.done for kept in talk.spooled] == [notice]
+        talk.spooled.clear()
+        talk.connect()
+
+
+async def test_a_notice_that_waits_too_long_goes_to_the_spool(talk: Conversation) -> None:
+    notice, from_spool = talk.notice(), talk.notice(0.25, from_spool=True)
+    talk.send()
+    talk.now += 0.3
+    talk.core.expire(talk.now)
+    assert [kept.done for kept in talk.spooled] == [notice]
+    assert from_spool is not None
+    assert from_spool.result() is None
+    assert notice is not None
+    notice.set_result("s")
+    talk.reply(b"cc")
+    assert notice.result() == "s"
+
+
+async def test_a_round_trip_that_takes_too_long_has_stalled(talk: Conversation) -> None:
+    assert not talk.core.expire(talk.now + 100)
+    talk.bid(1)
+    talk.send()
+    assert not talk.core.expire(talk.now + commit.STALL_S)
+    assert talk.core.expire(talk.now + commit.STALL_S + 0.01)
+
+
+async def test_too_many_are_refused(talk: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "MAX_WAITING", 3)
+    assert [talk.bid(1) is None for _ in range(5)] == [False] * 3 + [True] * 2
+    assert [talk.notice() is None for _ in range(5)] == [False] * 3 + [True] * 2
+
+
+def settled_until(talk: Conversation) -> Any:
+    """As the next heartbeat says it."""
+    talk.now += commit.HEARTBEAT_S
+    assert "heartbeat" in talk.send()
+    said = talk.sent[-1][-1]
+    talk.hold_clock += 250
+    replies = [b"+" if name == "remember" else b"c" for name, *_ in talk.sent[:-1]]
+    talk.reply(*replies, talk.heartbeat())
+    return said
+
+
+async def test_an_idle_process_has_settled_all(talk: Conversation) -> None:
+    assert [settled_until(talk) for _ in range(3)] == [5000, 5250, 5500]
+
+
+async def test_a_busy_process_has_settled_what_came_before(talk: Conversation) -> None:
+    talk.notice()
+    assert settled_until(talk) == ""
+    talk.notice()
+    assert settled_until(talk) == 5000
+    talk.notice()
+    assert settled_until(talk) == 5250
+
+
+async def test_what_is_spooled_holds_the_mark_back(talk: Conversation) -> None:
+    assert settled_until(talk) == 5000
+    talk.is_spool_empty = False
+    assert [settled_until(talk) for _ in range(3)] == [5000] * 3
+    talk.is_spool_empty = True
+    assert settled_until(talk) == 5000 + 4 * 250
+
+
+async def test_what_is_left_over_holds_the_mark_back(
+    talk: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "MAX_BATCH", 1)
+    for _ in range(3):
+        talk.notice(60)
+    assert settled_until(talk) == ""
+    assert settled_until(talk) == ""
+    assert settled_until(talk) == ""
+    assert settled_until(talk) == 5750
+
+
+async def test_the_mark_belongs_to_one_connection(talk: Conversation) -> None:
+    """Redis may have come back with other data."""
+    assert settled_until(talk) == 5000
+    talk.core.disconnect()
+    (heartbeat,) = talk.core.connect(talk.now)
+    assert heartbeat[-1] == ""

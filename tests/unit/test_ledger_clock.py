@@ -1,0 +1,43 @@
+"""The ledger's time is that of Redis, whatever this machine's clock says."""
+
+from time import monotonic, time
+
+from snapbid.ledger.clock import LedgerClock
+
+SERVER_MS = 1_907_755_200_123
+
+
+def test_before_redis_was_asked_it_is_the_machines() -> None:
+    assert abs(LedgerClock().now_ms(monotonic()) / 1000 - time()) < 5
+
+
+def test_it_goes_on_from_what_redis_told() -> None:
+    clock = LedgerClock()
+    clock.adjust(SERVER_MS, 50.0, 50.01)
+    assert abs(clock.now_ms(50.005) - SERVER_MS) <= 1
+    assert clock.now(60.005) == divmod(clock.now_ms(60.005), 1000)
+    assert abs(clock.now_ms(3650.005) - SERVER_MS - 3_600_000) <= 1
+
+
+def test_two_machines_agree() -> None:
+    """Their monotonic clocks begin anywhere."""
+    first, second = LedgerClock(), LedgerClock()
+    first.adjust(SERVER_MS, 10.0, 10.002)
+    second.adjust(SERVER_MS + 500, 99_000.0, 99_000.004)
+    assert abs(first.now_ms(11.0) - second.now_ms(99_000.5)) <= 5
+
+
+def test_a_slow_answer_says_little() -> None:
+    clock = LedgerClock()
+    clock.adjust(SERVER_MS, 10.0, 14.0)
+    assert abs(clock.now_ms(12.0) - SERVER_MS) <= 1
+    clock.adjust(SERVER_MS + 90_000, 20.0, 20.5)
+    assert abs(clock.now_ms(20.0) - SERVER_MS - 8_000) <= 1
+    clock.adjust(SERVER_MS + 60_000, 30.0, 30.01)
+    assert abs(clock.now_ms(30.0) - SERVER_MS - 60_000) <= 10
+
+
+def test_a_simulated_clock_is_the_time() -> None:
+    clock = LedgerClock(lambda: 1_900_000_000.25)
+    clock.adjust(SERVER_MS, 1.0, 1.0)
+    assert clock.now(1.0) == (1_900_000_000, 250)
