@@ -17,8 +17,9 @@ def test_counters(name: str) -> None:
     for segment in ("", "0123456789"):
         parsed = parse(f"{segment} {name}".lstrip().encode())
         assert parsed is not None
-        assert join(parsed.segment, parsed.day.isoformat(), parsed.field).endswith(name.encode())
-        assert parsed.segment == segment
+        day = parsed.where.day.isoformat()
+        assert join(parsed.where.segment, day, parsed.field).endswith(name.encode())
+        assert parsed.where.segment == segment
 
 
 @pytest.mark.parametrize(

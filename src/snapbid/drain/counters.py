@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError, WatchError
 
 from snapbid.drain import names as counter_names
-from snapbid.drain.names import CounterName
+from snapbid.drain.names import CounterName, SegmentDay
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.segment import ShardState, fetch_segments, segment_script
 from snapbid.warehouse.absorb import CounterValue
@@ -126,14 +126,18 @@ class ShardCounters:
         What is no counter, or is gone, is left out. Raises SupersededError where the data is not
         that of the batch before.
         """
-        hashes: dict[tuple[str, date], list[tuple[bytes, CounterName]]] = {}
+        # By the identity of where they are, which is cheap to hash.
+        hashes: dict[int, tuple[SegmentDay, list[tuple[bytes, CounterName]]]] = {}
         for name in names:
             parsed = counter_names.parse(name)
             if parsed is not None:
-                hashes.setdefault(parsed[:2], []).append((name, parsed))
+                where = parsed.where
+                if id(where) not in hashes:
+                    hashes[id(where)] = (where, [])
+                hashes[id(where)][1].append((name, parsed))
         async with self._redis.pipeline() as pipe:
             pipe.get(self._keys.epoch)
-            for (segment, day), named in hashes.items():
+            for (segment, day), named in hashes.values():
                 text = day.isoformat()
                 pipe.hget(self._keys.generations, counter_names.join(segment, text, b"").rstrip())
                 fields = [parsed.field for _, parsed in named]
@@ -144,7 +148,7 @@ class ShardCounters:
             raise SupersededError(f"shard {self.number} has other data than before")
         segments: dict[str, SegmentReading] = {}
         for ((segment, _), named), generation, values in zip(
-            hashes.items(), answers[::2], answers[1::2], strict=True
+            hashes.values(), answers[::2], answers[1::2], strict=True
         ):
             reading = segments.setdefault(segment, SegmentReading(segment, [], []))
             for (name, parsed), value in zip(named, values, strict=True):
@@ -269,4 +273,5 @@ class ShardCounters:
 
 
 def _value(name: CounterName, generation: int, value: bytes) -> CounterValue:
-    return CounterValue(name.day, generation, name.kind, name.number, name.reason, int(value))
+    (_, day), _, kind, number, reason = name
+    return CounterValue(day, generation, kind, number, reason, int(value))

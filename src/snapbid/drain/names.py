@@ -9,17 +9,24 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 _NAME: Final = re.compile(
-    rb"(?:([0-9a-f]{10}) )?(\d{4}-\d\d-\d\d) "
-    rb"((?:([bwpiBWPI]):([1-9]\d{0,9})|(l):([1-9]\d{0,9}):(-1|0|[1-9]\d{0,4})))"
+    rb"((?:[0-9a-f]{10} )?\d{4}-\d\d-\d\d) "
+    rb"(([bwpiBWPI]):([1-9]\d{0,9})|l:([1-9]\d{0,9}):(-1|0|[1-9]\d{0,4}))"
 )
 _MOST: Final = 2**31 - 1
+_KINDS: Final = {kind.encode(): kind for kind in "bwpiBWPI"} | {None: "l"}
 
 
-class CounterName(NamedTuple):
-    """`field` is the counter's in the hash of its segment and day; `number` its SSP or campaign."""
+class SegmentDay(NamedTuple):
+    """The counters of a day in a segment, which are one hash in Redis."""
 
     segment: str
     day: datetime.date
+
+
+class CounterName(NamedTuple):
+    """`field` is the counter's in its hash; `number` is that of its SSP or campaign."""
+
+    where: SegmentDay
     field: bytes
     kind: str
     number: int
@@ -31,14 +38,11 @@ def parse(name: bytes) -> CounterName | None:
     match = _NAME.fullmatch(name)
     if not match:
         return None
-    segment, day, field, kind, number, loss, loss_number, reason = match.groups()
-    date = _parse_day(day)
-    of = int(number or loss_number)
-    if date is None or of > _MOST:
+    text, field, kind, digits, loss_digits, reason = match.groups()
+    where, number = _parse_where(text), int(digits or loss_digits)
+    if where is None or number > _MOST:
         return None
-    return CounterName(
-        (segment or b"").decode(), date, field, (kind or loss).decode(), of, int(reason or 0)
-    )
+    return CounterName(where, field, _KINDS[kind], number, int(reason) if reason else 0)
 
 
 def join(segment: str, day: str, field: bytes) -> bytes:
@@ -47,8 +51,9 @@ def join(segment: str, day: str, field: bytes) -> bytes:
 
 
 @lru_cache(64)
-def _parse_day(day: bytes) -> datetime.date | None:
+def _parse_where(text: bytes) -> SegmentDay | None:
+    segment, _, day = text.decode().rpartition(" ")
     try:
-        return datetime.date.fromisoformat(day.decode())
+        return SegmentDay(segment, datetime.date.fromisoformat(day))
     except ValueError:
         return None
