@@ -23,6 +23,8 @@ from snapbid.ops.view import page
 from snapbid.ops.watch import Watch
 
 JSON: Final = "application/json"
+METRICS_PATH: Final = "/metrics"
+DATA_PATH: Final = "/ops/data"
 PAGES: Final = {  # path: file, media type
     "/ops": ("ops.html", "text/html; charset=utf-8"),
     "/ops/ops.css": ("ops.css", "text/css; charset=utf-8"),
@@ -102,8 +104,8 @@ class OpsServer(ThreadingHTTPServer):
         self._watch = watch
         self._loopback = ipaddress.ip_address(str(self.server_address[0])).is_loopback
         self.answers: dict[str, Callable[[], tuple[bytes, str]]] = {
-            "/metrics": self._metrics,
-            "/ops/data": self._data,
+            METRICS_PATH: self._metrics,
+            DATA_PATH: self._data,
             **{path: cache(lambda asset=asset: _asset(*asset)) for path, asset in PAGES.items()},
         }
 
