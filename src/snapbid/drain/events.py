@@ -106,10 +106,12 @@ class EventDrain:
         self, connection: asyncpg.Connection, entries: Sequence[Mapping[bytes, bytes]]
     ) -> int:
         letters: list[DeadLetter] = []
-        queued = [one for fields in entries for one in _read(fields, letters)]
+        queued = [event for fields in entries for event in _read(fields, letters)]
         for start in range(0, len(queued), ROWS):
             chunk = queued[start : start + ROWS]
-            rows = [(one, row) for one in chunk if (row := self._row(one, letters)) is not None]
+            rows = [
+                (event, row) for event in chunk if (row := self._row(event, letters)) is not None
+            ]
             await self._store(connection, rows, letters)
         if letters:
             new = await events.bury(connection, letters)
@@ -123,11 +125,11 @@ class EventDrain:
             self._lag.observe(max(0.0, self._clock() - queued[0].received_at_ms / 1000))
         return len(queued)
 
-    def _row(self, one: Queued, letters: list[DeadLetter]) -> Row | None:
+    def _row(self, event: Queued, letters: list[DeadLetter]) -> Row | None:
         try:
-            return _row(one, self._enricher)
+            return _row(event, self._enricher)
         except Exception as error:  # whose text may quote the event
-            letters.append(one.letter(f"cannot be read: {type(error).__name__}"))
+            letters.append(event.letter(f"cannot be read: {type(error).__name__}"))
             return None
 
     async def _store(
@@ -162,7 +164,7 @@ class EventDrain:
 
 def _read(fields: Mapping[bytes, bytes], letters: list[DeadLetter]) -> list[Queued]:
     """The events of one entry, in the order in which they were accepted."""
-    found = []
+    queued = []
     for packed in fields.values():
         try:
             request = queue.decode(packed)
@@ -170,28 +172,28 @@ def _read(fields: Mapping[bytes, bytes], letters: list[DeadLetter]) -> list[Queu
             reason = f"cannot be read: {type(error).__name__}"
             letters.append(DeadLetter(None, None, None, reason, packed))
             continue
-        found += [
+        queued += [
             Queued(request.received_at_ms, request.product, event_id, envelope)
             for event_id, envelope in request.events
         ]
-    return found
+    return queued
 
 
-def _row(one: Queued, enricher: Enricher) -> Row:
-    document = msgspec.json.decode(one.envelope)
+def _row(event: Queued, enricher: Enricher) -> Row:
+    document = msgspec.json.decode(event.envelope)
     identity, context = document["identity"], document["context"]
     return Row(
-        one.event_id,
-        one.product,
+        event.event_id,
+        event.product,
         document["event"],
         _moment(document["timestamp"]),
-        _moment(one.received_at_ms),
+        _moment(event.received_at_ms),
         identity.get("client_user_id"),
         identity.get("anonymous_id"),
         identity.get("click_id"),
         _json(context),
         _json(enricher.enrich(document).document),
-        sha256(one.envelope).digest()[:16],
+        sha256(event.envelope).digest()[:16],
     )
 
 

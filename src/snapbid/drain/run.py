@@ -49,8 +49,8 @@ class Rounds(Protocol):
     async def round(self, connection: asyncpg.Connection) -> int: ...
 
 
-class Part(NamedTuple):
-    """Something to carry: how to take the place of the one that does, and what is told of it."""
+class Duty(NamedTuple):
+    """What one drain at a time carries: how to become that one, and what the log says of it."""
 
     become: Callable[[asyncpg.Connection], Awaitable[bool]]
     waits: str  # formatted with the name of the store
@@ -59,14 +59,14 @@ class Part(NamedTuple):
     quotes: bool  # whether an error's text may be told: it may hold what partners sent
 
 
-COUNTERS: Final = Part(
+COUNTERS: Final = Duty(
     absorb.become_the_drain,
     "%s is away, the drain waits",
     "another drain is at work, this one waits",
     "the drain is at work again",
     quotes=True,
 )
-EVENTS: Final = Part(
+EVENTS: Final = Duty(
     events.become_the_drain,
     "%s does not answer, events wait",
     "another drain carries events, this one waits",
@@ -121,8 +121,8 @@ async def _run(settings: Settings, metrics: Metrics, geo: GeoDatabase) -> None:
 class Process:
     """Runs a drain whenever both stores are there and no other drain is at work."""
 
-    def __init__(self, part: Part, drain: Rounds, dsn: str, stopping: asyncio.Event) -> None:
-        self._part = part
+    def __init__(self, duty: Duty, drain: Rounds, dsn: str, stopping: asyncio.Event) -> None:
+        self._duty = duty
         self._drain = drain
         self._dsn = dsn
         self._stopping = stopping
@@ -160,8 +160,8 @@ class Process:
             return
         watching = asyncio.create_task(watch(connection, self._dsn))
         try:
-            while not await self._part.become(connection):
-                self._tell(self._part.another, logging.INFO)
+            while not await self._duty.become(connection):
+                self._tell(self._duty.another, logging.INFO)
                 await self._pause(PAUSE_S)
                 if self._stopping.is_set():
                     yield None
@@ -235,19 +235,19 @@ class Process:
     async def _fail(self, store: str, error: Exception) -> None:
         """Tell once what is away, and wait a little longer each time."""
         if not self._stopping.is_set():
-            self._tell(self._part.waits % store, logging.WARNING, error)
+            self._tell(self._duty.waits % store, logging.WARNING, error)
         pause = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
         self._failures += 1
         await self._pause(pause)
 
     def _recover(self) -> None:
         if self._failures:
-            logger.info(self._part.again)
+            logger.info(self._duty.again)
         self._failures, self._told = 0, None
 
     def _tell(self, what: str, level: int, error: Exception | None = None) -> None:
         if self._told != what:
             self._told = what
-            text = str(error) if self._part.quotes else ""
+            text = str(error) if self._duty.quotes else ""
             reason = f": {text or type(error).__name__}" if error else ""
             logger.log(level, "%s%s", what, reason)

@@ -21,14 +21,14 @@ CAMPAIGNS: Final = 1000  # in one script call
 DAY_S: Final = 86_400
 
 
-class CampaignSpend(NamedTuple):
+class NanoSpend(NamedTuple):
     """Nano-USD, in all and by the bids of today."""
 
     total: int
     today: int
 
 
-NOTHING: Final = CampaignSpend(0, 0)
+NOTHING: Final = NanoSpend(0, 0)
 
 
 async def carry(
@@ -66,18 +66,18 @@ async def carry(
         missing = {n: missing[n] for n in numbers if n not in lacking}
 
 
-async def _spent(budgets: Budgets, numbers: Sequence[int]) -> Mapping[int, CampaignSpend]:
+async def _spent(budgets: Budgets, numbers: Sequence[int]) -> Mapping[int, NanoSpend]:
     states = await budgets.states(numbers)
     return {
-        number: CampaignSpend(state.used - state.held, state.used_today - state.held_today)
+        number: NanoSpend(state.used - state.held, state.used_today - state.held_today)
         for number, state in states.items()
     }
 
 
-def _lacking(known: tuple[int, int], spent: CampaignSpend) -> CampaignSpend:
-    return CampaignSpend(max(known[0] - spent.total, 0), max(known[1] - spent.today, 0))
+def _lacking(known: tuple[int, int], spent: NanoSpend) -> NanoSpend:
+    return NanoSpend(max(known[0] - spent.total, 0), max(known[1] - spent.today, 0))
 
 
-def _share(spend: CampaignSpend, index: int, shards: int) -> CampaignSpend:
+def _share(spend: NanoSpend, index: int, shards: int) -> NanoSpend:
     """The part of one shard; budgets are divided among them in the same way."""
-    return CampaignSpend(*((amount + index) // shards for amount in spend))
+    return NanoSpend(*((amount + index) // shards for amount in spend))
