@@ -66,7 +66,7 @@ def fire(endpoint: NoticeEndpoint, text: bytes, method: str = "GET") -> Answer:
         (b"id", {b"id": b""}),
         (b"id=a=b", {b"id": b"a=b"}),
         (b"&&id=a&", {b"": b"", b"id": b"a"}),
-        (b"id=a%20b+c%2Bd", {b"id": b"a b c+d"}),
+        (b"id=a%20b+c%2Bd", {b"id": b"a b+c+d"}),
         (b"id=%00%ff%FE", {b"id": b"\0\xff\xfe"}),
         (b"id=%", {b"id": b"%"}),
         (b"id=%zz%4", {b"id": b"%zz%4"}),

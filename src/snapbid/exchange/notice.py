@@ -73,12 +73,16 @@ class NoticeEndpoint:
 
 
 def query(text: bytes) -> dict[bytes, bytes]:
-    """Parse a query string; the first value of a repeated parameter counts."""
+    """Parse a query string; the first value of a repeated parameter counts.
+
+    A plus is a plus: our URLs write a space as %20, and a client that decodes them once before it
+    fires them (Prebid.js does) sends an id's plus as it is.
+    """
     values: dict[bytes, bytes] = {}
     for pair in text.split(b"&"):
         name, _, value = pair.partition(b"=")
-        if b"%" in value or b"+" in value:
-            value = unquote_to_bytes(value.replace(b"+", b" "))
+        if b"%" in value:
+            value = unquote_to_bytes(value)
         values.setdefault(name, value)
     return values
 
