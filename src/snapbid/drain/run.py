@@ -17,7 +17,7 @@ from snapbid.drain.counters import ShardCounters, SupersededError
 from snapbid.drain.drain import Drain
 from snapbid.drain.events import EventDrain
 from snapbid.drain.fence import UnrelatedStoresError
-from snapbid.drain.watch import APPLICATION, Connection, connect, watch
+from snapbid.drain.watch import APPLICATION, WatchedConnection, connect, watch
 from snapbid.errors import where
 from snapbid.ledger import connection as ledger
 from snapbid.ledger.budgets import Budgets
@@ -171,7 +171,7 @@ class Process:
             connection.terminate()
             await end(watching)
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> WatchedConnection:
         return await connect(
             self._dsn,
             CONNECT_S,

@@ -1,9 +1,12 @@
-"""Whether the warehouse still works on what the drain has asked.
+"""Ends the drain's connection to the warehouse when nobody works on its statement any more.
 
-A wire may fall silent so that neither side notices: a length announces more than what comes, or a
-network passes nothing any more. To who waits, that looks like a statement that is slow. So the
-warehouse is asked over another connection what the first one's server process does; that it waits
-for its client, too, or is gone, or that nobody answers, twice in a row, ends the first one.
+A connection may fall silent without either side noticing: a message announces more bytes than
+follow, or something on the way passes nothing any more. To the drain that looks like a slow
+statement. TCP keepalives do not tell the two apart where the peer's kernel, or a proxy, still
+answers them, and asyncpg's `command_timeout` has to allow for a statement that is really slow (60 s).
+So the warehouse is asked, over another connection, what the server process of the first one is
+doing. If that waits for its client too, or is gone, or nobody answers, twice in a row, the first
+connection is ended.
 """
 
 import asyncio
@@ -33,8 +36,8 @@ _END: Final = """
 logger = logging.getLogger("snapbid")
 
 
-class Connection(asyncpg.Connection):  # type: ignore[misc]
-    """One that knows since when it waits for an answer, and who gives it."""
+class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
+    """A connection that knows since when it has waited for an answer, and from which process."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -61,11 +64,11 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
         return await self._waiting(super().fetchval(*args, **more))
 
 
-async def connect(dsn: str, within_s: float, **more: Any) -> Connection:
+async def connect(dsn: str, within_s: float, **more: Any) -> WatchedConnection:
     """A connection to watch; the rest as asyncpg's `connect` takes it."""
-    connection: Connection
+    connection: WatchedConnection
     async with asyncio.timeout(within_s):
-        connection = await asyncpg.connect(dsn, connection_class=Connection, **more)
+        connection = await asyncpg.connect(dsn, connection_class=WatchedConnection, **more)
         try:
             # Behind a pooler it is not the one that the protocol told.
             connection.server_process = await connection.fetchval("select pg_backend_pid()")
@@ -75,7 +78,7 @@ async def connect(dsn: str, within_s: float, **more: Any) -> Connection:
     return connection
 
 
-async def watch(connection: Connection, dsn: str) -> None:
+async def watch(connection: WatchedConnection, dsn: str) -> None:
     """Look until a statement is found that nobody works on; end the connection then."""
     pid, doubtful = connection.server_process, None
     while True:
