@@ -130,7 +130,8 @@ class Bounds:
 
 
 def days_of(walls: Walls) -> set[int]:
-    return {int(wall // DAY_S) for wall in walls}
+    """All days (since 1970) from the first time to the second."""
+    return set(range(int(walls[0] // DAY_S), int(walls[1] // DAY_S) + 1))
 
 
 def with_totals(figures: Iterable[tuple[Key, int]]) -> Figures:

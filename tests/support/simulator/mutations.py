@@ -1,7 +1,105 @@
 """Defects put back on purpose, one at a time: the simulator must find each of them."""
 
-from collections.abc import Callable
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {}
+from snapbid.ledger import ledger as ledger_module
+from support.simulator.system import replaced
+
+LEDGER: Final = Path(ledger_module.__file__).parent
+
+
+class Mutation(NamedTuple):
+    """`text` of a Lua file of the ledger becomes `other`."""
+
+    file: str
+    text: str
+    other: str
+
+
+SCRIPTS: Final = {
+    # A bid that is taken back takes with it what it had replaced.
+    "nothing restored": Mutation(
+        "forget.lua", "if older and record.current and not older.current then", "if false then"
+    ),
+    # Holds end by the clock, whatever is spooled.
+    "holds by the clock": Mutation(
+        "clock.lua", "mark = math.min(mark, tonumber(settled))", "mark = mark"
+    ),
+    # The hold clock follows the time of Redis' machine.
+    "hold clock is set": Mutation(
+        "clock.lua", "math.min(math.max(step or 0, 0), LARGEST_STEP_MS)", "(step or 0)"
+    ),
+    # A notice from the spool counts for the record that is there when it is replayed.
+    "spooled as live": Mutation(
+        "settle.lua", "if record and record.made_ms > came_ms then", "if false then"
+    ),
+    # A record is known for as long as the worker that has the notice says.
+    "own TTL": Mutation("settle.lua", "longest_ttl(tonumber(ARGV[2]))", "tonumber(ARGV[2])"),
+    # A notice from the spool came when it is replayed.
+    "time of replay": Mutation(
+        "settle.lua", "seconds * 1000 + ms, kind >= SPOOLED", "now_ms, kind >= SPOOLED"
+    ),
+    # A hold ends in the second before.
+    "short holds": Mutation(
+        "limits.lua",
+        "math.ceil(hold_clock() / 1000 + hold_s)",
+        "math.floor(hold_clock() / 1000 + hold_s) - 1",
+    ),
+    # Budgets begin anew with the data.
+    "unconfirmed budgets": Mutation("segment.lua", "return confirmed\n", "return true\n"),
+    # Another run of Redis counts on where the last one, or an older copy of it, stood.
+    "one segment": Mutation("segment.lua", "if state[1] == run and", "if state[2] and"),
+    # Repeats count.
+    "repeats count": Mutation("notices.lua", "return 'd'", "local again = true"),
+}  # fmt: skip
+
+
+def _script(mutation: Mutation) -> Callable[[], AbstractContextManager[None]]:
+    @contextlib.contextmanager
+    def apply() -> Iterator[None]:
+        really = Path.read_text
+        path = LEDGER / mutation.file
+        if mutation.text not in path.read_text("utf-8"):
+            raise ValueError(f"{mutation.file} has no {mutation.text!r} any more")
+
+        def read_text(self: Path, *args: Any, **more: Any) -> str:
+            text = really(self, *args, **more)
+            return text.replace(mutation.text, mutation.other) if self == path else text
+
+        Path.read_text = read_text  # type: ignore[method-assign]
+        _forget_scripts()
+        try:
+            yield
+        finally:
+            Path.read_text = really  # type: ignore[method-assign]
+            _forget_scripts()
+
+    return apply
+
+
+def _forget_scripts() -> None:
+    """They are read once in a process."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("snapbid.ledger"):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
+@contextlib.contextmanager
+def _doubts_forgotten() -> Iterator[None]:
+    """A process that stops leaves nobody to take its late bids back."""
+    ledger = ledger_module.Ledger
+    with replaced(ledger, _leave_in_doubt=lambda self: None), replaced(ledger_module, STOP_S=0.0):
+        yield
+
+
+MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    **{name: _script(mutation) for name, mutation in SCRIPTS.items()},
+    "doubts forgotten": _doubts_forgotten,
+}

@@ -86,7 +86,7 @@ class Draft:
         ]
         self.hold_s = rng.choice(HOLDS_S)
         self.ttl_s = rng.choice(TTLS_S)
-        self._rate = rng.choice((20, 60, 150))
+        self._rate = rng.choice((2, 5, 20, 100))
         self._is_patient = rng.random() < 0.15
         self._seconds = max(length / self._rate, 2.0)
         start = START_S

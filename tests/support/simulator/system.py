@@ -49,7 +49,7 @@ def _ahead_s(world: System) -> float:
 
 
 @contextlib.contextmanager
-def _replaced(target: Any, **more: Any) -> Iterator[None]:
+def replaced(target: Any, **more: Any) -> Iterator[None]:
     kept = {name: getattr(target, name) for name in more}
     for name, value in more.items():
         setattr(target, name, value)
@@ -64,14 +64,14 @@ def _replaced(target: Any, **more: Any) -> Iterator[None]:
 def random_numbers(rng: random.Random) -> Iterator[None]:
     """What programs draw comes from the seed."""
     with (
-        _replaced(
+        replaced(
             secrets,
             token_hex=lambda size=32: rng.randbytes(size).hex(),
             token_bytes=lambda size=32: rng.randbytes(size),
             randbits=rng.getrandbits,
             randbelow=rng.randrange,
         ),
-        _replaced(os, urandom=rng.randbytes),
+        replaced(os, urandom=rng.randbytes),
     ):
         random.seed(rng.random())
         yield
@@ -95,7 +95,7 @@ def clocks(world: System) -> Iterator[None]:
                     if callable(value) and getattr(value, "__module__", "") == "time"
                     and value in virtual
                 }  # fmt: skip
-                stack.enter_context(_replaced(module, **own))
+                stack.enter_context(replaced(module, **own))
         yield
 
 
@@ -126,7 +126,7 @@ def files(world: System) -> Iterator[None]:
         return really_write(file, data)
 
     own = {"open": open_file, "close": close, "write": write}
-    with _replaced(os, **own, getpid=lambda: 1, fsync=lambda file: None):
+    with replaced(os, **own, getpid=lambda: 1, fsync=lambda file: None):
         yield
 
 
@@ -175,8 +175,8 @@ def collect(leave: Callable[[], None]) -> None:
     """Let go of a run by calling `leave`; what it has left cleans up unheard."""
     with (
         warnings.catch_warnings(),
-        _replaced(sys, unraisablehook=lambda _: None),
-        _replaced(os, close=lambda _: None),
+        replaced(sys, unraisablehook=lambda _: None),
+        replaced(os, close=lambda _: None),
     ):
         warnings.simplefilter("ignore")
         leave()
