@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.simulator.run import play
@@ -11,7 +12,9 @@ from support.simulator.script import Script, draft
 from support.simulator.servers import Servers, started
 
 STEPS = 120
-QUIET = range(1, 4)
+QUIET = range(1, 3)
+SEEDS = range(1, 7)
+FOUND = sorted((Path(__file__).parent / "simulated").glob("*.txt"))  # each says what it found
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +47,16 @@ def test_the_books_balance_without_faults(servers: Servers, seed: int) -> None:
     assert not result.differences
     assert result.counts["200"] > 10
     assert result.counts["notices"] > 10
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_books_balance_under_faults(servers: Servers, seed: int) -> None:
+    result = play(servers, draft(str(seed), STEPS))
+    assert not result.differences
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
+def test_what_was_found_once_stays_away(servers: Servers, path: Path) -> None:
+    result = play(servers, Script.parse(path.read_text()))
+    assert not result.differences
+    assert result.counts["200"] > 0
