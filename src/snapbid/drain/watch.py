@@ -3,9 +3,9 @@
 A connection may fall silent without either side noticing: a message announces more bytes than
 follow, or something on the way passes nothing any more. To the drain that looks like a slow
 statement. TCP keepalives do not tell the two apart where the peer's kernel, or a proxy, still
-answers them, and asyncpg's `command_timeout` has to allow for a statement that is really slow (60 s).
-So the warehouse is asked, over another connection, what the server process of the first one is
-doing. If that waits for its client too, or is gone, or nobody answers, twice in a row, the first
+answers them, and asyncpg's `command_timeout` has to allow for a statement that is really slow
+(60 s). So the warehouse is asked, over another connection, what the server process of the first one
+is doing. If that waits for its client too, or is gone, or nobody answers, twice in a row, the first
 connection is ended.
 """
 
