@@ -1,27 +1,27 @@
 -- Settles a batch of notices: finds each one's bid and counts it, once; in one step.
 --
--- ARGV     1 now (epoch ms); 2 how long bids are remembered (s); 3 the notices, each uint8 kind (1 win, 2 billing, 4 loss; with 128 it
---          comes from a spool), int16 loss reason, uint16 bucket, 14 bytes field, uint32 + uint16
---          when it came (epoch s, ms)
+-- ARGV     1 now (epoch ms); 2 how long bids are remembered (s); 3 the notices, each uint8 kind
+--          (1 win, 2 billing, 4 loss; with 128 it comes from a spool), int16 loss reason, uint16
+--          bucket, 14 bytes field, uint32 + uint16 when it came (epoch s, ms)
 -- Returns a letter for each: c counted, l counted late (on the day of the notice), d a repeat,
 -- u unknown.
 --
--- A notice is meant for the newest of the pair's bids that had been made when it came. For one that
--- comes now that is the record which is there; one from a spool may be older than that. Clocks may
--- differ a little, or be set: where all records seem to be newer, it is the oldest that is meant.
-local SPOOLED, SKEW_MS, LARGEST_SKEW_MS = 128, 1000, 600000
+-- A notice that comes now counts for the record that is there, whatever the clocks say. One from a
+-- spool is meant for the newest of the pair's bids that had been made when it came; where all of them
+-- seem to be newer, since clocks differ a little or were set, it is the oldest that is meant.
+local SPOOLED, LARGEST_SKEW_MS = 128, 600000
 local longest_ms = longest_ttl(tonumber(ARGV[2])) * 1000
 
-local function find_older(bucket, field, came_ms, spooled)
-  local made_by, oldest, found = spooled and came_ms or came_ms + SKEW_MS, nil, nil
+local function find_older(bucket, field, came_ms)
+  local oldest, found
   each_record(bucket, field, function(record)
     oldest = record
-    if record.made_ms <= made_by then
+    if record.made_ms <= came_ms then
       found = record
     end
     return found
   end)
-  if found or spooled and oldest.made_ms > came_ms + LARGEST_SKEW_MS then
+  if found or oldest.made_ms > came_ms + LARGEST_SKEW_MS then
     return found
   end
   return oldest
@@ -33,8 +33,8 @@ while at <= size do
   kind, reason, bucket, field, seconds, ms, at = struct.unpack('<Bi2I2c14I4I2', notices, at)
   local came_ms, spooled = seconds * 1000 + ms, kind >= SPOOLED
   local record, letter = newest_record(bucket, field), 'u'
-  if record and record.made_ms > came_ms then
-    record = find_older(bucket, field, came_ms, spooled)
+  if spooled and record and record.made_ms > came_ms then
+    record = find_older(bucket, field, came_ms)
   end
   if record and came_ms - record.made_ms <= longest_ms then
     letter = settle_record(notices:sub(start + 3, start + 18), record, kind % SPOOLED, reason,
