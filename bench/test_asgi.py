@@ -18,7 +18,7 @@ from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.exchange.routes import bid_path
 from snapbid.ledger.records import BidVerdict
 from snapbid.metrics import Metrics
-from snapbid.server.app import App
+from snapbid.server.app import Application
 from snapbid.server.bids import BidHandler
 from snapbid.server.routes import Routes
 
@@ -79,11 +79,11 @@ class Ledger:
 
 
 @pytest.fixture(scope="module")
-def app(ten_thousand: Market, scratch: Path) -> Iterator[App]:
+def app(ten_thousand: Market, scratch: Path) -> Iterator[Application]:
     metrics = Metrics(scratch / "metrics")
     bidder = Bidder("http://127.0.0.1:8000")
     bidding = Bidding(bidder, Ledger(), metrics, max_bytes=262_144, tmax_ms=100)
-    yield App(Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding)}))
+    yield Application(Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding)}))
     metrics.close()
 
 
@@ -147,17 +147,17 @@ def test_asgi_nothing(benchmark: Any, bids: list[bytes]) -> None:
     run(benchmark, nothing, bids, 204)
 
 
-def test_asgi_bid(benchmark: Any, app: App, bids: list[bytes]) -> None:
+def test_asgi_bid(benchmark: Any, app: Application, bids: list[bytes]) -> None:
     run(benchmark, app, bids, 200)
 
 
-def test_asgi_bid_gzip(benchmark: Any, app: App, bids: list[bytes]) -> None:
+def test_asgi_bid_gzip(benchmark: Any, app: Application, bids: list[bytes]) -> None:
     run(benchmark, app, bids, 200, (b"accept-encoding", b"gzip"))
 
 
-def test_asgi_bid_today(benchmark: Any, app: App, today: list[bytes]) -> None:
+def test_asgi_bid_today(benchmark: Any, app: Application, today: list[bytes]) -> None:
     run(benchmark, app, today, 200)
 
 
-def test_asgi_no_bid(benchmark: Any, app: App, no_bids: list[bytes]) -> None:
+def test_asgi_no_bid(benchmark: Any, app: Application, no_bids: list[bytes]) -> None:
     run(benchmark, app, no_bids, 204)

@@ -11,7 +11,7 @@ from bench import events
 from bench.peers import event_jsonschema, event_pydantic
 from snapbid.events.fields import PRESETS
 from snapbid.events.outcomes import BatchResult, Product, SingleResult
-from snapbid.events.rulebook import Refusal
+from snapbid.events.rulebook import RefusedRequest
 from snapbid.events.validate import read_batch, read_single
 
 PRODUCT = Product("demo-casino", frozenset(PRESETS))
@@ -47,7 +47,7 @@ def measure(benchmark: Any, function: Callable[[bytes], Any], body: bytes) -> An
     return benchmark(function, body)
 
 
-def read(body: bytes) -> BatchResult | Refusal:
+def read(body: bytes) -> BatchResult | RefusedRequest:
     return read_batch(body, PRODUCT, events.NOW_MS)
 
 
@@ -60,7 +60,7 @@ def accepted(benchmark: Any, made: Envelopes) -> None:
 
 def refused(benchmark: Any, made: Envelopes, wrong: int) -> None:
     refusal = measure(benchmark, read, events.encode(made))
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RefusedRequest)
     assert len(refusal.violations) == wrong
 
 
@@ -96,7 +96,7 @@ def test_events_single(benchmark: Any) -> None:
 
 
 def test_events_batch_test_mode(benchmark: Any) -> None:
-    def look(body: bytes) -> BatchResult | Refusal:
+    def look(body: bytes) -> BatchResult | RefusedRequest:
         return read_batch(body, PRODUCT, events.NOW_MS, test=True)
 
     assert isinstance(measure(benchmark, look, events.encode(events.generate())), BatchResult)

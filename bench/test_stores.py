@@ -26,7 +26,7 @@ from snapbid.exchange.routes import bid_path
 from snapbid.ledger.ledger import Ledger
 from snapbid.report import tokens
 from snapbid.report.routes import report_path
-from snapbid.server.app import App
+from snapbid.server.app import Application
 from snapbid.server.worker import Worker
 from snapbid.settings import load, require_serving
 
@@ -45,7 +45,7 @@ Header = tuple[bytes, bytes]
 class Opened(NamedTuple):
     """A worker's application on its loop, and what its stores were given."""
 
-    app: App
+    app: Application
     loop: asyncio.AbstractEventLoop
     key: str  # of the events
     redis_url: str
@@ -91,7 +91,9 @@ def opened(scratch: Path, store_core: int) -> Iterator[Opened]:
         auctions = [request for request in made if requests.encode([request])[0] in bodies]
         worker = Worker(require_serving(load(server.environ)))
         loop.run_until_complete(worker.open())
-        opened = Opened(App(worker), loop, key, server.environ["SNAPBID_REDIS_URL"], auctions)
+        opened = Opened(
+            Application(worker), loop, key, server.environ["SNAPBID_REDIS_URL"], auctions
+        )
         _await_bids(opened)
         yield opened
         loop.run_until_complete(worker.close())

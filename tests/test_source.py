@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import tomllib
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -128,6 +129,18 @@ def test_native_imports_no_python_of_the_project() -> None:
     for path in sources:
         found = re.findall(r"^\s*(?:from|c?import)\s+snapbid\S*", path.read_text(), re.MULTILINE)
         assert not found, f"{identify(path)}: {found}"
+
+
+def test_no_class_name_occurs_twice() -> None:
+    """Nested and private classes and those of the extensions' stubs count, too."""
+    names = Counter(
+        node.name.lstrip("_")
+        for path in [*MODULES, *PACKAGE.rglob("*.pyi")]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert names
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def test_no_path_of_one_machine() -> None:

@@ -14,7 +14,7 @@ from support.event_cases import NOW_MS, apply, to_json
 from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import PRESETS
 from snapbid.events.outcomes import BatchResult, Product, SingleResult
-from snapbid.events.rulebook import FieldFinding, Refusal
+from snapbid.events.rulebook import FieldFinding, RefusedRequest
 from snapbid.events.validate import read_batch, read_single
 
 FILES = sorted(event_cases.FOLDER.glob("*.json"))
@@ -77,9 +77,9 @@ def problems(envelope: dict[str, Any], case: dict[str, Any]) -> list[str]:
     return found
 
 
-def _single(read: SingleResult | Refusal, case: dict[str, Any], *, test: bool) -> list[str]:
+def _single(read: SingleResult | RefusedRequest, case: dict[str, Any], *, test: bool) -> list[str]:
     expected = case.get("violations", [])
-    if isinstance(read, Refusal):
+    if isinstance(read, RefusedRequest):
         if plain(read.violations) != expected or read.code != case.get("code"):
             return [f"test={test}: {read.code} {plain(read.violations)}"]
         return []
@@ -100,7 +100,7 @@ def _moved(case: dict[str, Any]) -> list[dict[str, Any]]:
     return [one | {"field": f"[1].{one['field']}"} for one in case.get("violations", [])]
 
 
-def _strict(read: BatchResult | Refusal, case: dict[str, Any]) -> list[str]:
+def _strict(read: BatchResult | RefusedRequest, case: dict[str, Any]) -> list[str]:
     if isinstance(read, BatchResult):
         return ["batch: accepted"] if "violations" in case else []
     right = plain(read.violations) == _moved(case) and read.code == case.get("code")
@@ -108,8 +108,8 @@ def _strict(read: BatchResult | Refusal, case: dict[str, Any]) -> list[str]:
     return [] if right and indexed else [f"batch: {read.code} {read.violations}"]
 
 
-def _lenient(read: BatchResult | Refusal, case: dict[str, Any]) -> list[str]:
-    if isinstance(read, Refusal):
+def _lenient(read: BatchResult | RefusedRequest, case: dict[str, Any]) -> list[str]:
+    if isinstance(read, RefusedRequest):
         return [f"lenient: {read.violations}"]
     if "violations" not in case:
         return (
@@ -150,7 +150,7 @@ def trap_body(case: dict[str, Any]) -> bytes:
 def test_trap(case: dict[str, Any]) -> None:
     product = Product("demo", frozenset(case.get("presets", PRESETS)))
     body = trap_body(case)
-    reads: list[SingleResult | BatchResult | Refusal] = []
+    reads: list[SingleResult | BatchResult | RefusedRequest] = []
     if case.get("batch"):
         reads += [
             read_batch(body, product, NOW_MS),
@@ -160,9 +160,9 @@ def test_trap(case: dict[str, Any]) -> None:
         reads += [read_single(body, product, NOW_MS, test=test) for test in (False, True)]
     for read in reads:
         if "violations" not in case:
-            assert not isinstance(read, Refusal), read.violations
+            assert not isinstance(read, RefusedRequest), read.violations
             continue
-        assert isinstance(read, Refusal)
+        assert isinstance(read, RefusedRequest)
         found = [[one.field, one.rule] for one in read.violations]
         assert (read.code, found) == (case.get("code", "VALIDATION_ERROR"), case["violations"])
         for secret in case.get("secrets", ["secret"]):

@@ -21,16 +21,16 @@ from support.processes import eventually
 from support.stack import clean_environ, connected, execute
 
 from snapbid.match.catalog import Catalog, CatalogError
-from snapbid.publisher import Publisher, overlay, publisher
+from snapbid.publisher import CatalogPublisher, overlay, publisher
 from snapbid.warehouse import campaigns, registry
 from snapbid.warehouse.campaigns import WarehouseState
 
 RUN = """
 import sys, signal
 from pathlib import Path
-from snapbid.publisher import Publisher, overlay
+from snapbid.publisher import CatalogPublisher, overlay
 overlay.LEAST = 5
-Publisher(sys.argv[1], Path(sys.argv[2])).start()
+CatalogPublisher(sys.argv[1], Path(sys.argv[2])).start()
 signal.pause()
 """
 
@@ -92,7 +92,7 @@ def bases(path: Path) -> list[str]:
 
 @contextmanager
 def publishing(dsn: str, path: Path) -> Iterator[None]:
-    running = Publisher(dsn, path)
+    running = CatalogPublisher(dsn, path)
     running.start()
     try:
         yield

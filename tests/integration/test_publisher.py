@@ -13,7 +13,7 @@ from support.processes import eventually
 from support.stack import connected, execute
 
 from snapbid.match.catalog import Catalog, CatalogError
-from snapbid.publisher import Publisher
+from snapbid.publisher import CatalogPublisher
 from snapbid.warehouse import campaigns, registry
 
 
@@ -32,7 +32,7 @@ async def fill(dsn: str, *ids: str, ssp: str = "acme") -> None:
 @pytest.fixture
 def path(database: str, tmp_path: Path) -> Iterator[Path]:
     """Where a running publisher writes; it is stopped afterwards."""
-    publisher = Publisher(database, tmp_path / "catalog")
+    publisher = CatalogPublisher(database, tmp_path / "catalog")
     publisher.start()
     yield tmp_path / "catalog"
     publisher.stop()
@@ -125,7 +125,7 @@ def test_it_waits_for_a_warehouse_that_is_away(
     asyncio.run(fill(database, "a"))
     name = database.rpartition("///")[2].partition("?")[0]
     asyncio.run(execute(postgres_dsn, f'alter database "{name}" allow_connections false'))
-    publisher = Publisher(database, tmp_path / "catalog")
+    publisher = CatalogPublisher(database, tmp_path / "catalog")
     publisher.start()
     try:
         asyncio.run(execute(postgres_dsn, f'alter database "{name}" allow_connections true'))
@@ -137,7 +137,7 @@ def test_it_waits_for_a_warehouse_that_is_away(
 
 def test_stopping_at_once(database: str, tmp_path: Path) -> None:
     before = threading.enumerate()
-    publisher = Publisher(database, tmp_path / "catalog")
+    publisher = CatalogPublisher(database, tmp_path / "catalog")
     publisher.start()
     (thread,) = set(threading.enumerate()) - {*before}
     publisher.stop()

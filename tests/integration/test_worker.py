@@ -15,7 +15,7 @@ from support.stack import JWT_SECRET
 from snapbid.metrics import Metrics, read
 from snapbid.metrics.keys import parse_key
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabaseError
-from snapbid.server.app import App
+from snapbid.server.app import Application
 from snapbid.server.worker import Worker
 from snapbid.settings import ServingSettings, load, require_serving
 
@@ -121,7 +121,7 @@ async def test_paths_of_no_room_and_of_each(make: Make) -> None:
     worker = Worker(settings)
     await worker.open()
     try:
-        app = App(worker)
+        app = Application(worker)
         answered = {
             f"{method} {path}": (await call(app, method, path)).status
             for method, path in (

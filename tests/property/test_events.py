@@ -14,7 +14,7 @@ from snapbid.events import fast
 from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import PRESETS, Level
 from snapbid.events.outcomes import BatchResult, Product, SingleResult
-from snapbid.events.rulebook import Refusal
+from snapbid.events.rulebook import RefusedRequest
 from snapbid.events.strict_json import MAX_DEPTH
 from snapbid.events.structs import decoder_for
 from snapbid.events.validate import AHEAD_MS, read_batch, read_single
@@ -195,19 +195,19 @@ def test_a_retry_has_the_same_id(name: str, data: st.DataObject) -> None:
 def test_a_batch_is_its_events_one_by_one(several: list[dict[str, Any]]) -> None:
     singles = [read_single(encode(event), PRODUCT, NOW_MS) for event in several]
     malformed = any(
-        isinstance(result, Refusal) and result.violations[0].rule == "malformed_json"
+        isinstance(result, RefusedRequest) and result.violations[0].rule == "malformed_json"
         for result in singles
     )
     lenient = read_batch(encode(several), PRODUCT, NOW_MS, lenient=True)
     strict = read_batch(encode(several), PRODUCT, NOW_MS)
     if malformed:
         assert lenient == strict
-        assert isinstance(strict, Refusal)
+        assert isinstance(strict, RefusedRequest)
         return
     assert isinstance(lenient, BatchResult)
     good = [result.event for result in singles if isinstance(result, SingleResult)]
     assert lenient.accepted == good
-    bad = [result.violations for result in singles if isinstance(result, Refusal)]
+    bad = [result.violations for result in singles if isinstance(result, RefusedRequest)]
     rules = [
         [(violation.rule, violation.event) for violation in event.violations]
         for event in lenient.rejected
@@ -247,7 +247,7 @@ def test_no_value_is_echoed(name: str, data: st.DataObject) -> None:
     if put_secret and isinstance(envelope["context"], dict):
         envelope["context"][secret] = {secret: 10**400}
     read = read_single(encode(envelope), PRODUCT, NOW_MS)
-    if isinstance(read, Refusal):
+    if isinstance(read, RefusedRequest):
         assert secret not in repr(read)
 
 

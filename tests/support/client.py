@@ -21,7 +21,7 @@ from snapbid.exchange.routes import bid_path
 from snapbid.http import Message
 from snapbid.ledger.ledger import Ledger
 from snapbid.metrics import Metrics
-from snapbid.server.app import App
+from snapbid.server.app import Application
 from snapbid.server.bids import BidEndpoints
 from snapbid.server.routes import Routes
 
@@ -41,7 +41,7 @@ class Reply(NamedTuple):
 
 
 class LocalResources:
-    """The resources of `app.App`: a market, its SSPs, and the ledger."""
+    """The resources of `app.Application`: a market, its SSPs, and the ledger."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class LocalApp:
         self._resources = LocalResources(market, redis_url, **settings)
         self._redis_url = redis_url
         self._runner = asyncio.Runner()
-        self.app = App(self._resources)
+        self.app = Application(self._resources)
 
     def __enter__(self) -> "LocalApp":
         self._runner.run(self._resources.open())
@@ -125,7 +125,7 @@ class LocalApp:
 
 
 async def call(
-    app: App,
+    app: Application,
     method: str,
     path: str,
     headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),

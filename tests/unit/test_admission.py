@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from snapbid.exchange.admission import FEWEST, FIRST, INTERVAL_S, Admission, Lane
+from snapbid.exchange.admission import FEWEST, FIRST, INTERVAL_S, AdmissionControl, Lane
 
 # What a request keeps the worker busy for, and how long Redis takes beside it.
 HEAD_S, BODY_S, END_S, STORE_S = 10e-6, 70e-6, 10e-6, 1e-3
@@ -41,7 +41,7 @@ class Worker:
 
     def __init__(self, clock: "Clock") -> None:
         self.clock = clock
-        self.admission = Admission()
+        self.admission = AdmissionControl()
         self.outcomes: dict[str, Outcome] = {}
         self._queue: deque[Item] = deque()
         self._later: list[tuple[float, int, Item]] = []
@@ -165,9 +165,9 @@ def test_after_a_pause_what_waited_is_mostly_shed(clock: Clock) -> None:
     assert max(worker.outcomes["a"].shed_at) < 1.8
 
 
-def filled(clock: Clock) -> tuple[Admission, Lane]:
+def filled(clock: Clock) -> tuple[AdmissionControl, Lane]:
     """A worker with as many half-sent requests as it takes on."""
-    admission = Admission()
+    admission = AdmissionControl()
     lane = admission.lane("a")
     for _ in range(FIRST):
         assert admission.enter(lane, clock.now)
@@ -186,7 +186,7 @@ def test_half_sent_requests_keep_nobody_out(clock: Clock) -> None:
 
 @pytest.mark.parametrize("intervals", [0, 1, 2, 3])
 def test_a_body_counts_however_late_it_comes(clock: Clock, intervals: int) -> None:
-    admission = Admission()
+    admission = AdmissionControl()
     lane, other = admission.lane("a"), admission.lane("b")
     entered = clock.now
     assert admission.enter(lane, entered)

@@ -25,7 +25,7 @@ from snapbid.events.catalog import EVENTS
 from snapbid.events.enrich import Enriched, Enricher, to_usd
 from snapbid.events.fields import PRESETS
 from snapbid.events.outcomes import BatchResult, Product, SingleResult
-from snapbid.events.rulebook import Refusal, findings_of
+from snapbid.events.rulebook import RefusedRequest, findings_of
 from snapbid.events.slices import Slices
 from snapbid.events.validate import read_batch, read_single
 from snapbid.reference import agents, geo, history
@@ -228,7 +228,7 @@ def test_answers_of_a_single_event(places: geo.GeoDatabase) -> None:
 
 def test_answers_of_a_refusal() -> None:
     refusal = read_single(b'{"event":"bet","timestamp":1}', PRODUCT, NOW_MS)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RefusedRequest)
     assert refusal.status == 400
     status, code, answer = sent(answers.refused(refusal))
     assert (status, code) == (400, answer["code"]) == (400, "VALIDATION_ERROR")
@@ -236,7 +236,7 @@ def test_answers_of_a_refusal() -> None:
     wrong = {"field": "timestamp", "rule": "not_milliseconds", "event": "bet"}
     assert answer["violations"][0] == wrong
     batch = read_batch(b'[{"event":"x"}]', PRODUCT, NOW_MS)
-    assert isinstance(batch, Refusal)
+    assert isinstance(batch, RefusedRequest)
     status, code, answer = sent(answers.refused(batch))
     assert (status, code) == (400, "VALIDATION_ERROR")
     assert answer["violations"][0] == {
@@ -255,7 +255,7 @@ def test_messages_are_sentences() -> None:
         (b'{"event":"no"}', "event is not an event of the catalog, and 2 more violations"),
     ):
         refusal = read_single(body, PRODUCT, NOW_MS)
-        assert isinstance(refusal, Refusal)
+        assert isinstance(refusal, RefusedRequest)
         assert refusal.message == message
 
 

@@ -22,7 +22,7 @@ from snapbid.cli.ssps import ssp, token
 from snapbid.settings import SettingsError
 
 
-class _Group(click.Group):
+class _CommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -30,7 +30,7 @@ class _Group(click.Group):
             raise console.WrongSettings("\n".join(error.mistakes)) from error
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="snapbid", prog_name="snapbid")
 def main() -> None:
     """Snapbid: an OpenRTB bidder with its reports."""

@@ -37,7 +37,7 @@ from snapbid.events.rulebook import (
     RULES,
     STATUSES,
     WARNINGS,
-    Refusal,
+    RefusedRequest,
     RejectedEvent,
 )
 from snapbid.events.validate import read_batch, read_single
@@ -351,7 +351,7 @@ def _failures(*, batch: bool) -> Fragment:
     def read(document: Any) -> Answer:
         text = msgspec.json.encode([document] if batch else document)
         refusal = (read_batch if batch else read_single)(text, _SHOP, WHEN_MS)
-        assert isinstance(refusal, Refusal)
+        assert isinstance(refusal, RefusedRequest)
         return answers.refused(refusal)[0]
 
     wrong = _failed(BadRequest("the gzip body was cut short"))
@@ -390,5 +390,5 @@ def _failed(problem: Problem) -> Answer:
 
 def _too_many() -> Answer:
     refusal = read_batch(b"[%b]" % b",".join([b"0"] * (MAX_EVENTS + 1)), _SHOP, WHEN_MS)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RefusedRequest)
     return answers.refused(refusal)[0]

@@ -10,7 +10,13 @@ from typing import Any, ClassVar, Final, TypeAlias
 from snapbid.errors import Problem
 from snapbid.events.enrich import Enricher
 from snapbid.events.outcomes import AcceptedEvent, BatchResult, SingleResult
-from snapbid.events.rulebook import BODY, VALIDATION_ERROR, FieldFinding, Refusal, findings_of
+from snapbid.events.rulebook import (
+    BODY,
+    VALIDATION_ERROR,
+    FieldFinding,
+    RefusedRequest,
+    findings_of,
+)
 from snapbid.events.slices import Slices
 from snapbid.http import Answer, json_answer
 
@@ -122,7 +128,7 @@ async def tested_batch(batch: BatchResult, enricher: Enricher, slices: Slices) -
     return json_answer(200, answer), _VALID
 
 
-def refused(refusal: Refusal, *headers: tuple[bytes, bytes]) -> CodedAnswer:
+def refused(refusal: RefusedRequest, *headers: tuple[bytes, bytes]) -> CodedAnswer:
     """The answer to a request whose body or headers break rules."""
     return json_answer(refusal.status, refusal, *headers), refusal.code
 
@@ -135,7 +141,7 @@ def failed(problem: Problem) -> CodedAnswer:
     if problem.status == 400:  # the body could not be read at all: cut short, or not gzip
         violations = [FieldFinding(BODY, "malformed_json", None)]
         message = f"the body cannot be read: {problem.detail}"
-        return refused(Refusal(VALIDATION_ERROR, message, violations), *headers)
+        return refused(RefusedRequest(VALIDATION_ERROR, message, violations), *headers)
     code = PROBLEM_CODES.get(problem.status, INTERNAL_ERROR)
     document = {
         "code": code,

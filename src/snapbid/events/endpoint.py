@@ -19,7 +19,7 @@ from snapbid.events.enrich import Enricher
 from snapbid.events.keys import ApiKey, ApiKeys, EventConfig, decode, rate_key
 from snapbid.events.outcomes import AcceptedEvent, BatchResult, Product, SingleResult
 from snapbid.events.routes import BATCH_PATH, SINGLE_PATH
-from snapbid.events.rulebook import VALIDATION_ERROR, FieldFinding, Refusal
+from snapbid.events.rulebook import VALIDATION_ERROR, FieldFinding, RefusedRequest
 from snapbid.events.slices import Slices
 from snapbid.events.validate import batch_steps, read_batch, read_single
 from snapbid.http import Answer, Disconnected, Receive, Scope, read_json_body, refused
@@ -33,7 +33,7 @@ MAX_BYTES: Final = 4 << 20  # of a decompressed body
 LONG_BYTES: Final = 1 << 20  # one event may exceed a time slice: read such a body in a thread
 TEST_MODE: Final = "X-Test-Mode"
 
-WRONG_TEST_MODE: Final = Refusal(
+WRONG_TEST_MODE: Final = RefusedRequest(
     VALIDATION_ERROR,
     f"{TEST_MODE} must be true, false or absent",
     [FieldFinding(TEST_MODE, "enum", None)],
@@ -146,7 +146,7 @@ class EventEndpoints:
             result = await asyncio.to_thread(read_single, body, key.product, now_ms, test=test)
         else:
             result = read_single(body, key.product, now_ms, test=test)
-        if isinstance(result, Refusal) or options.test is None:
+        if isinstance(result, RefusedRequest) or options.test is None:
             return answers.refused(_first_refusal(result, options))
         if test:
             return answers.tested(result, self._enricher)
@@ -158,7 +158,7 @@ class EventEndpoints:
         async with self._batch_turn:
             slices = Slices()
             result = await self._read_batch(body, key.product, now_ms, options, slices)
-            if isinstance(result, Refusal) or options.test is None:
+            if isinstance(result, RefusedRequest) or options.test is None:
                 return answers.refused(_first_refusal(result, options))
             if options.test:
                 return await answers.tested_batch(result, self._enricher, slices)
@@ -169,7 +169,7 @@ class EventEndpoints:
 
     async def _read_batch(
         self, body: bytes, product: Product, now_ms: int, options: RequestOptions, slices: Slices
-    ) -> BatchResult | Refusal:
+    ) -> BatchResult | RefusedRequest:
         lenient, test = options.lenient, bool(options.test)
         if len(body) > LONG_BYTES:
             return await asyncio.to_thread(
@@ -207,10 +207,10 @@ def _is_lenient(preferences: bytes) -> bool:
 
 
 def _first_refusal(
-    result: SingleResult | BatchResult | Refusal, options: RequestOptions
-) -> Refusal:  # fmt: skip
+    result: SingleResult | BatchResult | RefusedRequest, options: RequestOptions
+) -> RefusedRequest:  # fmt: skip
     """The refusal that comes first: malformed JSON, then headers, then events."""
-    if isinstance(result, Refusal):
+    if isinstance(result, RefusedRequest):
         malformed = any(violation.rule == "malformed_json" for violation in result.violations)
         if malformed or options.test is not None:
             return result

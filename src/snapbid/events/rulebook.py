@@ -97,7 +97,7 @@ class RejectedEvent(Struct, frozen=True):
     violations: list[FieldFinding]
 
 
-class Refusal(Struct, frozen=True):
+class RefusedRequest(Struct, frozen=True):
     """A refused request: the error body, sent with `STATUSES[code]`."""
 
     code: str
@@ -130,17 +130,17 @@ def code_of(violations: list[FieldFinding]) -> str:
     return UNKNOWN_EVENT_TYPE if "unknown_event" in rules else EVENT_DISABLED
 
 
-def refuse(violations: list[FieldFinding]) -> Refusal:
+def refuse(violations: list[FieldFinding]) -> RefusedRequest:
     """The refusal for these violations; its message names the first one."""
     first = violations[0]
     message = sentence(first.field, first.rule, len(violations) - 1)
-    return Refusal(code_of(violations), message, violations)
+    return RefusedRequest(code_of(violations), message, violations)
 
 
-def refuse_body(code: str, rule: str, reason: str = "") -> Refusal:
+def refuse_body(code: str, rule: str, reason: str = "") -> RefusedRequest:
     """The refusal of a body as a whole."""
     message = sentence(BODY, rule) + (f": {reason}" if reason else "")
-    return Refusal(code, message, [FieldFinding(BODY, rule, None)])
+    return RefusedRequest(code, message, [FieldFinding(BODY, rule, None)])
 
 
 def sentence(field: str, rule: str, others: int = 0) -> str:

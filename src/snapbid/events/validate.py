@@ -1,7 +1,7 @@
 """Reading the bodies of both endpoints (contract 7): the accepted events, or every violation.
 
 A valid event takes one of the fast paths (`fast`); what these do not take is read field by field
-(`examine`). Nothing here knows HTTP: the results are values of `outcomes`, or a `Refusal`.
+(`examine`). Nothing here knows HTTP: the results are values of `outcomes`, or a `RefusedRequest`.
 """
 
 from collections.abc import Generator
@@ -17,7 +17,7 @@ from snapbid.events.rulebook import (
     BATCH_TOO_LARGE,
     MAX_EVENTS,
     VALIDATION_ERROR,
-    Refusal,
+    RefusedRequest,
     RejectedEvent,
     code_of,
     findings_of,
@@ -38,7 +38,7 @@ from snapbid.events.structs import decoder_for
 AHEAD_MS: Final = 3_600_000
 """How far in the future an event may lie."""
 
-Steps: TypeAlias = Generator[None, None, BatchResult | Refusal]
+Steps: TypeAlias = Generator[None, None, BatchResult | RefusedRequest]
 
 
 class _EventReader:
@@ -74,7 +74,7 @@ class _EventReader:
 
 def read_single(
     body: bytes, product: Product, now_ms: int, *, test: bool = False
-) -> SingleResult | Refusal:
+) -> SingleResult | RefusedRequest:
     """Read one envelope. `test` adds warnings, and changes nothing else."""
     try:
         reader = _EventReader(body, product, now_ms, test=test)
@@ -91,7 +91,7 @@ def read_single(
 
 def read_batch(
     body: bytes, product: Product, now_ms: int, *, lenient: bool = False, test: bool = False
-) -> BatchResult | Refusal:
+) -> BatchResult | RefusedRequest:
     """Read an array of 1 to 600 envelopes, all or nothing.
 
     With `lenient` or `test` the result has the valid events beside the rejected ones; `test` adds
@@ -102,7 +102,7 @@ def read_batch(
         try:
             next(steps)
         except StopIteration as end:
-            result: BatchResult | Refusal = end.value
+            result: BatchResult | RefusedRequest = end.value
             return result
 
 
@@ -148,5 +148,5 @@ def _read_all(
     return batch
 
 
-def _malformed(reason: Malformed) -> Refusal:
+def _malformed(reason: Malformed) -> RefusedRequest:
     return refuse_body(VALIDATION_ERROR, "malformed_json", str(reason))

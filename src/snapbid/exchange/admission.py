@@ -39,7 +39,7 @@ class Lane:
         self.reading_before = 0
 
 
-class Admission:
+class AdmissionControl:
     """Admission control of one worker. Times are seconds of `perf_counter`.
 
     Each request calls `enter`, `has_body` and `leave` once, in this order.

@@ -7,7 +7,7 @@ from typing import Final, final
 from msgspec import Struct
 
 from snapbid.errors import Problem
-from snapbid.exchange.admission import Admission
+from snapbid.exchange.admission import AdmissionControl
 from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal, Reason
 from snapbid.exchange.limits import RemembersBids, ledger_bids, replace_refused
 from snapbid.exchange.request import decode
@@ -67,7 +67,7 @@ class Bidding:
         self.bidder = bidder
         self.ledger = ledger
         self.metrics = metrics
-        self.admission = Admission()
+        self.admission = AdmissionControl()
         self.timings = BidTimings(metrics)
         self.max_bytes = max_bytes
         self.tmax_ms = tmax_ms

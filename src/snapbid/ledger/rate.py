@@ -23,7 +23,7 @@ class RateLimiterUnavailable(Exception):
     """Redis did not answer in time."""
 
 
-class Admission(Struct, frozen=True, gc=False):
+class RateDecision(Struct, frozen=True, gc=False):
     """Whether a request is admitted, and what is left of its limit.
 
     `remaining` more would be admitted now. `wait_s` is the time until one more than these would
@@ -45,7 +45,7 @@ class RateLimiter:
         self._timeout_s = timeout_s
         self._clock = clock
 
-    async def admit(self, key: str, limit: int) -> Admission:
+    async def admit(self, key: str, limit: int) -> RateDecision:
         """Count a request under a Redis key unless `limit` were counted within the window.
 
         Raises RateLimiterUnavailable.
@@ -58,4 +58,4 @@ class RateLimiter:
                 )
         except (RedisError, OSError) as error:
             raise RateLimiterUnavailable(str(error) or type(error).__name__) from error
-        return Admission(bool(admitted), remaining, -(-wait // _MICROS))
+        return RateDecision(bool(admitted), remaining, -(-wait // _MICROS))

@@ -49,7 +49,7 @@ class OpsPaths(NamedTuple):
     spool: Path
 
 
-class CatalogPublisher(Protocol):
+class PublicationTimes(Protocol):
     """When the catalog was published and checked (epoch s); None where not yet."""
 
     @property
@@ -96,7 +96,7 @@ class Watch:
     """Reads until stopped; other threads read `snapshot` and `history`."""
 
     def __init__(
-        self, settings: StoreSettings, paths: OpsPaths, publisher: CatalogPublisher
+        self, settings: StoreSettings, paths: OpsPaths, publisher: PublicationTimes
     ) -> None:
         self._settings = settings
         self._known: WarehouseFacts | None = None

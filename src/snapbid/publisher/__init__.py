@@ -1,3 +1,3 @@
 """Keeps the catalog's files equal to the warehouse."""
 
-from snapbid.publisher.publisher import Publisher as Publisher
+from snapbid.publisher.publisher import CatalogPublisher as CatalogPublisher

@@ -38,7 +38,7 @@ MOST: Final = 50_000  # changes taken up at once, a second's work; more wait for
 logger = logging.getLogger("snapbid")
 
 
-class Publisher:
+class CatalogPublisher:
     """Publishes the catalog to `path` until stopped."""
 
     def __init__(self, dsn: str, path: Path) -> None:

@@ -60,7 +60,7 @@ class Resources(Protocol):
         ...
 
 
-class App:
+class Application:
     """The application over its resources; `started` runs once its startup is complete."""
 
     def __init__(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from snapbid.settings import load, require_serving
 
 if TYPE_CHECKING:
-    from snapbid.server.app import App
+    from snapbid.server.app import Application
 
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -24,9 +24,9 @@ GC_THRESHOLD: Final = (50_000, 20, 100)
 POLL_S: Final = 0.01
 
 
-def create(listening: Connection) -> "App":
+def create(listening: Connection) -> "Application":
     """Build the application of this worker; `listening` is told once its port is open."""
-    from snapbid.server.app import App  # not imported where workers are only started
+    from snapbid.server.app import Application  # not imported where workers are only started
     from snapbid.server.worker import Worker
 
     gc.freeze()
@@ -35,7 +35,9 @@ def create(listening: Connection) -> "App":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # all processes get it when a terminal closes
     # A signal that comes before Granian waits for one would be lost: it stays pending until then.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    return App(Worker(require_serving(load(os.environ))), started=partial(_announce, listening))
+    return Application(
+        Worker(require_serving(load(os.environ))), started=partial(_announce, listening)
+    )
 
 
 async def _announce(listening: Connection) -> None:

@@ -18,7 +18,7 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
 from snapbid.ops import OpsPaths, OpsServer, Watch
-from snapbid.publisher import Publisher
+from snapbid.publisher import CatalogPublisher
 from snapbid.recording.recorder import open_file
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
@@ -46,7 +46,7 @@ def serve(settings: ServingSettings) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there are some
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     multiprocessing.set_start_method("spawn", force=True)  # no threads are taken along
-    publisher = Publisher(settings.database_url, settings.catalog_path)
+    publisher = CatalogPublisher(settings.database_url, settings.catalog_path)
     paths = OpsPaths(settings.metrics_path, settings.spool_path)
     watch = Watch(settings, paths, publisher)
     try:
