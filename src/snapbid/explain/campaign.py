@@ -1,8 +1,8 @@
 """One campaign and one impression: every rule, what the campaign asks and whether it holds.
 
-The matcher names the first rule that refuses. That rule is then taken away, from the campaign or
-from the request, and the matcher is asked again, until it refuses no more; so each verdict is the
-live code's own. Budgets and caps are not looked at here.
+The matcher names the first rule that refuses. That rule is then removed from the campaign or the
+request and the matcher is run again, until nothing refuses; so every verdict is the live code's
+own. Budgets and caps are not checked here.
 """
 
 from collections.abc import Iterator
@@ -66,10 +66,10 @@ def _ask(
 def _refusals(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> Iterator[tuple[str, Code | None]]:
-    """The names of the rows that refuse, creatives left out, with their codes.
+    """The names and codes of the rules that refuse, apart from the creatives'.
 
-    Without its deals a campaign may be refused what is only asked of those that have none; there
-    is no row for that.
+    Once its deals are removed, a campaign may break a rule for campaigns without deals; no row
+    shows that.
     """
     imp = _replace(imp, native=Present())
     campaign = _replace(campaign, creatives=_FITTING)
@@ -112,7 +112,7 @@ _RULES: Final = {
 def _without(
     refusal: Refusal, campaign: Campaign, request: BidRequest, imp: Imp
 ) -> tuple[Campaign, BidRequest, Imp]:
-    """The same without the rule that has just refused."""
+    """The same campaign, request and impression without the rule that has just refused."""
     match refusal:
         case Refusal.REFUSED_INACTIVE:
             campaign = _replace(campaign, status="active")
@@ -189,7 +189,9 @@ def _own_rows(campaign: Campaign, has: Carried, now_ms: int) -> Iterator[RuleChe
         if values.exclude:
             yield RuleCheck(f"{name} exclude", words.entries(name, values.exclude), carries, True)
     if campaign.geo_radius:
-        circles = [f"{one.km:g} km around {one.lat}, {one.lon}" for one in campaign.geo_radius]
+        circles = [
+            f"{circle.km:g} km around {circle.lat}, {circle.lon}" for circle in campaign.geo_radius
+        ]
         carries = words.some(has.get("geo_radius", [])) or words.NOTHING
         yield RuleCheck("geo_radius", words.some(circles), carries, True)
 
@@ -207,9 +209,11 @@ def _money_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[
     lookups, pmp = situation.lookups, imp.pmp
     price = f"bids {words.usd(campaign.cpm_micros)}"
     own = campaign.targeting["deal"].include if "deal" in campaign.targeting else ()
-    offered = [one for one in deals_of(imp, lookups) if str(one[0].id) in map(str, own)]
+    offered = [
+        (deal, floor) for deal, floor in deals_of(imp, lookups) if str(deal.id) in map(str, own)
+    ]
     if offered:
-        terms = [words.deal(*one) for one in offered]
+        terms = [words.deal(deal, floor) for deal, floor in offered]
         seat = f", seat {campaign.seat}" if campaign.seat else ", no seat"
         yield RuleCheck(
             "deal terms", f"{price}, {campaign.advertiser}{seat}", words.some(terms), True
@@ -249,8 +253,8 @@ def causes(creative: Creative, request: BidRequest, imp: Imp, situation: Situati
     plain = BidRequest(id=request.id)
     slot = _replace(imp, pmp=None, bidfloor=None)
 
-    def verdict(one: Creative) -> tuple[Refusal, str | None] | None:
-        bare = Campaign(id="c", advertiser="c", cpm_micros=1, creatives=(one,))
+    def verdict(creative: Creative) -> tuple[Refusal, str | None] | None:
+        bare = Campaign(id="c", advertiser="c", cpm_micros=1, creatives=(creative,))
         return _ask(bare, plain, slot, situation)
 
     answer = verdict(creative)
@@ -270,20 +274,20 @@ def causes(creative: Creative, request: BidRequest, imp: Imp, situation: Situati
 def _creative_rows(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> Iterator[RuleCheck]:
-    """One row where some creative fits, else one for each reason."""
+    """A single row if some creative fits, else a row for each reason."""
     fitting: list[str] = []
     misfits: dict[str, list[Creative]] = {}
     for creative in campaign.creatives:
-        found = causes(creative, request, imp, situation)
-        if not found:
+        reasons = causes(creative, request, imp, situation)
+        if not reasons:
             fitting.append(creative.id)
-        for cause in found:
+        for cause in reasons:
             misfits.setdefault(cause, []).append(creative)
     if fitting:
         fits = f"{words.some(fitting)} (of {len(campaign.creatives)})"
         yield RuleCheck("creatives", fits, asked(imp), True)
         return
-    for cause, ones in misfits.items():
-        own = words.some(dict.fromkeys(words.misfit(one, cause) for one in ones))
-        wants = dict.fromkeys(words.wanted(one, imp, cause) for one in ones)
+    for cause, creatives in misfits.items():
+        own = words.some(dict.fromkeys(words.misfit(creative, cause) for creative in creatives))
+        wants = dict.fromkeys(words.wanted(creative, imp, cause) for creative in creatives)
         yield RuleCheck(f"creative {cause}", own, words.some(wants), False, CREATIVE.get(cause))

@@ -1,4 +1,4 @@
-"""What a request carries, as the matcher is told it, in plain words."""
+"""What the matcher reads from a request, in plain words."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,7 +8,7 @@ import msgspec
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import BidRequest, Device, Imp, Regs, RegsExt
 
-Carried = dict[str, list[str]]  # dimension -> values; absent: the request has none
+Carried = dict[str, list[str]]  # dimension -> values; dimensions without values are absent
 
 _SIGNALS: Final = {
     "coppa": ("coppa",),
@@ -25,14 +25,14 @@ _WHY: Final = {
 WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
-def in_words(found: Mapping[str, list[str | int]], point: tuple[float, float] | None) -> Carried:
-    """The values that the matcher compares, each once, by dimension."""
-    told = {name: list(dict.fromkeys(map(str, values))) for name, values in found.items() if values}
-    if "hour" in found:
-        told["hour"] = [shown_hour(int(hour)) for hour in found["hour"]]
+def in_words(values: Mapping[str, list[str | int]], point: tuple[float, float] | None) -> Carried:
+    """The distinct values that the matcher compares, by dimension."""
+    carried = {name: list(dict.fromkeys(map(str, own))) for name, own in values.items() if own}
+    if "hour" in values:
+        carried["hour"] = [shown_hour(int(hour)) for hour in values["hour"]]
     if point is not None:
-        told["geo_radius"] = [", ".join(map(str, point))]
-    return told
+        carried["geo_radius"] = [", ".join(map(str, point))]
+    return carried
 
 
 def shown_hour(hour: int) -> str:
@@ -41,7 +41,7 @@ def shown_hour(hour: int) -> str:
 
 
 def withheld(request: BidRequest, lookups: Lookups) -> list[str]:
-    """Why the request is decided without user data; empty where it may be used."""
+    """Why user data must not be used for the request; empty if it may be."""
     if lookups.may_use_user_data(request):
         return []
     return [
@@ -52,7 +52,7 @@ def withheld(request: BidRequest, lookups: Lookups) -> list[str]:
 
 
 def _with_only(request: BidRequest, fields: tuple[str, ...]) -> BidRequest:
-    """The request with these privacy signals alone."""
+    """A copy of the request with only these privacy signals."""
     regs = request.regs
     assert regs is not None
     ext = regs.ext
@@ -64,7 +64,7 @@ def _with_only(request: BidRequest, fields: tuple[str, ...]) -> BidRequest:
 
 
 def unrecognised(request: BidRequest, why_withheld: list[str], shards: int) -> str:
-    """Why no user is recognised where none is."""
+    """Why no user is recognised; call it only when none is."""
     device = request.device or Device()
     if shards != 1:
         return "caps need a ledger of one shard"
@@ -76,14 +76,14 @@ def unrecognised(request: BidRequest, why_withheld: list[str], shards: int) -> s
 
 
 def known_by(user: str | None) -> str | None:
-    """By what a user is recognised (identity.py)."""
+    """The field that identifies the user (identity.py)."""
     if user is None:
         return None
     return {"user": "user.id", "ifa": "device.ifa", "eid": "an eid"}[user.partition(" ")[0]]
 
 
 def asked(imp: Imp) -> str:
-    """The media of an impression in words."""
+    """An impression's media in words."""
     parts = []
     if imp.banner is not None:
         parts.append(f"banner {', '.join(sizes_of(imp)) or 'without a size'}")
@@ -93,9 +93,9 @@ def asked(imp: Imp) -> str:
 
 
 def sizes_of(imp: Imp) -> list[str]:
-    """The banner sizes that it names, each once."""
+    """The distinct banner sizes of an impression."""
     banner = imp.banner
     if banner is None:
         return []
-    pairs = [(one.w, one.h) for one in (*(banner.format or ()), banner)]
+    pairs = [(format.w, format.h) for format in (*(banner.format or ()), banner)]
     return list(dict.fromkeys(f"{w}x{h}" for w, h in pairs if w and h))

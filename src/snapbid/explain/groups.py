@@ -1,4 +1,4 @@
-"""Refused campaigns by the rule that refused them, and both sides of it in words."""
+"""Refused campaigns, grouped by the rule that refused them, with both sides of it in words."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,12 +9,13 @@ from snapbid.explain import words
 from snapbid.explain.carried import Carried, asked, sizes_of
 from snapbid.explain.codes import BELOW_DEAL_FLOOR, CAP_MET, SIZE, Code, code_of
 from snapbid.explain.search import NO_RATE
+from snapbid.ledger.records import BidVerdict
 from snapbid.match.campaign import Campaign
 from snapbid.match.catalog import Index
 from snapbid.match.payload import CampaignPayload, decode_payload
 from snapbid.match.single import FORMAT_NAME, Refusal
 
-SAMPLE = 20  # campaigns of a group that are named, those with the highest prices
+SAMPLE = 20  # how many campaigns of a group are named: those with the highest prices
 BANNER = 1  # as in OpenRTB 2.6, 4.2.3, mtype
 
 CAPPED = "frequency cap reached"
@@ -38,8 +39,9 @@ _LABELS = {
 
 
 class Group(msgspec.Struct, frozen=True):
-    """`count` campaigns that one rule refused; `campaigns` are the first of them. `limited`: by
-    what they have spent or shown, not by the request.
+    """`count` campaigns refused by the same rule; `campaigns` names the first of them.
+
+    `limited`: refused for what they have spent or shown, not because of the request.
     """
 
     rule: str
@@ -60,9 +62,9 @@ class _GroupTally(msgspec.Struct):
 
 
 class Groups:
-    """Collects the campaigns (by rank, the highest price first) that an impression is refused.
+    """Collects the campaigns (by rank, highest price first) that may not bid on an impression.
 
-    `floor` in micro-USD; `deals` with their floors.
+    `floor` is in micro-USD; `deals` come with their floors.
     """
 
     def __init__(
@@ -72,13 +74,13 @@ class Groups:
         self._imp = imp
         self._floor = floor
         self._deals = deals
-        self._lowest = min((one for _, one in deals if one != NO_RATE), default=0)
+        self._lowest = min((floor for _, floor in deals if floor != NO_RATE), default=0)
         self._sizes = set(sizes_of(imp))
         self._found: dict[str, _GroupTally] = {}
         self._ids: dict[int, str] = {}
 
     def refuse(self, rank: int, refusal: Refusal, name: str | None) -> None:
-        """The matcher's verdict on a campaign, `name` that of a dimension; NOT_REFUSED is none."""
+        """Record the matcher's verdict on a campaign; `name` is that of a dimension, if any."""
         if refusal == Refusal.NOT_REFUSED:
             return
         label, code = name or _LABELS[refusal], code_of(refusal, name)
@@ -88,9 +90,9 @@ class Groups:
             label, code = "deal floor", BELOW_DEAL_FLOOR
         self._add(rank, label, code, name)
 
-    def limit(self, rank: int, letter: str, document: CampaignPayload) -> None:
-        """The ledger's verdict on a campaign that could bid (remember.lua's letters)."""
-        if letter == "c":
+    def limit(self, rank: int, verdict: str, document: CampaignPayload) -> None:
+        """Record the ledger's verdict (a BidVerdict) on a campaign that it does not let bid."""
+        if verdict == BidVerdict.OVER_CAP:
             self._add(rank, CAPPED, CAP_MET)
         elif document.budget.pacing == "even":
             self._add(rank, PACED, None)
@@ -111,7 +113,7 @@ class Groups:
         return any(creative.mtype == BANNER for creative in document.creatives)
 
     def samples(self) -> list[str]:
-        """The ids of the campaigns that are named."""
+        """The ids of the campaigns to name."""
         for group in self._found.values():
             for rank in group.ranks:
                 if rank not in self._ids:
@@ -121,8 +123,8 @@ class Groups:
     def told(
         self, request: BidRequest, has: Carried, campaigns: Mapping[str, Campaign]
     ) -> list[Group]:
-        """The groups, the largest first; `campaigns` are those of the samples."""
-        found = []
+        """The groups, largest first; `campaigns` are the documents of the samples."""
+        groups = []
         for label, group in self._found.items():
             ids = [self._ids[rank] for rank in group.ranks]
             known = [campaigns[id] for id in ids if id in campaigns]
@@ -134,8 +136,8 @@ class Groups:
                 rule = f"floor {words.amount(self._floor)} > {prices}"
             why = self._why(label, group.dimension, request, has, known)
             limited = label in _LIMITS
-            found.append(Group(rule, group.count, why, group.code, ids, limited))
-        return sorted(found, key=lambda group: -group.count)
+            groups.append(Group(rule, group.count, why, group.code, ids, limited))
+        return sorted(groups, key=lambda group: -group.count)
 
     def _why(
         self,
@@ -146,19 +148,23 @@ class Groups:
         campaigns: Sequence[Campaign],
     ) -> str:
         if dimension == FORMAT_NAME:
-            own = (words.creative(one) for each in campaigns for one in each.creatives)
+            own = (
+                words.creative(creative)
+                for campaign in campaigns
+                for creative in campaign.creatives
+            )
             return f"request {asked(self._imp)}; creatives {words.some(dict.fromkeys(own))}"
         if dimension is not None or label == "geo_radius":
             return _targeted(dimension or label, has, campaigns)
         if label == "seat":
-            seats = dict.fromkeys(each.seat or "none" for each in campaigns)
+            seats = dict.fromkeys(campaign.seat or "none" for campaign in campaigns)
             limits = words.lists(wseat=request.wseat, bseat=request.bseat)
             return f"request {limits}; campaigns' seats {words.some(seats)}"
         if label in _BLOCKED:
             field = _BLOCKED[label]
             return f"request {words.lists(**{field: getattr(request, field)})}"
         if label.startswith("deal "):
-            return f"request {words.some(words.deal(*one) for one in self._deals)}"
+            return f"request {words.some(words.deal(*offered) for offered in self._deals)}"
         return _WHY.get(label, "")
 
 
@@ -181,9 +187,11 @@ def _targeted(dimension: str, has: Carried, campaigns: Sequence[Campaign]) -> st
         parts = [f"request has no {'lat and lon' if dimension == 'geo_radius' else dimension}"]
     if dimension == "geo_radius":
         return f"{parts[0]}; campaigns want to be near other places"
-    values = [each.targeting[dimension] for each in campaigns if dimension in each.targeting]
-    wanted = dict.fromkeys(one for of in values for one in of.include)
-    unwanted = dict.fromkeys(one for of in values for one in of.exclude)
+    targeting = [
+        campaign.targeting[dimension] for campaign in campaigns if dimension in campaign.targeting
+    ]
+    wanted = dict.fromkeys(value for values in targeting for value in values.include)
+    unwanted = dict.fromkeys(value for values in targeting for value in values.exclude)
     if wanted:
         parts.append(f"campaigns want {words.entries(dimension, list(wanted))}")
     if unwanted and dimension in has:

@@ -1,8 +1,8 @@
 """One request and all campaigns: who wins each impression, and why the others do not.
 
-The request is decoded, its features are read and the index is searched as for a bid; of those that
-the search gives, the ledger says which have money and are within their caps. Each campaign that is
-not given is asked for by the matcher's own `Query.explain`: the first rule that refuses it.
+The request is decoded, its features are read and the index is searched as for a bid; the ledger
+says which of the campaigns so found have budget left and are within their caps. For every other
+campaign the matcher's own `Query.explain` names the first rule that refuses it.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -28,6 +28,7 @@ from snapbid.explain.codes import HIGHER_BID, INVALID_REQUEST, Code
 from snapbid.explain.groups import Group, Groups
 from snapbid.explain.search import NO_RATE, Search, Situation, deals_of, floor_of
 from snapbid.ledger.batch import LedgerBid
+from snapbid.ledger.records import BidVerdict
 from snapbid.match.campaign import Campaign
 from snapbid.match.payload import CampaignPayload, decode_payload
 from snapbid.match.single import Refusal
@@ -37,17 +38,17 @@ Documents = Callable[[Sequence[str]], Awaitable[Mapping[str, Campaign]]]
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A bid that would be made; `price` in USD CPM."""
+    """A bid that would be made; `price` is in USD CPM."""
 
     campaign: str
     creative: str
     deal: str | None
     price: float
-    code: Code | None = None  # of the one that lost
+    code: Code | None = None  # why it lost, if it did
 
 
 class Impression(msgspec.Struct, frozen=True):
-    """One impression: of `campaigns`, `eligible` could bid, and the others are `refused`."""
+    """An impression: of all `campaigns`, `eligible` could bid and the others are `refused`."""
 
     id: str
     asks: str
@@ -62,10 +63,10 @@ class Impression(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request gets, and why; `withheld` says why it is decided without user data.
+    """The answer to a request, and why; `withheld` says why user data was not used.
 
     `campaigns_from`: the warehouse, or a server's catalog that has all of it. `unread`: campaigns
-    of the warehouse that do not bid at all, since their documents are wrong.
+    of the warehouse that cannot bid because their documents are invalid.
     """
 
     ssp: str
@@ -93,9 +94,9 @@ class MatchableRequest(NamedTuple):
 def read(
     body: bytes, ssp: str, market: Market | None, now_ms: int, max_bytes: int
 ) -> MatchableRequest | Explanation:
-    """What is refused before any campaign is asked, in the order of the endpoint's checks.
+    """Check the request as the endpoint does, in the same order, before any campaign is matched.
 
-    No market: the SSP is not registered.
+    Without a market the SSP is not registered.
     """
     if market is None:
         return Explanation(
@@ -118,7 +119,7 @@ def read(
 async def explain(
     of: MatchableRequest, market: Market, look: Look, documents: Documents
 ) -> Explanation:
-    """Every impression's winner, and the campaigns that are refused, by rule."""
+    """Explain every impression: its winner, and the refused campaigns by rule."""
     request, situation = of
     ssp, canonical, now_ms, _, why, shards = situation
     search = Search(market.catalog.index, request, situation)
@@ -142,16 +143,16 @@ async def explain(
             f"{Reason.LONG_ID.value}: id is over 512 bytes, its notifications could not be taken"
         )
         return msgspec.structs.replace(base, reason=reason)
-    one = _ImpressionExplainer(market, request, search, look, documents)
-    found = [await one.explain(imp) for imp in request.imp or ()]
-    if any(each.winner for each in found):
+    explainer = _ImpressionExplainer(market, request, search, look, documents)
+    impressions = [await explainer.explain(imp) for imp in request.imp or ()]
+    if any(impression.winner for impression in impressions):
         base = msgspec.structs.replace(base, status=200, reason="a bid")
     else:
-        limited = any(group.limited for each in found for group in each.refused)
-        rated = any(each.floor_usd is not None for each in found)
+        limited = any(group.limited for impression in impressions for group in impression.refused)
+        rated = any(impression.floor_usd is not None for impression in impressions)
         outcome = Reason.LIMITED if limited else unanswered(request, has_floor=rated)
         base = msgspec.structs.replace(base, reason=f"no bid ({outcome.value})")
-    return msgspec.structs.replace(base, impressions=found)
+    return msgspec.structs.replace(base, impressions=impressions)
 
 
 class _ImpressionExplainer:
@@ -209,7 +210,7 @@ class _ImpressionExplainer:
         )
 
     def _ranks(self) -> Iterable[int]:
-        """All campaigns, the highest price first; those of the overlay count on from the base's."""
+        """All ranks, highest price first; the overlay's ranks follow the base's."""
         base = self._market.catalog.base
         if base is None:
             return range(len(self._index))
@@ -217,22 +218,22 @@ class _ImpressionExplainer:
         return merge(*parts, key=lambda rank: -self._index.price(rank))
 
     def _is_hidden(self, rank: int) -> bool:
-        """Whether the overlay has the campaign in another form, or has it gone."""
+        """Whether the overlay replaces or removes the campaign."""
         return self._index.rank(self._document(rank).cid) != rank
 
     async def _eligible(self, imp: Imp, groups: Groups) -> tuple[list[Offer], int]:
-        """The best two bids, in the order of the search, and how many there are."""
+        """The best two bids, in the order of the search, and the number of all."""
         choices = []
         while (choice := self._search.query.next()) is not None:
             choices.append(choice)
         refused = await self._refused([rank for rank, _, _ in choices], str(imp.id).encode())
-        for rank, letter in refused.items():
-            groups.limit(rank, letter, self._document(rank))
+        for rank, verdict in refused.items():
+            groups.limit(rank, verdict, self._document(rank))
         kept = [choice for choice in choices if choice[0] not in refused]
         return [self._offer(imp, *choice) for choice in kept[:2]], len(kept)
 
     async def _refused(self, ranks: Sequence[int], imp_id: bytes) -> dict[int, str]:
-        """Those that are out of money, or that the user has seen too often: the ledger's letter."""
+        """The ledger's verdict on each campaign that is out of budget or over a cap."""
         limited: dict[int, LedgerBid] = {}
         for rank in ranks:
             document = self._document(rank)
@@ -240,9 +241,9 @@ class _ImpressionExplainer:
             if limits is not None:
                 limited[rank] = (imp_id, document.number, self._index.price(rank), limits)
         auction, bids = str(self._request.id).encode(), list(limited.values())
-        letters = await self._look(auction, bids, self._search.user) if bids else ""
-        found = zip(limited, letters, strict=True)
-        return {rank: letter for rank, letter in found if letter != "k"}
+        verdicts = await self._look(auction, bids, self._search.user) if bids else ""
+        verdict_of = zip(limited, verdicts, strict=True)
+        return {rank: verdict for rank, verdict in verdict_of if verdict != BidVerdict.KEPT}
 
     def _offer(self, imp: Imp, rank: int, creative: int, deal: int) -> Offer:
         document = self._document(rank)

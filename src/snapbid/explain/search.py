@@ -1,4 +1,4 @@
-"""The live search as the explanations use it: all that they ask of it goes through here."""
+"""The live search, as explanations use it; they reach it only through this module."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from snapbid.match.single import Refusal, dimension_name
 
 
 class Situation(NamedTuple):
-    """Who asks when, and what is looked up in; `withheld` says why user data is not used."""
+    """The SSP, the time and the lookups of a request; `withheld` is why user data is not used."""
 
     ssp: str
     canonical: str
@@ -22,7 +22,7 @@ class Situation(NamedTuple):
 
 
 class Search:
-    """The search for one request over an index."""
+    """The search of an index for one request."""
 
     def __init__(self, index: Index, request: BidRequest, situation: Situation) -> None:
         ssp, canonical, now_ms, lookups, *_ = situation
@@ -30,22 +30,22 @@ class Search:
 
     @property
     def user(self) -> str | None:
-        """Who is recognised, for frequency caps."""
+        """The user recognised for frequency caps."""
         return self.query.user
 
     def impression(self, imp: Imp) -> bool:
-        """Turns to an impression; False where its floor has no exchange rate."""
+        """Move to an impression; return False if its floor has no exchange rate."""
         return self.query.impression(imp)
 
     def explain(self, rank: int) -> tuple[Refusal, str | None]:
-        """The first rule that refuses a campaign, and the name of the dimension if it is one."""
+        """The first rule that refuses a campaign, with the dimension's name for targeting."""
         refusal, dimension = self.query.explain(rank)
         return refusal, dimension_name(dimension) if dimension >= 0 else None
 
     def carried(self) -> Carried:
-        """What the request, and the impression if one is set, carries for any campaign to ask."""
-        found = {dimension_name(key): values for key, values in self.query.carried().items()}
-        return in_words(found, self.query.point)
+        """The values of the request, and of the current impression, that targeting can match."""
+        values = {dimension_name(key): own for key, own in self.query.carried().items()}
+        return in_words(values, self.query.point)
 
 
 def floor_of(asking: Imp | Deal, lookups: Lookups) -> int:
@@ -54,6 +54,6 @@ def floor_of(asking: Imp | Deal, lookups: Lookups) -> int:
 
 
 def deals_of(imp: Imp, lookups: Lookups) -> list[tuple[Deal, int]]:
-    """The deals that are offered, with their floors."""
+    """The deals offered, with their floors."""
     offered = (imp.pmp.deals if imp.pmp is not None else None) or ()
     return [(deal, floor_of(deal, lookups)) for deal in offered]

@@ -1,4 +1,4 @@
-"""What `snapbid explain` decides from: a market as a worker's, read from the stores."""
+"""The data behind `snapbid explain`: a worker's market, read from the stores."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from snapbid.explain.search import Search, Situation
 from snapbid.ledger import connection
 from snapbid.ledger.batch import LedgerBid
 from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.records import shard_of
+from snapbid.ledger.records import BidVerdict, shard_of
 from snapbid.match import document, normalised
 from snapbid.match.campaign import Campaign
 from snapbid.match.catalog import Catalog, CatalogError, encode
@@ -47,7 +47,7 @@ class Stores:
         self._settings = settings
         self._redis = connection.connect(settings.redis_url)
         self._budgets = Budgets(self._redis, settings.ledger_shards, time)
-        self.unread: dict[str, str] = {}  # campaigns whose documents are wrong, with what is
+        self.unread: dict[str, str] = {}  # campaign -> what is wrong with its document
 
     async def __aenter__(self) -> "Stores":
         self._warehouse = await asyncpg.connect(self._settings.database_url)
@@ -63,7 +63,7 @@ class Stores:
         await self._redis.aclose()
 
     async def market(self, ssp: str) -> Market | None:
-        """All campaigns, as the workers have them; None where the SSP is not registered."""
+        """All campaigns, as the workers have them; None if the SSP is not registered."""
         ssps = await registry.fetch_numbered(self._warehouse)
         if ssp not in ssps:
             return None
@@ -113,22 +113,22 @@ class Stores:
         return Catalog(b"".join(encode(ssps, rates.load(), builder.build())))
 
     async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:
-        """The campaigns with these ids that can be read."""
-        found = {}
-        for each in await campaigns.fetch_some(self._warehouse, ids):
+        """The campaigns with these ids whose documents are valid."""
+        parsed = {}
+        for stored in await campaigns.fetch_some(self._warehouse, ids):
             with contextlib.suppress(ValueError):
-                found[each.id] = _parse(each)
-        return found
+                parsed[stored.id] = _parse(stored)
+        return parsed
 
     async def examine(self, id: str, asked: MatchableRequest) -> dict[str, list[RuleCheck]] | None:
-        """By impression, every rule of a campaign; None where there is no such one.
+        """Check every rule of a campaign, by impression; None if it does not exist.
 
-        Raises CampaignError where its document is wrong, and LedgerUnavailable.
+        Raises CampaignError if its document is invalid, and LedgerUnavailable.
         """
-        found = await campaigns.fetch_some(self._warehouse, [id])
-        if not found:
+        rows = await campaigns.fetch_some(self._warehouse, [id])
+        if not rows:
             return None
-        (stored,) = found
+        (stored,) = rows
         campaign = _parse(stored)
         request, situation = asked
         own = await self._limits(stored, campaign, request, situation)
@@ -144,7 +144,7 @@ class Stores:
         request: BidRequest,
         of: Situation,
     ) -> list[RuleCheck]:
-        """Budget and frequency caps, each looked at by itself."""
+        """Check the budget and the frequency caps, each on its own."""
         described = build_payload(campaign, stored.number, stored.created_at_ms)
         limits = limits_of(described, self._settings.ledger_shards)
         if limits is None:
@@ -153,11 +153,11 @@ class Stores:
         bids: list[LedgerBid] = [(b"", stored.number, campaign.cpm_micros, limits)]
         money = (await fetch_spending(self._settings, [stored])).get(campaign.id)
         if money is not None:
-            holds = await self.look(auction, bids, None) == "k"
+            holds = await self.look(auction, bids, None) == BidVerdict.KEPT
             rows.append(RuleCheck("budget", _budget(money), _spent(money), holds))
         user = Search(index_of(campaign), request, of).user
         if campaign.frequency_caps and user is not None:
-            holds = await self.look(auction, bids, user) != "c"
+            holds = await self.look(auction, bids, user) != BidVerdict.OVER_CAP
             caps = [f"{cap.impressions} in {cap.seconds} s" for cap in campaign.frequency_caps]
             carries = "within them" if holds else "the user has seen it so often"
             rows.append(
@@ -168,14 +168,14 @@ class Stores:
         return rows
 
     async def look(self, auction_id: bytes, bids: list[LedgerBid], user: str | None) -> str:
-        """The letters of remember.lua, were these bids made now. Raises LedgerUnavailable."""
+        """The BidVerdict of each bid, were it made now. Raises LedgerUnavailable."""
         shard = shard_of(auction_id, self._settings.ledger_shards)
-        letters = ""
+        verdicts = ""
         for start in range(0, len(bids), BATCH):
-            letters += await self._budgets.look(shard, bids[start : start + BATCH], user)
-        if len(letters) != len(bids):
+            verdicts += await self._budgets.look(shard, bids[start : start + BATCH], user)
+        if len(verdicts) != len(bids):
             raise LedgerUnavailable
-        return letters
+        return verdicts
 
 
 def _parse(stored: campaigns.StoredCampaign) -> Campaign:

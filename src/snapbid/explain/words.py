@@ -1,4 +1,4 @@
-"""Plain words for what campaigns and requests say."""
+"""Campaigns and requests in plain words."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ def amount(micros: int) -> str:
 
 
 def some(values: Iterable[object]) -> str:
-    """The first of them, and how many there are if more."""
+    """The first `SHOWN` values, and the number of all if there are more."""
     texts = [str(value) for value in values if value is not None and value != ""]
     short = (text if len(text) <= LONGEST else f"{text[:LONGEST]}…" for text in texts[:SHOWN])
     shown = ", ".join(short)
@@ -36,14 +36,14 @@ def some(values: Iterable[object]) -> str:
 
 
 def entries(dimension: str, values: Sequence[str | int]) -> str:
-    """What a campaign names in a dimension."""
+    """The entries of a campaign's dimension."""
     if dimension == "hour":
         return some(shown_hour(int(value)) for value in values)
     return some(values)
 
 
 def lists(**named: Sequence[object] | None) -> str:
-    """Lists of the request that are not empty, by name."""
+    """The non-empty lists of a request, by name."""
     return "; ".join(f"{name} {some(values)}" for name, values in named.items() if values)
 
 
@@ -53,13 +53,13 @@ def time(ms: int) -> str:
 
 
 def span(starts_ms: int | None, ends_ms: int | None) -> str:
-    """From when until when."""
+    """A period, open at either end."""
     parts = [f"from {time(starts_ms)}"] if starts_ms is not None else []
     return " ".join([*parts, f"until {time(ends_ms)}"] if ends_ms is not None else parts)
 
 
 def floor(micros: int, value: float | None, currency: str | None) -> str:
-    """An impression's or a deal's floor, with what it came from where that is no USD."""
+    """The floor of an impression or a deal, with the original amount if not in USD."""
     named = f"{str(value).removesuffix('.0')} {currency}"
     if micros == NO_RATE:
         return f"floor {named}, which has no exchange rate"
@@ -76,12 +76,12 @@ def deal(offered: Deal, micros: int) -> str:
 
 
 def creative(of: Creative) -> str:
-    """What it is."""
+    """A creative's format, with a banner's size."""
     return f"{of.media} {of.w}x{of.h}" if of.media == "banner" else of.media
 
 
 def neutral(of: Creative, imp: Imp) -> Creative:
-    """The creative without anything that an impression of its format could mind."""
+    """A copy of the creative without anything that an impression of its format could refuse."""
     stream: Any = getattr(imp, of.media)
     bounds = [getattr(stream, name, None) for name in ("minduration", "maxduration")]
     lasting = next((seconds for seconds in bounds if seconds is not None and seconds >= 0), None)
@@ -91,7 +91,7 @@ def neutral(of: Creative, imp: Imp) -> Creative:
 
 
 def misfit(of: Creative, cause: str) -> str:
-    """A creative's side of what keeps it from an impression."""
+    """The creative's side of a rule (`cause`) that keeps it from an impression."""
     match cause:
         case "secure":
             return "not secure"
@@ -103,7 +103,7 @@ def misfit(of: Creative, cause: str) -> str:
 
 
 def wanted(of: Creative, imp: Imp, cause: str) -> str:
-    """The impression's side of it."""
+    """The impression's side of such a rule."""
     stream: Any = getattr(imp, of.media)
     match cause:
         case "secure":
