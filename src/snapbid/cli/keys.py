@@ -9,7 +9,7 @@ from snapbid.cli import console
 if TYPE_CHECKING:
     import asyncpg
 
-    from snapbid.warehouse.products import Issued
+    from snapbid.warehouse.products import IssuedKey
 
 
 @click.group()
@@ -47,7 +47,7 @@ def list_keys(as_json: bool) -> None:
         console.print_json(key._asdict() for key in keys)
         return
     rows = [(*key[:2], ",".join(key.presets), *key[3:]) for key in keys]
-    console.print_table(products.Issued._fields, rows)
+    console.print_table(products.IssuedKey._fields, rows)
 
 
 @key.command()
@@ -56,7 +56,7 @@ def revoke(key_or_id: str) -> None:
     """End a key, given itself or the id by which `key list` has it, within 2 s on every worker."""
     from snapbid.warehouse import products
 
-    async def work(connection: "asyncpg.Connection") -> "Issued":
+    async def work(connection: "asyncpg.Connection") -> "IssuedKey":
         return await products.revoke(connection, key_or_id)
 
     try:

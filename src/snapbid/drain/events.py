@@ -27,7 +27,7 @@ from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.history import DailyRates, History
 from snapbid.warehouse import events, rates
-from snapbid.warehouse.events import DeadLetter, Row
+from snapbid.warehouse.events import DeadLetter, EventRow
 
 ENTRIES: Final = 16  # of the stream, read at once
 ROWS: Final = 1_000  # in one transaction
@@ -125,7 +125,7 @@ class EventDrain:
             self._lag.observe(max(0.0, self._clock() - queued[0].received_at_ms / 1000))
         return len(queued)
 
-    def _row(self, event: Queued, letters: list[DeadLetter]) -> Row | None:
+    def _row(self, event: Queued, letters: list[DeadLetter]) -> EventRow | None:
         try:
             return _row(event, self._enricher)
         except Exception as error:  # whose text may quote the event
@@ -135,7 +135,7 @@ class EventDrain:
     async def _store(
         self,
         connection: asyncpg.Connection,
-        rows: Sequence[tuple[Queued, Row]],
+        rows: Sequence[tuple[Queued, EventRow]],
         letters: list[DeadLetter],
     ) -> None:
         """One transaction; what the warehouse refuses is found by halving, and kept back alone."""
@@ -179,10 +179,10 @@ def _read(fields: Mapping[bytes, bytes], letters: list[DeadLetter]) -> list[Queu
     return queued
 
 
-def _row(event: Queued, enricher: Enricher) -> Row:
+def _row(event: Queued, enricher: Enricher) -> EventRow:
     document = msgspec.json.decode(event.envelope)
     identity, context = document["identity"], document["context"]
-    return Row(
+    return EventRow(
         event.event_id,
         event.product,
         document["event"],

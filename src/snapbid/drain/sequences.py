@@ -1,9 +1,9 @@
-"""The sequences that document 3 fixes: what in them came out of order or does not fit (contract 7).
+"""The event sequences of document 3: events out of order or inconsistent (contract 7).
 
-Events come in any order, so none is refused. One whose reference is not there has the flag
-`reference_missing`, and `out_of_order` once the reference has come after it; it is the one flagged,
-never the reference. What does not fit its reference has `currency_mismatch`, `value_mismatch` or
-`exceeds_max`. Amounts are equal if they differ by no more than computing in doubles makes them.
+Events arrive in any order, so none is refused. An event without its reference is flagged
+`reference_missing`, and `out_of_order` once the reference has arrived after it; the reference
+itself is never flagged. An event that contradicts its reference is flagged `currency_mismatch`,
+`value_mismatch` or `exceeds_max`. Amounts are equal up to the rounding errors of doubles.
 
     bonus_offered <- bonus_claimed <- bonus_completed <- bonus_cashed_out (also <- bonus_claimed)
     deposit_initiated <- deposit, deposit_failed
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 
 from snapbid.warehouse import events
-from snapbid.warehouse.events import Key, Member, Row
+from snapbid.warehouse.events import EventRow, SequenceKey, SequenceMember
 
 OFFERED: Final = "bonus_offered"
 CLAIMED: Final = "bonus_claimed"
@@ -32,7 +32,7 @@ REFERENCES: Final[dict[str, tuple[str, ...]]] = {
     "deposit": (INITIATED,),
     "deposit_failed": (INITIATED,),
 }
-"""Event -> those that must have come before it."""
+"""Event -> the events that must precede it."""
 
 FLAGS: Final[tuple[str, ...]] = (
     "reference_missing",
@@ -47,7 +47,7 @@ _TOLERANCE: Final = Decimal("1e-9")  # relative
 
 
 class Step(NamedTuple):
-    """An event of one sequence; numbers in the context are Decimal."""
+    """An event of a sequence; numbers in the context are Decimal."""
 
     event_id: str
     event: str
@@ -56,15 +56,15 @@ class Step(NamedTuple):
 
 
 def flags(steps: Sequence[Step]) -> dict[str, list[str]]:
-    """The flags of every event of one sequence, in the order of `FLAGS`."""
+    """The flags of every event of a sequence, in the order of `FLAGS`."""
     first: dict[str, Step] = {}
     for step in sorted(steps, key=lambda step: step.arrival):
         first.setdefault(step.event, step)
-    found = {}
+    flags_of = {}
     for step in steps:
         names = _order(step, first) | _misfits(step, first)
-        found[step.event_id] = [flag for flag in FLAGS if flag in names]
-    return found
+        flags_of[step.event_id] = [flag for flag in FLAGS if flag in names]
+    return flags_of
 
 
 def _order(step: Step, first: Mapping[str, Step]) -> set[str]:
@@ -79,7 +79,7 @@ def _order(step: Step, first: Mapping[str, Step]) -> set[str]:
 
 
 def _misfits(step: Step, first: Mapping[str, Step]) -> set[str]:
-    """What differs from the offer, or else from the claim."""
+    """How the event contradicts its offer or, later in the sequence, its claim."""
     reference = first.get(OFFERED if step.event == CLAIMED else CLAIMED)
     if reference is None or step.event not in (CLAIMED, COMPLETED, CASHED_OUT):
         return set()
@@ -94,7 +94,8 @@ def _misfits(step: Step, first: Mapping[str, Step]) -> set[str]:
         wanted = granted * _number(other, "wagering_multiplier")
         fits = _equal(_number(own, "wagering_requirement"), wanted)
     elif step.event == COMPLETED:
-        fits = _equal(*(_number(each, "wagering_requirement") for each in (own, other)))
+        requirement = _number(other, "wagering_requirement")
+        fits = _equal(_number(own, "wagering_requirement"), requirement)
     else:
         granted = _number(other, "bonus_value_granted")
         fits = _equal(_number(own, "original_bonus_value"), granted)
@@ -103,20 +104,20 @@ def _misfits(step: Step, first: Mapping[str, Step]) -> set[str]:
 
 def _number(context: Mapping[str, Any], name: str) -> Decimal:
     value = context.get(name)
-    return value if isinstance(value, Decimal) else Decimal(0)  # of a row made by hand
+    return value if isinstance(value, Decimal) else Decimal(0)  # of a row inserted by hand
 
 
-def _equal(one: Decimal, other: Decimal) -> bool:
-    return abs(one - other) <= _TOLERANCE * max(abs(one), abs(other))
+def _equal(a: Decimal, b: Decimal) -> bool:
+    return abs(a - b) <= _TOLERANCE * max(abs(a), abs(b))
 
 
 # -- in the warehouse -----------------------------------------------------------------------------
 
 
-async def check(connection: asyncpg.Connection, new: Sequence[Row]) -> None:
-    """Set the flags of new events, and of those that came before them and refer to them."""
-    bonuses: dict[Key, bool] = {}
-    deposits: set[Key] = set()
+async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None:
+    """Set the flags of new events, and of earlier events that refer to them."""
+    bonuses: dict[SequenceKey, bool] = {}
+    deposits: set[SequenceKey] = set()
     cashed_out = []
     for row in new:
         if row.event in _BONUS:
@@ -135,18 +136,20 @@ async def check(connection: asyncpg.Connection, new: Sequence[Row]) -> None:
         await events.set_flags(connection, changed)
 
 
-def _compare(changed: dict[str, list[str]], sequences: Mapping[Key, Sequence[Member]]) -> None:
+def _compare(
+    changed: dict[str, list[str]], sequences: Mapping[SequenceKey, Sequence[SequenceMember]]
+) -> None:
     for members in sequences.values():
-        found = flags(
+        flags_of = flags(
             [
                 Step(member.event_id, member.event, member.arrival, _decode(member.context))
                 for member in members
             ]
         )
         changed |= {
-            member.event_id: found[member.event_id]
+            member.event_id: flags_of[member.event_id]
             for member in members
-            if found[member.event_id] != member.flags
+            if flags_of[member.event_id] != member.flags
         }
 
 

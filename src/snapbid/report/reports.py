@@ -18,7 +18,7 @@ from snapbid.warehouse import reports
 from snapbid.warehouse.away import AWAY
 
 ANSWER_TIMEOUT_S: Final = 5.0
-NO_ACTIVITY: Final = reports.Day(bids=0, wins=0, win_cpm_micros=0, imps=0)
+NO_ACTIVITY: Final = reports.DayFigures(bids=0, wins=0, win_cpm_micros=0, imps=0)
 
 logger = logging.getLogger("snapbid")
 
@@ -78,7 +78,7 @@ class ReportSource:
         return FetchedReport(body)
 
 
-def encode(ssp: str, window: ReportWindow, days: reports.Days) -> bytes:
+def encode(ssp: str, window: ReportWindow, days: reports.FiguresByDay) -> bytes:
     """The body of document 1: a row for every day of the window, zeros where nothing happened."""
     rows = [(day, days.get(day, NO_ACTIVITY)) for day in window.days()]
     return msgspec.json.encode(

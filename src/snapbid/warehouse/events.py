@@ -1,4 +1,4 @@
-"""Events as they are stored: each id once, conflicts beside, dead letters apart (contract 7)."""
+"""Stored events: each id once, with tables for conflicts and for dead letters (contract 7)."""
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,8 +11,8 @@ import asyncpg
 _LOCK: Final = 0x736E6170_65766E00  # "snapevn": an advisory lock of this database
 
 
-class Row(NamedTuple):
-    """One event to store; `context` and `enrichment` are JSON, `digest` is of the envelope."""
+class EventRow(NamedTuple):
+    """An event to store; `context` and `enrichment` are JSON, `digest` is of the envelope."""
 
     event_id: str
     product: str
@@ -27,15 +27,15 @@ class Row(NamedTuple):
     digest: bytes
 
 
-class Stored(NamedTuple):
-    """The ids that are new, and how many conflicts are."""
+class StoreResult(NamedTuple):
+    """The ids that were new, and the number of new conflicts."""
 
     event_ids: set[str]
     conflicts: int
 
 
-class Member(NamedTuple):
-    """An event of a sequence; `arrival` grows in the order of storing, `context` is JSON."""
+class SequenceMember(NamedTuple):
+    """An event of a sequence; `arrival` grows in the order of storage, `context` is JSON."""
 
     event_id: str
     event: str
@@ -45,7 +45,7 @@ class Member(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """What cannot be stored; `payload` can be queued again. The reason names no value of it."""
+    """An event that cannot be stored; `payload` can be queued again, `reason` quotes no value."""
 
     event_id: str | None
     product: str | None
@@ -88,7 +88,7 @@ where (e.occurred_at, e.client_user_id, e.anonymous_id, e.click_id, e.context)
 on conflict (event_id, digest) do nothing
 returning event_id
 """
-# Key by key, so that the planner takes the index whatever it guesses of the values.
+# Key by key, so that the planner uses the index whatever its estimates are.
 _BONUSES: Final = """
 select k.product, k.id, e.event_id, e.event, e.arrival, e.flags, e.context::text as context
 from unnest($1::text[], $2::text[], $3::bool[]) as k (product, id, anew)
@@ -113,14 +113,14 @@ cross join lateral (
 order by e.arrival
 """
 
-Key = tuple[str, str]
-"""Product, and the bonus's or transaction's id."""
+SequenceKey = tuple[str, str]
+"""The product, and the id of the bonus or transaction."""
 
 
 async def become_the_drain(connection: asyncpg.Connection) -> bool:
-    """Take the place of the one drain of events, held until the connection ends.
+    """Become the only drain of events until the connection ends; return False if another is.
 
-    Where it may, it keeps the server from quoting a row that it refuses in its log.
+    If permitted, also keep the server from quoting refused rows in its log.
     """
     if not await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK):
         return False
@@ -129,40 +129,40 @@ async def become_the_drain(connection: asyncpg.Connection) -> bool:
     return True
 
 
-async def store(connection: asyncpg.Connection, rows: Sequence[Row]) -> Stored:
-    """Store the first event of each id, in this order, and what differs from it as a conflict.
+async def store(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> StoreResult:
+    """Store the first event of each id, in this order, and events that differ from it as conflicts.
 
-    Storing the same rows again changes nothing. Raises asyncpg.PostgresError where it refuses any.
+    Storing the same rows again changes nothing. Raises asyncpg.PostgresError if any row is refused.
     """
-    firsts: dict[str, Row] = {}
+    firsts: dict[str, EventRow] = {}
     for row in rows:
         firsts.setdefault(row.event_id, row)
-    found = await connection.fetch(_STORE, *_columns(list(firsts.values())))
-    new = {record["event_id"] for record in found}
+    inserted = await connection.fetch(_STORE, *_columns(list(firsts.values())))
+    new = {record["event_id"] for record in inserted}
     repeats = [
         row for row in rows if row.event_id not in new or row.digest != firsts[row.event_id].digest
     ]
     if not repeats:
-        return Stored(new, 0)
+        return StoreResult(new, 0)
     conflicts = await connection.fetch(_CONFLICTS, *_columns(repeats))
-    return Stored(new, len(conflicts))
+    return StoreResult(new, len(conflicts))
 
 
 async def fetch_bonuses(
-    connection: asyncpg.Connection, keys: Mapping[Key, bool], event_ids: Iterable[str]
-) -> dict[Key, list[Member]]:
-    """Give the events of bonuses in the order of their arrival.
+    connection: asyncpg.Connection, keys: Mapping[SequenceKey, bool], event_ids: Iterable[str]
+) -> dict[SequenceKey, list[SequenceMember]]:
+    """Fetch the events of bonuses in the order of their arrival.
 
-    Of the cash-outs, which may be many, only those of `event_ids` unless the key maps to True.
+    Cash-outs may be many: only those of `event_ids` are included, unless the key maps to True.
     """
     anew = list(keys.values())
     return _members(await connection.fetch(_BONUSES, *_parts(keys), anew, list(event_ids)))
 
 
 async def fetch_deposits(
-    connection: asyncpg.Connection, keys: Iterable[Key]
-) -> dict[Key, list[Member]]:
-    """Give the events of deposits in the order of their arrival."""
+    connection: asyncpg.Connection, keys: Iterable[SequenceKey]
+) -> dict[SequenceKey, list[SequenceMember]]:
+    """Fetch the events of deposits in the order of their arrival."""
     return _members(await connection.fetch(_DEPOSITS, *_parts(keys)))
 
 
@@ -173,7 +173,7 @@ async def set_flags(connection: asyncpg.Connection, flags: Mapping[str, Sequence
         " from unnest($1::text[], $2::text[]) as f (event_id, flags)"
         " where e.event_id = f.event_id",
         list(flags),
-        [",".join(each) for each in flags.values()],
+        [",".join(names) for names in flags.values()],
     )
 
 
@@ -181,7 +181,7 @@ async def set_flags(connection: asyncpg.Connection, flags: Mapping[str, Sequence
 
 
 async def bury(connection: asyncpg.Connection, letters: Sequence[DeadLetter]) -> int:
-    """Keep what cannot be stored, each payload once; give how many are new."""
+    """Keep events that cannot be stored, each payload once; return how many are new."""
     rows = await connection.fetch(
         "insert into event_dead_letters"
         " (event_id, product, received_at, reason, payload, digest)"
@@ -195,12 +195,12 @@ async def bury(connection: asyncpg.Connection, letters: Sequence[DeadLetter]) ->
 
 
 async def newest_dead_letter(connection: asyncpg.Connection) -> int:
-    """The number of the newest dead letter, 0 where there is none."""
+    """The number of the newest dead letter, 0 if there is none."""
     return int(await connection.fetchval("select coalesce(max(number), 0) from event_dead_letters"))
 
 
 async def dig_up(connection: asyncpg.Connection, newest: int, count: int) -> list[bytes]:
-    """Remove the oldest dead letters, up to number `newest`, and give their payloads."""
+    """Remove the oldest dead letters, up to number `newest`, and return their payloads."""
     rows = await connection.fetch(
         "delete from event_dead_letters where number in"
         " (select number from event_dead_letters where number <= $1 order by number limit $2)"
@@ -211,19 +211,19 @@ async def dig_up(connection: asyncpg.Connection, newest: int, count: int) -> lis
     return [row["payload"] for row in sorted(rows, key=lambda row: row["number"])]
 
 
-def _columns(rows: Sequence[Row]) -> tuple[list[object], ...]:
+def _columns(rows: Sequence[EventRow]) -> tuple[list[object], ...]:
     columns = tuple(map(list, zip(*rows, strict=True)))
-    return columns or ([],) * len(Row._fields)
+    return columns or ([],) * len(EventRow._fields)
 
 
-def _parts(keys: Iterable[Key]) -> tuple[list[str], list[str]]:
+def _parts(keys: Iterable[SequenceKey]) -> tuple[list[str], list[str]]:
     pairs = list(keys)
     return [product for product, _ in pairs], [id for _, id in pairs]
 
 
-def _members(records: Iterable[asyncpg.Record]) -> dict[Key, list[Member]]:
-    found: dict[Key, list[Member]] = {}
+def _members(records: Iterable[asyncpg.Record]) -> dict[SequenceKey, list[SequenceMember]]:
+    sequences: dict[SequenceKey, list[SequenceMember]] = {}
     for record in records:
         product, id, *member = record
-        found.setdefault((product, id), []).append(Member(*member))
-    return found
+        sequences.setdefault((product, id), []).append(SequenceMember(*member))
+    return sequences

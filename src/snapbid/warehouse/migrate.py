@@ -1,7 +1,7 @@
 """Brings the warehouse schema up to date: numbered files, each applied once, in one transaction.
 
-Several programs may migrate at the same time: they take turns. A database that holds a migration
-which this program does not know was written by a newer one and is refused untouched.
+Programs that migrate at the same time take turns. A database with a migration that this program
+does not know was written by a newer one; it is refused untouched.
 """
 
 from importlib import resources
@@ -23,14 +23,14 @@ class MigrationError(Exception):
 
 
 async def migrate(dsn: str) -> list[str]:
-    """Apply what is missing and give the names of what was applied, in order.
+    """Apply the missing migrations and return their names, in order.
 
-    Raises MigrationError for a database that is newer than this program, and asyncpg's or the
-    operating system's errors for one that cannot be reached.
+    Raises MigrationError for a database newer than this program, and asyncpg's errors or OSError
+    for one that cannot be reached.
     """
     connection = await asyncpg.connect(dsn)
     try:
-        # Held by the session until it closes, so also after a failure between two files.
+        # Held until the session closes, even after a failure between two files.
         await connection.execute("select pg_advisory_lock($1)", _LOCK)
         return await _apply_missing(connection, files())
     finally:
@@ -38,14 +38,14 @@ async def migrate(dsn: str) -> list[str]:
 
 
 def files() -> dict[str, str]:
-    """Give the schema: name (`0001_operator`) to SQL, in the order in which they apply."""
+    """The migrations, in order: name (`0001_operator`) -> SQL."""
     folder = resources.files(__package__) / "schema"
-    found = {
+    migrations = {
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
         for entry in folder.iterdir()
         if entry.name.endswith(".sql")
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(migrations.items()))
 
 
 async def _apply_missing(connection: asyncpg.Connection, schema: dict[str, str]) -> list[str]:

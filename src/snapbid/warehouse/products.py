@@ -1,7 +1,7 @@
 """Products and their API keys, shown once and stored as hashes (contract 7, Key).
 
-A key is 256 random bits. Nobody can try that many, so that a plain SHA-256 keeps it as safe as a
-slow hash would, and checking costs a request nothing.
+A key is 256 random bits, far too many to guess. So a plain SHA-256 protects it as well as a slow
+hash would, and checking it costs a request next to nothing.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import asyncpg
 
 RATE: Final = 6000
-"""Requests of a key in a rolling minute, where it was issued without another number."""
+"""Default limit of a key: requests in a rolling minute."""
 
 MAX_RATE: Final = 1_000_000
 
@@ -27,19 +27,19 @@ _ISSUED: Final = (
 
 
 class ProductError(ValueError):
-    """A product or key that is refused; the message names the rule."""
+    """A refused product or key; the message names the rule."""
 
 
-class Key(NamedTuple):
-    """What a key stands for: its product, the presets that has, its requests per minute."""
+class KeyGrant(NamedTuple):
+    """What a key grants: its product, the product's presets, and requests per minute."""
 
     product: str
     presets: tuple[str, ...]
     rate: int
 
 
-class Issued(NamedTuple):
-    """A key as the operator may see it; `id` is the beginning of its hash."""
+class IssuedKey(NamedTuple):
+    """An issued key as the operator sees it; `id` is the beginning of its hash."""
 
     id: str
     product: str
@@ -49,9 +49,9 @@ class Issued(NamedTuple):
 
 
 async def add(connection: asyncpg.Connection, product: str, presets: tuple[str, ...]) -> None:
-    """Add a product, or subscribe a known one to presets; those it has stay.
+    """Add a product, or subscribe a known one to more presets.
 
-    Raises ProductError where the spelling is not allowed.
+    Raises ProductError if the spelling is not allowed.
     """
     if not _FORM.fullmatch(product):
         raise ProductError(
@@ -70,7 +70,7 @@ async def add(connection: asyncpg.Connection, product: str, presets: tuple[str, 
 async def issue(
     connection: asyncpg.Connection, product: str, presets: tuple[str, ...] = (), rate: int = RATE
 ) -> str:
-    """Issue a new key of a product, which is added where it is new; give the key.
+    """Issue a new key for a product, adding the product if it is new; return the key.
 
     Raises ProductError.
     """
@@ -88,25 +88,25 @@ async def issue(
     return key
 
 
-async def fetch_keys(connection: asyncpg.Connection) -> dict[str, Key]:
-    """Give hash (hexadecimal) -> what the key stands for, of every key."""
+async def fetch_keys(connection: asyncpg.Connection) -> dict[str, KeyGrant]:
+    """Fetch what every key grants, by its hash (hexadecimal)."""
     rows = await connection.fetch(
         "select encode(k.hash, 'hex') as hash, p.name, p.presets, k.rate"
         " from api_key k join product p on p.name = k.product order by k.hash"
     )
-    return {row["hash"]: Key(row["name"], tuple(row["presets"]), row["rate"]) for row in rows}
+    return {row["hash"]: KeyGrant(row["name"], tuple(row["presets"]), row["rate"]) for row in rows}
 
 
-async def fetch_issued(connection: asyncpg.Connection) -> list[Issued]:
-    """Give the keys of all products, of each the oldest first."""
+async def fetch_issued(connection: asyncpg.Connection) -> list[IssuedKey]:
+    """Fetch all issued keys by product, oldest first."""
     rows = await connection.fetch(f"{_ISSUED.format('api_key')} order by p.name, k.issued_at")
     return [_issued(row) for row in rows]
 
 
-async def revoke(connection: asyncpg.Connection, given: str) -> Issued:
-    """End a key, given itself or its id.
+async def revoke(connection: asyncpg.Connection, given: str) -> IssuedKey:
+    """Revoke a key, given as the key or as its id.
 
-    Raises ProductError, which does not quote what may be a key.
+    Raises ProductError, whose message never quotes what may be a key.
     """
     is_id = _ID.fullmatch(given) is not None
     which = "left(encode(hash, 'hex'), 12) = $1" if is_id else "encode(hash, 'hex') = $1"
@@ -120,6 +120,6 @@ async def revoke(connection: asyncpg.Connection, given: str) -> Issued:
     return _issued(rows[0])
 
 
-def _issued(row: asyncpg.Record) -> Issued:
+def _issued(row: asyncpg.Record) -> IssuedKey:
     id, product, presets, rate, issued_at = row
-    return Issued(id, product, tuple(presets), rate, issued_at)
+    return IssuedKey(id, product, tuple(presets), rate, issued_at)

@@ -1,4 +1,4 @@
-"""The operator's exchange rates, which win over the European Central Bank's (contract 7).
+"""The operator's exchange rates, which override the European Central Bank's (contract 7).
 
 An entry is `{"currency": "BTC", "date": "2026-01-31", "usd": 98765.43}`: USD per unit from that
 day on, until the currency's next entry. Crypto symbols have rates nowhere else.
@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import asyncpg
 
-Entry: TypeAlias = tuple[str, date, Decimal]
-Table: TypeAlias = dict[str, list[tuple[date, Decimal]]]
+RateEntry: TypeAlias = tuple[str, date, Decimal]
+RateTable: TypeAlias = dict[str, list[tuple[date, Decimal]]]
 
 _CURRENCY: Final = re.compile(r"[A-Z0-9]{2,10}", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -22,8 +22,8 @@ _NUMBER: Final = re.compile(r"\d{1,15}(\.\d{1,18})?", re.ASCII)
 _FIELDS: Final = ("currency", "date", "usd")
 
 
-class Mistake(NamedTuple):
-    """What is wrong with a file of rates: the line (or entry) from 1, the field and the rule."""
+class RatesMistake(NamedTuple):
+    """A mistake in a file of rates: the line (or entry) from 1, the field and the rule."""
 
     line: int
     field: str
@@ -34,45 +34,45 @@ class Mistake(NamedTuple):
 
 
 class RatesError(ValueError):
-    """A file that is not imported; `mistakes` are all of them."""
+    """A file that is not imported; `mistakes` lists all of its mistakes."""
 
-    def __init__(self, mistakes: list[Mistake]) -> None:
+    def __init__(self, mistakes: list[RatesMistake]) -> None:
         super().__init__("\n".join(map(str, mistakes)))
         self.mistakes = mistakes
 
 
-def read_file(name: str, data: bytes) -> list[Entry]:
+def read_file(name: str, data: bytes) -> list[RateEntry]:
     """Read a file of rates: `.json` is an array or one object, anything else JSON Lines.
 
     Raises RatesError with every mistake of every line.
     """
-    mistakes: list[Mistake] = []
-    entries: dict[tuple[str, date], Entry] = {}
+    mistakes: list[RatesMistake] = []
+    entries: dict[tuple[str, date], RateEntry] = {}
     for line, document in _documents(name, data, mistakes):
         entry = _entry(line, document, mistakes)
         if entry is None:
             continue
         if entry[:2] in entries:
-            mistakes.append(Mistake(line, "date", "stands twice for this currency"))
+            mistakes.append(RatesMistake(line, "date", "stands twice for this currency"))
         entries[entry[:2]] = entry
     if not entries and not mistakes:
-        mistakes.append(Mistake(1, "", "the file holds no rates"))
+        mistakes.append(RatesMistake(1, "", "the file holds no rates"))
     if mistakes:
         raise RatesError(sorted(mistakes))
     return list(entries.values())
 
 
-def _documents(name: str, data: bytes, mistakes: list[Mistake]) -> Iterator[tuple[int, Any]]:
+def _documents(name: str, data: bytes, mistakes: list[RatesMistake]) -> Iterator[tuple[int, Any]]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        mistakes.append(Mistake(data.count(b"\n", 0, error.start) + 1, "", "is not UTF-8"))
+        mistakes.append(RatesMistake(data.count(b"\n", 0, error.start) + 1, "", "is not UTF-8"))
         return
     if name.lower().endswith(".json"):
         try:
             whole = _decode(text)
         except (ValueError, RecursionError) as error:
-            mistakes.append(Mistake(getattr(error, "lineno", 1), "", "is not JSON"))
+            mistakes.append(RatesMistake(getattr(error, "lineno", 1), "", "is not JSON"))
             return
         yield from enumerate(whole if isinstance(whole, list) else [whole], 1)
         return
@@ -81,38 +81,40 @@ def _documents(name: str, data: bytes, mistakes: list[Mistake]) -> Iterator[tupl
             try:
                 yield line, _decode(row)
             except (ValueError, RecursionError):
-                mistakes.append(Mistake(line, "", "is not JSON"))
+                mistakes.append(RatesMistake(line, "", "is not JSON"))
 
 
 def _decode(text: str) -> Any:
-    # Numbers stay text until their form was looked at: a rate is an exact decimal.
+    # Numbers stay text until their form has been checked: a rate is an exact decimal.
     return json.loads(text, parse_float=_Number, parse_int=_Number)
 
 
 class _Number(str):
-    """A number of the file, as it stands there."""
+    """A number, spelled as in the file."""
 
 
-def _entry(line: int, document: Any, mistakes: list[Mistake]) -> Entry | None:
+def _entry(line: int, document: Any, mistakes: list[RatesMistake]) -> RateEntry | None:
     if not isinstance(document, dict):
-        mistakes.append(Mistake(line, "", "must be an object"))
+        mistakes.append(RatesMistake(line, "", "must be an object"))
         return None
-    found = [Mistake(line, key[:60], "is not known") for key in document if key not in _FIELDS]
+    broken = [
+        RatesMistake(line, key[:60], "is not known") for key in document if key not in _FIELDS
+    ]
     currency, day = document.get("currency"), document.get("date")
     usd = _usd(document.get("usd"))
     code = currency.upper() if isinstance(currency, str) and currency.isascii() else ""
     if isinstance(currency, _Number) or not _CURRENCY.fullmatch(code):
-        found.append(Mistake(line, "currency", "must be 2 to 10 letters and digits"))
+        broken.append(RatesMistake(line, "currency", "must be 2 to 10 letters and digits"))
     elif code == "USD":
-        found.append(Mistake(line, "currency", "is USD, whose rate is 1"))
+        broken.append(RatesMistake(line, "currency", "is USD, whose rate is 1"))
     date_ = _date(day)
     if date_ is None:
-        found.append(Mistake(line, "date", "must be a date YYYY-MM-DD"))
+        broken.append(RatesMistake(line, "date", "must be a date YYYY-MM-DD"))
     if usd is None:
         rule = "must be a number above 0 with at most 15 digits before and 18 after the point"
-        found.append(Mistake(line, "usd", rule))
-    mistakes.extend(found)
-    return (code, date_, usd) if not found and date_ is not None and usd is not None else None
+        broken.append(RatesMistake(line, "usd", rule))
+    mistakes.extend(broken)
+    return (code, date_, usd) if not broken and date_ is not None and usd is not None else None
 
 
 def _date(value: object) -> date | None:
@@ -125,7 +127,7 @@ def _date(value: object) -> date | None:
 
 
 def _usd(value: object) -> Decimal | None:
-    """A number, or a text that holds one."""
+    """Parse a rate, a number or a string that holds a number; None if it is neither."""
     if not isinstance(value, str) or not _NUMBER.fullmatch(value):
         return None
     return Decimal(value) or None
@@ -134,7 +136,7 @@ def _usd(value: object) -> Decimal | None:
 # -- the warehouse --------------------------------------------------------------------------------
 
 
-async def replace_many(connection: asyncpg.Connection, entries: list[Entry]) -> None:
+async def replace_many(connection: asyncpg.Connection, entries: list[RateEntry]) -> None:
     """Add or replace rates, all of them or none."""
     currencies, days, rates = zip(*entries, strict=True)
     await connection.execute(
@@ -148,16 +150,16 @@ async def replace_many(connection: asyncpg.Connection, entries: list[Entry]) -> 
 
 
 async def revision(connection: asyncpg.Connection) -> int:
-    """A number that is another one after every change of the rates."""
+    """A number that changes with every change of the rates."""
     return int(await connection.fetchval("select revision from operator_rate_revision"))
 
 
-async def fetch_all(connection: asyncpg.Connection) -> Table:
-    """Give currency -> (first day, USD per unit), by currency and day."""
+async def fetch_all(connection: asyncpg.Connection) -> RateTable:
+    """Fetch currency -> (first day, USD per unit), ordered by currency and day."""
     rows = await connection.fetch(
         "select currency, day, usd from operator_rate order by currency, day"
     )
-    table: Table = {}
+    table: RateTable = {}
     for row in rows:
         table.setdefault(row["currency"], []).append((row["day"], row["usd"]))
     return table

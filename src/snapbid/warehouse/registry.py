@@ -10,11 +10,11 @@ _FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 
 
 class RegistryError(ValueError):
-    """A registration that is refused; the message names the rule."""
+    """A refused registration; the message names the rule."""
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """What `add` did; `before` is the canonical id that an update replaced."""
+    """The outcome of `add`; `before` is the canonical id that an update replaced."""
 
     descriptor: str
     canonical: str
@@ -25,15 +25,15 @@ class Registered(msgspec.Struct, frozen=True):
 async def add(
     connection: asyncpg.Connection, descriptor: str, canonical: str | None = None
 ) -> Registered:
-    """Register a descriptor, or give a known one another canonical id (default: itself).
+    """Register a descriptor, or change the canonical id of a known one (default: itself).
 
-    Raises RegistryError where the spelling is not allowed, the canonical id is not registered or
-    is a variant itself, or where a descriptor that others count under would become a variant.
+    Raises RegistryError if the spelling is not allowed, if the canonical id is not registered or
+    is itself a variant, or if the descriptor is the canonical id of others.
     """
     canonical = descriptor if canonical is None else canonical
     _check_spelling(descriptor)
     async with connection.transaction():
-        # Writers take turns from the first look on, or two could make variants of one another.
+        # Locked before the first read, or two writers could make variants of each other.
         await connection.execute("select catalog_lock()")
         known = await fetch_all(connection)
         _check(known, descriptor, canonical)
@@ -50,15 +50,15 @@ async def add(
 
 
 async def fetch_all(connection: asyncpg.Connection) -> dict[str, str]:
-    """Give descriptor -> canonical id, in the order of the descriptors."""
+    """Fetch descriptor -> canonical id, ordered by descriptor."""
     rows = await connection.fetch("select descriptor, canonical from ssp order by descriptor")
     return {row["descriptor"]: row["canonical"] for row in rows}
 
 
 async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str, int]]:
-    """Give descriptor -> (canonical id, number), in the order of the descriptors.
+    """Fetch descriptor -> (canonical id, number), ordered by descriptor.
 
-    The number is the descriptor's own and never another's, also after it is gone.
+    A number is never reused, not even after its descriptor has been removed.
     """
     rows = await connection.fetch(
         "select s.descriptor, s.canonical, n.number from ssp s join ssp_number n using (descriptor)"

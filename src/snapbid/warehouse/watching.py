@@ -1,4 +1,4 @@
-"""What the operator's page asks the warehouse for, now and then."""
+"""Queries behind the operator's page."""
 
 from datetime import date
 from typing import Final, NamedTuple
@@ -7,7 +7,7 @@ import asyncpg
 
 from snapbid.warehouse.campaigns import StoredCampaign
 
-# Documents are fetched last, of the few that are wanted.
+# Documents are fetched last, and only for the few campaigns asked for.
 _BUDGETED: Final = """
 with budgeted as materialized (
     select id from campaign where status = 'active' and document -> 'budget' <> 'null'
@@ -31,19 +31,19 @@ order by micros desc nulls last, id
 
 
 class Budgeted(NamedTuple):
-    """Active campaigns with a budget: how many there are, and those that spend most."""
+    """Active campaigns with a budget: their number, and the highest spenders."""
 
     known: int
     most: list[StoredCampaign]
 
 
 async def count_campaigns(connection: asyncpg.Connection) -> int:
-    """How many campaigns there are, of whatever status."""
+    """The number of campaigns, whatever their status."""
     return int(await connection.fetchval("select count(*) from campaign"))
 
 
 async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:
-    """The `most` campaigns with the highest spend of the day (UTC), as far as it is stored."""
+    """Fetch the `most` campaigns with the highest stored spend of the day (UTC)."""
     rows = await connection.fetch(_BUDGETED, today, most)
     return Budgeted(
         rows[0]["known"] if rows else 0,
