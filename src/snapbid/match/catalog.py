@@ -1,11 +1,11 @@
-"""The catalog: everything that decides a bid, as files that never change.
+"""The catalog: everything that decides a bid, in immutable files.
 
-The catalog's file holds a head (JSON: the registry of SSPs, the exchange rates, when it was made)
-and an index of campaigns. Where campaigns are many, most are in the index of a base, a file of its
-own beside it that the head names, and the catalog's own index is the overlay of what has changed
-since. The publisher writes a new file beside the old and renames it into place, so a reader sees
-one or the other, whole, and a head is never read with another base than its own; workers map the
-files, so that any number of them share one copy.
+The catalog's file holds a head (JSON: the registry of SSPs, the exchange rates, the time it was
+made) and an index of campaigns. If there are many campaigns, most are in the index of a base, a
+separate file beside it that the head names; the catalog's own index is then the overlay of later
+changes. The publisher writes a new file and renames it over the old one, so a reader sees one or
+the other, complete, and a head is only ever used with its own base. Workers map the files, so any
+number of them share a single copy.
 """
 
 import mmap
@@ -34,8 +34,9 @@ _ALIGNMENT: Final = 64
 
 
 class Base(msgspec.Struct, frozen=True):
-    """An index of its own, in the file `name`, of so many bytes and with that CRC-32: the campaigns
-    that a warehouse had at a revision (see warehouse.campaigns). No two bases have one name.
+    """The index of a warehouse's campaigns at a revision (see warehouse.campaigns).
+
+    It is the file `name`, of `size` bytes and with the CRC-32 `checksum`. Names are unique.
     """
 
     name: str
@@ -47,10 +48,12 @@ class Base(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """`ssps`: descriptor to canonical id and the descriptor's number; `rates`: as Rates.to_json;
+    """The head of a catalog.
+
+    `ssps`: descriptor to canonical id and the descriptor's number; `rates`: as in Rates.to_json;
     `made_at`: epoch seconds; `checksum`: CRC-32 of the index, since the matcher trusts its offsets;
-    `events`: what server events need, JSON in a form of theirs; `revision`: of the warehouse, all
-    of whose changes until then are in the catalog; `warehouse`: its id, "" where nobody asks.
+    `events`: the data of server events, as JSON of their own format; `revision`: the catalog has
+    all changes of the warehouse up to it; `warehouse`: the id of the warehouse, or "".
     """
 
     ssps: dict[str, tuple[str, int]]
@@ -64,11 +67,11 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class CatalogError(ValueError):
-    """The file is no catalog of this version; it is made again by the publisher."""
+    """The file is not a catalog of this version; the publisher will replace it."""
 
 
 class Stamp(NamedTuple):
-    """What tells a file from another, and from itself after somebody has written to it."""
+    """Identifies a file and its content: writing to the file changes the stamp."""
 
     inode: int
     size: int
@@ -76,11 +79,10 @@ class Stamp(NamedTuple):
 
 
 class Catalog:
-    """A catalog in memory.
+    """An open catalog.
 
-    `ssps`: descriptor to canonical id; `ssp_numbers`: descriptor to the number that stands for it
-    in the ledger's records; `events`, `warehouse`: as in `Head`; `base` and what is `mapped` of it,
-    or None.
+    `ssps`: descriptor to canonical id; `ssp_numbers`: descriptor to its number in the ledger's
+    records; `events`, `warehouse`: as in `Head`; `base` and its mapping, `mapped`, or None.
     """
 
     def __init__(
@@ -129,8 +131,9 @@ class Catalog:
 
     @classmethod
     def open(cls, path: Path, before: "Catalog | None" = None) -> "Catalog":
-        """Maps the file, and its base unless `before` has it. Raises FileNotFoundError or
-        CatalogError: also where a byte of them is not as it was written.
+        """Map the file, and its base unless `before` has mapped it.
+
+        Raises FileNotFoundError, or CatalogError for a file that is damaged or of another version.
         """
 
         def open_base(base: Base) -> Mapped:
@@ -138,7 +141,7 @@ class Catalog:
                 return before.mapped
             beside = path.with_name(base.name)
             mapped = _map(beside)
-            # Read, since to go through the mapping would count as memory of this process.
+            # Read the file: pages touched through the mapping would count as this process's memory.
             if len(mapped) != base.size or checksum_of(beside) != base.checksum:
                 raise CatalogError(f"{base.name} is damaged")
             return mapped
@@ -155,7 +158,7 @@ def encode(
     revision: int = 0,
     warehouse: str = "",
 ) -> list[Buffer]:
-    """The file's content, in pieces; the rest as in `Head`."""
+    """Encode a catalog, in pieces; see `Head` for the parameters."""
     table = msgspec.Raw(rates.to_json().encode())
     checksum = zlib.crc32(index)
     made_at, of_events = time.time(), msgspec.Raw(events)
@@ -166,7 +169,7 @@ def encode(
 
 
 def write(path: Path, pieces: list[Buffer]) -> Stamp:
-    """Puts the content in place of what is there, in one step; the stamp of the new file."""
+    """Replace the file atomically; return the stamp of the new one."""
     beside = path.with_suffix(f".{os.getpid()}")
     with beside.open("wb") as file:
         file.writelines(pieces)
@@ -177,7 +180,7 @@ def write(path: Path, pieces: list[Buffer]) -> Stamp:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """The stamp of the file that is there now."""
+    """The stamp of a file, None if it does not exist."""
     try:
         return _stamp(path.stat())
     except FileNotFoundError:
@@ -189,7 +192,7 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def checksum_of(path: Path) -> int:
-    """The CRC-32 of a file; 0.5 s or so a GB. Raises OSError."""
+    """The CRC-32 of a file; takes about 0.5 s per GB. Raises OSError."""
     checksum = 0
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

@@ -13,7 +13,7 @@ _NAMES = {number: name for name, number in DIMENSIONS.items()} | {FORMAT_DIMENSI
 
 
 def dimension_name(number: int) -> str:
-    """Name a dimension that `Query.explain` gives."""
+    """The name of a dimension returned by `Query.explain`."""
     return _NAMES[number]
 
 

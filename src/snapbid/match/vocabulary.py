@@ -1,13 +1,13 @@
 """Targeting dimensions and the normal form of their values (contract 3, "Targeting dimensions").
 
-A campaign's entries are brought to their normal form here. Of a request's values those that take
-more than folding case (region, language, host) come through the functions here as well; the rest
-the matcher folds as it compares. Three readings that the table leaves open:
+A campaign's entries are normalised here. So are those values of a request that take more than case
+folding (region, language, host); the matcher folds the others as it compares them. Three points
+that the table leaves open:
 
-- A campaign may spell an operating system in any of the usual ways ("Mac OS X"); a spelling that
-  the folding table does not know is no valid value (a request's unknown spelling is `other`).
+- A campaign may spell an operating system in any of the usual ways ("Mac OS X"); a spelling
+  unknown to the folding table is not a valid entry (in a request it is `other`).
 - A campaign's domain is a bare host name: no scheme, port, path or wildcard.
-- Integers run to 2,147,483,647, the range of OpenRTB's integers.
+- Integers go up to 2,147,483,647, the range of OpenRTB's integers.
 """
 
 import re
@@ -19,8 +19,8 @@ import msgspec
 from snapbid.reference import agents, countries
 
 MAX_TEXT = 512
-"""Longest string of a campaign, its markup and URLs apart, in UTF-8 bytes; the index holds keys no
-longer than that, and a normal form (casefolding lengthens some) is one."""
+"""Longest string of a campaign except its markup and URLs, in UTF-8 bytes. The limit holds for
+normal forms too, some of which casefolding lengthens: they are keys of the index."""
 
 MAX_INTEGER = 2**31 - 1
 HOURS_OF_WEEK = 168
@@ -82,7 +82,7 @@ _LANGUAGE = re.compile(r"([A-Za-z]{2,8})(?:[-_].*)?", re.DOTALL)
 
 
 def normalise(dimension: str, value: object) -> str | int | None:
-    """Give the normal form of one value of a dimension, None if it is no valid value of it.
+    """Normalise a value of a dimension; None if it is not valid.
 
     Raises KeyError for a name that is not in `DIMENSIONS`.
     """
@@ -91,12 +91,12 @@ def normalise(dimension: str, value: object) -> str | int | None:
 
 
 def size(text: str) -> int:
-    """Give the length of a text in UTF-8 bytes."""
+    """The length of a text in UTF-8 bytes."""
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def text(value: object) -> str | None:
-    """Admit 1 to 512 bytes of encodable text without U+0000, unchanged."""
+    """Return the value if it is 1 to 512 bytes of encodable text without U+0000, else None."""
     if not isinstance(value, str) or not 0 < size(value) <= MAX_TEXT or "\0" in value:
         return None
     # A lone surrogate has no UTF-8 form, so neither the index nor the warehouse could hold it.
@@ -106,7 +106,7 @@ def text(value: object) -> str | None:
 
 
 def region(country: str, code: str) -> str | None:
-    """Give the normal form of a region: `usa-ca` for country `USA` and `CA`, `us-ca` or `USA-CA`.
+    """Normalise a region: `usa-ca` for country `USA` and `CA`, `us-ca` or `USA-CA`.
 
     `country` is alpha-3. A prefix of the region that names the same country is dropped.
     """
@@ -117,13 +117,13 @@ def region(country: str, code: str) -> str | None:
 
 
 def primary_subtag(language: str) -> str | None:
-    """Give the primary language subtag in lower case: `en` for `en-US` and `EN_gb`."""
-    found = _LANGUAGE.fullmatch(language)
-    return found.group(1).lower() if found else None
+    """Return the primary language subtag in lower case: `en` for `en-US` and `EN_gb`."""
+    match = _LANGUAGE.fullmatch(language)
+    return match.group(1).lower() if match else None
 
 
 def domain(name: str) -> str | None:
-    """Give a bare host name in lower case, without surrounding whitespace and one trailing dot."""
+    """Return a bare host name in lower case, without surrounding whitespace and a trailing dot."""
     name = name.strip().lower().removesuffix(".")
     if _PLAIN_HOST.fullmatch(name):
         return name
@@ -133,13 +133,13 @@ def domain(name: str) -> str | None:
 
 
 def host(url: str) -> str | None:
-    """Give the host of a URL or of a bare domain, in lower case; None where there is none.
+    """Return the host of a URL or of a bare domain, in lower case; None if there is none.
 
     The scheme is optional ("example.com/page" occurs in `site.page`); port, userinfo, path and a
     trailing dot are dropped.
     """
-    found = _AUTHORITY.match(url.strip())
-    return domain(found.group(1)) if found else None
+    match = _AUTHORITY.match(url.strip())
+    return domain(match.group(1)) if match else None
 
 
 def _folded(value: object) -> str | None:

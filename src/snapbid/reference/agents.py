@@ -1,14 +1,14 @@
 """Operating systems and browsers, folded to the lists of contract 3 (`os`, `browser`).
 
 Operating system spellings (`device.os`, a campaign's entries, the parser's families) are compared
-without case, spaces, dots, underscores, hyphens and slashes, and without a trailing version. A
-spelling that is not in the table is `other`. A system without a name of its own in the list goes
-by the one that its own user agent names: Fire OS and Android TV are `android`, Windows Phone is
-`windows`, iPadOS is `ios`; tvOS, watchOS, visionOS, Roku OS, HarmonyOS and KaiOS are `other`.
+ignoring case, spaces, dots, underscores, hyphens, slashes and a trailing version. A spelling that
+is not in the table is `other`. A system that the list does not name counts as the one named by its
+user agent: Fire OS and Android TV are `android`, Windows Phone is `windows`, iPadOS is `ios`; tvOS,
+watchOS, visionOS, Roku OS, HarmonyOS and KaiOS are `other`.
 
-Browsers go by product: in-app web views count as the browser that they embed (`chrome` on Android,
-`safari` on iOS), products under another name (Silk, Yandex, Vivaldi, the Google app, Facebook) are
-`other`.
+Browsers are identified by product: in-app web views count as the browser that they embed (`chrome`
+on Android, `safari` on iOS); products with other names (Silk, Yandex, Vivaldi, the Google app,
+Facebook) are `other`.
 """
 
 import re
@@ -35,7 +35,7 @@ SYSTEMS = (
 BROWSERS = ("chrome", "safari", "firefox", "edge", "samsung", "opera", OTHER)
 
 MAX_AGENT = 1024
-"""A user agent is cut to this many characters before it is parsed and remembered."""
+"""User agents are truncated to this many characters before they are parsed and cached."""
 
 CACHED_AGENTS = 8192
 CACHED_SPELLINGS = 4096
@@ -64,9 +64,9 @@ OS_SPELLINGS: dict[str, str] = {
     "tizen": "tizen, tizen os, tizen tv, samsung tizen",
     "webos": "webos, web0s, webos tv, lg webos, lg web0s, hp webos",
 }
-"""Operating system -> the spellings that mean it, parted by commas."""
+"""Operating system -> its spellings, separated by commas."""
 
-# Families whose spellings carry a suffix that is no version: "Windows Vista", "Linux armv7l".
+# Families whose spellings have a suffix other than a version: "Windows Vista", "Linux armv7l".
 _OS_PREFIXES: tuple[tuple[str, str], ...] = (
     ("windows", "windows"),
     ("android", "android"),
@@ -135,9 +135,9 @@ def fold_os(spelling: str) -> str:
 @lru_cache(maxsize=CACHED_SPELLINGS)
 def _fold_os(spelling: str) -> str:
     key = _squeeze(spelling)
-    found = _OS_BY_KEY.get(key) or _OS_BY_KEY.get(key.rstrip("0123456789"))
-    if found is not None:
-        return found
+    system = _OS_BY_KEY.get(key) or _OS_BY_KEY.get(key.rstrip("0123456789"))
+    if system is not None:
+        return system
     for prefix, name in _OS_PREFIXES:
         if key.startswith(prefix):
             return name
@@ -146,7 +146,7 @@ def _fold_os(spelling: str) -> str:
 
 @cache
 def _engine() -> "Callable[[str], PartialResult]":
-    # Imported here because campaigns need only the spellings, and the parser takes 0.1 s.
+    # Imported here: campaigns need only the spellings, and loading the parser takes 0.1 s.
     from ua_parser import Domain, load_lazy_builtins
     from ua_parser.regex import Resolver
 
@@ -157,14 +157,14 @@ def _engine() -> "Callable[[str], PartialResult]":
 
 
 def load() -> None:
-    """Compile the parser's expressions (0.1 s), so that the first request need not wait for it."""
+    """Compile the parser's expressions (0.1 s) ahead of the first request."""
     _engine()
 
 
 def parse(ua: str) -> tuple[str, str]:
-    """Give (operating system, browser) of a user agent by the lists of contract 3.
+    """Return (operating system, browser) of a user agent, in the terms of contract 3.
 
-    What is unknown is `other`. Answers are kept for the most recently used `CACHED_AGENTS`.
+    Unknown ones are `other`. The `CACHED_AGENTS` most recently used results are cached.
     """
     return _parse(ua[:MAX_AGENT])
 
@@ -178,7 +178,7 @@ def _parse(ua: str) -> tuple[str, str]:
 
 
 class Agent(NamedTuple):
-    """What a user agent says of itself: names by the lists above, versions as `17.4.1`."""
+    """The details of a user agent: names from the lists above, versions as `17.4.1`."""
 
     browser: str
     browser_version: str | None
@@ -190,7 +190,7 @@ class Agent(NamedTuple):
 
 @cache
 def _whole_engine() -> "Callable[[str], PartialResult]":
-    # Apart from `_engine`: devices are most of the expressions, and bids do not ask for them.
+    # Separate from `_engine`: most expressions are for devices, which bids do not need.
     from ua_parser import Domain, load_lazy_builtins
     from ua_parser.regex import Resolver
 
@@ -214,15 +214,15 @@ def _details(ua: str) -> Agent:
 
 
 def details(ua: str) -> Agent:
-    """Give all that a user agent says (contract 7, `enrichment.user_agent`)."""
+    """Return all details of a user agent (contract 7, `enrichment.user_agent`)."""
     return _details(ua[:MAX_AGENT])
 
 
-_BOT = "Spider"  # the family under which the parser's table has all crawlers
+_BOT = "Spider"  # the parser's device family for all crawlers
 
 
 def _dotted(*parts: str | None) -> str | None:
-    """Join the parts of a version up to the first that is missing."""
+    """Join the parts of a version up to the first missing one."""
     known: list[str] = []
     for part in parts:
         if part is None:

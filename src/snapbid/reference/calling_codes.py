@@ -1,7 +1,7 @@
 """E.164 country calling codes as assigned by ITU-T (document 3, `phone_country_code`).
 
-Codes of countries, territories and mobile satellite networks; those of services that are no
-subscriber's (800, 808, 979) are left out.
+Codes of countries, territories and mobile satellite networks. Service codes that belong to no
+subscriber (800, 808, 979) are left out.
 """
 
 from typing import Final
@@ -24,5 +24,5 @@ _SPELLINGS: Final = {spelling: f"+{code}" for code in CODES for spelling in (cod
 
 
 def calling_code(spelling: str) -> str | None:
-    """Give `+44` for `44` or `+44`; None if no country has that code."""
+    """Return `+44` for `44` or `+44`; None for an unassigned code."""
     return _SPELLINGS.get(spelling)

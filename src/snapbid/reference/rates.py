@@ -14,12 +14,12 @@ from zipfile import ZipFile
 
 MICROS = 1_000_000
 MAX_FLOOR_MICROS = 2**63 - 1
-"""Floors above this many micro-USD are given as this many: no price can reach them."""
+"""Floors above this many micro-USD are capped to it: no price can reach them."""
 
 CACHED_FLOORS = 4096
 
-# Up to here a floor in micro-USD has at most 15 digits. Decimals of that length survive the way
-# through a double, so the rounded product is the decimal that the double stands for.
+# Up to here a floor in micro-USD has at most 15 digits. Decimals of that length survive the
+# conversion to a double, so the rounded product is the decimal that the double represents.
 _EXACT_USD = 1e9
 
 
@@ -34,9 +34,9 @@ class Rates:
     )
 
     def floor_micros(self, amount: float, currency: str) -> int | None:
-        """Convert a floor (CPM) to micro-USD, rounded up, exact; None where there is no rate.
+        """Convert a floor (CPM) to micro-USD, exactly, rounded up; None if there is no rate.
 
-        A float stands for its shortest decimal: 0.1 is a tenth. Zero is 0 in any currency. Raises
+        A float represents its shortest decimal: 0.1 is a tenth. Zero is 0 in any currency. Raises
         ValueError for a negative, infinite or NaN amount.
         """
         if currency == "USD" and 0 <= amount < _EXACT_USD:
@@ -64,13 +64,13 @@ class Rates:
         return micros
 
     def to_json(self) -> str:
-        """Give the table as JSON: `{"date": "YYYY-MM-DD", "usd": {"EUR": "2793/2500", …}}`."""
+        """Encode the table as JSON: `{"date": "YYYY-MM-DD", "usd": {"EUR": "2793/2500", …}}`."""
         usd = {code: str(rate) for code, rate in sorted(self.usd.items())}
         return json.dumps({"date": self.date.isoformat(), "usd": usd})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Rates":
-        """Read what `to_json` wrote. Raises ValueError or KeyError for anything else."""
+        """Decode the JSON of `to_json`. Raises ValueError or KeyError for anything else."""
         document = json.loads(text)
         usd = {code: Fraction(rate) for code, rate in document["usd"].items()}
         return cls(usd=usd, date=date.fromisoformat(document["date"]))
@@ -86,7 +86,7 @@ def load() -> Rates:
 
 
 def parse_table(text: str) -> Rates:
-    """Read the bank's table: a header `Date,USD,JPY,…`, then per day a row of units per EUR."""
+    """Parse the bank's table: a header `Date,USD,JPY,…`, then per day a row of units per EUR."""
     header, *rows = text.splitlines()
     newest = max(row for row in rows if row)
     columns = zip(header.split(",")[1:], newest.split(",")[1:], strict=True)
