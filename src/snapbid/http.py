@@ -18,18 +18,18 @@ Headers: TypeAlias = dict[bytes, bytes]
 
 JSON: Final = b"application/json"
 MAX_GZIP_MEMBERS: Final = 16
-DRAIN_BYTES: Final = 8 << 20  # of the body of a refused request: what may be sent, and more
+DRAIN_BYTES: Final = 8 << 20  # the most that is read of a refused request's body
 DRAIN_S: Final = 1.0
-LEFT_BYTES: Final = 4096  # of a body, as much as the server reads with the head
-LEFT_AFTER_S: Final = 0.005  # then a body is there, even if it was sent after the head
+LEFT_BYTES: Final = 4096  # up to this length the server reads a body with the head
+LEFT_AFTER_S: Final = 0.005  # by then a body has arrived, even if sent after the head
 
 
 class Disconnected(Exception):
-    """The client went away before its body was there."""
+    """The client disconnected before its whole body had arrived."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A whole answer: the message that starts it (sent again and again where it is constant)."""
+    """A complete answer: its start message (shared by all answers if it is constant) and body."""
 
     start: Message
     body: bytes
@@ -41,7 +41,7 @@ def answer(
     content_type: bytes = JSON,
     headers: tuple[tuple[bytes, bytes], ...] = (),
 ) -> Answer:
-    """An answer with the headers that every answer has."""
+    """Build an answer with the headers common to all answers."""
     own: list[tuple[bytes, bytes]] = []
     if status != 204:
         own = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
@@ -51,7 +51,7 @@ def answer(
 
 
 def json_body(body: bytes) -> Answer:
-    """The answer 200 with a document that is JSON already; `answer`, quicker."""
+    """A 200 answer whose body is already JSON; faster than `answer`."""
     return Answer(_start(len(body)), body)
 
 
@@ -61,7 +61,7 @@ def _start(length: int) -> Message:
 
 
 def json_answer(status: int, document: object, *headers: tuple[bytes, bytes]) -> Answer:
-    """An answer with a document as JSON."""
+    """An answer with a document encoded as JSON."""
     return answer(status, msgspec.json.encode(document), headers=headers)
 
 
@@ -72,9 +72,9 @@ def problem_answer(problem: Problem) -> Answer:
 
 
 async def read_json_body(headers: Headers, receive: Receive, limit: int) -> bytes:
-    """The body of a JSON request, inflated, at most `limit` bytes.
+    """Read the body of a JSON request, inflated, of at most `limit` bytes.
 
-    Raises UnsupportedMediaType, TooLarge and BadRequest (RFC 9110), in this order of checks, and
+    Raises UnsupportedMediaType, TooLarge and BadRequest (RFC 9110), checked in this order, and
     Disconnected.
     """
     length = _length(headers.get(b"content-length"))
@@ -86,7 +86,9 @@ async def read_json_body(headers: Headers, receive: Receive, limit: int) -> byte
         raise await refused(problem, receive) from None
     message = await receive()
     body: bytes = message.get("body", b"")
-    if len(body) != length:  # else it is whole, and to be told so would cost another turn
+    if (
+        len(body) != length
+    ):  # else it is complete, and receiving the final message would cost another turn
         if message.get("more_body") or message["type"] == "http.disconnect":
             body = await _read_rest(message, receive, limit)
         elif len(body) > limit:
@@ -119,10 +121,11 @@ async def _read_rest(message: Message, receive: Receive, limit: int) -> bytes:
 
 
 async def refused(problem: Problem, receive: Receive) -> Problem:
-    """The problem, to be raised, of a request whose body is not read, or not to its end.
+    """Return the problem to raise for a request whose body has not been read to its end.
 
-    What is left of the body is read, within bounds: a server that answers before has to close the
-    connection, and the client's next request on it is lost. Beyond the bounds it says that it does.
+    The rest of the body is read first, within bounds: a server that answers earlier has to close
+    the connection, which loses the client's next request on it. Beyond the bounds, the answer
+    announces that the connection is closed.
     """
     if not await drain(receive):
         problem.headers = (*problem.headers, (b"connection", b"close"))
@@ -130,10 +133,10 @@ async def refused(problem: Problem, receive: Receive) -> Problem:
 
 
 async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> None:
-    """Leaves the body of a request that is answered without it and has waited for so long.
+    """Skip the body of a request that is answered without it and has queued for `waited_s`.
 
-    A short one that is there already the server drops by itself, and for a third less in all. Of
-    one that is not it would close the connection, so that is drained.
+    If a short body has already arrived, the server itself drops it, a third cheaper in all. If it
+    has not, the server would close the connection, so the body is drained.
     """
     length = _length(headers.get(b"content-length"))
     if waited_s < LEFT_AFTER_S or length is None or length > LEFT_BYTES:
@@ -141,7 +144,7 @@ async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> Non
 
 
 async def drain(receive: Receive) -> bool:
-    """Reads what is left of a body, within bounds; whether that was all."""
+    """Read the rest of a body, within bounds; return whether its end was reached."""
     size = 0
     try:
         async with asyncio.timeout(DRAIN_S):
@@ -156,17 +159,17 @@ async def drain(receive: Receive) -> bool:
 
 
 def inflate(body: bytes, limit: int) -> bytes:
-    """A gzip body (RFC 1952, several members too), never more than `limit` bytes of it."""
+    """Inflate a gzip body (RFC 1952, also of several members), to at most `limit` bytes."""
     parts: list[bytes] = []
-    room = limit
+    remaining = limit
     for _ in range(MAX_GZIP_MEMBERS):
         inflater = zlib.decompressobj(31)
         try:
-            part = inflater.decompress(body, room + 1)
+            part = inflater.decompress(body, remaining + 1)
         except zlib.error:
             raise BadRequest("the body is not gzip") from None
-        room -= len(part)
-        if room < 0:
+        remaining -= len(part)
+        if remaining < 0:
             raise _too_large(limit)
         if not inflater.eof:
             raise BadRequest("the gzip body was cut short")
@@ -178,14 +181,14 @@ def inflate(body: bytes, limit: int) -> bytes:
 
 
 def deflate(body: bytes) -> bytes:
-    """The body as gzip, quickly."""
+    """Compress a body as gzip, at the fastest level."""
     deflater = zlib.compressobj(1, zlib.DEFLATED, 31)
     return deflater.compress(body) + deflater.flush()
 
 
 @lru_cache(256)
 def accepts_gzip(header: bytes) -> bool:
-    """Whether an `Accept-Encoding` asks for gzip (RFC 9110, 12.5.3)."""
+    """Whether an `Accept-Encoding` accepts gzip (RFC 9110, 12.5.3)."""
     for item in header.lower().split(b","):
         name, _, parameter = item.partition(b";")
         if name.strip() in (b"gzip", b"x-gzip"):
@@ -196,7 +199,7 @@ def accepts_gzip(header: bytes) -> bool:
 
 @lru_cache(256)
 def _is_gzip(content_type: bytes | None, encoding: bytes | None) -> bool:
-    """Whether a JSON body is gzip; identity is not. Raises for anything else."""
+    """Whether a JSON body is gzip, not identity. Raises UnsupportedMediaType for anything else."""
     if content_type is None or content_type.partition(b";")[0].strip().lower() != JSON:
         raise UnsupportedMediaType("Content-Type: must be application/json")
     name = encoding.strip().lower() if encoding else b""

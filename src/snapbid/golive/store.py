@@ -1,16 +1,16 @@
-"""What SSPs have sent, as the workers write it down for the go-live check.
+"""What SSPs have sent, as recorded by the workers for the go-live check.
 
     {golive}:N:m:MINUTE  counts of the SSP with this number, by minute since the epoch
     {golive}:N:h:HOUR    the same by hour
     {golive}:N:at        count -> when it last grew (epoch s); `first`: when any did
     {golive}:N:answers   the latest answers, newest first: `EPOCH_S STATUS`
     {golive}:N:problems  the latest refusals, newest first: `EPOCH_S STATUS DETAIL`
-    {golive}:t:PLACE     number of the SSP whose test request this auction and impression are of
-    {golive}:strays      ids in paths that are not registered, by when one last came
+    {golive}:t:DIGEST    number of the SSP whose test request had this auction and impression
+    {golive}:strays      unregistered ids in paths, by when each last came
 
-It is evidence and no account: where Redis did not acknowledge a write, it may count twice. What
-notices of remembered bids count is read from the ledger's own counters, and when they last grew
-from `{sbN}:seen` (drain/shard.py).
+This is evidence, not accounting: a write that Redis did not acknowledge may count twice. Notices of
+remembered bids are read from the ledger's own counters, and when these last grew from `{sbN}:seen`
+(drain/shard.py).
 """
 
 from collections import Counter
@@ -37,12 +37,12 @@ _REASONS: Final = range(-1, 10_000)
 
 
 class SspEvidence(msgspec.Struct, frozen=True):
-    """What is written down of one SSP from `since` until `until` (epoch s).
+    """The record of an SSP from `since` until `until` (epoch s).
 
     `last_at`: count -> when it last grew, at any time; `answers` (when, status) and `problems`
-    (when, status, detail) come newest first. `notices`: b, w, i, l of the ledger's counters, and
-    those of l without a reason as `l:-1`, of the last NOTICE_DAYS days; `noticed_at`: when w, i and
-    l last grew. `strays`: other ids, not registered, with when they last came.
+    (when, status, detail) come newest first. `notices`: the ledger's counters b, w, i and l
+    of the last NOTICE_DAYS days, with `l:-1` for losses without a reason; `noticed_at`: when w, i
+    and l last grew. `strays`: unregistered ids, with when each last came.
     """
 
     since: int
@@ -57,7 +57,7 @@ class SspEvidence(msgspec.Struct, frozen=True):
 
 
 class EvidenceStore:
-    """The evidence in a Redis. All methods raise RedisError."""
+    """The evidence kept in Redis. All methods raise RedisError."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -65,17 +65,18 @@ class EvidenceStore:
         self._write = redis.register_script(script.read_text(encoding="utf-8"))
 
     async def write(self, sent: Mapping[int, SightingTotals], now: int) -> None:
-        """Add what each SSP, by number, has sent until now (epoch s)."""
+        """Add what each SSP, by number, has sent up to now (epoch s)."""
         packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S]
-        for number, of in sent.items():
-            packed += (number, len(of.counts))
-            for name, by in of.counts.items():
-                packed += (name, by)
-            packed += (len(of.answers), *of.answers, len(of.problems), *of.problems)
+        for number, totals in sent.items():
+            packed += (number, len(totals.counts))
+            for name, count in totals.counts.items():
+                packed += (name, count)
+            packed += (len(totals.answers), *totals.answers)
+            packed += (len(totals.problems), *totals.problems)
         await self._write(keys=[GOLIVE], args=packed)
 
     async def write_strays(self, ids: Iterable[str], now: int) -> None:
-        """Note ids that are not registered."""
+        """Record unregistered ids."""
         key = f"{GOLIVE}strays"
         async with self._redis.pipeline() as pipe:
             pipe.zadd(key, dict.fromkeys(ids, now))
@@ -83,20 +84,20 @@ class EvidenceStore:
             pipe.expire(key, HOURS_KEPT_S)
             await pipe.execute()
 
-    async def write_tests(self, places: Iterable[tuple[bytes, int]]) -> None:
-        """Note whose test requests (place, number of the SSP) these are, for some minutes."""
+    async def write_tests(self, tests: Iterable[tuple[bytes, int]]) -> None:
+        """Remember test requests (bid digest, number of the SSP) for some minutes."""
         async with self._redis.pipeline(transaction=False) as pipe:
-            for place, number in places:
-                pipe.set(_test(place), number, ex=TEST_KEPT_S)
+            for digest, number in tests:
+                pipe.set(_test(digest), number, ex=TEST_KEPT_S)
             await pipe.execute()
 
-    async def testers(self, places: Sequence[bytes]) -> list[int | None]:
-        """The SSP whose test request each is, if it is one."""
-        found: Any = await self._redis.mget([_test(place) for place in places])
-        return [None if number is None else int(number) for number in found]
+    async def testers(self, digests: Sequence[bytes]) -> list[int | None]:
+        """The number of the SSP that sent each test request; None for anything else."""
+        numbers: Any = await self._redis.mget([_test(digest) for digest in digests])
+        return [None if number is None else int(number) for number in numbers]
 
     async def read(self, number: int, shards: int, minutes: int, now: int) -> SspEvidence:
-        """What the SSP has sent in so many minutes; whole hours where they are more than 60."""
+        """What the SSP has sent in the last minutes; in whole hours if these are more than 60."""
         unit, name = (MINUTE_S, "m") if minutes <= HOUR_S // MINUTE_S else (HOUR_S, "h")
         first, last = (now - minutes * MINUTE_S) // unit + 1, now // unit
         own = f"{GOLIVE}{number}:"
@@ -109,8 +110,8 @@ class EvidenceStore:
             pipe.zrange(f"{GOLIVE}strays", 0, -1, withscores=True)
             *times, last_at, answers, problems, strays = await pipe.execute()
         counts: Counter[str] = Counter()
-        for one in times:
-            counts.update(_numbers(one))
+        for fields in times:
+            counts.update(_numbers(fields))
         notices, noticed_at = await self._notices(number, shards, now)
         return SspEvidence(
             first * unit,
@@ -118,7 +119,7 @@ class EvidenceStore:
             dict(counts),
             _numbers(last_at),
             [(int(at), int(status)) for at, status in map(bytes.split, answers)],
-            [_problem(one) for one in problems],
+            [_problem(packed) for packed in problems],
             notices,
             noticed_at,
             {id.decode(): int(at) for id, at in strays},
@@ -152,12 +153,12 @@ class EvidenceStore:
         return dict(sums), dict(at)
 
 
-def _test(place: bytes) -> bytes:
-    return GOLIVE.encode() + b"t:" + place
+def _test(digest: bytes) -> bytes:
+    return GOLIVE.encode() + b"t:" + digest
 
 
-def _numbers(found: Mapping[bytes, bytes]) -> dict[str, int]:
-    return {name.decode(): int(value) for name, value in found.items()}
+def _numbers(fields: Mapping[bytes, bytes]) -> dict[str, int]:
+    return {name.decode(): int(value) for name, value in fields.items()}
 
 
 def _problem(packed: bytes) -> tuple[int, int, str]:

@@ -26,7 +26,7 @@ def exposition(
 ) -> bytes:
     """Render all slots as Prometheus text (`CONTENT_TYPE`), with every metric of `DEFINITIONS`.
 
-    `watched` has the series of those that no slot counts.
+    `watched` has the series of metrics that are not counted in slots.
     """
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.registry import Collector
@@ -45,11 +45,11 @@ def _families(values: Mapping[str, int], watched: Mapping[str, Samples]) -> Iter
     for key, value in sorted(values.items()):
         name, labels = parse_key(key)
         definition = DEFINITIONS.get(re.sub(r"_(bucket|sum)$", "", name))
-        # A slot may still have what an earlier version counted, with other labels.
+        # A slot may still have counts of an earlier version, with other labels.
         if definition is not None and labels.keys() - {"le"} == set(definition.labels):
             samples[name].append((labels, value))
-    for name, given in watched.items():
-        samples[name].extend(given)
+    for name, series in watched.items():
+        samples[name].extend(series)
     for name, definition in DEFINITIONS.items():
         if definition.kind != "histogram":
             yield _plain_family(name, definition, samples[name])

@@ -1,18 +1,17 @@
-"""Slots: shared files, one per process, in which it counts.
+"""Slots: memory-mapped files in which processes count, one file per process.
 
-Each process claims one slot file `worker-N.metrics` by a file lock that it holds while it lives;
-the next process to claim the slot continues its counts, so that they survive restarts. A slot is a
+Each process claims one slot file `worker-N.metrics` with a file lock that it holds until it exits;
+the next process to claim the slot continues its counts, so they survive restarts. A slot is a
 run of 64 KiB chunks, mapped one by one and never moved, each a sequence of entries
 
     key length (int64) | key, UTF-8, zero-padded to 8 bytes | value (int64)
 
 ended by a length of 0. The key is the Prometheus sample name with sorted labels, and is published
 by writing its length last; a value is one aligned 8-byte store. So a reader in another process
-never sees half an entry or half a number. A slot that makes no sense is started afresh.
+never sees half an entry or half a number. A damaged slot is started afresh.
 
-Of a histogram, the entry `…_bucket{le="x"}` counts the values that fell into that bucket alone,
-and `…_sum` is an integer in units of 1/`resolution`; `exposition` makes of both what Prometheus
-expects.
+The entry `…_bucket{le="x"}` of a histogram counts the values of that bucket alone, and `…_sum` is
+an integer in units of 1/`resolution`; `exposition` converts both to what Prometheus expects.
 """
 
 import fcntl
@@ -31,7 +30,7 @@ from snapbid.metrics.definitions import OVERFLOW, definition_of
 from snapbid.metrics.keys import key_of
 
 MAX_SERIES = 20_000
-"""Entries in one slot; what would be new beyond counts into `snapbid_metrics_overflow_total`."""
+"""Entries in one slot; any further ones count into `snapbid_metrics_overflow_total`."""
 
 MAX_KEY = 1024
 
@@ -57,7 +56,7 @@ class Counter:
 
 
 class Counters:
-    """The counters of one metric, made at their first use; for labels of few values."""
+    """The counters of one metric, made on first use; for labels with few values."""
 
     __slots__ = ("_counters", "_labels", "_metrics", "_name")
 
@@ -77,7 +76,7 @@ class Counters:
 
 
 class Histogram:
-    """Counts of values up to each bound, and their sum. Not for use by several threads at once."""
+    """Counts of values per bucket, and their sum. Not for use by several threads at once."""
 
     __slots__ = ("_bounds", "_buckets", "_resolution", "_sum")
 
@@ -91,7 +90,7 @@ class Histogram:
 
     def observe(self, value: float) -> None:
         """Count one value, in the unit of the metric's name."""
-        # As `Counter.inc` does it: a call costs as much as what it does.
+        # `Counter.inc`, inlined: a call would double the cost.
         bucket, total = self._buckets[bisect_left(self._bounds, value)], self._sum
         bucket._value = count = bucket._value + 1
         bucket._cell[0] = count
@@ -102,7 +101,7 @@ class Histogram:
 class Metrics:
     """This process's slot in a directory of slots.
 
-    Raises OSError where the directory or a slot cannot be written.
+    Raises OSError if the directory or a slot cannot be written.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -122,7 +121,7 @@ class Metrics:
     def counter(self, name: str, **labels: object) -> Counter:
         """Return the counter of these label values, always the same object.
 
-        Raises ValueError for a name or labels that `DEFINITIONS` does not have.
+        Raises ValueError for a name or labels that are not in `DEFINITIONS`.
         """
         definition_of("counter", name, labels)
         with self._lock:
@@ -147,7 +146,7 @@ class Metrics:
         return Histogram(bounds, counters, total, definition.resolution)
 
     def close(self) -> None:
-        """Give up the slot; its counts stay. Counters taken from it cannot be used any more."""
+        """Release the slot; its counts stay, but its counters must not be used any longer."""
         for counter in self._series.values():
             counter._cell.release()
         for mapping, cells in self._chunks:
@@ -213,7 +212,7 @@ class Metrics:
 
 
 def read(directory: str | os.PathLike[str]) -> dict[str, int]:
-    """Sum the entries of all slots, by key. Slots that cannot be read are left out."""
+    """Sum the entries of all slots, by key. Unreadable slots are skipped."""
     sums: defaultdict[str, int] = defaultdict(int)
     for path in sorted(Path(directory).glob("worker-*.metrics")):
         try:

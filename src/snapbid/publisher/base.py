@@ -1,8 +1,8 @@
 """Makes a base of all campaigns in a warehouse, in a separate process.
 
-A million campaigns take most of a gigabyte and tens of seconds of a core; a separate process delays
-nobody and gives the memory back. It reads an `Order` from stdin, logs its progress, and prints the
-`Base` that it made. It exits when stdin is closed, so it never outlives its parent.
+A million campaigns take most of a gigabyte and tens of seconds of a core; a separate process slows
+down nothing else and gives the memory back. It reads an `Order` from stdin, logs its progress, and
+prints the `Base` that it made. It exits when stdin is closed, so it never outlives its parent.
 
     python -m snapbid.publisher
 """
@@ -39,7 +39,7 @@ logger = logging.getLogger("snapbid")
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A base to be made: of which warehouse, in which folder, and whether bids wait for it."""
+    """A base to make: from which warehouse, in which folder, and whether bids wait for it."""
 
     dsn: str
     folder: str
@@ -49,7 +49,7 @@ class Order(msgspec.Struct, frozen=True):
 async def make(dsn: str, folder: Path) -> Base:
     """Make a new base in the folder.
 
-    Raises OSError, asyncpg's errors, or ValueError where the campaigns are too many.
+    Raises OSError, asyncpg's errors, or ValueError if there are too many campaigns.
     """
     with tempfile.TemporaryFile(dir=folder, buffering=CHUNK) as file:
         payloads = cast("BinaryIO", file)
@@ -63,7 +63,7 @@ async def make(dsn: str, folder: Path) -> Base:
 
 
 async def _load(connection: asyncpg.Connection, builder: Builder) -> campaigns.WarehouseState:
-    """Load the campaigns of one snapshot."""
+    """Load all campaigns from a single snapshot."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         state = await campaigns.fetch_state(connection)
         count, logged_at = 0, monotonic()

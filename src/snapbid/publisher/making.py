@@ -1,4 +1,4 @@
-"""Has a base made by a process of its own (`base`)."""
+"""Runs the process that makes a base (`base`)."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger("snapbid")
 
 
 async def make_base(dsn: str, folder: Path, *, urgent: bool) -> Base:
-    """The new base in the folder; tried again until it can be made. `urgent`: bids wait for it."""
+    """Make a base in the folder, retrying until it succeeds. `urgent`: bids wait for it."""
     order = Order(dsn, str(folder.absolute()), urgent)
     while True:
         try:
@@ -39,10 +39,12 @@ async def _attempt(order: Order) -> Base | None:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(msgspec.json.encode(order) + b"\n")  # and stays open: it ends with us
-        told = await process.stdout.read()
+        process.stdin.write(
+            msgspec.json.encode(order) + b"\n"
+        )  # and stays open: the child exits when we do
+        output = await process.stdout.read()
         if await process.wait() == 0:
-            return msgspec.json.decode(told, type=Base)
+            return msgspec.json.decode(output, type=Base)
         logger.error("no base could be made (exit status %s)", process.returncode)
         return None
     finally:
@@ -52,7 +54,7 @@ async def _attempt(order: Order) -> Base | None:
 
 
 def remove_others(folder: Path, kept: Base | None) -> None:
-    """Removes the bases that no catalog names any more; who maps one keeps it."""
+    """Remove the bases that no catalog names any longer; existing mappings stay valid."""
     for path in folder.glob(PREFIX + "*"):
         if kept is None or path.name != kept.name:
             path.unlink(missing_ok=True)

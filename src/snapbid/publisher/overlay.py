@@ -8,8 +8,10 @@ from snapbid.match.payload import Builder, put
 from snapbid.warehouse.campaigns import CampaignRow, Changes
 
 LEAST: int = 4096  # changed campaigns over any base, however small
-LEAST_BYTES: int = 16 * 1024 * 1024  # of their index; some campaigns list a million domains
-SHARE: int = 64  # a larger base may have 1/64 of its own size over it
+LEAST_BYTES: int = (
+    16 * 1024 * 1024
+)  # of their index, however small the base; some campaigns list a million domains
+SHARE: int = 64  # or 1/64 of the base, if that is more
 
 logger = logging.getLogger("snapbid")
 
@@ -63,11 +65,11 @@ class Overlay:
 
 
 def insert(builder: Builder, row: CampaignRow) -> bool:
-    """Put a campaign into an index; False, with a line in the log, if it breaks a rule."""
+    """Put a campaign into an index; log it and return False if it breaks a rule."""
     try:
         campaign = load(row.content, is_normalised=row.is_normalised, is_active=row.is_active)
         put(builder, campaign, row.number, row.created_at_ms)
-    except ValueError as error:  # plain SQL has written it
+    except ValueError as error:  # written by plain SQL
         logger.error("campaign %a does not bid: %s", row.id.decode()[:60], str(error)[:500])
         return False
     return True

@@ -1,11 +1,12 @@
 """Keeps the catalog's files equal to the warehouse: listens, reads what changed, writes, swaps.
 
-Many campaigns are a base, made now and then by a process of its own, and an overlay of what has
-changed since, which is small and written anew after each change. It runs in a thread of the process
-that starts the workers, and so never delays a request.
+Many campaigns are split into a base, made now and then by a separate process, and an overlay of
+later changes, which is small and rewritten after each change. The publisher runs in a thread of the
+process that starts the workers, so it never delays a request.
 
-Killed at any moment it leaves whole files behind: a base is named by a catalog only when it is
-complete, and removed only when no catalog names it. The next publisher goes on from that base.
+Killed at any moment, it leaves complete files behind: a catalog names a base only once it is
+complete, and a base is removed only when no catalog names it. The next publisher continues from
+that base.
 """
 
 import asyncio
@@ -30,10 +31,10 @@ from snapbid.warehouse.away import AWAY
 
 CHANNEL: Final = "snapbid_catalog"
 RETRY_S: Final = 0.5
-CHECK_EVERY_S: Final = 30.0  # that the connection still lives
-FILES_EVERY_S: Final = 1.0  # that nobody has spoilt what is published
-PAUSE_S: Final = 0.02  # in which changes gather
-MOST: Final = 50_000  # changes taken up at once, a second's work; more wait for a new base
+CHECK_EVERY_S: Final = 30.0  # whether the connection is alive
+FILES_EVERY_S: Final = 1.0  # whether the published files are intact
+PAUSE_S: Final = 0.02  # lets changes accumulate
+MOST: Final = 50_000  # changes applied at once, a second's work; more need a new base
 
 logger = logging.getLogger("snapbid")
 
@@ -49,7 +50,7 @@ class CatalogPublisher:
         self._identity = ""
         self._making: asyncio.Task[Base] | None = None
         self._published: tuple[Any, ...] = ()
-        self._written: Stamp | None = None  # the file that holds what is published
+        self._written: Stamp | None = None  # of the published file
         self._rates = rates.load()
         self.published_at: float | None = None  # epoch s
         self.checked_at: float | None = None  # when the warehouse was last asked
@@ -59,11 +60,11 @@ class CatalogPublisher:
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread; what is being built is not published."""
+        """Stop the thread; whatever is being built is not published."""
         self._loop.call_soon_threadsafe(self._cancel)
         self._thread.join()
 
@@ -93,7 +94,7 @@ class CatalogPublisher:
                 await asyncio.wait([self._making])
 
     async def _follow(self) -> None:
-        """Publishes after each change, until the connection is lost."""
+        """Publish after each change, until the connection is lost."""
         connection = await asyncpg.connect(self._dsn, timeout=10)
         try:
             await connection.add_listener(CHANNEL, lambda *_: self._changed.set())
@@ -108,25 +109,25 @@ class CatalogPublisher:
             connection.terminate()
 
     async def _await_change(self) -> None:
-        """Until something changed, in the warehouse or the files, or it is time to look."""
+        """Wait until the warehouse or the files have changed, or the next check is due."""
         until = monotonic() + CHECK_EVERY_S
         while not self._changed.is_set() and monotonic() < until:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), FILES_EVERY_S)
-            if self._making is None and not self._stands():
+            if self._making is None and not self._is_intact():
                 return
 
-    def _stands(self) -> bool:
-        """Whether the files are what was published."""
+    def _is_intact(self) -> bool:
+        """Whether the files are the published ones."""
         base = self._overlay.base if self._overlay else None
-        return self._written == stamp_of(self._path) and (base is None or self._holds(base))
+        return self._written == stamp_of(self._path) and (base is None or self._has_file(base))
 
-    def _holds(self, base: Base) -> bool:
+    def _has_file(self, base: Base) -> bool:
         stamp = stamp_of(self._path.with_name(base.name))
         return stamp is not None and stamp.size == base.size
 
     async def _begin(self, connection: asyncpg.Connection) -> None:
-        """Goes on from what is held or has been published of this warehouse, else from nothing."""
+        """Continue from what is held or published of this warehouse, else start from nothing."""
         state = await campaigns.fetch_state(connection)
         held = self._overlay
         if held is None:
@@ -144,14 +145,14 @@ class CatalogPublisher:
                 return None
             if base.revision > state.revision:
                 return None
-            whole = catalog.checksum_of(self._path.with_name(base.name)) == base.checksum
-            return base if whole else None
+            is_whole = catalog.checksum_of(self._path.with_name(base.name)) == base.checksum
+            return base if is_whole else None
         except (OSError, CatalogError):
             return None
 
     async def _publish(self, connection: asyncpg.Connection) -> None:
-        """Reads what changed and, if anything did, puts a new file in place."""
-        overlay = await self._take_up_base(connection)
+        """Read the changes and, if there are any, replace the catalog."""
+        overlay = await self._current_overlay(connection)
         if await campaigns.count_since(connection, overlay.revision, MOST + 1) > MOST:
             self._make_base()
             if overlay.revision == 0:
@@ -174,40 +175,40 @@ class CatalogPublisher:
         self._published, self.published_at = state, time()
         if self._making is None:
             remove_others(self._path.parent, overlay.base)
-        self._tell(overlay, len(ssps), perf_counter() - started)
+        self._log(overlay, len(ssps), perf_counter() - started)
         if overlay.is_large:
             self._make_base()
 
-    def _tell(self, overlay: Overlay, ssps: int, seconds: float) -> None:
+    def _log(self, overlay: Overlay, ssps: int, seconds: float) -> None:
         above = f" over a base of {overlay.base.campaigns:,}" if overlay.base else ""
         logger.info(f"published {len(overlay):,} campaigns{above}, {ssps} SSPs in {seconds:.3f} s")
 
     async def _read_events(self, connection: asyncpg.Connection) -> bytes:
-        """What server events need of the warehouse, as the catalog carries it."""
-        issued = await products.fetch_keys(connection)
-        return keys.encode(issued, await operator_rates.fetch_all(connection))
+        """The data that server events need from the warehouse, encoded for the catalog."""
+        grants = await products.fetch_keys(connection)
+        return keys.encode(grants, await operator_rates.fetch_all(connection))
 
     # -- the base ---------------------------------------------------------------------------------
 
     def _make_base(self) -> None:
-        """Has a base made, if none is in the making."""
+        """Start making a base, unless one is being made."""
         if self._making is None:
             urgent = not self._path.exists()
             making = make_base(self._dsn, self._path.parent, urgent=urgent)
             self._making = self._loop.create_task(making)
             self._making.add_done_callback(lambda _: self._changed.set())
 
-    async def _take_up_base(self, connection: asyncpg.Connection) -> Overlay:
-        """What to publish from: a new base, where one is there and not too old already."""
+    async def _current_overlay(self, connection: asyncpg.Connection) -> Overlay:
+        """The overlay to publish, over the new base if one is ready and not already outdated."""
         assert self._overlay is not None
         base = self._overlay.base
-        if base is not None and not self._holds(base):
+        if base is not None and not self._has_file(base):
             self._overlay = Overlay(None)
         if self._making is not None and self._making.done():
             made = self._making.result()
             since = await campaigns.count_since(connection, made.revision, MOST + 1)
             self._making = None
-            # What came since is in the overlay already, but for too many changes to take up.
+            # Later changes are applied anew; if there are too many, a newer base is needed.
             first = self._overlay.revision == 0
             if made.warehouse == self._warehouse and (since <= MOST or first):
                 self._overlay = Overlay(made)
