@@ -174,7 +174,7 @@ class ShardCounters:
         """Remove names that are done with; those of `again` come back in a later round.
 
         `absorbed` is the batch's number, once the warehouse has it. Raises SupersededError, with
-        nothing removed, where this drain is not at work any more.
+        nothing removed, if this drain has been superseded.
         """
         if again:
             await self._redis.sadd(self._keys.changed, *again)
@@ -186,9 +186,9 @@ class ShardCounters:
     # -- segments ----------------------------------------------------------------------------
 
     async def change(self, segment: str, **fields: str | int) -> None:
-        """Set fields of the state; "" removes one.
+        """Set fields of the state; "" removes a field.
 
-        Raises SupersededError where another segment has begun since.
+        Raises SupersededError if another segment has begun since.
         """
         args: list[str | int] = [segment]
         for name, value in fields.items():
@@ -210,7 +210,7 @@ class ShardCounters:
         return await fetch_segments(self._redis, self._keys)
 
     async def drop_segments(self, segments: Iterable[str]) -> None:
-        """Take segments that have no counters off the list, and their generations with them."""
+        """Remove segments without counters from the list, together with their generations."""
         gone = set(segments)
         kept: Any = await self._redis.hkeys(self._keys.generations)
         fields = [field for field in kept if field.decode().rpartition(" ")[0] in gone]
@@ -221,16 +221,16 @@ class ShardCounters:
             await pipe.execute()
 
     async def name_all(self) -> None:
-        """Name all counters that there are as changed."""
+        """Mark all existing counters as changed."""
         prefix = f"{self._keys.prefix}c:"
         async for key in self._redis.scan_iter(match=f"{prefix}*", count=1000):
             segment, _, day = key.decode().removeprefix(prefix).rpartition(":")
             cursor: int | None = None
             while cursor != 0:
-                found: Any
-                cursor, found = await self._redis.hscan(key, cursor or 0, count=BATCH)
-                if found:
-                    names = [counter_names.join(segment, day, field) for field in found]
+                fields: Any
+                cursor, fields = await self._redis.hscan(key, cursor or 0, count=BATCH)
+                if fields:
+                    names = [counter_names.join(segment, day, field) for field in fields]
                     await self._redis.sadd(self._keys.changed, *names)
 
     async def remove_day(self, segment: str, day: date, epoch: str, check: Check) -> int | None:
@@ -249,10 +249,10 @@ class ShardCounters:
             generation = int(await pipe.hget(self._keys.generations, which) or 0)
             cursor: int | None = None
             while cursor != 0:
-                found: Any
-                cursor, found = await pipe.hscan(key, cursor or 0, count=BATCH)
+                fields: Any
+                cursor, fields = await pipe.hscan(key, cursor or 0, count=BATCH)
                 names, counters = [], []
-                for field, value in found.items():
+                for field, value in fields.items():
                     name = counter_names.join(segment, text, field)
                     parsed = counter_names.parse(name)
                     if parsed is not None:

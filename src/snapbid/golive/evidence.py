@@ -25,7 +25,7 @@ from snapbid.tasks import end
 
 WRITE_S: Final = 1.0
 LOOKS: Final = 3  # writes during which an unknown notice is looked for among the tests
-MAX_PLACES: Final = 200  # of test requests, noted in one write
+MAX_TESTS: Final = 200  # impressions of test requests, recorded in one write
 MAX_UNKNOWN: Final = 1000  # notices that are looked for
 MAX_STRAYS: Final = 20
 MAX_STRAY: Final = 64  # characters
@@ -38,7 +38,7 @@ class _Notice(NamedTuple):
     """A notice of an unknown auction; `looks` are left."""
 
     kind: int
-    place: bytes
+    digest: bytes
     looks: int
 
 
@@ -87,9 +87,9 @@ class Evidence:
         now = int(self._clock())
         for number, sightings in self._ssps.items():
             for auction, imps in sightings.tested:
-                self._tested += ((_place(auction, imp), number) for imp in imps)
+                self._tested += ((_digest(auction, imp), number) for imp in imps)
             self._collect(number, sightings, now)
-        del self._tested[MAX_PLACES:]
+        del self._tested[MAX_TESTS:]
         if self._tested:
             await self._store.write_tests(self._tested)
             self._tested.clear()
@@ -113,7 +113,7 @@ class Evidence:
 
     async def _look_for_tests(self, now: int) -> None:
         looked, self._unknown = self._unknown, []
-        testers = await self._store.testers([notice.place for notice in looked])
+        testers = await self._store.testers([notice.digest for notice in looked])
         for notice, number in zip(looked, testers, strict=True):
             if number is not None:
                 self.of(number).notices[NOTICES[notice.kind]] += 1
@@ -132,5 +132,5 @@ class Evidence:
                 logger.exception("what SSPs have sent could not be written down")
 
 
-def _place(auction: str, imp: str) -> bytes:
+def _digest(auction: str, imp: str) -> bytes:
     return bid_digest(auction.encode(errors="surrogatepass"), imp.encode(errors="surrogatepass"))

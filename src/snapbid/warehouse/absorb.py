@@ -29,7 +29,7 @@ class CounterValue(NamedTuple):
 
 
 class Absorbed(NamedTuple):
-    """How many counters had changed, and the indices of those whose number names nothing yet."""
+    """The number of changed counters, and the indices of those whose number is unknown."""
 
     changed: int
     unknown: list[int]
@@ -134,14 +134,14 @@ where a.value is distinct from i.value
 
 
 async def become_the_drain(connection: asyncpg.Connection) -> bool:
-    """Take the place of the one drain of this warehouse, held until the connection ends."""
+    """Become the only drain until the connection ends; return False if another is."""
     return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
 
 
 async def source_of(
     connection: asyncpg.Connection, epoch: str, segment: str, shard: int, today: datetime.date
 ) -> int:
-    """Give the number of a shard's segment, new where it is seen for the first time."""
+    """Return the number of a shard's segment, assigning one if the segment is new."""
     return int(
         await connection.fetchval(
             "insert into drain_source as s (epoch, segment, shard, seen_on)"
@@ -156,7 +156,7 @@ async def source_of(
 
 
 async def sources_of(connection: asyncpg.Connection, epoch: str, shard: int) -> dict[str, int]:
-    """List the segments of a shard's data set of which anything was seen, with their numbers."""
+    """List the known segments of a shard's data set, with their numbers."""
     rows = await connection.fetch(
         "select segment, source from drain_source where epoch = $1 and shard = $2", epoch, shard
     )
@@ -178,7 +178,7 @@ async def absorb(
 async def differing(
     connection: asyncpg.Connection, source: int, counters: Sequence[CounterValue]
 ) -> list[int]:
-    """List the indices of the counters of which something is left to absorb."""
+    """List the indices of the counters that are not absorbed completely."""
     rows = await connection.fetch(_DIFFERING, source, *_columns(counters))
     return [row["position"] - 1 for row in rows]
 
@@ -186,7 +186,7 @@ async def differing(
 async def days_before(
     connection: asyncpg.Connection, source: int, before: datetime.date
 ) -> list[datetime.date]:
-    """List the days of which something was absorbed from a source, without reading all rows."""
+    """List the days absorbed from a source, without reading all rows."""
     rows = await connection.fetch(
         "with recursive days as ("
         " select min(day) as day from drain_absorbed where source = $1 and day < $2"
@@ -204,7 +204,7 @@ async def days_before(
 async def forget(
     connection: asyncpg.Connection, source: int, day: datetime.date, generation: int
 ) -> None:
-    """Drop what was absorbed of a day's counters, whose generation is gone from Redis for good."""
+    """Drop a day's absorbed values; the generation of its counters is gone from Redis for good."""
     async with connection.transaction():
         await connection.execute(
             "delete from drain_absorbed where source = $1 and day = $2 and generation <= $3",

@@ -1,4 +1,4 @@
-"""Campaigns as they are stored: the imported documents, their status, and what changed when.
+"""Stored campaigns: the imported documents, their status, and the history of changes.
 
 A document is stored and fetched as JSON text, its normalised form as bytes; their meaning is the
 business of `match`. Each change of a campaign gives it a new revision, a number that only grows,
@@ -21,7 +21,7 @@ class UnknownCampaignError(LookupError):
 
 
 class ImportCounts(msgspec.Struct, frozen=True):
-    """How many campaigns an import added, changed, and left unchanged."""
+    """How many campaigns an import added, changed and left unchanged."""
 
     added: int
     changed: int
@@ -44,7 +44,7 @@ class CampaignRow(NamedTuple):
 
 
 class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
-    """One campaign; `document` is its JSON, whose "status" is the status that holds now.
+    """A campaign; `document` is its JSON, whose "status" is the current status.
 
     `number` belongs to the id and is never reused, even after the campaign is deleted;
     `created_at_ms` is when it was first imported (UTC epoch ms). `normalised` is the form that the
@@ -62,7 +62,7 @@ class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
     rules: int | None = None
 
     def row(self, rules: int) -> CampaignRow:
-        """Give the campaign to be loaded under a version of the rules."""
+        """The row to load under a version of the rules."""
         form = self.normalised if self.rules == rules else None
         content = self.document.encode() if form is None else form
         active = self.status == "active"
@@ -72,7 +72,7 @@ class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What changed after a revision, and the revision to ask with the next time."""
+    """The changes after a revision, and the revision to pass the next time."""
 
     revision: int
     changed: tuple[StoredCampaign, ...]
@@ -176,7 +176,7 @@ async def fetch_all(connection: asyncpg.Connection) -> AsyncIterator[StoredCampa
 async def copy_all(
     connection: asyncpg.Connection, rules: int | None, take: Callable[[list[CampaignRow]], None]
 ) -> None:
-    """Hand over every campaign, in no order, in lists as they arrive; needs a transaction.
+    """Hand over all campaigns, unordered, in lists as they arrive; needs a transaction.
 
     The content is the form that was normalised under these rules, where there is one; with None it
     is always the document. PostgreSQL runs ahead by what a socket holds, so both sides work at the
@@ -239,13 +239,13 @@ async def count_since(connection: asyncpg.Connection, revision: int, most: int) 
 
 
 async def fetch_some(connection: asyncpg.Connection, ids: Sequence[str]) -> list[StoredCampaign]:
-    """Fetch the campaigns with these ids that exist, in no order."""
+    """Fetch the existing campaigns with these ids, in no particular order."""
     rows = await connection.fetch(f"select {_COLUMNS} {_FROM} where id = any($1)", list(ids))
     return [StoredCampaign(*row) for row in rows]
 
 
 async def fetch_since(connection: asyncpg.Connection, revision: int) -> Changes:
-    """Fetch what changed after a revision, in the order of the changes; 0 gives everything."""
+    """Fetch the changes after a revision, in their order; revision 0 returns everything."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         rows = await connection.fetch(
             f"select {_COLUMNS}, normalised, rules {_FROM} where revision > $1 order by revision",

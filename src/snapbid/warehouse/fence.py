@@ -37,14 +37,14 @@ async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int)
 
 
 async def set_batch(connection: asyncpg.Connection, epoch: str, shard: int, batch: int) -> None:
-    """Go on from the ledger's number, where the warehouse is the older of the two."""
+    """Continue from the ledger's batch number if the warehouse is the older of the two."""
     await connection.execute(
         "update drain_fence set batch = $3 where epoch = $1 and shard = $2", epoch, shard, batch
     )
 
 
 async def outdate(connection: asyncpg.Connection, epoch: str, shard: int, segment: str) -> None:
-    """Note that a data set went back to an older copy of itself, before `segment` began.
+    """Record that a data set was replaced by an older copy of itself, before `segment` began.
 
     From its other segments only what is more than was absorbed is added from now on, and nothing
     of the days whose counters had been absorbed and forgotten.
@@ -77,7 +77,7 @@ async def spend_of_day(connection: asyncpg.Connection, day: int) -> dict[int, tu
 
 
 async def highest_numbers(connection: asyncpg.Connection) -> Numbers:
-    """Fetch the highest numbers that were given."""
+    """Fetch the highest numbers assigned."""
     return Numbers(
         *await connection.fetchrow(
             "select coalesce((select max(number) from ssp_number), 0),"
@@ -87,7 +87,7 @@ async def highest_numbers(connection: asyncpg.Connection) -> Numbers:
 
 
 async def tell_numbers(connection: asyncpg.Connection, numbers: Numbers) -> None:
-    """Note the numbers that the ledger is about to be told."""
+    """Record the numbers that the ledger is about to receive."""
     await connection.execute("update warehouse_identity set ssps = $1, campaigns = $2", *numbers)
 
 
