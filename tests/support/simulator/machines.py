@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextvars import Context
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
@@ -15,8 +15,9 @@ from snapbid.drain.run import COUNTERS
 from snapbid.drain.run import Process as DrainProcess
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.connection import connect
-from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.ledger import Ledger, LedgerBid, SpoolFullError
 from snapbid.ledger.limits import Limits
+from snapbid.ledger.records import BidVerdict
 from snapbid.metrics import Metrics
 from support.simulator import system
 from support.simulator.loop import Process, VirtualLoop
@@ -25,8 +26,6 @@ from support.simulator.servers import Servers
 
 SPOOL_BYTES: Final = 1 << 20
 NOTICED_S: Final = 1.0  # until every worker has noticed that a clock was set
-
-Bid = tuple[bytes, int, int, Limits | None]  # impression id, campaign's number, price, limits
 
 
 class Settings(NamedTuple):
@@ -64,8 +63,6 @@ class Worker:
 
     async def _open(self) -> None:
         world, machine = self._world, self.machine
-        clock = partial(world.machine_s, machine)
-        own: dict[str, Any] = {"clock": clock} if hasattr(Ledger, "reserve") else {}
         self.ledger = Ledger(
             world.servers.redis.url,
             machine.folder / "spool",
@@ -73,7 +70,6 @@ class Worker:
             ttl_s=self.settings.ttl_s,
             spool_max_bytes=SPOOL_BYTES,
             hold_s=self.settings.hold_s,
-            **own,
         )
         await self.ledger.open()
 
@@ -82,31 +78,20 @@ class Worker:
         return self.process.alive and self.ledger is not None and not self.is_stopping
 
     async def bid(
-        self, auction: bytes, ssp: int, bids: list[Bid], user: str | None, within_s: float
+        self, auction: bytes, ssp: int, bids: list[LedgerBid], user: str | None, within_s: float
     ) -> list[bool] | None:
         """Which of the bids were kept; None: it is not known in time, the answer is 204."""
-        ledger: Any = self.ledger
-        if not hasattr(ledger, "reserve"):
-            waiting = ledger.remember(auction, ssp, bids, user, within_s)
-        elif any(limits is not None for *_, limits in bids):
-            waiting = ledger.reserve(auction, ssp, bids, user, within_s, False)
-        else:
-            waiting = ledger.remember(auction, ssp, [bid[:3] for bid in bids], within_s)
+        assert self.ledger is not None
+        waiting = self.ledger.remember(auction, ssp, bids, user, within_s)
         verdicts = "" if waiting is None else await waiting
-        if verdicts is True:
-            return [True] * len(bids)
-        return [verdict == "k" for verdict in verdicts] if verdicts else None
+        return [verdict == BidVerdict.KEPT for verdict in verdicts] if verdicts else None
 
     async def notify(self, kind: int, auction: bytes, imp: bytes, reason: int) -> bool:
         """Whether the answer is 200; else it is 503."""
         assert self.ledger is not None
         try:
             await self.ledger.settle(kind, auction, imp, reason)
-        except OSError:
-            raise
-        except Exception as error:
-            if type(error).__name__ != "SpoolFullError":
-                raise
+        except SpoolFullError:
             return False
         return True
 
@@ -205,9 +190,7 @@ class World:
             redis = connect(self.servers.redis.url)
             shards = [ShardCounters(redis, number) for number in range(self.shards)]
             clock = partial(self.machine_s, machine)
-            new_budgets: Any = Budgets
-            hold = (machine.settings.hold_s,) if hasattr(Ledger, "reserve") else ()
-            budgets = new_budgets(redis, self.shards, *hold, clock)
+            budgets = Budgets(redis, self.shards, clock)
             drain = Drain(shards, budgets, metrics, clock)
             await DrainProcess(COUNTERS, drain, self.servers.postgres.dsn, stopping).run()
             await redis.aclose()
