@@ -9,6 +9,7 @@ redis_url        the session's Redis, not emptied
 fresh_redis      the same, emptied first
 initialise       initialise(HOME) copies initialised and migrated PostgreSQL data into a home
 one_day          automatic: no test begins in the last minutes of a UTC day
+signals_heard    automatic: what is started hears SIGINT and SIGHUP, however the tests were started
 own_postgres     a PostgreSQL for a single test, which may stop it
 own_redis        a Redis for a single test, which may stop it
 start_stack      starts `snapbid serve` processes: start_stack(SNAPBID_WORKERS="2")
@@ -18,6 +19,7 @@ module_stack     starts one that the tests of a module share, on `module_databas
 import asyncio
 import contextlib
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -35,6 +37,7 @@ from snapbid.warehouse.migrate import migrate
 
 DAY_S = 86_400
 LONGEST_TEST_S = 180
+HEARD = (signal.SIGINT, signal.SIGHUP)
 
 # A failure prints the line that reproduces it. Deadlines, and the health check of slow generation,
 # would make tests depend on the speed of the machine.
@@ -45,6 +48,17 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("snapbid")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_heard() -> Iterator[None]:
+    """Below nohup, or behind a script's ampersand, signals are ignored, also by children."""
+    ignored = [number for number in HEARD if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session")

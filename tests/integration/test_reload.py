@@ -6,7 +6,7 @@ import shutil
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -17,14 +17,6 @@ from support.stack import Stack
 from snapbid.reference.geo import DEFAULT_PATH
 
 NOT_REPLACED = "the replacement of worker 1 did not start"
-
-
-@pytest.fixture(autouse=True)
-def heard() -> Iterator[None]:
-    """Below nohup what is started would ignore the signal, as it should."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 class Asker(threading.Thread):
