@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import mmap
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -31,6 +30,7 @@ from snapbid.embedded import Home, Postgres
 from snapbid.embedded.process import spawn, stop
 from snapbid.embedded.redis import _server
 from snapbid.warehouse.migrate import migrate
+from support.preload import compile_library
 from support.simulator.loop import SimulationError
 
 PATIENCE_S: Final = 30.0  # real time; a server that takes longer waits for another session
@@ -356,13 +356,9 @@ def _receive(client: socket.socket) -> bytes:
 
 def _clock(folder: Path) -> Path:
     """The library that replaces the clock; raises SimulationError without a C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
+    library = compile_library(Path(__file__).with_name("clock.c"), folder)
+    if library is None:
         raise SimulationError("a C compiler is needed, for the clock of Redis")
-    library = folder / "clock.so"
-    flags = ("-shared", "-fPIC", "-O2", "-Wall", "-Werror")
-    source = Path(__file__).with_name("clock.c")
-    subprocess.run([compiler, *flags, "-o", library, source], check=True)
     return library
 
 

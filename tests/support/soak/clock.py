@@ -3,12 +3,12 @@
 import functools
 import mmap
 import os
-import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 from struct import Struct
 from typing import Final
+
+from support.preload import compile_library
 
 SOURCE: Final = Path(__file__).with_name("clock.c")
 _OFFSET: Final = Struct("<q")
@@ -17,14 +17,8 @@ _OFFSET: Final = Struct("<q")
 @functools.cache
 def built() -> Path | None:
     """The compiled library, or None without a C compiler. It lasts as long as this process."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        return None
     _folders.append(tempfile.TemporaryDirectory(prefix="snapbid-clock-"))
-    library = Path(_folders[-1].name) / "clock.so"
-    flags = ("-shared", "-fPIC", "-O2", "-Wall", "-Werror")
-    subprocess.run([compiler, *flags, "-o", library, SOURCE], check=True)
-    return library
+    return compile_library(SOURCE, Path(_folders[-1].name))
 
 
 _folders: list["tempfile.TemporaryDirectory[str]"] = []
