@@ -146,14 +146,5 @@ def rows(dsn: str, sql: str, *values: Any) -> list[dict[str, Any]]:
     return [dict(row) for row in asyncio.run(run())]
 
 
-def await_rows(dsn: str, count: int, sql: str, *values: Any) -> list[dict[str, Any]]:
-    """Wait until a query returns `count` rows."""
-    deadline = time.monotonic() + PATIENCE_S
-    while len(fetched := rows(dsn, sql, *values)) != count:
-        assert time.monotonic() < deadline, f"{len(fetched)} rows instead of {count}: {sql}"
-        time.sleep(0.05)
-    return fetched
-
-
 def run_sql(dsn: str, sql: str, *values: Any) -> None:
     asyncio.run(execute(dsn, sql, *values))
