@@ -17,7 +17,9 @@ NAMED = re.compile(r"(?:\w+(?:\[\d+\])?(?:\.\w+(?:\[\d+\])?)*:|the (?:gzip )?bod
 
 
 def as_echoed(id: Any) -> str:
-    """An id as an answer spells it: numbers as text, `77.0` as 77."""
+    """An id as an answer spells it: numbers as text, `77.0` as 77, that of a list of one alone."""
+    if isinstance(id, list):
+        id = id[0]
     return str(int(id)) if isinstance(id, float) and id.is_integer() else str(id)
 
 

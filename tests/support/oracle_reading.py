@@ -81,8 +81,19 @@ class Malformed(ValueError):
 # Reading values as real exchanges write them (contract 3, "Requests ... are tolerated").
 
 
+def single(value: Any) -> Any:
+    """Read a value that may stand in a list by itself; an empty list means absent."""
+    if not isinstance(value, list) or len(value) > 1:
+        return value
+    inside = value[0] if value else None
+    if isinstance(inside, list):
+        raise Malformed(f"{value!r} is no value")
+    return inside
+
+
 def text(value: Any) -> str | None:
     """Read text; a number is an id written without quotes."""
+    value = single(value)
     if value is None or value == "":
         return None
     if isinstance(value, str):
@@ -94,6 +105,7 @@ def text(value: Any) -> str | None:
 
 def number(value: Any) -> Fraction | None:
     """Read a number exactly; a float means its shortest decimal."""
+    value = single(value)
     if value is None or value == "":
         return None
     if isinstance(value, bool | int):
@@ -128,6 +140,7 @@ def within(value: Any, limit: int) -> float | None:
 
 def members(value: Any) -> Document | None:
     """Read an object."""
+    value = single(value)
     if value is None or value == "":
         return None
     if not isinstance(value, dict):
@@ -141,6 +154,8 @@ def items(value: Any) -> list[Any]:
         return []
     if not isinstance(value, list):
         raise Malformed(f"{value!r} is no array")
+    if any(isinstance(item, list) for item in value):
+        raise Malformed(f"{value!r} holds an array")
     return [item for item in value if item is not None and item != ""]
 
 
@@ -157,7 +172,9 @@ def integers(value: Any) -> set[int]:
 def part(parent: Document | None, *names: str) -> Document:
     """Read an object inside objects; an absent one is empty."""
     for name in names:
-        parent = members((parent or {}).get(name))
+        value = (parent or {}).get(name)
+        # What stands in an `ext` is every exchange's own.
+        parent = None if name == "ext" and not isinstance(value, dict) else members(value)
     return parent or {}
 
 

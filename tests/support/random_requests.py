@@ -46,6 +46,12 @@ def whole(choices: Choices, value: int) -> Any:
     return choices.pick((value, value, value, value, float(value), str(value)))
 
 
+def alone(choices: Choices, value: int) -> Any:
+    """Write an integer that stands in no list; a few exchanges give it one."""
+    written = whole(choices, value)
+    return [written] if choices.chance(3) else written
+
+
 def switch(choices: Choices, value: int) -> Any:
     """Write a flag as exchanges do."""
     return choices.pick((value, value, bool(value), str(value), float(value)))
@@ -105,8 +111,8 @@ def device_of(choices: Choices) -> Document:
         "ua": choices.pick(list(pools.AGENTS)),
         "ip": choices.pick(list(pools.ADDRESSES)),
         "ipv6": choices.pick(list(pools.ADDRESSES)),
-        "devicetype": whole(choices, choices.pick(pools.DEVICE_TYPES)),
-        "connectiontype": whole(choices, choices.pick(pools.CONNECTIONS)),
+        "devicetype": alone(choices, choices.pick(pools.DEVICE_TYPES)),
+        "connectiontype": alone(choices, choices.pick(pools.CONNECTIONS)),
         "os": choices.pick(list(pools.SYSTEMS)) if choices.chance(50) else "",
         "carrier": ids(choices, [choices.pick(pools.CARRIERS)])[0],
         "language": choices.pick(pools.LANGUAGES),
@@ -207,7 +213,7 @@ def banner_of(choices: Choices) -> Document:
     banner: Document = {}
     if choices.chance(80):
         w, h = choices.pick(pools.SIZES)
-        banner.update(w=whole(choices, w), h=whole(choices, h))
+        banner.update(w=alone(choices, w), h=alone(choices, h))
     if choices.chance(40):
         formats = choices.some(pools.SIZES, 3, least=0)
         banner["format"] = [{"w": whole(choices, w), "h": h} for w, h in formats]
@@ -223,7 +229,7 @@ def shared_of(choices: Choices) -> Document:
         battr = [whole(choices, attribute) for attribute in choices.some(pools.ATTRIBUTES, 3)]
         shared["battr"] = choices.pick((battr, battr, battr, battr, [], None))
     if choices.chance(60):
-        shared["pos"] = whole(choices, choices.pick(pools.POSITIONS))
+        shared["pos"] = alone(choices, choices.pick(pools.POSITIONS))
     return shared
 
 
@@ -246,11 +252,11 @@ def timed_of(choices: Choices, kind: str) -> Document:
         protocols = [whole(choices, protocol) for protocol in choices.some(pools.PROTOCOLS)]
         media["protocols"] = choices.pick((protocols, protocols, protocols, [], None))
     if kind == "video" and choices.chance(25):
-        media["protocol"] = whole(choices, choices.pick(pools.PROTOCOLS))
+        media["protocol"] = alone(choices, choices.pick(pools.PROTOCOLS))
     if choices.chance(30):
-        media["minduration"] = whole(choices, choices.pick((0, 6, 15, 16, -1)))
+        media["minduration"] = alone(choices, choices.pick((0, 6, 15, 16, -1)))
     if choices.chance(30):
-        media["maxduration"] = whole(choices, choices.pick((60, 30, 15, 14, -1)))
+        media["maxduration"] = alone(choices, choices.pick((60, 30, 15, 14, -1)))
     return media
 
 

@@ -71,7 +71,7 @@ def test_ids(written: Any, meant: str, beside: Document) -> None:
     assert (request.id, (request.imp or [])[0].id) == (meant, meant)
 
 
-@pytest.mark.parametrize("written", ["phone", "4G", {}, [], True])
+@pytest.mark.parametrize("written", ["phone", "4G", {}, [2, 4], True])
 def test_an_unknown_word_is_an_unknown_value(written: Any) -> None:
     if isinstance(written, (dict, list)):
         body = {"id": "a", "imp": [{"id": "1"}], "device": {"devicetype": written}}
@@ -125,7 +125,7 @@ def test_a_lone_object_for_a_list() -> None:
         ({"tmax": {}}, "tmax: expected an integer, found an object"),
         ({"test": "yes"}, "test: expected 0 or 1, found a text"),
         ({"id": True}, "id: expected a text, found a boolean"),
-        ({"id": []}, "id: expected a text, found a list"),
+        ({"id": ["a", "b"]}, "id: expected a text, found a list"),
         ({"site": 5}, "site: expected an object, found a number"),
         ({"bcat": {}}, "bcat: expected a list, found an object"),
         ({"bcat": ["x", ["y"]]}, "bcat[1]: expected a text, found a list"),
@@ -153,7 +153,8 @@ def test_an_id_of_5000_digits_is_refused() -> None:
     [
         (b"", "the body is not JSON"),
         (b"\xff{}", "the body is not UTF-8 (byte 0)"),
-        (b"\xef\xbb\xbf{}", "the body is not JSON"),
+        (b"\xef\xbb\xbf{}", "id: is required"),
+        (b"\xef\xbb\xbf\xef\xbb\xbf{}", "the body is not JSON"),
         (b"[]", "the body is not a JSON object"),
         (b"[" * 100_000, "the body is nested too deeply"),
         (b'{"id":"a","imp":[{"id":"1"}],"tmax":""}x', "the body is not JSON"),

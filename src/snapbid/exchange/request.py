@@ -4,6 +4,7 @@ Field names are OpenRTB's (2.5 and 2.6); a field that 2.6 moved out of `ext` is 
 places. A request is decoded in one typed pass; if that fails, `tolerance` reads the body again.
 """
 
+from codecs import BOM_UTF8
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -257,6 +258,8 @@ def decode(body: bytes) -> BidRequest:
     except UnicodeDecodeError as error:
         raise BadRequest(f"the body is not UTF-8 (byte {error.start})") from None
     except msgspec.DecodeError as error:
+        if body.startswith(BOM_UTF8) and not body.startswith(BOM_UTF8, len(BOM_UTF8)):
+            return decode(body[len(BOM_UTF8) :])
         raise BadRequest(f"the body is not JSON: {error}") from None
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None

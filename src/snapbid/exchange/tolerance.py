@@ -1,10 +1,11 @@
 """The second, tolerant pass over a body that the typed decoder rejected (contract 3).
 
 It accepts what real exchanges send where the meaning is plain: numbers as strings, floats for
-integers, booleans as flags, numbers as ids, a single value for a list, and "", null and, for an
-object, [] as absent. Anything else is rejected with the path of the field. So is a number that
-cannot be parsed, except in enumerations, where unknown text is an unknown value: a floor, a size or
-a privacy flag is never guessed.
+integers, booleans as flags, numbers as ids, a single value for a list, a list of one for a single
+value, and "", null and, for a single value, [] as absent. An `ext` that is no object counts as
+absent, too. Anything else is rejected with the path of the field. So is a number that cannot be
+parsed, except in enumerations, where unknown text is an unknown value: a floor, a size or a privacy
+flag is never guessed.
 """
 
 import json
@@ -21,6 +22,7 @@ T = TypeVar("T", bound=Struct)
 
 _BEYOND: Final = math.inf  # stands for an integer beyond any range
 _MAX_DIGITS: Final = 4300  # the typed decoder gives up beyond this, too
+_EXT: Final = "ext"  # every exchange's own, so what stands in it may be anything
 _FLAG_TEXTS: Final = {"true": True, "false": False}  # as in the typed decoder
 
 
@@ -88,7 +90,7 @@ def _read_struct(raw: dict[str, Any], struct: type[Struct], path: str) -> dict[s
     values = {}
     for name, shape in _shapes(struct).items():
         value = raw.get(name)
-        if value is None or value == "":
+        if value is None or value == "" or (name == _EXT and not isinstance(value, dict)):
             continue
         value = _read(value, shape, f"{path}.{name}" if path else name)
         if value is not None:
@@ -101,7 +103,7 @@ def _read(value: Any, shape: _Shape, path: str) -> Any:
     if value.__class__ is str and value.lower() == "null" and (shape.many or shape.kind != "text"):
         return None  # as in the typed decoder
     if not shape.many:
-        return _read_item(value, shape, path)
+        return _read_single(value, shape, path)
     if isinstance(value, dict) and shape.kind != "struct":
         raise BadRequest(f"{path}: expected a list, found an object")
     if not isinstance(value, list):
@@ -113,6 +115,15 @@ def _read(value: Any, shape: _Shape, path: str) -> Any:
             if item is not None:
                 items.append(item)
     return items
+
+
+def _read_single(value: Any, shape: _Shape, path: str) -> Any:
+    """Read a field of a single value, which may stand in a list by itself."""
+    if isinstance(value, list) and len(value) < 2:
+        value = value[0] if value else None
+        if value is None or value == "":
+            return None
+    return _read_item(value, shape, path)
 
 
 def _read_item(value: Any, shape: _Shape, path: str) -> Any:
