@@ -100,6 +100,7 @@ def world() -> World:
         country_of_ip=GeoDatabase(DEFAULT_PATH).country,
         agent=agents.parse,
         fold_os=agents.fold_os,
+        brand=agents.brand,
         alpha3=countries.alpha3,
         usd=rates.load().usd,
         may_use_user_data=privacy.may_use_user_data,

@@ -211,7 +211,8 @@ cpdef enum _Field:
     APP_BUNDLE, APP_CAT, APP_SECTIONCAT, APP_PAGECAT, APP_PUBLISHER
     DOOH_PUBLISHER
     PUBLISHER_ID
-    DEVICE_UA, DEVICE_IP, DEVICE_IPV6, DEVICE_GEO, DEVICE_DEVICETYPE, DEVICE_CONNECTIONTYPE
+    DEVICE_UA, DEVICE_SUA, DEVICE_IP, DEVICE_IPV6, DEVICE_GEO, DEVICE_DEVICETYPE
+    DEVICE_CONNECTIONTYPE
     DEVICE_OS, DEVICE_CARRIER, DEVICE_LANGUAGE, DEVICE_LANGB
     GEO_COUNTRY, GEO_REGION, GEO_CITY, GEO_ZIP, GEO_LAT, GEO_LON
     USER_DATA, USER_GEO
@@ -782,13 +783,17 @@ cdef class Query:
             self.number(SB_CONNECTION, reader.get(device, DEVICE_CONNECTIONTYPE))
             self.end(SB_CONNECTION)
         if used & (1u << SB_OS | 1u << SB_BROWSER):
-            if used >> SB_OS & 1:
+            hints = reader.get(device, DEVICE_SUA)
+            if hints is not None:
+                os, browser = (<object>reader).hinted(hints)
+            if os is None and used >> SB_OS & 1:
                 os = reader.get(device, DEVICE_OS)
                 os = recall(reader.systems, text_of(os)) if is_given(os) else None
             agent = reader.get(device, DEVICE_UA)
-            if is_given(agent) and (os is None or used >> SB_BROWSER & 1):
-                parsed, browser = recall(reader.agents, text_of(agent))
-                os = os or parsed
+            if is_given(agent) and (os is None or browser is None and used >> SB_BROWSER & 1):
+                system, family = recall(reader.agents, text_of(agent))
+                os = os or system
+                browser = browser or family
             self.begin(SB_OS)
             if os is not None and used >> SB_OS & 1:
                 self.system = os

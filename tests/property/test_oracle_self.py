@@ -114,7 +114,8 @@ def test_a_descriptor_that_is_not_registered() -> None:
     [
         {"device": {"devicetype": {}}},
         {"device": {"devicetype": 4.5}},
-        {"device": {"carrier": ["x"]}},
+        {"device": {"carrier": ["x", "y"]}},
+        {"device": {"carrier": [["x"]]}},
         {"device": "phone"},
         {"bcat": {"IAB1": 1}},
         {"site": {"publisher": {"id": True}}},

@@ -79,6 +79,7 @@ REQUEST: Document = {
     "dooh": {"publisher": {"id": "p"}},
     "device": {
         "ua": "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+        "sua": {"browsers": [{"brand": "Firefox"}], "platform": {"brand": "iOS"}},
         "ip": "8.8.8.8",
         "ipv6": "2001:4860:4860::8888",
         "geo": _GEO,
@@ -94,6 +95,7 @@ REQUEST: Document = {
     },
     "user": {
         "id": "u",
+        "buyeruid": "b",
         "eids": [{"source": "ids.example", "uids": [{"id": "e"}]}],
         "data": [{"segment": [{"id": "s"}]}],
         "geo": _GEO,

@@ -21,6 +21,7 @@ RATES = Rates(usd=dict(pools.USD), date=date(2026, 1, 2))
 AROUND = Surroundings(
     agent=agents.parse,
     fold_os=agents.fold_os,
+    brand=agents.brand,
     alpha3=countries.alpha3,
     may_use_user_data=privacy.may_use_user_data,
 )

@@ -30,6 +30,7 @@ class World:
     country_of_ip: Callable[[str], str | None]
     agent: Callable[[str], tuple[str, str]]
     fold_os: Callable[[str], str]
+    brand: Callable[[str], str | None]
     alpha3: Callable[[str], str | None]
     usd: Mapping[str, Fraction]
     may_use_user_data: Callable[..., bool]
@@ -255,8 +256,12 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     usable = world.may_use_user_data(**privacy_inputs(request), gvl_id=world.gvl_id)
     agent = text(device.get("ua"))
     system, browser = world.agent(agent) if agent else (None, None)
-    if named := text(device.get("os")):
+    hints = part(device, "sua")
+    if named := text(part(hints, "platform").get("brand")) or text(device.get("os")):
         system = world.fold_os(named)
+    written = (text((members(each) or {}).get("brand")) for each in items(hints.get("browsers")))
+    if brands := [brand for brand in written if brand]:
+        browser = browser_of(world, brands)
     language = text(device.get("language")) or text(device.get("langb"))
     folded = {name: text(value) for name, value in (
         ("city", geo.get("city")),
@@ -298,6 +303,13 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     )
 
 
+def browser_of(world: World, brands: list[str]) -> str:
+    """Name the browser of a structured user agent: Chromium is every other one's engine, too."""
+    known = [(brand.casefold() == "chromium", world.brand(brand)) for brand in brands]
+    browsers = sorted((pair for pair in known if pair[1] is not None), key=lambda pair: pair[0])
+    return browsers[0][1] or "other" if browsers else "other"
+
+
 def recognised(device: Document, user: Document) -> tuple[str, str] | None:
     """Give the kind and the id of a recognised user (contract 3, the limits' last point)."""
     found: tuple[str, str] | None = None
@@ -308,6 +320,8 @@ def recognised(device: Document, user: Document) -> tuple[str, str] | None:
     advertising = text(device.get("ifa"))
     if advertising and advertising.strip("0-"):
         found = ("ifa", advertising.lower())
+    if value := text(user.get("buyeruid")):
+        found = ("buyeruid", value)
     if value := text(user.get("id")):
         found = ("user", value)
     return None if flag(device.get("lmt")) or flag(device.get("dnt")) else found

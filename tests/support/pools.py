@@ -141,6 +141,11 @@ AGENTS = {
     ),
     "unheard-of/1.0": ("other", "other"),
 }
+BRANDS = {"Google Chrome": "chrome", "Chromium": "chrome", "Microsoft Edge": "edge"} | {
+    "Firefox": "firefox",
+    "Samsung Internet": "samsung",
+    "Not/A)Brand": None,
+}
 SYSTEMS = {"Android": "android", "iPhone OS": "ios", "iOS": "ios", "windows": "windows"} | {
     "Mac OS X": "macos",
     "BeOS": "other",
@@ -169,6 +174,11 @@ def country_of_ip(address: str) -> str | None:
 def agent(user_agent: str) -> tuple[str, str]:
     """Operating system and browser of a user agent of the pool."""
     return AGENTS.get(user_agent, ("other", "other"))
+
+
+def brand(name: str) -> str | None:
+    """The browser that a brand of the pool means."""
+    return BRANDS.get(name)
 
 
 def fold_os(spelling: str) -> str:

@@ -121,9 +121,22 @@ def device_of(choices: Choices) -> Document:
         "lmt": switch(choices, choices.pick((0, 0, 0, 1))),
         "dnt": switch(choices, choices.pick((0, 0, 0, 1))),
     }
+    if choices.chance(30):
+        device["sua"] = hints_of(choices)
     if choices.chance(60):
         device["geo"] = geo_of(choices)
     return filled(choices, device)
+
+
+def hints_of(choices: Choices) -> Document:
+    """Make a structured user agent."""
+    brands = choices.some(list(pools.BRANDS), 3, least=0)
+    hints: Document = {
+        "browsers": [{"brand": brand, "version": ["124"]} for brand in brands],
+        "platform": {"brand": choices.pick(["", *pools.SYSTEMS])},
+        "mobile": 1,
+    }
+    return filled(choices, hints)
 
 
 def geo_of(choices: Choices) -> Document:
@@ -150,6 +163,8 @@ def user_of(choices: Choices) -> Document:
         user["data"] = [{"segment": [{"id": segment} for segment in segments]}, {"name": "none"}]
     if choices.chance(30):
         user["id"] = choices.pick(("u-1", 17, "", None))
+    if choices.chance(20):
+        user["buyeruid"] = choices.pick(("b-1", 18, "", None))
     if choices.chance(15):
         uids = choices.pick(([{"id": "x"}], [{"id": ""}, {"id": 5}], []))
         named = [{"source": "a.example", "uids": uids}]

@@ -26,6 +26,7 @@ class Surroundings:
     country_of_ip: Callable[[str], str | None] = pools.country_of_ip
     agent: Callable[[str], tuple[str, str]] = pools.agent
     fold_os: Callable[[str], str] = pools.fold_os
+    brand: Callable[[str], str | None] = pools.brand
     alpha3: Callable[[str], str | None] = pools.alpha3
     usd: Mapping[str, Fraction] = field(default_factory=lambda: pools.USD)
     may_use_user_data: Callable[..., bool] = consent.may_use_user_data

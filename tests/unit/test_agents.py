@@ -39,6 +39,24 @@ def test_user_agents(system: str, browser: str, ua: str) -> None:
     assert agents.parse(ua) == (system, browser)
 
 
+@pytest.mark.parametrize(
+    ("browser", "brands"),
+    [
+        ("chrome", "Not/A)Brand,Chromium,Google Chrome"),
+        ("chrome", "Chromium"),
+        ("edge", "Chromium,Microsoft Edge,Not-A.Brand"),
+        ("edge", "microsoft edge"),
+        ("opera", "Chromium,Opera"),
+        ("samsung", "Samsung Internet,Chromium"),
+        ("firefox", "Firefox"),
+        ("other", "Not/A)Brand"),
+        ("chrome", "Brave,Chromium"),
+    ],
+)
+def test_brands_of_structured_user_agents(browser: str, brands: str) -> None:
+    assert agents.browser_of(brands.split(",")) == browser
+
+
 @given(st.text())
 def test_any_text_has_a_system_and_a_browser_of_the_lists(text: str) -> None:
     system, browser = agents.parse(text)

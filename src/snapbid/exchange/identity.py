@@ -1,7 +1,7 @@
 """The user behind a request, for frequency caps (contract 3).
 
-The first id present counts: `user.id`, then `device.ifa`, then an eid. A user's name starts with
-the kind of the id, so that ids of different kinds never collide.
+The first id present counts: `user.id`, then `user.buyeruid`, then `device.ifa`, then an eid. A
+user's name starts with the kind of the id, so that ids of different kinds never collide.
 """
 
 from typing import Final
@@ -17,6 +17,8 @@ def recognise(device: Device, user: User) -> str | None:
         return None
     if user.id is not None and user.id != "":
         return f"user {user.id}"
+    if user.buyeruid is not None and user.buyeruid != "":
+        return f"buyeruid {user.buyeruid}"
     ifa = device.ifa
     if ifa is not None and not _BLANK.issuperset(str(ifa)):
         return f"ifa {ifa}".lower()

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from snapbid.exchange import privacy, request
 from snapbid.exchange.identity import recognise
-from snapbid.exchange.request import BidRequest, Device, Text, Texts, User
+from snapbid.exchange.request import BidRequest, Device, Text, Texts, User, UserAgent
 from snapbid.match import vocabulary
 from snapbid.match.catalog import Reader
 from snapbid.reference import agents, countries
@@ -101,6 +101,15 @@ class Lookups(Reader):
     def host(self, url: str) -> str | None:
         """Return the host of a URL or a bare domain; see `vocabulary.host`."""
         return _HOSTS[url]
+
+    def hinted(self, agent: UserAgent) -> tuple[str | None, str | None]:
+        """Return the operating system and the browser that a structured user agent names."""
+        platform = agent.platform.brand if agent.platform is not None else None
+        brands = [str(each.brand) for each in agent.browsers or () if each.brand not in (None, "")]
+        return (
+            agents.fold_os(str(platform)) if platform not in (None, "") else None,
+            agents.browser_of(brands) if brands else None,
+        )
 
     def may_use_user_data(self, request: BidRequest) -> bool:
         """Apply the request's privacy signals; OpenRTB 2.5 carries them under `ext`."""

@@ -140,10 +140,24 @@ class Geo(Struct, gc=False):
     lon: float | None = None
 
 
+class BrandVersion(Struct, gc=False):
+    """2.6, 3.2.30."""
+
+    brand: Text = None
+
+
+class UserAgent(Struct, gc=False):
+    """2.6, 3.2.29."""
+
+    browsers: list[BrandVersion] | None = None
+    platform: BrandVersion | None = None
+
+
 class Device(Struct, gc=False):
     """2.6, 3.2.18."""
 
     ua: Text = None
+    sua: UserAgent | None = None
     ip: Text = None
     ipv6: Text = None
     geo: Geo | None = None
@@ -194,6 +208,7 @@ class User(Struct, gc=False):
     """2.6, 3.2.20."""
 
     id: Text = None
+    buyeruid: Text = None
     data: list[Data] | None = None
     geo: Geo | None = None
     consent: str | None = None

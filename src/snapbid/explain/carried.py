@@ -22,6 +22,12 @@ _WHY: Final = {
     "us_privacy": "regs.us_privacy opts out of sale or cannot be read",
     "gpp": "a US section of regs.gpp that gpp_sid lists opts out, or cannot be read",
 }
+_NAMED_BY: Final = {
+    "user": "user.id",
+    "buyeruid": "user.buyeruid",
+    "ifa": "device.ifa",
+    "eid": "an eid",
+}
 WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -72,14 +78,14 @@ def unrecognised(request: BidRequest, why_withheld: list[str], shards: int) -> s
         return "user data is withheld"
     if device.lmt == 1 or device.dnt == 1:
         return "device.lmt or device.dnt is 1"
-    return "no user.id, device.ifa or eid"
+    return "no user.id, user.buyeruid, device.ifa or eid"
 
 
 def known_by(user: str | None) -> str | None:
     """The field that identifies the user (identity.py)."""
     if user is None:
         return None
-    return {"user": "user.id", "ifa": "device.ifa", "eid": "an eid"}[user.partition(" ")[0]]
+    return _NAMED_BY[user.partition(" ")[0]]
 
 
 def asked(imp: Imp) -> str:

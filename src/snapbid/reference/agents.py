@@ -12,6 +12,7 @@ Facebook) are `other`.
 """
 
 import re
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,6 +113,17 @@ _BROWSER_FAMILIES: dict[str, str] = {
     "Opera Touch": "opera",
 }
 
+_BRANDS: dict[str, str] = {
+    family.casefold(): name for family, name in _BROWSER_FAMILIES.items()
+} | {
+    "google chrome": "chrome",
+    "android webview": "chrome",
+    "mozilla firefox": "firefox",
+    "microsoft edge": "edge",
+    "microsoft edge webview2": "edge",
+}
+_ENGINE = "chromium"  # of most browsers, which name themselves beside it
+
 _VERSION = re.compile(r"[\s._\-/(]+v?\d.*", re.DOTALL)
 _SQUEEZE = re.compile(r"[\s._\-/]+")
 
@@ -175,6 +187,27 @@ def _parse(ua: str) -> tuple[str, str]:
     system = fold_os(result.os.family) if result.os else OTHER
     browser = result.user_agent.family if result.user_agent else ""
     return system, _BROWSER_FAMILIES.get(browser, OTHER)
+
+
+def browser_of(brands: Iterable[str]) -> str:
+    """Return the browser that the brands of a structured user agent mean, `other` if unknown.
+
+    The first known brand decides; Chromium stands beside the browsers that are built on it, so it
+    decides only where no other does. Brands that are made up (`Not/A)Brand`) are unknown.
+    """
+    browser = OTHER
+    for each in brands:
+        name = brand(each)
+        if name is not None:
+            browser = name
+            if each.strip().casefold() != _ENGINE:
+                break
+    return browser
+
+
+def brand(name: str) -> str | None:
+    """Return the browser that a brand means, None for an unknown one."""
+    return _BRANDS.get(name[:MAX_SPELLING].strip().casefold())
 
 
 class Agent(NamedTuple):
