@@ -5,6 +5,7 @@
 # make simulate   RUNS=50 of the simulator from SEED=1, STEPS=400 each; SCRIPT=file plays one again
 # make fuzz     coverage-guided fuzzing of every decoder for MINUTES=2 in all; TARGET=bid: of one
 # make sanitize   the extensions' tests under AddressSanitizer and UndefinedBehaviorSanitizer
+# make lock    renews requirements/: the newest versions that pyproject.toml allows, with their hashes
 #
 # Needs Python >= 3.11 with venv and headers, a C compiler and make. PYTHON=... picks another one.
 
@@ -17,15 +18,19 @@ FRAME := pyproject.toml setup.py
 NATIVE := $(wildcard native/*.pyx native/*.pxd native/*.pxi native/*.h)
 EXTENSION := build/.extension
 
-# What `pip install` takes to satisfy pyproject.toml's list of that name.
-needs = $$($(PY) -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
+# pyproject.toml's list of that name, a requirement a line.
+needs = $(PY) -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
 	print(*(r for k in sys.argv[1:] for r in (p["project"]["dependencies"] if k == "run" else \
 	p["build-system"]["requires"] if k == "build" else \
-	p["project"]["optional-dependencies"][k])))' $(1))
+	p["project"]["optional-dependencies"][k])), sep="\n")' $(1)
+
+# Each list of pyproject.toml has its file of pinned versions and hashes; nothing else is installed.
+LISTS := build run embedded sbom dev bench fuzz lock
+locked = $(foreach list,$(1),-r requirements/$(list).txt)
 
 MINUTES ?= $(if $(filter fuzz,$(MAKECMDGOALS)),2,10)
 
-.PHONY: run build test lint bench soak simulate fuzz sanitize clean check
+.PHONY: run build test lint bench soak simulate fuzz sanitize lock clean check
 .DELETE_ON_ERROR:
 
 run: build
@@ -74,22 +79,32 @@ sanitize: $(VENV)/.dev
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
 	$(PY) -m pytest -s $(SANITIZED_TESTS)
 
+# One resolution of everything, for all platforms and versions of Python; each list is a part of it.
+COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-annotate --custom-compile-command "make lock" --no-emit-find-links
+
+lock: $(VENV)/.lock
+	@mkdir -p build
+	@$(call needs,$(LISTS)) | $(COMPILE) --upgrade - -o build/locked.txt
+	@for list in $(LISTS); do $(call needs,$$list) | \
+	$(COMPILE) - -c build/locked.txt -o requirements/$$list.txt || exit 1; done
+
 clean:
 	rm -rf $(VENV) build dist src/snapbid.egg-info src/snapbid/match/*.so
 	rm -rf .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench native -name __pycache__ -prune -exec rm -rf {} +
 
-$(VENV)/.run: $(FRAME)
+$(VENV)/.run: $(FRAME) $(patsubst %,requirements/%.txt,build run embedded)
 	@$(MAKE) --no-print-directory check
 	@echo "making the environment in $(VENV) and building the extension"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install $(call needs,build run embedded)
+	@$(PIP) install --require-hashes $(call locked,build run embedded)
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@mkdir -p build && touch $(EXTENSION) $@
 
-$(VENV)/.dev $(VENV)/.bench $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.run
+$(patsubst %,$(VENV)/.%,dev bench fuzz lock): $(VENV)/.%: requirements/%.txt $(VENV)/.run
 	@echo "installing what $* needs"
-	@$(PIP) install $(call needs,$*)
+	@$(PIP) install --require-hashes $(call locked,$*)
 	@touch $@
 
 # The editable install above has built it already; this follows changes of the sources.
