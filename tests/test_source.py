@@ -43,15 +43,15 @@ def part(path: Path) -> str:
 def imports(path: Path) -> set[str]:
     """The absolute names of all modules that a file imports, names taken from a package too."""
     package = ["snapbid", *path.relative_to(PACKAGE).parent.parts]
-    found = set()
+    modules = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
-    return found
+            modules |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+    return modules
 
 
 def own_parts(path: Path) -> set[str]:
@@ -127,8 +127,8 @@ def test_native_imports_no_python_of_the_project() -> None:
     sources = [*(ROOT / "native").glob("*.pyx"), *(ROOT / "native").glob("*.pxd")]
     assert sources
     for path in sources:
-        found = re.findall(r"^\s*(?:from|c?import)\s+snapbid\S*", path.read_text(), re.MULTILINE)
-        assert not found, f"{identify(path)}: {found}"
+        absolute = re.findall(r"^\s*(?:from|c?import)\s+snapbid\S*", path.read_text(), re.MULTILINE)
+        assert not absolute, f"{identify(path)}: {absolute}"
 
 
 def test_no_class_name_occurs_twice() -> None:
@@ -145,14 +145,14 @@ def test_no_class_name_occurs_twice() -> None:
 
 def test_no_path_of_one_machine() -> None:
     here = re.compile(r"(^|[^A-Za-z0-9_.])/(work|farm)/")
-    found = [
+    traces = [
         f"{identify(path)}:{number}"
         for path in tracked()
         if path.suffix in TEXT or path.name == "Makefile"
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
         if here.search(line) and path != Path(__file__)
     ]
-    assert not found
+    assert not traces
 
 
 def test_no_file_has_grown_long() -> None:

@@ -29,14 +29,14 @@ BASE = {
 
 
 def load(*, files: bool) -> list[Any]:
-    found = [
+    cases = [
         (path.stem, case)
         for path in sorted(CASES.glob("*.json"))
         for case in json.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     ]
     return [
         pytest.param(case, id=f"{stem}: {case['case']}")
-        for stem, case in found
+        for stem, case in cases
         if ("file" in case) is files
     ]
 

@@ -26,7 +26,10 @@ LOGIN = (
 
 
 def plain(findings: list[FieldFinding]) -> list[dict[str, Any]]:
-    return [{"field": one.field, "rule": one.rule, "event": one.event} for one in findings]
+    return [
+        {"field": finding.field, "rule": finding.rule, "event": finding.event}
+        for finding in findings
+    ]
 
 
 def within(path: str, envelope: Any) -> Any:
@@ -67,14 +70,14 @@ def problems(envelope: dict[str, Any], case: dict[str, Any]) -> list[str]:
     """How the answers differ from what the case says."""
     body = to_json(apply(envelope, case))
     product = Product("demo", frozenset(case.get("presets", PRESETS)))
-    found = []
+    deviations = []
     for test in (False, True):
         single = read_single(body.encode(), product, NOW_MS, test=test)
-        found += _single(single, case, test=test)
+        deviations += _single(single, case, test=test)
     batch = f"[{LOGIN},{body}]".encode()
-    found += _strict(read_batch(batch, product, NOW_MS), case)
-    found += _lenient(read_batch(batch, product, NOW_MS, lenient=True), case)
-    return found
+    deviations += _strict(read_batch(batch, product, NOW_MS), case)
+    deviations += _lenient(read_batch(batch, product, NOW_MS, lenient=True), case)
+    return deviations
 
 
 def _single(read: SingleResult | RefusedRequest, case: dict[str, Any], *, test: bool) -> list[str]:
@@ -85,26 +88,29 @@ def _single(read: SingleResult | RefusedRequest, case: dict[str, Any], *, test: 
         return []
     if expected:
         return [f"test={test}: accepted"]
-    found = []
+    deviations = []
     stored = json.loads(read.event.envelope)
     for path, value in case.get("stored", {}).items():
         wanted = json.loads(to_json(value))
         if exact(within(path, stored)) != exact(wanted):
-            found.append(f"test={test}: stored {within(path, stored)!r}")
+            deviations.append(f"test={test}: stored {within(path, stored)!r}")
     if plain(read.warnings) != (case.get("warnings", []) if test else []):
-        found.append(f"test={test}: warnings {plain(read.warnings)}")
-    return found
+        deviations.append(f"test={test}: warnings {plain(read.warnings)}")
+    return deviations
 
 
 def _moved(case: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one | {"field": f"[1].{one['field']}"} for one in case.get("violations", [])]
+    return [
+        violation | {"field": f"[1].{violation['field']}"}
+        for violation in case.get("violations", [])
+    ]
 
 
 def _strict(read: BatchResult | RefusedRequest, case: dict[str, Any]) -> list[str]:
     if isinstance(read, BatchResult):
         return ["batch: accepted"] if "violations" in case else []
     right = plain(read.violations) == _moved(case) and read.code == case.get("code")
-    indexed = all(one.index == 1 for one in read.violations)
+    indexed = all(violation.index == 1 for violation in read.violations)
     return [] if right and indexed else [f"batch: {read.code} {read.violations}"]
 
 
@@ -163,7 +169,7 @@ def test_trap(case: dict[str, Any]) -> None:
             assert not isinstance(read, RefusedRequest), read.violations
             continue
         assert isinstance(read, RefusedRequest)
-        found = [[one.field, one.rule] for one in read.violations]
-        assert (read.code, found) == (case.get("code", "VALIDATION_ERROR"), case["violations"])
+        violations = [[violation.field, violation.rule] for violation in read.violations]
+        assert (read.code, violations) == (case.get("code", "VALIDATION_ERROR"), case["violations"])
         for secret in case.get("secrets", ["secret"]):
             assert secret not in repr(read)

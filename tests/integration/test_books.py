@@ -71,8 +71,8 @@ def read_report(stack: Stack, canonical: str, first_day: date) -> dict[str, list
     with Wire(stack.port) as wire:
         reply = wire.ask("GET", target, {"authorization": f"Bearer {token}"})
     assert reply.status == 200, reply
-    found: dict[str, list[dict[str, int]]] = json.loads(reply.body, parse_float=Decimal)
-    return found
+    report: dict[str, list[dict[str, int]]] = json.loads(reply.body, parse_float=Decimal)
+    return report
 
 
 def test_a_test_bid_is_never_counted(stack: Stack, database: str, fresh_redis: str) -> None:

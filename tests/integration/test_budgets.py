@@ -49,9 +49,9 @@ async def test_many_at_once_in_several_batches_and_ledgers(
     of = [limits(number, daily=100 * COST) for number in range(1, 6)]
     async with opened(fresh_redis, tmp_path / "other", clock=clock) as other:
         calls = [
-            reserve(each, b"%d-%d" % (n, one.campaign), (b"1", PRICE, one))
+            reserve(each, b"%d-%d" % (n, campaign.campaign), (b"1", PRICE, campaign))
             for n in range(150)
-            for one in of
+            for campaign in of
             for each in (ledger, other)[n % 2 : n % 2 + 1]
         ]
         letters = await asyncio.gather(*calls)

@@ -46,8 +46,8 @@ def test_what_is_sent_to_a_closing_connection_ends_it(redis_url: str) -> None:
     uvloop.run(send_late())
 
 
-async def closes_after(turns: int, one: EventQueue | Ledger) -> None:
+async def closes_after(turns: int, resource: EventQueue | Ledger) -> None:
     for _ in range(turns):
         await asyncio.sleep(0)
     async with asyncio.timeout(60):
-        await one.close()
+        await resource.close()

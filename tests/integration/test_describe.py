@@ -93,12 +93,12 @@ def test_examples_do_as_they_say(
     assert not {"retry-after", "allow", "www-authenticate", "ratelimit"} & headers.keys() - named
     if media_type == "image/gif":
         return
-    found = json.loads(body)
-    assert [*validator(content["schema"]).iter_errors(found)] == []
+    answer = json.loads(body)
+    assert [*validator(content["schema"]).iter_errors(answer)] == []
     if "code" in example:
-        assert example["code"] in (found.get("error"), found.get("code"))
+        assert example["code"] in (answer.get("error"), answer.get("code"))
     if "answer" in example and status == 200 and operation["tags"] == ["Server events"]:
-        assert found == example["answer"]
+        assert answer == example["answer"]
 
 
 def test_methods_and_sizes_are_refused_as_described(served: Served) -> None:
@@ -130,15 +130,15 @@ def test_rates_are_refused_as_described(
 ) -> None:
     key = sending.issue(module_database, "slow", rate=1)
     headers = {"authorization": served.filled("Bearer $TOKEN"), "x_api_key": key}
-    found: list[tuple[int, dict[str, str], bytes]] = []
+    answers: list[tuple[int, dict[str, str], bytes]] = []
 
     def is_limited() -> bool:
-        found.append(ask(served.stack, method, target, b"", ops=False, **headers))
-        return found[-1][0] == 429
+        answers.append(ask(served.stack, method, target, b"", ops=False, **headers))
+        return answers[-1][0] == 429
 
     eventually(is_limited, "the limit")
     described = DOCUMENT["paths"][path][method.lower()]["responses"]["429"]
-    _, carried, body = found[-1]
+    _, carried, body = answers[-1]
     schema = described["content"]["application/json"]["schema"]
     assert [*validator(schema).iter_errors(json.loads(body))] == []
     assert {name.lower() for name in described["headers"]} <= carried.keys()
@@ -186,11 +186,13 @@ def test_the_page_in_a_browser(served: Served, width: int, height: int) -> None:
         window.run("document.querySelectorAll('details').forEach(one => one.open = true)")
         width_of_page = window.run("return document.documentElement.scrollWidth")
         assert width_of_page <= window.run("return innerWidth"), "it is wider than the window"
-        assert not [one for one in window.problems() if "favicon" not in one]
+        assert not [problem for problem in window.problems() if "favicon" not in problem]
 
 
 FOUND = from_dict(DOCUMENT).get_all_operations()
-OPERATIONS = {one.ok().label: one.ok() for one in FOUND if isinstance(one, Ok)}
+OPERATIONS = {
+    operation.ok().label: operation.ok() for operation in FOUND if isinstance(operation, Ok)
+}
 
 
 @pytest.mark.parametrize("mode", [*GenerationMode])

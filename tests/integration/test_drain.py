@@ -98,8 +98,8 @@ async def test_spend_is_rounded_half_even_from_the_exact_sum(bench: Bench, cpms:
 
 @pytest.mark.parametrize("value", [-2500, -1501, -1500, -500, -499, 0, 499, 500, 501, 999, 3500])
 async def test_rounded_thousandth(bench: Bench, value: int) -> None:
-    found = await bench.connection.fetchval("select rounded_thousandth($1)", value)
-    assert found == int((Decimal(value) / 1000).quantize(Decimal(1), ROUND_HALF_EVEN))
+    rounded = await bench.connection.fetchval("select rounded_thousandth($1)", value)
+    assert rounded == int((Decimal(value) / 1000).quantize(Decimal(1), ROUND_HALF_EVEN))
 
 
 async def test_rows_of_the_operator_stay_beside(bench: Bench) -> None:

@@ -163,12 +163,12 @@ async def test_kill_9_at_random_moments(
 
 
 async def names(ledger: Ledger) -> list[bytes]:
-    found: list[bytes] = []
+    names: list[bytes] = []
     async for key in ledger.redis.scan_iter(match="{sb0}:c:*"):
         segment, day = key.split(b":")[2:]
         fields: Any = await ledger.redis.hkeys(key)
-        found += [b"%b %b %b" % (segment, day, field) for field in fields]
-    return found
+        names += [b"%b %b %b" % (segment, day, field) for field in fields]
+    return names
 
 
 async def test_a_second_drain_waits_and_takes_over(

@@ -183,7 +183,7 @@ class TestOlderLedger:
         await stores.drain()
         stores.restore_ledger(copy)
         await stores.drain(2)
-        assert caplog.text.count("the ledger's data is older than the warehouse") == 1
+        assert caplog.text.count("older than the warehouse: what was counted") == 1
 
 
 class TestOlderWarehouse:

@@ -78,8 +78,8 @@ async def test_the_first_is_kept_and_others_conflict(bench: Bench, rounds: int) 
     amounts = "select event_id, product, (context ->> 'amount')::int from"
     (kept,) = await bench.rows(f"{amounts} events")
     assert kept[1:] == ("casino", 5)
-    found = await bench.rows(f"{amounts} event_conflicts order by 3")
-    assert found == [(kept[0], "casino", 6), (kept[0], "casino", 7)]
+    conflicts = await bench.rows(f"{amounts} event_conflicts order by 3")
+    assert conflicts == [(kept[0], "casino", 6), (kept[0], "casino", 7)]
 
 
 async def test_storing_again_changes_nothing(bench: Bench) -> None:

@@ -36,13 +36,13 @@ BEFORE = {
 def expected(order: Iterable[str]) -> dict[str, list[str]]:
     """Who is flagged, where the events arrive in this order (some perhaps never)."""
     arrived = list(order)
-    found = {}
+    flags_of = {}
     for place, name in enumerate(arrived):
         references = BEFORE.get(name, [])
         missing = any(each not in arrived for each in references)
         late = any(each in arrived[place:] for each in references)
-        found[name] = ["reference_missing"] * missing + ["out_of_order"] * late
-    return found
+        flags_of[name] = ["reference_missing"] * missing + ["out_of_order"] * late
+    return flags_of
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one batch", "apart"])
@@ -57,10 +57,10 @@ async def test_a_bonus_in_any_order(bench: Bench, apart: bool) -> None:
                 await bench.round()
     await bench.round()
     rows = await bench.rows("select product, event, flags from events")
-    found: dict[str, dict[str, list[str]]] = {}
+    flags_of: dict[str, dict[str, list[str]]] = {}
     for product_name, name, flags in rows:
-        found.setdefault(product_name, {})[name] = flags
-    assert found == {f"p{number}": expected(order) for number, order in enumerate(orders)}
+        flags_of.setdefault(product_name, {})[name] = flags
+    assert flags_of == {f"p{number}": expected(order) for number, order in enumerate(orders)}
 
 
 async def test_flags_follow_what_comes_later(bench: Bench) -> None:
@@ -76,11 +76,11 @@ async def test_flags_follow_what_comes_later(bench: Bench) -> None:
     await bench.accept(cashed_out("b", 2))
     await bench.round()
     assert (await bench.flags())["bonus_completed"] == ["currency_mismatch"]
-    found = await bench.rows(
+    rows = await bench.rows(
         "select flags from events where event = 'bonus_cashed_out' order by arrival"
     )
     late, early = ["out_of_order", "currency_mismatch", "value_mismatch"], ["currency_mismatch"]
-    assert found == [(late,), ([*early, "value_mismatch"],)]
+    assert rows == [(late,), ([*early, "value_mismatch"],)]
     await bench.accept(offered("b"))
     await bench.round()
     assert (await bench.flags())["bonus_claimed"] == [

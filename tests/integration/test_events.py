@@ -36,8 +36,8 @@ class Served:
     def queued(self) -> list[tuple[str, str, dict[str, Any]]]:
         """What is in the stream: (product, event id, envelope)."""
         with redis.Redis.from_url(self.redis_url) as client:
-            found: Any = client.xrange(EVENT_STREAM)
-        requests = [queue.decode(packed) for _, fields in found for packed in fields.values()]
+            entries: Any = client.xrange(EVENT_STREAM)
+        requests = [queue.decode(packed) for _, fields in entries for packed in fields.values()]
         return [
             (request.product, event_id, json.loads(envelope))
             for request in requests
@@ -61,8 +61,8 @@ def _empty_queue(redis_url: str) -> None:
 
 
 def violations(reply: Reply) -> list[tuple[str, str, str | None]]:
-    found = reply.json()["violations"]
-    return [(each["field"], each["rule"], each["event"]) for each in found]
+    violations = reply.json()["violations"]
+    return [(violation["field"], violation["rule"], violation["event"]) for violation in violations]
 
 
 # -- accepted -------------------------------------------------------------------------------------

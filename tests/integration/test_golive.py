@@ -74,15 +74,15 @@ def states(document: dict[str, Any]) -> list[str]:
 
 def await_states(stack: Stack, ssp: str, *wanted: str, evidence: str = "") -> dict[str, Any]:
     """The judgement, once the items are in these states, and all requests in the evidence."""
-    found: list[dict[str, Any]] = []
+    judgements: list[dict[str, Any]] = []
 
     def reached() -> bool:
-        found[:] = [judged(stack, ssp)]
-        lines = "\n".join(line for item in found[0]["items"] for line in item["evidence"])
-        return states(found[0]) == list(wanted) and evidence in lines
+        judgements[:] = [judged(stack, ssp)]
+        lines = "\n".join(line for item in judgements[0]["items"] for line in item["evidence"])
+        return states(judgements[0]) == list(wanted) and evidence in lines
 
     eventually(reached, f"{wanted} of {ssp}")
-    return found[0]
+    return judgements[0]
 
 
 def test_an_ssp_that_goes_live(stack: Stack) -> None:

@@ -108,13 +108,13 @@ def test_keys_are_listed_and_revoked(cli: Cli) -> None:
     keys = {product: issued(cli("key", "issue", product)) for product in ("a", "b", "c")}
     kept = issued(cli("key", "issue", "a", "--preset", "igaming", "--rate", "7"))
     listed = json.loads(cli("key", "list", "--json").stdout)
-    assert [(one["product"], one["rate"]) for one in listed] == [
+    assert [(key["product"], key["rate"]) for key in listed] == [
         ("a", 6000), ("a", 7), ("b", 6000), ("c", 6000)
     ]  # fmt: skip
     assert listed[1]["presets"] == ["igaming"]
-    ids = {one["product"]: one["id"] for one in listed if one["rate"] != 7}
+    ids = {key["product"]: key["id"] for key in listed if key["rate"] != 7}
     plain = cli("key", "list").stdout
-    assert [line.split("\t")[0] for line in plain.splitlines()] == [one["id"] for one in listed]
+    assert [line.split("\t")[0] for line in plain.splitlines()] == [key["id"] for key in listed]
     assert not any(key in plain + str(listed) for key in (*keys.values(), kept))
     for given, product in ((keys["a"], "a"), (ids["b"], "b")):
         done = cli("key", "revoke", given)
@@ -125,7 +125,7 @@ def test_keys_are_listed_and_revoked(cli: Cli) -> None:
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == "KEY_OR_ID is no key that holds: see snapbid key list\n"
     left = {
-        (one["product"], one["rate"]) for one in json.loads(cli("key", "list", "--json").stdout)
+        (key["product"], key["rate"]) for key in json.loads(cli("key", "list", "--json").stdout)
     }
     assert left == {("a", 7), ("c", 6000)}
 
@@ -149,14 +149,14 @@ def test_the_rate_holds_over_all_workers_and_both_endpoints(
             reply = sending.send(stack.port, path, document, key, **headers)
         return reply
 
-    found = [send(key, SINGLE, event("login")).status for _ in range(8)]
-    found += [send(key, BATCH, [event("login")]).status for _ in range(8)]
-    found += [send(key, SINGLE, b"{").status]
-    found += [send(key, SINGLE, event("login"), x_test_mode="true").status for _ in range(8)]
-    assert set(found[:16]) == {202}
-    assert found[16] == 400
-    assert sorted(set(found[17:])) == [200, 429]
-    assert sum(status != 429 for status in found) == 19  # the look for the key counts, too
+    statuses = [send(key, SINGLE, event("login")).status for _ in range(8)]
+    statuses += [send(key, BATCH, [event("login")]).status for _ in range(8)]
+    statuses += [send(key, SINGLE, b"{").status]
+    statuses += [send(key, SINGLE, event("login"), x_test_mode="true").status for _ in range(8)]
+    assert set(statuses[:16]) == {202}
+    assert statuses[16] == 400
+    assert sorted(set(statuses[17:])) == [200, 429]
+    assert sum(status != 429 for status in statuses) == 19  # the look for the key counts, too
     for path, type_ in ((SINGLE, "application/json"), (BATCH, "text/plain")):
         reply = send(key, path, b"{", content_type=type_)
         assert reply.status == 429

@@ -40,8 +40,8 @@ async def test_each_kind_counts_once_in_any_order(
     assert [await ledger.settle(kind, b"a", b"1", 102) for kind in order] == ["c"] * 3
     for kind in random.Random(1).sample(order * 5, 15):
         assert await ledger.settle(kind, b"a", b"1", 5) == "d"
-    one = expected(bids=1, wins=1, imps=1, price=PRICE, losses={102: 1})
-    assert counts(store) == {DAY: one}
+    counted = expected(bids=1, wins=1, imps=1, price=PRICE, losses={102: 1})
+    assert counts(store) == {DAY: counted}
 
 
 async def test_counts_are_exact_per_field(ledger: Ledger, store: Any) -> None:
@@ -94,9 +94,9 @@ async def test_a_later_bid_replaces_the_record(ledger: Ledger, store: Any, clock
         assert await settle_all(ledger, b"a", b"1", 2) == "ccc"
         assert await settle_all(ledger, b"a", b"1", 2) == "ddd"
         wins, money = wins + 1, money + price
-        found = counts(store)[DAY]
-        assert (found["b:1"], found["w:1"], found["i:1"], found["l:1:2"]) == (wins,) * 4
-        assert (found["p:1"], found["P:1"]) == (money, money)
+        day = counts(store)[DAY]
+        assert (day["b:1"], day["w:1"], day["i:1"], day["l:1:2"]) == (wins,) * 4
+        assert (day["p:1"], day["P:1"]) == (money, money)
 
 
 async def test_the_last_of_equal_pairs_in_one_batch_stays(ledger: Ledger, store: Any) -> None:
@@ -128,10 +128,10 @@ async def test_two_workers_settle_the_same_notice_once(fresh_redis: str, tmp_pat
     assert letters.count("c") == 3 * len(auctions)
     assert letters.count("d") == 15 * len(auctions)
     with looking(fresh_redis) as client:
-        found = counts(client)
+        days = counts(client)
     number = len(auctions)
     wanted = expected(bids=number, wins=number, imps=number, price=10, losses={1: number})
-    assert list(found.values()) == [wanted]
+    assert list(days.values()) == [wanted]
 
 
 # -- values ---------------------------------------------------------------------------------------
@@ -179,8 +179,8 @@ async def test_hostile_ids_never_meet(
         assert set(letters) == {"d"}
         letters = await asyncio.gather(*(ledger.settle(WIN, *pair) for pair in even))
         assert set(letters) == {"c"}
-    found = counts(store)[DAY]
-    assert found == {
+    day = counts(store)[DAY]
+    assert day == {
         **{"b:1": len(pairs), "w:1": len(pairs), "p:1": len(odd) + 3 * len(even)},
         **{"B:1": len(odd), "W:1": len(odd), "P:1": len(odd)},
         **{"B:2": len(even), "W:2": len(even), "P:2": 3 * len(even)},

@@ -156,8 +156,11 @@ async def test_a_bid_just_after_midnight_is_the_new_days(
             await remember(ledger, moment.encode(), (b"1", 1, 1))
             clock.now += 1
             assert await ledger.settle(WIN, moment.encode(), b"1") == "c"
-    one = expected(bids=1, wins=1, price=1)
-    assert counts(store) == {"2030-06-15": one, "2030-06-16": {f: 2 * n for f, n in one.items()}}
+    counted = expected(bids=1, wins=1, price=1)
+    assert counts(store) == {
+        "2030-06-15": counted,
+        "2030-06-16": {f: 2 * n for f, n in counted.items()},
+    }
 
 
 async def test_much_later_it_is_the_day_of_the_notice(
@@ -187,5 +190,5 @@ async def test_a_whole_century_has_the_right_days(
             auction = b"%d" % number
             await remember(ledger, auction, (b"1", 1, 1))
             assert await ledger.settle(BILLING, auction, b"1") == "c"
-    one = expected(bids=1, imps=1)
-    assert counts(store) == {day_of(day.timestamp()): one for day in days}
+    counted = expected(bids=1, imps=1)
+    assert counts(store) == {day_of(day.timestamp()): counted for day in days}

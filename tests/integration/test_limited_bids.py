@@ -60,8 +60,8 @@ def test_the_next_best_answers_for_one_without_money(fresh_redis: str) -> None:
         campaign("c", 1),
     )
     with LocalApp(rich, fresh_redis) as app:
-        found = [answer(app, f"{number}") for number in range(5)]
-    assert [one["1"] for one in found] == ["a", "a", "b", "c", "c"]
+        answers = [answer(app, f"{number}") for number in range(5)]
+    assert [won["1"] for won in answers] == ["a", "a", "b", "c", "c"]
     assert len(rich.exhausted) == 2
     with looking(fresh_redis) as store:
         (of_day,) = counts(store).values()
@@ -178,15 +178,15 @@ async def test_budgets_of_a_served_system(
     holds = {"SNAPBID_HOLD_S": "3600"}  # as long as a slow machine may take
     stack = start_stack(SNAPBID_WORKERS="2", **holds)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda number: ask(stack, f"x{number}"), range(120)))
-    assert [one for one in found if one == (200, "a")] == [(200, "a")] * 50
-    assert found.count((200, "b")) == 70
+        answers = list(pool.map(lambda number: ask(stack, f"x{number}"), range(120)))
+    assert [reply for reply in answers if reply == (200, "a")] == [(200, "a")] * 50
+    assert answers.count((200, "b")) == 70
     environ = {"SNAPBID_DATABASE_URL": database, "SNAPBID_REDIS_URL": fresh_redis} | holds
     listed = run(environ, "campaign", "list").stdout.splitlines()
     zero = "0.000000"
     assert listed[0].split("\t")[6:] == ["asap", zero, zero, "0.100000", "0.900000", zero]
     assert listed[1].split("\t")[6:] == [""] * 6
-    with urllib.request.urlopen(f"{stack.base_url}/rtb/win?id=x{_first(found)}&impId=1") as reply:
+    with urllib.request.urlopen(f"{stack.base_url}/rtb/win?id=x{_first(answers)}&impId=1") as reply:
         assert reply.status == 200
     (shown,) = json.loads(run(environ, "campaign", "list", "--budgets", "--json").stdout)
     assert (shown["id"], shown["spent"], shown["held"]) == ("a", 0.002, 0.098)
@@ -195,8 +195,8 @@ async def test_budgets_of_a_served_system(
     eventually(lambda: ask(stack, f"y{time.monotonic()}")[1] == "a", "the larger budget")
 
 
-def _first(found: list[tuple[int, str]]) -> int:
-    return next(number for number, (_, name) in enumerate(found) if name == "a")
+def _first(answers: list[tuple[int, str]]) -> int:
+    return next(number for number, (_, name) in enumerate(answers) if name == "a")
 
 
 async def test_when_a_campaign_came_to_be_is_kept(database: str) -> None:
@@ -212,8 +212,8 @@ async def test_when_a_campaign_came_to_be_is_kept(database: str) -> None:
 
 
 async def created(connection: asyncpg.Connection) -> datetime:
-    found: datetime = await connection.fetchval("select created_at from campaign")
-    return found
+    created_at: datetime = await connection.fetchval("select created_at from campaign")
+    return created_at
 
 
 def test_a_list_without_redis(database: str) -> None:

@@ -43,8 +43,8 @@ def document(id: str, **members: Any) -> str:
 
 async def put(dsn: str, *documents: str) -> None:
     async with connected(dsn) as connection:
-        found = [(json.loads(text)["id"], text) for text in documents]
-        await campaigns.replace_many(connection, found)
+        rows = [(json.loads(text)["id"], text) for text in documents]
+        await campaigns.replace_many(connection, rows)
 
 
 def names(count: int, start: int = 0) -> list[str]:
@@ -66,16 +66,16 @@ def opened(path: Path) -> Catalog | None:
 def caught_up(dsn: str, path: Path) -> Catalog:
     """The catalog, once all changes until now are in it."""
     wanted = asyncio.run(standing(dsn)).revision
-    found: list[Catalog] = []
+    catalogs: list[Catalog] = []
 
     def look() -> bool:
         catalog = opened(path)
         if catalog is not None and catalog.revision >= wanted:
-            found.append(catalog)
-        return bool(found)
+            catalogs.append(catalog)
+        return bool(catalogs)
 
     eventually(look, f"revision {wanted}")
-    return found[0]
+    return catalogs[0]
 
 
 def prices(catalog: Catalog, ids: list[str]) -> dict[str, int]:

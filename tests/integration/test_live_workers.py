@@ -37,8 +37,8 @@ def document(id: str, cpm: float, **members: Any) -> str:
 
 async def put(dsn: str, *documents: str) -> None:
     async with connected(dsn) as connection:
-        found = [(json.loads(text)["id"], text) for text in documents]
-        await campaigns.replace_many(connection, found)
+        rows = [(json.loads(text)["id"], text) for text in documents]
+        await campaigns.replace_many(connection, rows)
 
 
 async def fill(dsn: str) -> None:
@@ -66,9 +66,8 @@ def winner(stack: Stack) -> str:
     with closing(http.client.HTTPConnection("127.0.0.1", stack.port, timeout=60)) as client:
         path = "/api/v1/openrtb2/acme/bid"
         client.request("POST", path, body, {"Content-Type": "application/json"})
-        answer = client.getresponse()
-        found = answer.read()
-    return str(json.loads(found)["seatbid"][0]["bid"][0]["cid"])
+        answer = client.getresponse().read()
+    return str(json.loads(answer)["seatbid"][0]["bid"][0]["cid"])
 
 
 def all_answer(stack: Stack, campaign: str) -> None:

@@ -134,8 +134,11 @@ def test_the_catalog_carries_them() -> None:
         "creatives": [{"id": "n", "media": "native", "adm": "{}"}],
     }
     ssps = {"nova": "nova", "acme": "acme", "acme-eu": "acme"}
-    found = catalog_of([{**document, "id": "b", "cpm": 2}, document], ssps, rates.load())
-    assert found.ssps == ssps
-    assert found.ssp_numbers == {"nova": 1, "acme": 2, "acme-eu": 3}
-    numbers = {one.cid: one.number for one in map(decode_payload, map(found.index.payload, (0, 1)))}
+    catalog = catalog_of([{**document, "id": "b", "cpm": 2}, document], ssps, rates.load())
+    assert catalog.ssps == ssps
+    assert catalog.ssp_numbers == {"nova": 1, "acme": 2, "acme-eu": 3}
+    numbers = {
+        payload.cid: payload.number
+        for payload in map(decode_payload, map(catalog.index.payload, (0, 1)))
+    }
     assert numbers == {"b": 1, "c": 2}

@@ -47,17 +47,17 @@ def test_traffic_is_on_the_page_and_among_the_metrics(served: Stack) -> None:
     assert (budget["campaign"], budget["daily"], budget["total"]) == ("<b>shoes</b>", 0.2, 10.0)
     assert budget["spent_today"] == 0.002
     assert budget["state"] == "open"
-    found = samples(served)
+    sampled = samples(served)
     acme = (("ssp", "acme"),)
-    assert found["snapbid_ssp_wins_total"][acme] == 1
-    assert found["snapbid_ssp_impressions_total"][acme] == 1
-    assert found["snapbid_ssp_spend_usd_total"][acme] == pytest.approx(0.002)
+    assert sampled["snapbid_ssp_wins_total"][acme] == 1
+    assert sampled["snapbid_ssp_impressions_total"][acme] == 1
+    assert sampled["snapbid_ssp_spend_usd_total"][acme] == pytest.approx(0.002)
     day = (("campaign", "<b>shoes</b>"), ("window", "day"))
-    assert found["snapbid_campaign_spent_usd"][day] == 0.002
-    assert found["snapbid_campaign_budget_usd"][day] == 0.2
-    assert found["snapbid_campaign_held_usd"][day[:1]] > 0
-    assert found["snapbid_budget_state"][(("state", "open"),)] == 1
-    assert found["snapbid_catalog_campaigns"][()] == 1
+    assert sampled["snapbid_campaign_spent_usd"][day] == 0.002
+    assert sampled["snapbid_campaign_budget_usd"][day] == 0.2
+    assert sampled["snapbid_campaign_held_usd"][day[:1]] > 0
+    assert sampled["snapbid_budget_state"][(("state", "open"),)] == 1
+    assert sampled["snapbid_catalog_campaigns"][()] == 1
 
 
 def test_what_waits_for_the_drain(served: Stack, database: str, redis_url: str) -> None:

@@ -34,7 +34,7 @@ def test_prometheus_takes_the_metrics(served: Stack) -> None:
 
 
 def latency_of(stack: Stack) -> dict[str, Any]:
-    return {one["step"]: one["seconds"] for one in data(stack)["latency"]}
+    return {step["step"]: step["seconds"] for step in data(stack)["latency"]}
 
 
 def test_what_workers_count(served: Stack) -> None:
@@ -117,8 +117,8 @@ def test_pages_and_refusals(served: Stack) -> None:
 )
 def test_names_of_elsewhere_are_not_answered(served: Stack, host: str, status: int) -> None:
     for path in ("/metrics", "/ops/data", "/ops"):
-        found, _, body = ask(served, "GET", path, ops=True, host=host)
-        assert found == status
+        answered, _, body = ask(served, "GET", path, ops=True, host=host)
+        assert answered == status
         assert status == 200 or json.loads(body)["error"] == "misdirected_request"
 
 
@@ -133,4 +133,4 @@ def test_series_are_bounded(served: Stack) -> None:
         ask(served, f"M{number}", "/healthz")
     after = {(name, labels) for name, series in samples(served).items() for labels in series}
     assert len(after - before) < 30
-    assert not [one for one in after - before if "stranger" in str(one) or "29" in str(one)]
+    assert not [entry for entry in after - before if "stranger" in str(entry) or "29" in str(entry)]

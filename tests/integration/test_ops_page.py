@@ -62,4 +62,4 @@ def test_the_policy_of_the_page_stops_scripts_from_elsewhere(
             "document.body.click()"
         )
         assert window.run("return window.harm") is None
-        assert any("Content Security Policy" in one for one in window.problems())
+        assert any("Content Security Policy" in problem for problem in window.problems())

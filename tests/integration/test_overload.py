@@ -57,13 +57,13 @@ def standing_still(stack: Stack) -> Iterator[None]:
 
 def outcomes(stack: Stack) -> Counter[tuple[str, str]]:
     """The bid requests that the server has counted, by SSP and outcome."""
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for line in stack.get("/metrics", ops=True)[1].decode().splitlines():
         if line.startswith("snapbid_bid_requests_total{"):
             labels, _, value = line.partition("{")[2].partition("} ")
             named = dict(pair.split("=") for pair in labels.split(","))
-            found[named["ssp"].strip('"'), named["outcome"].strip('"')] = int(float(value))
-    return +found
+            counts[named["ssp"].strip('"'), named["outcome"].strip('"')] = int(float(value))
+    return +counts
 
 
 def test_a_flood_is_shed_and_counted_and_others_are_served(stack: Stack, database: str) -> None:
@@ -82,10 +82,10 @@ def test_a_flood_is_shed_and_counted_and_others_are_served(stack: Stack, databas
         assert set(answers) == {200, 204}
         assert Counter(wire.read().status for wire in others) == {200: OTHERS}
         eventually(lambda: outcomes(stack).total() == FLOOD + OTHERS, "all are counted")
-        found = outcomes(stack)
-        assert found["acme", "overload"] + found["acme-eu", "overload"] == answers[204]
-        assert found["acme", "bid"] + found["acme-eu", "bid"] == answers[200]
-        assert found["nova", "bid"] == OTHERS
+        counts = outcomes(stack)
+        assert counts["acme", "overload"] + counts["acme-eu", "overload"] == answers[204]
+        assert counts["acme", "bid"] + counts["acme-eu", "bid"] == answers[200]
+        assert counts["nova", "bid"] == OTHERS
 
         # It comes back at once, on the same connections.
         for number, wire in enumerate(flood):
@@ -100,9 +100,9 @@ async def stored_bids(dsn: str, expected: int) -> int:
     async with asyncio.timeout(60):
         while True:
             counts = await books.tables(dsn)
-            found = sum(value for key, value in counts.items() if key[0] == "bids")
-            if found >= expected:
-                return found
+            bids = sum(value for key, value in counts.items() if key[0] == "bids")
+            if bids >= expected:
+                return bids
             await asyncio.sleep(0.05)
 
 

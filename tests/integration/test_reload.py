@@ -26,7 +26,7 @@ class Asker(threading.Thread):
         super().__init__(daemon=True)
         self._port = port
         self._stopping = threading.Event()
-        self.found: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
         self.start()
 
     def run(self) -> None:
@@ -34,9 +34,9 @@ class Asker(threading.Thread):
             client = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
             try:
                 client.request("GET", "/readyz")
-                self.found[str(client.getresponse().status)] += 1
+                self.outcomes[str(client.getresponse().status)] += 1
             except (OSError, http.client.HTTPException) as error:
-                self.found[type(error).__name__] += 1
+                self.outcomes[type(error).__name__] += 1
             finally:
                 client.close()
 
@@ -53,14 +53,14 @@ def test_somebody_listens_all_the_while(start_stack: Callable[..., Stack], worke
     server = stack.process.pid
     before = workers_of(server)
     asker = Asker(stack.port)
-    eventually(lambda: asker.found["200"] > 10, "answers")
+    eventually(lambda: asker.outcomes["200"] > 10, "answers")
     stack.process.send_signal(signal.SIGHUP)
     eventually(lambda: len(workers_of(server) - before) == workers, "other workers")
     eventually(lambda: not workers_of(server) & before, "an end of those before")
     asker.finish()
     # A connection that a worker had not accepted when it closed its socket is reset.
-    assert set(asker.found) <= {"200", "ConnectionResetError", "BrokenPipeError"}, asker.found
-    assert asker.found["200"] > 0.98 * asker.found.total()
+    assert set(asker.outcomes) <= {"200", "ConnectionResetError", "BrokenPipeError"}, asker.outcomes
+    assert asker.outcomes["200"] > 0.98 * asker.outcomes.total()
     assert "SIGHUP: replacing the workers" in stack.output
     assert stack.stop() == 0
 
@@ -100,7 +100,7 @@ def test_a_worker_whose_replacement_cannot_start_goes_on(
         eventually(partial(has_told, stack, attempt), "a word about it")
         assert workers_of(server) == before
     asker.finish()
-    assert set(asker.found) == {"200"}
+    assert set(asker.outcomes) == {"200"}
     restore(geo_copy)
     stack.process.send_signal(signal.SIGHUP)
     eventually(lambda: len(workers_of(server) - before) == 2, "other workers")

@@ -135,10 +135,10 @@ class TestCache:
         key = cache.redis_key("acme", window)
         async with (
             client_of(fresh_redis) as client,
-            reporter(warehouse, fresh_redis) as one,
+            reporter(warehouse, fresh_redis) as first,
             reporter(warehouse, fresh_redis) as other,
         ):
-            fresh = await one.report(token(), WINDOW)
+            fresh = await first.report(token(), WINDOW)
             assert bids(fresh) == [1]
             assert "age" not in fresh.headers
             assert 290_000 < await client.pttl(key) <= 300_000

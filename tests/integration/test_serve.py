@@ -38,17 +38,17 @@ def bid_path(ssp: str) -> str:
 
 def statuses(stack: Stack, ssp: str = "acme") -> list[int]:
     """The statuses of the same bid request on several new connections; 0 where none came."""
-    found = []
+    statuses = []
     for _ in range(CONNECTIONS):
         client = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=60)
         try:
             client.request("POST", bid_path(ssp), BODY, JSON)
-            found.append(client.getresponse().status)
+            statuses.append(client.getresponse().status)
         except (OSError, http.client.HTTPException):
-            found.append(0)
+            statuses.append(0)
         finally:
             client.close()
-    return found
+    return statuses
 
 
 def all_answer(stack: Stack, status: int, ssp: str = "acme") -> None:

@@ -100,9 +100,11 @@ def environment(instance: Stack) -> dict[str, str]:
 
 def connectivity_test(instance: Stack) -> subprocess.CompletedProcess[str]:
     """Run the printed curl as it was printed."""
-    found = re.search(r"^  (curl (?:.*\\\n)*.*)$", instance.output, re.MULTILINE)
-    assert found, instance.output
-    return subprocess.run(shlex.split(found[1].replace("\\\n", "")), capture_output=True, text=True)
+    example = re.search(r"^  (curl (?:.*\\\n)*.*)$", instance.output, re.MULTILINE)
+    assert example, instance.output
+    return subprocess.run(
+        shlex.split(example[1].replace("\\\n", "")), capture_output=True, text=True
+    )
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the printed example needs curl")

@@ -54,13 +54,13 @@ def clients(fresh_redis: str) -> Iterator[Callable[[], int]]:
 
 def descriptors() -> set[str]:
     """What this process has open, apart from the event loop's own."""
-    found = set()
+    open_files = set()
     for name in os.listdir("/proc/self/fd"):
         try:
-            found.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
+            open_files.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
         except FileNotFoundError:  # the directory that was listed
             continue
-    return found
+    return open_files
 
 
 async def assert_all_closed(

@@ -95,10 +95,10 @@ def overlaid(rng: random.Random, world: oracle.World) -> Market:
 
 def test_the_ranks_of_two_layers() -> None:
     world = strategies.random_world(3, 3, AROUND)
-    one, two, three = ({**c, "id": f"c{n}"} for n, c in enumerate(world.campaigns, 1))
-    one, two, three = ({**c, "cpm": 4 - n} for n, c in enumerate((one, two, three), 1))
-    added = {**three, "id": "c4", "cpm": 0.5, "frequency_caps": []}
-    made = layered_market(world, [one, two, three], [{**two, "cpm": 9}, added], ["c3"])
+    first, second, third = ({**c, "id": f"c{n}"} for n, c in enumerate(world.campaigns, 1))
+    first, second, third = ({**c, "cpm": 4 - n} for n, c in enumerate((first, second, third), 1))
+    added = {**third, "id": "c4", "cpm": 0.5, "frequency_caps": []}
+    made = layered_market(world, [first, second, third], [{**second, "cpm": 9}, added], ["c3"])
     index = made.catalog.index
     assert len(index) == 5
     ranks = [index.rank(id) for id in ("c1", "c2", "c3", "c4", "c5")]

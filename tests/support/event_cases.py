@@ -89,7 +89,7 @@ def _case(event: Event, name: str, violations: list[tuple[str, str]], **changes:
     made: Case = {"case": name, **changes}
     if violations:
         made.setdefault("code", "VALIDATION_ERROR")
-        made["violations"] = [_violation(event.name, *one) for one in violations]
+        made["violations"] = [_violation(event.name, *violation) for violation in violations]
     return made
 
 
@@ -147,7 +147,7 @@ def _left_out(event: Event, field: Field) -> Iterator[Case]:
                 made["warnings"] = [_violation(event.name, path, "suggested_missing")]
             yield made
     for total in needed or ():
-        others = [f"context.{one}" for one in needed or () if one != total]
+        others = [f"context.{leaf}" for leaf in needed or () if leaf != total]
         changes = {"drop": [path, *others], "set": {f"context.{total}": 0}}
         yield _case(event, f"{path} with {total} 0", [(path, "required_with")], **changes)
 
@@ -300,7 +300,7 @@ def to_json(value: Any) -> str:
         if "$repeat" in value:
             text, times = value["$repeat"]
             return json.dumps(text * times, ensure_ascii=False)
-        inner = (f"{json.dumps(key)}:{to_json(one)}" for key, one in value.items())
+        inner = (f"{json.dumps(key)}:{to_json(member)}" for key, member in value.items())
         return "{" + ",".join(inner) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(to_json, value)) + "]"

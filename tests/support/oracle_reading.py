@@ -120,12 +120,12 @@ def number(value: Any) -> Fraction | None:
 
 def integer(value: Any, least: int = 0) -> int | None:
     """Read an integer; one below `least` is out of range and counts as absent."""
-    found = number(value)
-    if found is None:
+    parsed = number(value)
+    if parsed is None:
         return None
-    if found.denominator != 1:
+    if parsed.denominator != 1:
         raise Malformed(f"{value!r} is no integer")
-    return int(found) if found >= least else None
+    return int(parsed) if parsed >= least else None
 
 
 def flag(value: Any) -> bool:
@@ -135,8 +135,8 @@ def flag(value: Any) -> bool:
 
 def within(value: Any, limit: int) -> float | None:
     """Read a coordinate from -limit to limit degrees; any other counts as absent."""
-    found = number(value)
-    return float(found) if found is not None and abs(found) <= limit else None
+    parsed = number(value)
+    return float(parsed) if parsed is not None and abs(parsed) <= limit else None
 
 
 def members(value: Any) -> Document | None:
@@ -167,7 +167,7 @@ def texts(value: Any) -> set[str]:
 
 def integers(value: Any) -> set[int]:
     """Read an array of integers; those out of range count as absent."""
-    return {found for item in items(value) if (found := integer(item)) is not None}
+    return {parsed for item in items(value) if (parsed := integer(item)) is not None}
 
 
 def part(parent: Document | None, *names: str) -> Document:
@@ -312,34 +312,34 @@ def browser_of(world: World, brands: list[str]) -> str:
 
 def recognised(device: Document, user: Document) -> tuple[str, str] | None:
     """Give the kind and the id of a recognised user (contract 3, the limits' last point)."""
-    found: tuple[str, str] | None = None
+    identity: tuple[str, str] | None = None
     for eid in reversed([*items(user.get("eids")), *items(part(user, "ext").get("eids"))]):
         for uid in reversed(items(eid.get("uids"))):
             if value := text(uid.get("id")):
-                found = ("eid", f"{text(eid.get('source')) or ''} {value}")
+                identity = ("eid", f"{text(eid.get('source')) or ''} {value}")
     advertising = text(device.get("ifa"))
     if advertising and advertising.strip("0-"):
-        found = ("ifa", advertising.lower())
+        identity = ("ifa", advertising.lower())
     if value := text(user.get("buyeruid")):
-        found = ("buyeruid", value)
+        identity = ("buyeruid", value)
     if value := text(user.get("id")):
-        found = ("user", value)
-    return None if flag(device.get("lmt")) or flag(device.get("dnt")) else found
+        identity = ("user", value)
+    return None if flag(device.get("lmt")) or flag(device.get("dnt")) else identity
 
 
 def segments(user: Document) -> Iterator[set[str | int]]:
     """Yield the segment ids of every `user.data`."""
     for data in items(user.get("data")):
         for segment in items(data.get("segment")):
-            if found := text(segment.get("id")):
-                yield {found}
+            if name := text(segment.get("id")):
+                yield {name}
 
 
 def read_impression(world: World, imp: Document) -> Slot:
     """Read one impression."""
     pmp = part(imp, "pmp")
     kinds = ("banner", "video", "audio", "native")
-    media = {kind: found for kind in kinds if (found := members(imp.get(kind))) is not None}
+    media = {kind: value for kind in kinds if (value := members(imp.get(kind))) is not None}
     positions = {integer(media.get(kind, {}).get("pos")) for kind in ("banner", "video")}
     deals = [
         Deal(

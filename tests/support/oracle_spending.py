@@ -91,13 +91,13 @@ class Spending:
 
     def _shown(self, campaign: int, user: str, seconds: int, now_ms: int) -> int:
         """Impressions in the window, and those that may become some."""
-        found = 0
+        count = 0
         for bid in self._of(campaign):
             if bid.user == user:
                 seen = bid.seen_ms()
-                found += seen is not None and now_ms - seen < seconds * 1000
-                found += bid.holds_impression(now_ms, self.hold_s)
-        return found
+                count += seen is not None and now_ms - seen < seconds * 1000
+                count += bid.holds_impression(now_ms, self.hold_s)
+        return count
 
     def _of(self, campaign: int) -> list[Bid]:
         return [bid for bid in self.bids if bid.campaign == campaign]

@@ -68,14 +68,14 @@ class Conversation:
 
 
 def identities(entries: bytes) -> list[int]:
-    found, at = [], 0
+    prices, at = [], 0
     while at < len(entries):
-        found.append(unpack_from("<I", entries, at + RECORD_AT + 14)[0])
+        prices.append(unpack_from("<I", entries, at + RECORD_AT + 14)[0])
         limited, size = entries[at] & 4, entries[at + RECORD_AT - 1]
         at += RECORD_AT + size
         if limited:
             at += 2 + unpack_from("<H", entries, at)[0]
-    return found
+    return prices
 
 
 @pytest.fixture

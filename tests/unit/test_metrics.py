@@ -144,20 +144,20 @@ def test_workers_that_are_killed_lose_no_count(tmp_path: Path) -> None:
         return worker.stdout.readline().strip()
 
     key = f'{REQUESTS}{{route="bid",status="200"}}'
-    with start() as one, start() as two:
-        slots = {count(one, 1000), count(two, 500)}
+    with start() as first, start() as second:
+        slots = {count(first, 1000), count(second, 500)}
         assert slots == {"worker-0.metrics", "worker-1.metrics"}
         assert metrics.read(tmp_path)[key] == 1500
-        killed = count(one, 0)
-        one.kill()
-        one.wait()
-        with start() as three:
-            assert count(three, 7) == killed
+        killed = count(first, 0)
+        first.kill()
+        first.wait()
+        with start() as third:
+            assert count(third, 7) == killed
             assert metrics.read(tmp_path)[key] == 1507
-            assert three.stdin is not None
-            three.stdin.close()
-        assert two.stdin is not None
-        two.stdin.close()
+            assert third.stdin is not None
+            third.stdin.close()
+        assert second.stdin is not None
+        second.stdin.close()
     assert metrics.read(tmp_path)[key] == 1507
 
 

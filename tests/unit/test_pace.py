@@ -11,11 +11,11 @@ from snapbid.server.pace import PER_STEP, Pace
 async def test_so_many_begin_at_once_and_the_others_in_order() -> None:
     own, begun = Pace(), []
 
-    async def one(number: int) -> None:
+    async def begin(number: int) -> None:
         await own.turn()
         begun.append(number)
 
-    tasks = [asyncio.create_task(one(number)) for number in range(3 * PER_STEP)]
+    tasks = [asyncio.create_task(begin(number)) for number in range(3 * PER_STEP)]
     await asyncio.sleep(0)
     assert begun == list(range(PER_STEP))
     await asyncio.gather(*tasks)

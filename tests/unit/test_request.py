@@ -25,7 +25,7 @@ def refusal(body: bytes) -> str:
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        *((one, 1) for one in (1, 1.0, "1", "1.0", " 1 ", "1e0", True, "True")),
+        *((flag, 1) for flag in (1, 1.0, "1", "1.0", " 1 ", "1e0", True, "True")),
         *((zero, 0) for zero in (0, "0", False, "false", -0.0)),
         *((absent, None) for absent in ("", None, "null", "NULL", 0.5)),
     ],

@@ -77,8 +77,8 @@ def test_a_whole_response() -> None:
 
 
 def test_bids_are_grouped_by_seat() -> None:
-    one, two, none = made(seat="one"), made(seat="two"), made()
-    order = [one, none, two, one, none]
+    first, second, seatless = made(seat="one"), made(seat="two"), made()
+    order = [first, seatless, second, first, seatless]
     response = written(*(Bid(str(n), each, None) for n, each in enumerate(order)))
     grouped = {
         each.get("seat"): [bid["impid"] for bid in each["bid"]] for each in response["seatbid"]

@@ -141,7 +141,7 @@ async def test_a_last_entry_cut_short_is_ignored(tmp_path: Path, cut: int) -> No
 
 
 async def test_a_damaged_entry_is_ignored(tmp_path: Path) -> None:
-    whole = MAGIC + b"".join(entry(*one) for one in listed(range(3)))
+    whole = MAGIC + b"".join(entry(*notice) for notice in listed(range(3)))
     damaged = bytearray(whole)
     damaged[HEAD + ENTRY + 10] ^= 1
     (tmp_path / "1-1.spool").write_bytes(damaged)
@@ -285,7 +285,9 @@ async def test_setting_aside_between_writes_leaves_nobody_waiting(
 
 
 async def test_the_bound_is_looked_at_anew_when_redis_was_back(tmp_path: Path) -> None:
-    (tmp_path / "1-1.spool").write_bytes(MAGIC + b"".join(entry(*one) for one in listed(range(10))))
+    (tmp_path / "1-1.spool").write_bytes(
+        MAGIC + b"".join(entry(*notice) for notice in listed(range(10)))
+    )
     spool = Spool(tmp_path, HEAD + 10 * ENTRY)
     with pytest.raises(SpoolFullError):
         await spool.write(0, notice(10))
@@ -323,9 +325,9 @@ def test_what_a_killed_process_has_acknowledged_is_there(tmp_path: Path) -> None
     acknowledged = 25 + len(writer.stdout.read().splitlines())
     writer.stdout.close()
     assert writer.wait() == -signal.SIGKILL
-    found = abandoned(tmp_path)
-    assert len(found) in (acknowledged, acknowledged + 1)
-    assert found == listed(range(len(found)))
+    kept = abandoned(tmp_path)
+    assert len(kept) in (acknowledged, acknowledged + 1)
+    assert kept == listed(range(len(kept)))
 
 
 # -- what else is left in the directory -----------------------------------------------------------

@@ -17,8 +17,8 @@ def ledger() -> None:
 def ledger_adopt() -> None:
     """Empty a ledger that belongs to another warehouse, for this one to use.
 
-    Bids that were made are not known any more: their notices count nothing. Stop what still uses
-    the other warehouse first.
+    Bids made so far are forgotten: their notices count nothing. First stop whatever still uses
+    the other warehouse.
     """
     from redis.exceptions import RedisError
 

@@ -47,12 +47,12 @@ async def adopt(settings: StoreSettings) -> Adopted:
 
 
 async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str) -> int | None:
-    """The number of counters that were not carried; None for a shard that is ours, or nobody's."""
+    """Return how many counters were dropped; None for a shard that is ours or has no owner."""
     owner: Any = await redis.hget(keys.state, "warehouse")
     if owner is None or owner.decode() == warehouse:
         return None
     dropped: Any = await redis.scard(keys.changed) + await redis.scard(keys.taken)
-    # The state goes last: until then nobody bids, and the command can be repeated.
+    # The state goes last: no worker bids before, and the command can be repeated.
     kept = {keys.state.encode(), EVENT_STREAM.encode()}
     for prefix in (keys.prefix, GOLIVE):
         async for batch in _batches(redis, prefix):

@@ -102,8 +102,8 @@ async def _outdate(
 ) -> ShardState:
     """Keep older data of the ledger from taking figures back, or from being counted again."""
     logger.warning(
-        "shard %d: the ledger's data is older than the warehouse, by %d batches: what was counted"
-        " since is kept, bids made since are not known any more",
+        "shard %d: the ledger's data is %d batches older than the warehouse: what was counted"
+        " since is kept, bids made since are forgotten",
         shard.number,
         absorbed - state.read,
     )
@@ -119,9 +119,9 @@ async def _catch_up(
     renumbered = await fence.renumber(connection, Numbers(state.ssps, state.campaigns))
     logger.warning(
         "shard %d: the warehouse is older than the ledger: figures of the last days are absorbed"
-        " again, older ones are as in the backup; numbers were given anew to %s",
+        " again, older ones are as in the backup; new numbers were assigned to %s",
         shard.number,
-        ", ".join(f"{name!a}" for name in renumbered) or "nobody",
+        ", ".join(f"{name!a}" for name in renumbered) or "no campaign or SSP",
     )
     await shard.name_all()
     await fence.set_batch(connection, state.epoch, shard.number, state.read)

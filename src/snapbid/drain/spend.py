@@ -41,8 +41,8 @@ async def carry(
 ) -> None:
     """Add to the budgets what is missing; `absorb` brings to the warehouse what was counted.
 
-    It can be repeated whenever it fails: what was added is not missing any more. Raises
-    SupersededError where another segment than those of `states` has begun.
+    Safe to repeat after a failure: what was added is no longer missing. Raises
+    SupersededError where a segment other than those of `states` has begun.
     """
     day = int(now // DAY_S)
     missing = await fence.spend_of_day(connection, day)

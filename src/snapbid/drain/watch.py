@@ -1,12 +1,12 @@
-"""Ends the drain's connection to the warehouse when nobody works on its statement any more.
+"""Closes the drain's connection to the warehouse once no process works on its statement.
 
 A connection may fall silent without either side noticing: a message announces more bytes than
-follow, or something on the way passes nothing any more. To the drain that looks like a slow
-statement. TCP keepalives do not tell the two apart where the peer's kernel, or a proxy, still
-answers them, and asyncpg's `command_timeout` has to allow for a statement that is really slow
-(60 s). So the warehouse is asked, over another connection, what the server process of the first one
-is doing. If that waits for its client too, or is gone, or nobody answers, twice in a row, the first
-connection is ended.
+follow, or a middlebox stops forwarding. To the drain that looks like a slow statement. TCP
+keepalives do not tell the two apart where the peer's kernel, or a proxy, still answers them, and
+asyncpg's `command_timeout` has to allow for a statement that is really slow (60 s). So the
+warehouse is asked, over another connection, what the server process of the first one is doing. If
+it waits for its client too, is gone, or the question gets no answer, twice in a row, the first
+connection is closed.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ async def connect(dsn: str, within_s: float, **more: Any) -> WatchedConnection:
 
 
 async def watch(connection: WatchedConnection, dsn: str) -> None:
-    """Look until a statement is found that nobody works on; end the connection then."""
+    """Poll until a statement turns out to be abandoned; close the connection then."""
     pid, doubtful = connection.server_process, None
     while True:
         await asyncio.sleep(LOOK_S)

@@ -7,7 +7,7 @@ of the limit is admitted nevertheless, so that it does not pay for another SSP's
 the limit divided by the number of SSPs with requests in flight.
 
 A request whose client is slow to send the body costs nothing, and stops counting after one or two
-intervals: half-sent requests keep nobody out.
+intervals: half-sent requests keep no other client out.
 
 The server does not say when a request arrived, so the time it spent queueing is estimated: its body
 passes through the same server queues as the request did, and takes as long. The shortest wait of an

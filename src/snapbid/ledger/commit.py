@@ -303,7 +303,7 @@ class GroupCommit:
         self.given_up += [token.decode() for token in given_up]
 
     def disconnect(self) -> None:
-        """The connection is gone: nobody waits any longer."""
+        """The connection is gone: release all that wait on it."""
         self.connected = False
         if self._in_doubt is not None:
             self._to_take_back.append(TakingBack(self._in_doubt))

@@ -39,7 +39,7 @@ local function remove(record, older)
 end
 
 -- Where the day of the bid has closed, they stay where they are: the day on which they were counted
--- is not known any more, and they must not be counted again.
+-- is forgotten, and they must not be counted again.
 local function move_notices(digest, record, older)
   local day = math.floor(record.time / DAY_S)
   local open = is_open(day, now)

@@ -231,7 +231,7 @@ class Ledger:
         return not self._spool.has_notices_of(token) and await self._sign_off(token)
 
     async def _sign_off(self, token: str) -> bool:
-        """Holds need not wait for the process's notices any more; return whether Redis knows."""
+        """Release the holds that wait for the process's notices; return whether Redis took it."""
         try:
             for number in range(len(self._shards)):
                 await self._looking.hdel(ShardKeys(number).spools, token)

@@ -32,7 +32,7 @@ _UNTIMED_ENTRY: Final = Struct(f"<HI{_UNTIMED.size}s")
 _SUFFIX: Final = ".spool"
 _PROCESS: Final = ".process"
 _DOUBT: Final = ".doubt"
-_UNLOCKED: Final = ".new"  # being made; nobody looks at it
+_UNLOCKED: Final = ".new"  # being made; ignored by readers
 
 
 class SpoolFullError(Exception):
@@ -42,15 +42,15 @@ class SpoolFullError(Exception):
 class Spool:
     """One worker's spool in a directory that the workers of a server share.
 
-    `max_bytes` bounds what it writes, together with what nobody writes to any longer. `token` names
-    this process.
+    `max_bytes` bounds what it writes plus the abandoned files in the directory. `token` names this
+    process.
     """
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
         self._directory = directory
         self._max_bytes = max_bytes
         self._size = 0
-        self._left = 0  # bytes in the directory that nobody writes to
+        self._left = 0  # bytes of abandoned files in the directory
         self._file: int | None = None
         self._path = directory
         self._aside: list[Path] = []
@@ -162,11 +162,11 @@ class Spool:
     # -- what others have left --------------------------------------------------------------------
 
     def abandoned(self) -> Iterator["SpoolFile"]:
-        """Take over the files of notices that nobody writes to, one after the other."""
+        """Take over abandoned files of notices, one after the other."""
         return _take_over(self._directory, _SUFFIX)
 
     def abandoned_doubts(self) -> Iterator["SpoolFile"]:
-        """The same of what processes had in doubt when they ended."""
+        """Take over what processes that ended had in doubt."""
         return _take_over(self._directory, _DOUBT)
 
     def leave_in_doubt(self, doubts: Sequence[tuple[int, BidBatch]]) -> None:

@@ -1,7 +1,7 @@
 """Removes personal data from a bid request (OpenRTB 2.6, 3.2.18 to 3.2.27), keeping its shape.
 
 Identifiers become keyed hashes of the same form: a user remains recognisable as the same user, and
-without the key nobody can find the original by trying. Everything not known to be harmless is
+without the key the original can't be recovered by trying. Everything not known to be harmless is
 dropped: each `ext` (except for regulations, supply chain, consent and ids), demographics, queries
 in page addresses. Consent strings stay, since they decide whether user data may be used.
 """

@@ -71,7 +71,7 @@ class GranianServer(MPServer):
     def _replace(self, idx: int, spawn_target: Any, target_loader: Any, timeout_s: float) -> bool:
         """Replace a worker; False where it is kept."""
         old, new = self.wrks[idx], self._spawn_worker(idx, spawn_target, target_loader)
-        new.interrupt_by_parent = True  # until it takes over, nobody else need notice its end
+        new.interrupt_by_parent = True  # until it takes over, its end concerns only us
         new.start()
         listens = self._await_listening(new, timeout_s)
         new.interrupt_by_parent = False

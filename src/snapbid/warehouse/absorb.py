@@ -4,8 +4,8 @@ Counters in Redis are cumulative. The absorbed value of each is kept beside the 
 changes with them in one statement, so absorbing the same counters again changes nothing.
 
 A source is one segment of a shard's data set: what one run of Redis has counted. Its counters may
-go down again, where bids are taken back, until the ledger is found to hold an older copy of its
-data. From then on the sources of that time are outdated: the lower of two values is the older one.
+go down where bids are taken back, until the ledger turns out to hold an older copy of its data.
+From then on the sources of that time are outdated: of two values the lower is the older.
 """
 
 import datetime
@@ -39,7 +39,7 @@ _INCOMING: Final = """
     select * from unnest($2::date[], $3::int[], $4::text[], $5::int[], $6::int[], $7::bigint[])
         with ordinality as i (day, generation, kind, number, reason, value, position)
 """
-# One look into the index a counter (`limit` keeps it so), however many rows the table has.
+# One index lookup per counter (`limit` ensures it), however many rows the table has.
 _KNOWN: Final = """
     lateral (
         select a.value from drain_absorbed a

@@ -126,7 +126,7 @@ async def replace_many(
         )
         columns = ["id", "document"] if rules is None else ["id", "document", "normalised"]
         await connection.copy_records_to_table("incoming", records=documents, columns=columns)
-        # The lock keeps the counts true: nobody else writes between the look and the change.
+        # The lock keeps the counts true: no other writer gets between the look and the change.
         await connection.execute("select catalog_lock()")
         total = await connection.fetchval("select count(*) from incoming")
         known = await connection.fetchval("select count(*) from incoming join campaign using (id)")

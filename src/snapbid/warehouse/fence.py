@@ -1,8 +1,8 @@
 """What the warehouse knows of the ledger that belongs to it (contract 5, point 3).
 
-Who the warehouse is; which batch of counters it absorbed last of each data set; and the highest
-numbers of SSPs and campaigns that the ledger has been told. A backup of the warehouse has the
-figures of its time, which tells it from what it was.
+Three things: the identity of the warehouse, the last batch of counters that it absorbed of each
+data set, and the highest numbers of SSPs and campaigns that the ledger has been told. A restored
+backup has the figures of its time, and so differs from what the ledger remembers.
 """
 
 from typing import NamedTuple
