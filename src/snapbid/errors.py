@@ -54,6 +54,16 @@ class MethodNotAllowed(Problem):
         super().__init__(f"use {allow}", ((b"allow", allow.encode()),))
 
 
+class BodyTimeout(Problem):
+    """408: the body has not come in time; the connection is closed (RFC 9110, 15.5.9)."""
+
+    status = 408
+    code = "request_timeout"
+
+    def __init__(self) -> None:
+        super().__init__("the body did not come in time", ((b"connection", b"close"),))
+
+
 class TooLarge(Problem):
     """413: the body is over the limit, as sent or inflated."""
 

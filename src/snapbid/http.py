@@ -2,13 +2,14 @@
 
 import asyncio
 import zlib
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
-from snapbid.errors import BadRequest, Problem, TooLarge, UnsupportedMediaType
+from snapbid.errors import BadRequest, BodyTimeout, Problem, TooLarge, UnsupportedMediaType
 
 Scope: TypeAlias = Mapping[str, Any]
 Message: TypeAlias = dict[str, Any]
@@ -26,6 +27,45 @@ LEFT_AFTER_S: Final = 0.005  # by then a body has arrived, even if sent after th
 
 class Disconnected(Exception):
     """The client disconnected before its whole body had arrived."""
+
+
+class AwaitedMessages(dict[Awaitable[Message], None]):
+    """Messages awaited by requests that began within the same tick of the deadline."""
+
+    late = False
+
+
+class BodyDeadline:
+    """Ends requests whose bodies do not come in time: a body has all of `TICKS` ticks to come.
+
+    Requests are told apart by the tick in which they began, so that one costs neither a timer nor
+    a look at the clock. There is one deadline for all requests of a process, since it is the
+    process that runs out of what they take.
+    """
+
+    TICKS: Final = 10
+
+    def __init__(self) -> None:
+        self.current = AwaitedMessages()
+        self._earlier: deque[AwaitedMessages] = deque()
+
+    async def keep(self, timeout_s: float) -> None:
+        """Tick until cancelled."""
+        while True:
+            await asyncio.sleep(timeout_s / self.TICKS)
+            self.tick()
+
+    def tick(self) -> None:
+        self._earlier.append(self.current)
+        self.current = AwaitedMessages()
+        if len(self._earlier) > self.TICKS:
+            overdue = self._earlier.popleft()
+            overdue.late = True
+            for message in list(overdue):
+                cast("asyncio.Future[Message]", message).cancel()
+
+
+BODY_DEADLINE: Final = BodyDeadline()
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -75,7 +115,7 @@ async def read_json_body(headers: Headers, receive: Receive, limit: int) -> byte
     """Read the body of a JSON request, inflated, of at most `limit` bytes.
 
     Raises UnsupportedMediaType, TooLarge and BadRequest (RFC 9110), checked in this order, and
-    Disconnected.
+    Disconnected or BodyTimeout where the body does not come.
     """
     length = _length(headers.get(b"content-length"))
     try:
@@ -84,17 +124,24 @@ async def read_json_body(headers: Headers, receive: Receive, limit: int) -> byte
             raise _too_large(limit)
     except Problem as problem:
         raise await refused(problem, receive) from None
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if (
-        len(body) != length
-    ):  # else it is complete, and receiving the final message would cost another turn
-        if message.get("more_body") or message["type"] == "http.disconnect":
-            body = await _read_rest(message, receive, limit)
-        elif len(body) > limit:
-            raise _too_large(limit)
-        if length is not None and length != len(body):
-            raise BadRequest("the body was cut short")
+    awaited = BODY_DEADLINE.current
+    coming = receive()
+    awaited[coming] = None
+    try:
+        message = await coming
+        del awaited[coming]  # an entry that an error leaves behind goes with its tick
+        body: bytes = message.get("body", b"")
+        if len(body) != length:  # else it is complete; its final message would cost another turn
+            if message.get("more_body") or message["type"] == "http.disconnect":
+                body = await _read_rest(message, receive, limit, awaited)
+            elif len(body) > limit:
+                raise _too_large(limit)
+            if length is not None and length != len(body):
+                raise BadRequest("the body was cut short")
+    except asyncio.CancelledError:
+        if awaited.late:
+            raise BodyTimeout from None
+        raise
     return inflate(body, limit) if gzipped else body
 
 
@@ -103,7 +150,9 @@ def _length(header: bytes | None) -> int | None:
     return int(header) if header and len(header) < 20 and header.isdigit() else None
 
 
-async def _read_rest(message: Message, receive: Receive, limit: int) -> bytes:
+async def _read_rest(
+    message: Message, receive: Receive, limit: int, awaited: AwaitedMessages
+) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
@@ -117,7 +166,12 @@ async def _read_rest(message: Message, receive: Receive, limit: int) -> bytes:
         parts.append(part)
         if not message.get("more_body"):
             return b"".join(parts)
-        message = await receive()
+        if awaited.late:
+            raise BodyTimeout
+        coming = receive()
+        awaited[coming] = None
+        message = await coming
+        del awaited[coming]
 
 
 async def refused(problem: Problem, receive: Receive) -> Problem:

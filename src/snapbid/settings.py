@@ -69,6 +69,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bid_ttl_s: int = 7200
     hold_s: int = 60  # for which a bid holds its cost, and a capped user's impression
     bid_max_bytes: int = 262_144  # of a decompressed body
+    body_timeout_s: int = 5  # for a request's body to come
     tmax_ms: int = 100  # where the request names none
     ledger_shards: int = 1  # in Redis; changing it loses sight of the bids remembered before
     spool_max_bytes: int = 67_108_864  # notices on disk while Redis is away, per worker
@@ -285,6 +286,7 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_BID_TTL": ("bid_ttl_s", _integer(1, 2_592_000)),
     "SNAPBID_HOLD_S": ("hold_s", _integer(1, 86_400)),
     "SNAPBID_BID_MAX_BYTES": ("bid_max_bytes", _integer(1_024, 67_108_864)),
+    "SNAPBID_BODY_TIMEOUT_S": ("body_timeout_s", _integer(1, 60)),
     "SNAPBID_TMAX_MS": ("tmax_ms", _integer(1, 60_000)),
     "SNAPBID_LEDGER_SHARDS": ("ledger_shards", _integer(1, 1_024)),
     "SNAPBID_SPOOL_MAX_BYTES": ("spool_max_bytes", _integer(4_096, 2**40)),

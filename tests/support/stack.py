@@ -128,9 +128,10 @@ class Stack:
         self.launch()
         self.await_ready()
 
-    def launch(self) -> subprocess.Popen[bytes]:
+    def launch(self, *before: str) -> subprocess.Popen[bytes]:
+        """Start it, by the command `before` if there is one."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "snapbid", *self.command],
+            [*before, sys.executable, "-m", "snapbid", *self.command],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,

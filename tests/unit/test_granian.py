@@ -1,12 +1,15 @@
 """What `server.granian` relies on in Granian, whose names and signatures are private."""
 
+import dataclasses
 import inspect
 
 import pytest
+from granian.http import HTTP1Settings
 from granian.server import common
 from granian.server.mp import MPServer, WorkerProcess
 
 from snapbid.server.granian import GranianServer
+from snapbid.server.serve import IDLE_MS
 
 
 def parameters(function: object) -> list[str]:
@@ -59,6 +62,15 @@ def test_when_workers_are_respawned() -> None:
     loop = inspect.getsource(common.AbstractServer._serve_loop)
     assert "self._respawn_workers(workers, spawn_target, target_loader)" in loop
     assert "self.respawned_wrks.get(idx, 0)" in loop
+
+
+def test_connections_are_kept_for_a_minute_and_more() -> None:
+    """Hyper awaits a request's head for as long as it keeps an idle connection: one setting."""
+    fields = {field.name for field in dataclasses.fields(HTTP1Settings)}
+    assert fields == {"header_read_timeout", "keep_alive", "max_buffer_size", "pipeline_flush"}, (
+        "is there a half_close now, or a time-out for idle connections alone? Use it."
+    )
+    assert IDLE_MS >= 60_000
 
 
 def test_what_a_worker_does_when_it_ends() -> None:

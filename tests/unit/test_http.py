@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapbid import http
-from snapbid.errors import BadRequest, NotFound, Problem, TooLarge, UnsupportedMediaType
+from snapbid.errors import (
+    BadRequest,
+    BodyTimeout,
+    NotFound,
+    Problem,
+    TooLarge,
+    UnsupportedMediaType,
+)
 from snapbid.http import Disconnected, Message, accepts_gzip, deflate, inflate, read_json_body
 
 LIMIT = 1000
@@ -253,3 +260,88 @@ def test_a_body_is_left_where_it_is_short_and_there(
     headers = JSON | ({b"content-length": length} if length else {})
     asyncio.run(http.leave_body(headers, client.receive, waited_s))
     assert client.is_read is is_read
+
+
+# -- bodies that do not come
+
+
+class SlowClient:
+    """Sends what it is told to, when it is told to."""
+
+    def __init__(self) -> None:
+        self.coming: asyncio.Future[Message]
+
+    def receive(self) -> "asyncio.Future[Message]":
+        self.coming = asyncio.get_running_loop().create_future()
+        return self.coming
+
+    def send(self, part: bytes) -> None:
+        self.coming.set_result({"type": "http.request", "body": part, "more_body": True})
+
+
+def ticks(deadline: http.BodyDeadline, number: int) -> None:
+    for _ in range(number):
+        deadline.tick()
+
+
+@pytest.mark.parametrize("parts", [0, 1, 3])
+def test_a_body_has_one_deadline_for_all_of_its_parts(
+    parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadline = http.BodyDeadline()
+    monkeypatch.setattr(http, "BODY_DEADLINE", deadline)
+
+    async def run() -> None:
+        client = SlowClient()
+        reading = asyncio.ensure_future(read_json_body(JSON, client.receive, LIMIT))
+        ticks_left = deadline.TICKS
+        for _ in range(parts):
+            await asyncio.sleep(0)
+            ticks(deadline, 3)
+            ticks_left -= 3
+            client.send(b"x")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        ticks(deadline, ticks_left)
+        await asyncio.sleep(0)
+        assert not reading.done(), "it has all of the time"
+        deadline.tick()
+        with pytest.raises(BodyTimeout):
+            await reading
+
+    asyncio.run(run())
+
+
+def test_a_part_that_comes_with_the_deadline_does_not_extend_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deadline = http.BodyDeadline()
+    monkeypatch.setattr(http, "BODY_DEADLINE", deadline)
+
+    async def run() -> None:
+        client = SlowClient()
+        reading = asyncio.ensure_future(read_json_body(JSON, client.receive, LIMIT))
+        await asyncio.sleep(0)
+        client.send(b"x")
+        ticks(deadline, deadline.TICKS + 1)
+        with pytest.raises(BodyTimeout):
+            await reading
+
+    asyncio.run(run())
+
+
+def test_who_cancels_a_request_sees_it_cancelled() -> None:
+    async def run() -> None:
+        reading = asyncio.ensure_future(read_json_body(JSON, SlowClient().receive, LIMIT))
+        await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+
+    asyncio.run(run())
+
+
+def test_nothing_is_kept_of_bodies_that_came() -> None:
+    before = len(http.BODY_DEADLINE.current)
+    assert read(b"a", b"b") == b"ab"
+    assert len(http.BODY_DEADLINE.current) == before

@@ -14,6 +14,7 @@ from snapbid.describe.openapi import (
 )
 from snapbid.errors import (
     BadRequest,
+    BodyTimeout,
     MethodNotAllowed,
     Problem,
     TooLarge,
@@ -140,6 +141,7 @@ def bid(settings: Settings, examples: list[Example]) -> Fragment:
                 UnknownSsp("the SSP id in the path is not registered"),
             ),
             _when("Any other method", MethodNotAllowed("POST")),
+            _when("The body has not come in time; the connection is closed", BodyTimeout()),
             _when(
                 f"The body is over {limit} bytes, decompressed",
                 TooLarge(f"the body is over {limit} bytes"),

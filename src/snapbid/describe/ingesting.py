@@ -20,6 +20,7 @@ from snapbid.describe.openapi import (
 )
 from snapbid.errors import (
     BadRequest,
+    BodyTimeout,
     MethodNotAllowed,
     Problem,
     TooLarge,
@@ -361,6 +362,7 @@ def _failures(*, batch: bool) -> Fragment:
         *([(f"More than {MAX_EVENTS} events", _too_many())] if batch else []),
         ("The key is missing or unknown", _failed(UnknownApiKey())),
         ("Any other method", _failed(MethodNotAllowed("POST"))),
+        ("The body has not come in time; the connection is closed", _failed(BodyTimeout())),
         (f"The body is over {MAX_BYTES >> 20} MiB, decompressed",
          _failed(TooLarge(f"the body is over {MAX_BYTES} bytes"))),
         ("The type is not `application/json`, or the encoding not gzip",

@@ -85,6 +85,12 @@ DEFINITIONS: dict[str, Definition] = {
         "events_single, events_batch, health, docs; unknown paths are `other`) and status.",
         ("route", "status"),
     ),
+    "snapbid_connections_ended_total": Definition(
+        "counter",
+        "Connections that a worker ended before their time, by reason: unanswered (a request has "
+        "had no answer for 20 s), crowded (others needed the place).",
+        ("reason",),
+    ),
     "snapbid_bid_requests_total": Definition(
         "counter",
         "Bid requests answered, by SSP and outcome: bid, why there was none, or the error's code.",

@@ -22,12 +22,13 @@ from snapbid.publisher import CatalogPublisher
 from snapbid.recording.recorder import open_file
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
+from snapbid.server import connections
 from snapbid.server.granian import GranianServer
 from snapbid.server.process import create
 from snapbid.settings import ServingSettings, Settings
 
 BACKLOG: Final = 4096
-HEADERS_MS: Final = 10_000  # for a client to send its headers
+IDLE_MS: Final = 75_000  # for a client to send its next request's headers
 STOP_S: Final = 20  # for what is in flight
 START_S: Final = 60  # for the replacement of a worker, until it listens
 
@@ -116,6 +117,7 @@ def take_turns() -> None:
 def _run_workers(settings: ServingSettings) -> None:
     """Run Granian until a signal."""
     take_turns()
+    connections.prepare()
     with suppress(SystemExit):  # Granian's word for a worker that crashed while it stopped
         _server(settings).serve(target_loader=create, wrap_loader=False)
 
@@ -131,10 +133,10 @@ def _server(settings: Settings) -> GranianServer:
         runtime_mode=RuntimeModes.st,
         loop=Loops.uvloop,
         http=HTTPModes.http1,
-        http1_settings=HTTP1Settings(header_read_timeout=HEADERS_MS),
+        http1_settings=HTTP1Settings(header_read_timeout=IDLE_MS),
         websockets=False,
         backlog=BACKLOG,
-        backpressure=BACKLOG,
+        backpressure=connections.most(),
         log_level=LogLevels.warning,
         respawn_failed_workers=True,
         respawn_interval=START_S,

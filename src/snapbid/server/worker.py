@@ -22,6 +22,7 @@ from snapbid.exchange.routes import NOTICE_KINDS
 from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
 from snapbid.golive.evidence import Evidence
 from snapbid.golive.store import EvidenceStore
+from snapbid.http import BODY_DEADLINE
 from snapbid.ledger import connection
 from snapbid.ledger.commits import commits
 from snapbid.ledger.ledger import Ledger
@@ -38,8 +39,10 @@ from snapbid.report.routes import is_report_path
 from snapbid.report.routes import route_of as report_route_of
 from snapbid.server.bids import BidEndpoints, BidHandler
 from snapbid.server.catalog import CatalogFollower
+from snapbid.server.connections import ConnectionKeeper, most
 from snapbid.server.routes import Resolver, Route, Routes, not_found
 from snapbid.settings import ServingSettings
+from snapbid.tasks import end
 from snapbid.warehouse.reports import open_pool
 
 SETTLE_S: Final = 2.0
@@ -129,6 +132,9 @@ class Worker:
             [_event_resolver(events), _report_resolver(report), bids.resolve],
         )
         await self._settle(ledger)
+        keeper = ConnectionKeeper(settings.port, metrics, most=most())
+        for work in (BODY_DEADLINE.keep(settings.body_timeout_s), keeper.keep()):
+            stack.push_async_callback(end, asyncio.create_task(work))
         self._follower.start()
         stack.push_async_callback(self._follower.stop)
         evidence.start()

@@ -1,0 +1,159 @@
+"""The connections of a worker: none holds a place that others need.
+
+Granian accepts so many connections at a time, the rest wait in the kernel's queue. It has one
+time-out for an idle connection and for a request's head that does not come, and exchanges want that
+one long. So the rest is done here, by what the kernel knows of each connection:
+
+- A connection on which a request has not been answered within `ANSWER_S` is ended: its head has
+  not come, or nobody reads the answer. (A body that does not come is `http.BodyDeadline`'s.)
+- Where three quarters of all places are taken, connections are ended until there is room: first
+  those that never had an answer, then those whose last one is the longest ago.
+"""
+
+import asyncio
+import ctypes
+import os
+import resource
+import socket
+import struct
+from collections.abc import Iterator
+from time import monotonic
+from typing import Final, NamedTuple
+
+from snapbid.metrics import Counters, Metrics
+
+MOST: Final = 16_384  # connections of a worker at a time
+EVERY_S: Final = 1.0
+CROWDED_EVERY_S: Final = 0.1
+ANSWER_S: Final = 20.0  # longer than any answer takes
+YOUNG_S: Final = 1.0  # for a new connection to get its first answer
+SLICE: Final = 256  # sockets looked at before other tasks get a turn
+
+_FOLDER: Final = "/proc/self/fd"
+_ESTABLISHED: Final = (1, 8)  # TCP_ESTABLISHED, TCP_CLOSE_WAIT (net/tcp_states.h)
+_INFO: Final = struct.Struct("=B43xI4xI100xI")  # tcp_info: state, ms since the last data sent and
+# received, segments with data sent (linux/tcp.h)
+_ADDRESS_BYTES: Final = 128  # sockaddr_storage
+
+
+class Connection(NamedTuple):
+    """A client's connection. `quiet_s` is the time since its last answer, or since it was made."""
+
+    fd: int
+    peer: bytes  # sockaddr
+    quiet_s: float
+    asks: bool  # has sent something since then
+    answers: int  # grows with each
+
+
+class ConnectionKeeper:
+    """Ends the connections to a TCP port of this process that hold a place for nothing."""
+
+    def __init__(
+        self, port: int, metrics: Metrics, *, most: int, answer_s: float = ANSWER_S
+    ) -> None:
+        self._sockets = _Sockets(port)
+        self._ended = Counters(metrics, "snapbid_connections_ended_total", "reason")
+        self._enough = most * 3 // 4
+        self._answer_s = answer_s
+        self._asking: dict[tuple[int, bytes, int], float] = {}
+
+    async def keep(self) -> None:
+        """Look until cancelled."""
+        while True:
+            crowded = await self.look() > self._enough
+            await asyncio.sleep(CROWDED_EVERY_S if crowded else EVERY_S)
+
+    async def look(self) -> int:
+        """End what is due; return how many connections there were."""
+        now, before, self._asking = monotonic(), self._asking, {}
+        connections = []
+        for number, fd in enumerate(self._sockets.descriptors(), 1):
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+            connection = self._sockets.connection(fd)
+            if connection is None:
+                continue
+            connections.append(connection)
+            if connection.asks:
+                request = (fd, connection.peer, connection.answers)
+                since = self._asking[request] = before.get(request, now)
+                if now - since > self._answer_s:
+                    self._end(connection, "unanswered")
+        surplus = len(connections) - self._enough
+        if surplus > 0:
+            connections.sort(key=_usefulness)
+            for connection in connections[:surplus]:
+                self._end(connection, "crowded")
+        return len(connections)
+
+    def _end(self, connection: Connection, reason: str) -> None:
+        if self._sockets.end(connection):
+            self._ended.inc(reason)
+
+
+def _usefulness(connection: Connection) -> tuple[bool, float]:
+    may_be_answered = connection.answers > 0 or connection.quiet_s < YOUNG_S
+    return may_be_answered, -connection.quiet_s
+
+
+class _Sockets:
+    """This process's connections, which Granian's own thread opens and closes at any moment."""
+
+    def __init__(self, port: int) -> None:
+        self._port = struct.pack("!H", port)
+        self._info = ctypes.create_string_buffer(_INFO.size)
+        self._address = ctypes.create_string_buffer(_ADDRESS_BYTES)
+        self._size = ctypes.c_uint32()
+        self._libc = ctypes.PyDLL(None)  # keeps the GIL: the calls do not wait
+
+    def descriptors(self) -> Iterator[int]:
+        return map(int, os.listdir(_FOLDER))
+
+    def connection(self, fd: int) -> Connection | None:
+        """What is known of a client's connection; None for any other file."""
+        size = ctypes.byref(self._size)
+        self._size.value = _INFO.size
+        if self._libc.getsockopt(fd, socket.IPPROTO_TCP, socket.TCP_INFO, self._info, size):
+            return None
+        state, sent_ms, received_ms, answers = _INFO.unpack(self._info.raw)
+        if state not in _ESTABLISHED or self._addressed(self._libc.getsockname, fd) != self._port:
+            return None
+        self._addressed(self._libc.getpeername, fd)
+        peer = self._address.raw[: self._size.value]
+        return Connection(fd, peer, sent_ms / 1000, received_ms < sent_ms, answers)
+
+    def _addressed(self, call: "ctypes._FuncPointer", fd: int) -> bytes | None:
+        """The port of an address of a socket, which is left in the buffer."""
+        self._size.value = _ADDRESS_BYTES
+        if call(fd, self._address, ctypes.byref(self._size)):
+            return None
+        return self._address.raw[2:4]  # of sockaddr_in and sockaddr_in6
+
+    def end(self, connection: Connection) -> bool:
+        """Shut a connection down, so that Granian closes it; False if it is gone."""
+        try:
+            own = os.dup(connection.fd)  # which cannot become another connection meanwhile
+        except OSError:
+            return False
+        try:
+            self._addressed(self._libc.getpeername, own)
+            is_same = self._address.raw[: self._size.value] == connection.peer
+            return is_same and not self._libc.shutdown(own, socket.SHUT_RDWR)
+        finally:
+            os.close(own)
+
+
+def prepare() -> None:
+    """Allow this process and its children the files for `MOST` connections, if the system does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * MOST
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def most() -> int:
+    """How many connections a worker takes at a time: a part of the files that it may open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST if soft == resource.RLIM_INFINITY else min(MOST, soft * 3 // 4)

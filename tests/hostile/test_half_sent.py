@@ -1,0 +1,147 @@
+"""Requests that are only half sent: they end by themselves, and keep nobody from being served."""
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.bystander import BODY, JSON, PATH, REQUEST
+from support.processes import eventually
+from support.stack import Stack
+from support.wire import Wire, head
+
+from snapbid.embedded import demo
+
+HALF_SENT = 5_000
+FEW_FILES = 400  # of which a worker uses three quarters for connections
+
+
+def bid_head(length: int = len(BODY)) -> bytes:
+    return head("POST", PATH, {"host": "x", "content-length": length, **JSON})
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * HALF_SENT + 2_000
+    if hard not in (resource.RLIM_INFINITY,) and hard < wanted:
+        pytest.skip(f"a process may open only {hard} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def connect(server: Stack) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), 60)
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Whether the server has closed the connection; what it sent before is read."""
+    client.setblocking(False)
+    try:
+        while client.recv(65_536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+@pytest.mark.usefixtures("many_files")
+def test_thousands_of_bodies_that_do_not_come(server: Stack, key: str) -> None:
+    event = {"host": "x", "content-length": 100, "x-api-key": key, **JSON}
+    halves = (
+        bid_head() + BODY[:1],
+        bid_head(),
+        head("POST", "/v3/s2s/event", event) + b"{",
+        head("POST", "/nowhere", event) + b"{",
+    )
+    with contextlib.ExitStack() as opened:
+        clients = []
+        for number in range(HALF_SENT):
+            client = opened.enter_context(connect(server))
+            client.sendall(halves[number % len(halves)])
+            clients.append(client)
+        with Wire(server.port) as wire:  # behind all of them
+            wire.write(REQUEST)
+            assert wire.read().status in (200, 204)  # half-sent ones may count as waiting
+        eventually(lambda: all(map(is_closed, clients)), "the server to end them")
+
+
+def test_a_late_body_is_answered_before_the_connection_ends(server: Stack, key: str) -> None:
+    for start in (bid_head() + BODY[:1], bid_head()):
+        with Wire(server.port) as wire:
+            wire.write(start)
+            reply = wire.read()
+            assert (reply.status, reply.headers["connection"]) == (408, "close")
+            assert reply.json() == {
+                "error": "request_timeout",
+                "detail": "the body did not come in time",
+            }
+            assert wire.at_end()
+    with Wire(server.port) as wire:
+        event = {"host": "x", "content-length": 100, "x-api-key": key, **JSON}
+        wire.write(head("POST", "/v3/s2s/event", event))
+        reply = wire.read()
+        assert (reply.status, reply.json()["code"]) == (408, "REQUEST_TIMEOUT")
+        assert wire.at_end()
+
+
+def test_a_body_that_comes_byte_by_byte_is_late_too(server: Stack) -> None:
+    """The whole body has one deadline: each byte does not begin another."""
+    with Wire(server.port) as wire:
+        wire.write(bid_head(200_000))
+        wire.socket.settimeout(0.05)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1_000):  # 50 s
+                wire.write(b" ")
+                with contextlib.suppress(TimeoutError):
+                    assert wire.socket.recv(16).startswith(b"HTTP/1.1 408")
+                    return
+        pytest.fail("the connection was not ended, or without an answer")
+
+
+def test_a_body_behind_another_request_is_late_too(server: Stack) -> None:
+    """Sent in one piece with a whole request, whose answer comes first."""
+    with Wire(server.port) as wire:
+        wire.write(REQUEST, bid_head(), BODY[:1])
+        assert wire.read().status == 200
+        assert wire.read().status == 408
+        assert wire.at_end()
+
+
+@pytest.fixture
+def small(database: str, fresh_redis: str, tmp_path: Path) -> Iterator[Stack]:
+    """A server that may open few files."""
+    asyncio.run(demo.seed(database))
+    stack = Stack(
+        {
+            "SNAPBID_HOME": str(tmp_path / "home"),
+            "SNAPBID_DATABASE_URL": database,
+            "SNAPBID_REDIS_URL": fresh_redis,
+        }
+    )
+    try:
+        stack.launch("sh", "-c", f'ulimit -n {FEW_FILES}; exec "$@"', "sh")
+        stack.await_ready()
+        yield stack
+    finally:
+        stack.close()
+
+
+@pytest.mark.parametrize(
+    "start", [b"", b"POST ", bid_head(), REQUEST], ids=["nothing", "half a head", "head", "idle"]
+)
+def test_places_are_not_kept_from_others(small: Stack, start: bytes) -> None:
+    """More connections than the server has places for: it makes room."""
+    with contextlib.ExitStack() as opened:
+        for _ in range(2 * FEW_FILES):
+            client = opened.enter_context(connect(small))
+            client.sendall(start)
+        with Wire(small.port) as wire:
+            wire.write(head("GET", "/healthz", {"host": "x"}))
+            assert wire.read("GET").status == 200
