@@ -29,6 +29,7 @@ PAGES = [
 LINKED = [
     *PAGES,
     ROOT / "CHANGELOG.md",
+    ROOT / ".github" / "SECURITY.md",
     ROOT / "tests" / "PROMISES.md",
     PACKAGE / "reference" / "data" / "ATTRIBUTION.md",
 ]

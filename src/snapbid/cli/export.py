@@ -1,11 +1,11 @@
-"""`snapbid export`: dashboard, alert rules, systemd units and container file (contract 8)."""
+"""`snapbid export`: dashboard, alerts, units, container file, bill of materials (contract 8)."""
 
 from pathlib import Path
 
 import click
 
 from snapbid.cli import console
-from snapbid.export import FILES, PRIVATE, read
+from snapbid.export import FILES, PRIVATE, MissingExtraError, read
 
 
 @click.command()
@@ -15,9 +15,16 @@ from snapbid.export import FILES, PRIVATE, read
 def export(what: str, path: Path | None) -> None:
     """Print files for operating: a Grafana dashboard, Prometheus alerts, units, a Containerfile.
 
-    With --output they are written to disk; existing files are not replaced.
+    And sbom: a CycloneDX bill of materials of this installation. With --output they are written to
+    disk; existing files are not replaced.
     """
-    names = FILES[what]
+    try:
+        _export(FILES[what], path)
+    except MissingExtraError as error:
+        raise console.Refused(str(error)) from error
+
+
+def _export(names: tuple[str, ...], path: Path | None) -> None:
     if path is None:
         _print(names)
         return
@@ -29,7 +36,8 @@ def export(what: str, path: Path | None) -> None:
         if len(names) > 1:
             path.mkdir(parents=True, exist_ok=True)
         for target, name in targets.items():
-            _write(target, read(name), private=name in PRIVATE)
+            text = read(name)
+            _write(target, text, private=name in PRIVATE)
             click.echo(f"wrote {target}")
     except OSError as error:
         raise console.WrongInput(f"{path} cannot be written: {error.strerror}") from error
