@@ -45,6 +45,15 @@ cdef dict MIME_SPACE = {SB_VIDEO: SB_VIDEO_MIME, SB_AUDIO: SB_AUDIO_MIME}
 cdef dict PROTOCOL_SPACE = {SB_VIDEO: SB_VIDEO_PROTOCOL, SB_AUDIO: SB_AUDIO_PROTOCOL}
 
 
+cdef extern from "keys.h":
+    bint sb_may_repeat_keys(const char *text, size_t length) nogil
+
+
+def may_repeat_keys(bytes text not None):
+    """Whether a key may occur twice in an object of a valid JSON text in UTF-8."""
+    return sb_may_repeat_keys(text, len(text))
+
+
 cdef void *_block(size_t size) except NULL:
     cdef void *block = PyMem_Malloc(size)
     if block is NULL:
@@ -130,9 +139,7 @@ cdef uint16_t counted(uint32_t entries) except? 0xffff:
 cdef class Builder:
     """Holds campaigns and writes them as an index.
 
-    payloads: a new file, in which payloads are kept instead of in memory. normalise: called once for
-    each targeting value, as (dimension, text or integer), gives its normal form or None where it is
-    no value of the dimension; without it values are in their normal form.
+    payloads: a new file, in which payloads are kept instead of in memory.
     """
 
     cdef dict entries  # id -> _Entry
@@ -140,20 +147,19 @@ cdef class Builder:
     cdef list values   # space -> {text or integer: value}
     cdef list keys     # value - 1 -> bytes: space, key
     cdef dict parents  # value -> value, of those that have one
-    cdef object payloads, normalise
+    cdef object payloads
     cdef uint64_t in_file  # bytes of payloads
     cdef _Numbers terms, lists  # of the campaign that is put
     cdef _Numbers seen          # value -> the list in which it was seen last
     cdef uint32_t list_number
 
-    def __cinit__(self, object payloads=None, object normalise=None):
+    def __cinit__(self, object payloads=None):
         self.entries = {}
         self.gone = set()
         self.values = [{} for _ in range(SB_SPACES)]
         self.keys = []
         self.parents = {}
         self.payloads = payloads
-        self.normalise = normalise
         self.terms = _Numbers()
         self.lists = _Numbers()
         self.seen = _Numbers()
@@ -162,31 +168,21 @@ cdef class Builder:
     def __len__(self):
         return len(self.entries)
 
-    cdef inline uint32_t value(self, uint32_t space, object key) except 0:
+    cdef uint32_t value(self, uint32_t space, object key) except 0:
         """Text or integer to the builder's value, new where it is the first of its kind."""
-        found = (<dict>self.values[space]).get(key)
-        return self.new_value(space, key) if found is None else found
-
-    cdef uint32_t new_value(self, uint32_t space, object key) except 0:
         cdef dict known = <dict>self.values[space]
         cdef bytes stored
-        normal = key
-        if self.normalise is not None and space < SB_FORMAT:
-            normal = self.normalise(space, key)
-            if normal is None:
-                raise ValueError("a targeting value is none of its dimension")
-        found = known.get(normal)
-        if found is None:
-            stored = normal.encode() if isinstance(normal, str) else normal.to_bytes(8, "little")
+        value = known.get(key)
+        if value is None:
+            stored = key.encode() if isinstance(key, str) else key.to_bytes(8, "little")
             if len(stored) > SB_KEY_MAX:
                 raise ValueError(f"a targeting value is over {SB_KEY_MAX} bytes")
             if len(self.keys) >= EXCLUDE - 1:
                 raise ValueError("the values are too many for an index")
             self.seen.add(0)
             self.keys.append(bytes((space,)) + stored)
-            found = known[normal] = len(self.keys)
-        known[key] = found
-        return found
+            value = known[key] = len(self.keys)
+        return value
 
     cdef uint32_t add_all(self, _Numbers into, uint32_t space, object keys,
                           uint32_t mark=0) except? 0xffffffff:

@@ -15,7 +15,7 @@ from snapbid.match import campaign_file
 from snapbid.match.campaign import Campaign, CampaignError, CampaignMistake
 from snapbid.match.campaign_file import read_file
 from snapbid.match.document import decode, parse
-from snapbid.match.value_rules import MAX_ENTRIES
+from snapbid.match.targeting_rules import MAX_ENTRIES
 from snapbid.match.vocabulary import DIMENSIONS
 
 CREATIVE = {"id": "n", "media": "native", "adm": "x"}

@@ -13,6 +13,7 @@ import pytest
 from support import strategies
 
 from snapbid.match import campaign_file, document, rules
+from snapbid.match._builder import may_repeat_keys
 from snapbid.match.campaign import Campaign, CampaignError
 from snapbid.match.campaign_file import read_file
 from snapbid.match.normalised import encode, load
@@ -215,3 +216,46 @@ def test_quotes_and_colons_in_strings_are_no_keys(adm: str) -> None:
     for twice in ('"cpm":1,"cpm":2.5', '"cpm":1,"cpm" :2.5', '"cpm": 1,"cpm"\t: 2.5'):
         damaged_text = text.replace('"cpm": 2.5', twice)
         assert imported(damaged_text) == ["line 1: cpm: stands twice in one object"]
+
+
+def repeats(text: str) -> bool:
+    repeated = False
+
+    def pairs(members: list[tuple[str, Any]]) -> None:
+        nonlocal repeated
+        repeated |= len(dict(members)) < len(members)
+
+    json.loads(text, object_pairs_hook=pairs)
+    return repeated
+
+
+def nested(rng: random.Random, depth: int) -> str:
+    """A JSON value whose objects have keys from a few, among them quotes, braces and colons."""
+    kind = rng.random()
+    names = ["a", "b", "ab", '"', '"a":', "{", "}", "\\", '\\"', ":", ""]
+    if depth == 0 or kind < 0.3:
+        return json.dumps(rng.choice([1, None, *names]))
+    items = [nested(rng, depth - 1) for _ in range(rng.randrange(4))]
+    space = rng.choice(["", " ", "\n\t", "\r"])
+    if kind < 0.5:
+        return f"[{','.join(items)}]"
+    members = [f"{space}{json.dumps(rng.choice(names))}{space}:{space}{item}" for item in items]
+    return f"{{{','.join(members)}{space}}}"
+
+
+def test_keys_that_occur_twice() -> None:
+    rng = random.Random("keys")
+    seen = {True: 0, False: 0}
+    for _ in range(20_000):
+        text = nested(rng, 4)
+        assert may_repeat_keys(text.encode()) == repeats(text), text
+        seen[repeats(text)] += 1
+    assert min(seen.values()) > 1_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a', '{"a\\', "}", '"a":1', '{"a":' * 17, json.dumps(dict.fromkeys(range(257)))],
+)
+def test_keys_of_what_is_left_to_the_checks(text: str) -> None:
+    assert may_repeat_keys(text.encode())

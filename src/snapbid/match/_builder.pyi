@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import BinaryIO, Self, final
 
 from snapbid.match.campaign import Campaign
@@ -6,20 +5,20 @@ from snapbid.match.campaign import Campaign
 DIMENSIONS: dict[str, int]
 MEDIA: dict[str, int]
 
+def may_repeat_keys(text: bytes) -> bool:
+    """Whether a key may occur twice in an object of a valid JSON text in UTF-8.
+
+    Keys are compared as they are written, with their escapes.
+    """
+
 @final
 class Builder:
     """Holds campaigns and writes them as an index.
 
-    `payloads`: a new file, in which payloads are kept instead of in memory. `normalise`: called
-    once for each targeting value, as (dimension, value), gives its normal form or None where it is
-    no value of the dimension; without it values are in their normal form.
+    `payloads`: a new file, in which payloads are kept instead of in memory.
     """
 
-    def __new__(
-        cls,
-        payloads: BinaryIO | None = None,
-        normalise: Callable[[int, str | int], str | int | None] | None = None,
-    ) -> Self: ...
+    def __new__(cls, payloads: BinaryIO | None = None) -> Self: ...
     def __len__(self) -> int: ...
     def discard(self, id: str) -> None: ...
     def hide(self, id: str) -> None: ...

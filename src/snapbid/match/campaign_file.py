@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
+from snapbid.match._builder import may_repeat_keys
 from snapbid.match.campaign import Campaign, CampaignError, CampaignMistake
 from snapbid.match.document import CAMPAIGN, MAX_DOCUMENT, parse_quickly
 from snapbid.match.rules import Mistakes, Path, path_text, shown
@@ -86,7 +87,7 @@ class _Checker:
     def check_quickly(self, line: int, text: bytes) -> Campaign | None:
         """Check a document in UTF-8; None if `check` has to decide."""
         campaign = parse_quickly(text) if len(text) <= MAX_DOCUMENT else None
-        if campaign is None or _may_repeat_keys(text):
+        if campaign is None or may_repeat_keys(text):
             return None
         return campaign if self.lines.setdefault(campaign.id, line) == line else None
 
@@ -110,27 +111,6 @@ class _Checker:
             self.lines.setdefault(name, line)
         self.mistakes.extend(msgspec.structs.replace(mistake, line=line) for mistake in mistakes)
         return None if mistakes else campaign
-
-
-def _may_repeat_keys(text: bytes) -> bool:
-    """Tell whether a key may occur twice in an object of a valid document in UTF-8.
-
-    A key ends in a quote and a colon. Within a string the two can follow each other only behind a
-    backslash. Where there may be space before a colon, the keys are not counted.
-    """
-    if b" :" in text or b"\t" in text or b"\n" in text or b"\r" in text:
-        return True
-    return text.count(b'":') - text.count(b'\\":') != _count_keys(msgspec.json.decode(text))
-
-
-def _count_keys(document: dict[str, Any]) -> int:
-    """Count the keys in all objects of a valid document."""
-    targeting = document.get("targeting") or {}
-    objects = [document, document.get("budget") or {}, targeting, *document["creatives"]]
-    objects += document.get("frequency_caps") or ()
-    for values in targeting.values():
-        objects += (values or {},) if not isinstance(values, list) else values
-    return sum(map(len, objects))
 
 
 def _too_long(field: str, line: int | None = None) -> CampaignMistake:

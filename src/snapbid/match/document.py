@@ -17,47 +17,41 @@ from snapbid.match.campaign import (
     Budget,
     Campaign,
     CampaignError,
-    Circle,
     Creative,
     FrequencyCap,
-    Values,
 )
-from snapbid.match.rules import Fields, Mistakes, Path, Rule, list_of, object_of, report
+from snapbid.match.rules import Mistakes, Path, list_of, object_of, report
+from snapbid.match.targeting_rules import MAX_ENTRIES, TARGETING
 from snapbid.match.value_rules import (
     ADM,
     ADVERTISER,
     FLAG,
-    MAX_ENTRIES,
     MICROS,
     TIME,
     choice,
-    entries_of,
     integer,
-    real,
     string,
 )
-from snapbid.match.vocabulary import DIMENSIONS, Dimension, size
+from snapbid.match.vocabulary import size
 
 MAX_DOCUMENT: Final = 64 * 1024 * 1024  # characters of JSON
 MAX_STORED: Final = 2 * MAX_DOCUMENT  # PostgreSQL writes it with more spaces
 MAX_CREATIVES: Final = 1_000
 MAX_MARKUP: Final = 1024 * 1024  # bytes of all `adm` together: a worker decodes them at once
 MAX_URL: Final = 2048
-MAX_CIRCLES: Final = 1_000  # each is compared with a request's location
-MAX_DEALS: Final = 10_000
-MAX_KM: Final = 50_000
 MAX_FREQUENCY_CAPS: Final = 16
+MAX_QUICK: Final = min(MAX_MARKUP, MAX_ENTRIES)  # bytes; a shorter document has not too much of it
 
 
-def _banner_has_a_size(fields: Fields, at: Path, mistakes: Mistakes) -> None:
-    if fields["media"] == "banner":
+def _banner_has_a_size(creative: Any, at: Path, mistakes: Mistakes) -> None:
+    if creative.media == "banner":
         for side in ("w", "h"):
-            if fields[side] is None:
+            if getattr(creative, side) is None:
                 report(mistakes, (at, side), "is required for a banner")
 
 
-def _ends_after_it_starts(fields: Fields, at: Path, mistakes: Mistakes) -> None:
-    starts, ends = fields.get("starts_at"), fields.get("ends_at")
+def _ends_after_it_starts(campaign: Any, at: Path, mistakes: Mistakes) -> None:
+    starts, ends = campaign.starts_at, campaign.ends_at
     if starts is not None and ends is not None and starts >= ends:
         report(mistakes, (at, "ends_at"), "must be later than starts_at")
 
@@ -68,15 +62,6 @@ def _markup_is_short_enough(
     markup = sum([size(creative.adm) for creative in creatives if creative is not None])
     if markup > MAX_MARKUP:
         report(mistakes, at, f"must have at most {MAX_MARKUP} bytes of adm, found {markup}")
-
-
-def _entries_are_few_enough(targeting: Fields, at: Path, mistakes: Mistakes) -> None:
-    entries = 0
-    for values in targeting.values():
-        if isinstance(values, Values):
-            entries += len(values.include) + len(values.exclude)
-    if entries > MAX_ENTRIES:
-        report(mistakes, at, f"must have at most {MAX_ENTRIES} entries, found {entries}")
 
 
 def _campaign(
@@ -93,9 +78,7 @@ def _campaign(
         cpm_micros=cpm,
         starts_at_ms=starts_at,
         ends_at_ms=ends_at,
-        targeting={
-            name: values for name, values in targeting.items() if values.include or values.exclude
-        },
+        targeting=dict(sorted(targeting.items())),  # jsonb, too, changes the order
         geo_radius=circles,
         **fields,
     )
@@ -103,11 +86,6 @@ def _campaign(
 
 def _budget(*, daily: int | None = None, total: int | None = None, **fields: Any) -> Budget:
     return Budget(daily_micros=daily, total_micros=total, **fields)
-
-
-def _values(dimension: Dimension) -> Rule:
-    entries = entries_of(dimension, MAX_DEALS if dimension.name == "deal" else MAX_ENTRIES)
-    return object_of({"include": entries, "exclude": entries}, Values)
 
 
 _CREATIVES: Final = list_of(
@@ -128,9 +106,9 @@ _CREATIVES: Final = list_of(
         Creative,
         required=("id", "media", "adm"),
         together=_banner_has_a_size,
-        about=("media", "w", "h"),
     ),
     MAX_CREATIVES,
+    least=1,
     distinct=False,
     unique="id",
     together=_markup_is_short_enough,
@@ -139,21 +117,6 @@ _CAP: Final = object_of(
     {"impressions": integer(1), "seconds": integer(1)},
     FrequencyCap,
     required=("impressions", "seconds"),
-)
-_CIRCLE: Final = object_of(
-    {
-        "lat": real(lambda n: -90 <= n <= 90, "from -90 to 90"),
-        "lon": real(lambda n: -180 <= n <= 180, "from -180 to 180"),
-        "km": real(lambda n: 0 < n <= MAX_KM, f"over 0 and up to {MAX_KM}"),
-    },
-    Circle,
-    required=("lat", "lon", "km"),
-)
-_TARGETING: Final = object_of(
-    {dimension.name: _values(dimension) for dimension in DIMENSIONS}
-    | {"geo_radius": list_of(_CIRCLE, MAX_CIRCLES)},
-    dict,
-    together=_entries_are_few_enough,
 )
 CAMPAIGN: Final = object_of(
     {
@@ -168,12 +131,13 @@ CAMPAIGN: Final = object_of(
         "ends_at": TIME,
         "cpm": MICROS,
         "budget": object_of(
-            {"daily": MICROS, "total": MICROS, "pacing": choice("asap", "even")}, _budget
+            {"daily": MICROS, "total": MICROS, "pacing": choice("asap", "even")}, Budget, _budget
         ),
         "frequency_caps": list_of(_CAP, MAX_FREQUENCY_CAPS),
-        "targeting": _TARGETING,
+        "targeting": TARGETING,
         "creatives": _CREATIVES,
     },
+    Campaign,
     _campaign,
     required=("id", "advertiser", "cpm", "creatives"),
     together=_ends_after_it_starts,
@@ -210,7 +174,7 @@ def parse_quickly(text: bytes) -> Campaign | None:
     """
     # An escape may be U+0000, and may stand for more bytes than it has. A regular expression is
     # twice as fast as `in`.
-    if len(text) > MAX_STORED or _ESCAPE.search(text) is not None:
+    if len(text) > MAX_QUICK or _ESCAPE.search(text) is not None:
         return None
     try:
         campaign = _finish(_DECODER.decode(text))

@@ -11,6 +11,7 @@ the rule, never wider: a document that it refuses is checked. Two rules hold eve
 import difflib
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -29,6 +30,10 @@ out only when there is a mistake to report."""
 
 Mistakes: TypeAlias = list[CampaignMistake]
 Check: TypeAlias = Callable[[Any, Path, Mistakes], Any]
+Finish: TypeAlias = Callable[[Any], Any]
+Together: TypeAlias = Callable[[Any, Path, Mistakes], None]
+"""A rule about several values: the normal forms of a list's items, or of an object's fields as
+attributes. A value that is absent or has a mistake is None."""
 
 
 class Rule(NamedTuple):
@@ -41,7 +46,7 @@ class Rule(NamedTuple):
 
     check: Check
     shape: Any
-    finish: Callable[[Any], Any] | None = None
+    finish: Finish | None = None
 
 
 class UndecidedError(ValueError):
@@ -112,17 +117,18 @@ def list_of(
     rule: Rule,
     most: int = MAX_LIST,
     *,
+    least: int = 0,
     distinct: bool = True,
     unique: str | None = None,
-    together: Callable[[Any, Path, Mistakes], None] | None = None,
+    together: Together | None = None,
 ) -> Rule:
     """A list of values.
 
-    With `distinct`, equal ones are kept once, in order. `unique` is a field in which no two objects
-    may be equal. `together` is a rule about the normal forms of all values; it sees None where a
-    value has a mistake.
+    `least` is 1 for a field that is required, since an empty list means absent. With `distinct`,
+    equal values are kept once, in order. `unique` is a field in which no two objects may be equal.
+    `together` is a rule that only a long document can break; `finish` leaves it out.
     """
-    check_item, _, finish_item = rule
+    check_item, item_shape, finish_item = rule
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         if not isinstance(value, list):
@@ -141,17 +147,15 @@ def list_of(
 
     def finish(values: tuple[Any, ...]) -> tuple[Any, ...]:
         if finish_item is not None:
-            if distinct and together is None:
-                return tuple(dict.fromkeys(map(finish_item, values)))
             values = tuple(map(finish_item, values))
+        if len(values) < 2:
+            return values
         if unique is not None and len({getattr(value, unique) for value in values}) < len(values):
             raise UndecidedError
-        if together is not None:
-            _require_none(together, values)
-        return tuple(dict.fromkeys(values)) if distinct and len(values) > 1 else values
+        return tuple(dict.fromkeys(values)) if distinct else values
 
-    shape: Any = tuple[rule.shape, ...]  # type: ignore[name-defined]
-    return Rule(check, Annotated[shape, Meta(max_length=most)], finish)
+    shape: Any = tuple[item_shape, ...]  # type: ignore[valid-type]
+    return Rule(check, Annotated[shape, Meta(min_length=least, max_length=most)], finish)
 
 
 def _report_repeated(mistakes: Mistakes, at: Path, field: str, objects: list[Any]) -> None:
@@ -167,19 +171,49 @@ def _report_repeated(mistakes: Mistakes, at: Path, field: str, objects: list[Any
 
 def object_of(
     rules: dict[str, Rule],
-    build: Callable[..., object],
+    struct: type[msgspec.Struct],
+    build: Callable[..., msgspec.Struct] | None = None,
     *,
     required: tuple[str, ...] = (),
-    together: Callable[[Fields, Path, Mistakes], None] | None = None,
-    about: tuple[str, ...] = (),
+    together: Together | None = None,
 ) -> Rule:
-    """An object, field by field.
+    """An object that becomes a struct, field by field.
 
-    `together` is a rule about the fields `about`. It sees the normal forms of those that are
-    present, None where a field has a mistake. `build` gets all fields as keyword arguments.
+    `build` makes it from the fields, as keyword arguments, where it has others than a document.
+    `together` is a rule about several fields.
     """
     checks = {name: rule.check for name, rule in rules.items()}
-    needed = frozenset(required)
+    check = check_of_object(checks, build or struct, required=required, together=together)
+    defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
+    fields: list[Any] = [(name, rules[name].shape) for name in required]
+    steps: list[tuple[str, Finish, Any]] = []
+    for name, rule in rules.items():
+        default = defaults.get(name, msgspec.NODEFAULT)
+        default = None if default is msgspec.NODEFAULT else default
+        if name not in required:
+            takes_null = default is None and rule.shape is not msgspec.Raw
+            fields.append((name, rule.shape | None if takes_null else rule.shape, default))
+        if rule.finish is not None:
+            steps.append((name, rule.finish, default))
+    shape = msgspec.defstruct(
+        f"{struct.__name__}Shape",
+        fields,
+        bases=(struct,) if build is None else (),
+        forbid_unknown_fields=True,
+        frozen=True,
+        gc=struct.__struct_config__.gc,
+    )
+    return Rule(check, shape, _finisher(steps, together, build))
+
+
+def check_of_object(
+    checks: dict[str, Check],
+    build: Callable[..., Any],
+    *,
+    required: tuple[str, ...] = (),
+    together: Together | None = None,
+) -> Check:
+    """The check of an object; `build` gets the fields that are present as keyword arguments."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         if not isinstance(value, dict):
@@ -196,98 +230,36 @@ def object_of(
             if key not in fields:
                 report(mistakes, (at, key), "is required")
         if together is not None:
-            together({name: fields.get(name) for name in about or fields}, at, mistakes)
+            together(SimpleNamespace(**dict.fromkeys(checks) | fields), at, mistakes)
         return build(**fields) if len(mistakes) == before else None
 
-    if isinstance(build, type) and issubclass(build, msgspec.Struct):
-        return Rule(check, *_shape_of_struct(rules, build, needed, together, about))
-    return Rule(check, *_shape_of_object(rules, build, needed, together))
+    return check
 
 
-def _shape_of_object(
-    rules: dict[str, Rule],
-    build: Callable[..., object],
-    needed: frozenset[str],
-    together: Callable[[Fields, Path, Mistakes], None] | None,
-) -> tuple[type[msgspec.Struct], Callable[[msgspec.Struct], Any]]:
-    """The shape of an object that `build` makes of other fields."""
-    fields = [
-        (name, rule.shape) if name in needed else (name, _optional(rule), None)
-        for name, rule in sorted(rules.items(), key=lambda item: item[0] not in needed)
-    ]
-    shape = msgspec.defstruct("Shape", fields, forbid_unknown_fields=True, gc=False)
-    finishes = {name: rule.finish for name, rule in rules.items()}
+def _finisher(
+    steps: list[tuple[str, Finish, Any]],
+    together: Together | None,
+    build: Callable[..., Any] | None,
+) -> Finish:
+    """The finish of an object: the fields that are present, in place. Steps have the field's name,
+    its finish and its value where it is absent.
+    """
 
-    def finish(decoded: msgspec.Struct) -> Any:
-        normal: Fields = {}
-        for name, value in asdict(decoded).items():
-            if value is not None:
-                finish_value = finishes[name]
-                value = value if finish_value is None else finish_value(value)
-                if value is not None and value != ():
-                    normal[name] = value
-        if not needed <= normal.keys():
-            raise UndecidedError
-        if together is not None:
-            _require_none(together, normal)
-        return build(**normal)
-
-    return shape, finish
-
-
-def _shape_of_struct(
-    rules: dict[str, Rule],
-    struct: type[msgspec.Struct],
-    needed: frozenset[str],
-    together: Callable[[Fields, Path, Mistakes], None] | None,
-    about: tuple[str, ...],
-) -> tuple[type[msgspec.Struct], Callable[[msgspec.Struct], Any]]:
-    """The shape of an object that is decoded to the struct itself, in fact to a subclass."""
-    defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
-    fields = [
-        (name, rule.shape) if name in needed else (name, _optional(rule), defaults[name])
-        for name, rule in rules.items()
-    ]
-    config = struct.__struct_config__
-    shape = msgspec.defstruct(
-        "Shape", fields, bases=(struct,), forbid_unknown_fields=True, frozen=True, gc=config.gc
-    )
-    finishes = [
-        (name, rule.finish, None if name in needed else defaults[name])
-        for name, rule in rules.items()
-        if rule.finish is not None or (name not in needed and defaults[name] is not None)
-    ]
-
-    def finish(decoded: msgspec.Struct) -> Any:
-        for name, finish_value, default in finishes:
+    def finish(decoded: Any) -> Any:
+        for name, finish_value, absent in steps:
             value = getattr(decoded, name)
-            if value == default:
-                continue
-            if value is None:
-                normal = default
-            else:
-                normal = value if finish_value is None else finish_value(value)
-                if normal is None:  # null, where a number is required
-                    raise UndecidedError
-            if normal is not value:
-                force_setattr(decoded, name, normal)
+            if value is not absent:
+                normal = finish_value(value)
+                if normal is not value:
+                    force_setattr(decoded, name, normal)
         if together is not None:
-            _require_none(together, {name: getattr(decoded, name) for name in about})
-        return decoded
+            mistakes: Mistakes = []
+            together(decoded, (), mistakes)
+            if mistakes:
+                raise UndecidedError
+        return decoded if build is None else build(**asdict(decoded))
 
-    return shape, finish
-
-
-def _optional(rule: Rule) -> Any:
-    return rule.shape if rule.shape is msgspec.Raw else rule.shape | None
-
-
-def _require_none(together: Callable[[Any, Path, Mistakes], None], values: Any) -> None:
-    """Raise UndecidedError if the values break the rule."""
-    mistakes: Mistakes = []
-    together(values, (), mistakes)
-    if mistakes:
-        raise UndecidedError
+    return finish
 
 
 def _report_unknown(mistakes: Mistakes, at: Path, key: str, known: dict[str, Check]) -> None:

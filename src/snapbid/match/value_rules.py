@@ -23,14 +23,12 @@ from snapbid.match.rules import (
     Rule,
     UndecidedError,
     checked,
-    list_of,
     report,
     shown,
 )
-from snapbid.match.vocabulary import MAX_INTEGER, MAX_TEXT, Dimension, domain, normalise, size
+from snapbid.match.vocabulary import MAX_INTEGER, MAX_TEXT, domain, size
 
 MAX_ADM_BYTES: Final = 64 * 1024
-MAX_ENTRIES: Final = 1_000_000  # of all targeting lists together
 MAX_MICROS: Final = 2**63 - 1  # the largest signed 64-bit integer, in micro-USD
 UTF8_BYTES: Final = 4  # of one character, at most
 
@@ -191,11 +189,7 @@ def number_of(check: Check) -> Rule:
     read, decode = checked(check), msgspec.json.Decoder(float_hook=Decimal).decode
     normal_forms = Remembered(lambda text: read(decode(text)))
 
-    def finish(raw: msgspec.Raw) -> Any:
-        text = bytes(raw)
-        return None if text == b"null" else normal_forms[text]
-
-    return Rule(check, msgspec.Raw, finish)
+    return Rule(check, msgspec.Raw, lambda raw: normal_forms[bytes(raw)])
 
 
 def _check_micros(value: Any, at: Path, mistakes: Mistakes) -> int | None:
@@ -219,41 +213,3 @@ def _check_micros(value: Any, at: Path, mistakes: Mistakes) -> int | None:
 
 FLAG: Final = Rule(_check_flag, bool)
 MICROS: Final = number_of(_check_micros)
-
-
-# -- targeting entries ----------------------------------------------------------------------------
-
-# The rule of a dimension that an entry breaks.
-_ENTRY_RULES: Final = {
-    "country": "is not an ISO 3166-1 country",
-    "region": "is not a country, a dash and a region, such as USA-CA",
-    "os": "is not one of ios, android, windows, macos, linux, chromeos, tizen, webos, other",
-    "browser": "is not one of chrome, safari, firefox, edge, samsung, opera, other",
-    "language": "is not a language",
-    "inventory": "is not one of site, app, dooh",
-    "domain": "is not a domain",
-    "hour": "is not an hour of the week, 0 (Monday 00:00 UTC) to 167",
-}
-
-
-def entries_of(dimension: Dimension, most: int) -> Rule:
-    """A list of entries of a dimension, each distinct normal form once, in order."""
-    name, kind = dimension.name, str if dimension.kind == "text" else int
-
-    def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
-        normal = normalise(name, integral(value) if kind is int else value)
-        if normal is None:
-            report(mistakes, at, _entry_rule(name, kind, value))
-        return normal
-
-    normal_form = Remembered(lambda entry: normalise(name, entry)).__getitem__
-    return list_of(Rule(check, kind, normal_form), most)
-
-
-def _entry_rule(dimension: str, kind: type, value: object) -> str:
-    rule = _ENTRY_RULES.get(dimension)
-    if kind is int:
-        return f"{rule or f'is not an integer from 0 to {MAX_INTEGER}'}: {shown(value)}"
-    if not rule and text_rule(value) is None:
-        return f"must have at most {MAX_TEXT} bytes in lower case: {shown(value)}"
-    return text_rule(value) or f"{rule}: {shown(value)}"
