@@ -97,19 +97,29 @@ def with_stores(settings: Settings) -> StoreSettings:
 
 
 def in_warehouse(work: Work[T]) -> T:
-    """Run `work` on a connection to the warehouse."""
+    """Run `work` on a connection to the warehouse; what it changes is audited as this command's."""
     dsn = database_url(load(os.environ))
+    context = click.get_current_context()
 
     async def session() -> T:
-        import asyncpg
+        from snapbid.warehouse import audit
 
-        connection = await asyncpg.connect(dsn)
+        connection = await audit.connect(dsn, _full_name(context))
         try:
             return await work(connection)
         finally:
             await connection.close()
 
     return finish(session())
+
+
+def _full_name(context: click.Context) -> str:
+    """The command as it is called, `snapbid ssp add`."""
+    names = []
+    while context.parent is not None:
+        names.append(context.info_name or "")
+        context = context.parent
+    return " ".join(["snapbid", *reversed(names)])
 
 
 def finish(work: Awaitable[T]) -> T:

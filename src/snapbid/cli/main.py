@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from snapbid.cli import console
+from snapbid.cli.audit import audit
 from snapbid.cli.campaigns import campaign
 from snapbid.cli.events import events, rates
 from snapbid.cli.explain import explain
@@ -38,6 +39,6 @@ def main() -> None:
 
 for command in (
     up, serve, drain, migrate, env, ssp, token, campaign, key, events, rates, explain, golive, load,
-    export, ledger,
+    export, ledger, audit,
 ):  # fmt: skip
     main.add_command(command)

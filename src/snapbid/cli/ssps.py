@@ -58,11 +58,18 @@ def token() -> None:
 def token_issue(ssp_id: str) -> None:
     """Print a new token for a canonical SSP id, and nothing else."""
     from snapbid.report import tokens
-    from snapbid.warehouse import registry
+    from snapbid.warehouse import audit, registry
 
     key, issuer = console.signing(load(os.environ))
-    known = console.in_warehouse(registry.fetch_all)
-    canonical = known.get(ssp_id)
+    jti = tokens.new_id()
+
+    async def work(connection: "asyncpg.Connection") -> str | None:
+        canonical = (await registry.fetch_all(connection)).get(ssp_id)
+        if canonical == ssp_id:
+            await audit.record(connection, "token", ssp_id, "issued", {"jti": [None, jti]})
+        return canonical
+
+    canonical = console.in_warehouse(work)
     if canonical is None:
         raise console.Refused(f"{ssp_id[:60]!a} is not registered: add it with snapbid ssp add")
     if canonical != ssp_id:
@@ -70,4 +77,4 @@ def token_issue(ssp_id: str) -> None:
             f"{ssp_id} is a variant of {canonical}: a token for {canonical} covers all of its "
             "variants"
         )
-    click.echo(tokens.issue(ssp_id, key, issuer))
+    click.echo(tokens.issue(ssp_id, key, issuer, jti))

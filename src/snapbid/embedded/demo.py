@@ -2,10 +2,9 @@
 
 from importlib import resources
 
-import asyncpg
 import msgspec
 
-from snapbid.warehouse import campaigns, products, registry
+from snapbid.warehouse import audit, campaigns, products, registry
 
 SSPS = {"acme": "acme", "acme-eu": "acme", "acme-video": "acme", "nova": "nova"}
 PRODUCTS: dict[str, tuple[str, ...]] = {"demo-shop": (), "demo-casino": ("igaming",)}
@@ -20,7 +19,7 @@ def documents() -> list[tuple[str, str]]:
 
 async def seed(dsn: str) -> bool:
     """Add the demo data, unless the warehouse has SSPs or campaigns: then return False."""
-    connection = await asyncpg.connect(dsn)
+    connection = await audit.connect(dsn, "snapbid up")
     try:
         async with connection.transaction():
             await connection.execute("select catalog_lock()")

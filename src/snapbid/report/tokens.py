@@ -44,12 +44,17 @@ def check_key(key: bytes) -> None:
         raise ValueError("the secret looks like a key file or a JWK: use random text") from error
 
 
-def issue(ssp: str, key: bytes, issuer: str) -> str:
+def new_id() -> str:
+    """The id (`jti`) of a new token, which is not secret."""
+    return secrets.token_urlsafe(JTI_BYTES)
+
+
+def issue(ssp: str, key: bytes, issuer: str, jti: str | None = None) -> str:
     """A new token for a canonical SSP id, valid until the key changes."""
     claims = {
         "sub": ssp,
         "iss": issuer,
-        "jti": secrets.token_urlsafe(JTI_BYTES),
+        "jti": jti or new_id(),
         "iat": int(time.time()),
     }
     return jwt.encode(claims, key, algorithm=ALGORITHM)

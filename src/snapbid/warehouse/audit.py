@@ -1,0 +1,125 @@
+"""The audit trail: who has changed which SSP, campaign, product, key or token, and when.
+
+Triggers write it (`schema/0008_audit.sql`), in the transaction of the change and for plain SQL as
+well. A program that connects by `connect` is named in it with its system user.
+"""
+
+import os
+import pwd
+import socket
+from datetime import datetime
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
+from typing import Any, Final, Literal
+
+import asyncpg
+import msgspec
+
+Kind = Literal["ssp", "campaign", "product", "key", "token"]
+
+
+class AuditEntry(msgspec.Struct, frozen=True):
+    """One change, or with `object` None one statement that changed `count` objects.
+
+    `actor` is what the program said of its system user, None for plain SQL; `role` is the database
+    role that PostgreSQL has checked, `address` the client's, None on a Unix socket. `detail` has
+    the fields that differ with [before, after], or null where these are long; where an entry stands
+    for many campaigns, `revisions`, their first and last.
+    """
+
+    id: int
+    at: datetime
+    kind: Kind
+    object: str | None
+    action: str
+    count: int
+    detail: dict[str, Any] | None
+    actor: str | None
+    role: str
+    application: str
+    address: str | None
+
+
+def this_user() -> str:
+    """The system user of this process and its machine, `root@host (sudo by alice)`."""
+    uid = os.getuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:  # as in a container
+        name = str(uid)
+    behind = os.environ.get("SUDO_USER") if uid == 0 else None
+    return f"{name}@{socket.gethostname()}" + (f" (sudo by {behind})" if behind else "")
+
+
+async def connect(dsn: str, application: str) -> asyncpg.Connection:
+    """Connect so that changes are recorded as this application's and this user's."""
+    connection = await asyncpg.connect(dsn, server_settings={"application_name": application})
+    try:
+        await connection.execute("select set_config('snapbid.actor', $1, false)", this_user())
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def record(
+    connection: asyncpg.Connection,
+    kind: Kind,
+    object: str,
+    action: str,
+    detail: dict[str, Any] | None = None,
+) -> None:
+    """Record what changes no table, such as a token that is issued."""
+    await connection.execute(
+        "insert into audit (kind, object, action, detail) values ($1, $2, $3, $4)",
+        kind,
+        object,
+        action,
+        None if detail is None else msgspec.json.encode(detail).decode(),
+    )
+
+
+async def fetch(
+    connection: asyncpg.Connection,
+    *,
+    object: str | None = None,
+    kind: Kind | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    most: int = 1000,
+) -> list[AuditEntry]:
+    """Fetch the newest entries, oldest first; `since` is included and `until` is not.
+
+    With the id of a campaign that is or was, entries for many campaigns are among them: each may
+    have changed this one.
+    """
+    rows = await connection.fetch(
+        "select id, at, kind, object, action, count, detail, actor, role, application, address"
+        " from audit where ($1::text is null or object = $1"
+        "  or (object is null and kind = 'campaign'"
+        "   and exists (select from campaign_number n where n.id = $1)))"
+        " and ($2::text is null or kind = $2)"
+        " and ($3::timestamptz is null or at >= $3) and ($4::timestamptz is null or at < $4)"
+        " order by id desc limit $5",
+        object,
+        kind,
+        since,
+        until,
+        most,
+    )
+    return [_entry(row) for row in reversed(rows)]
+
+
+def _entry(row: asyncpg.Record) -> AuditEntry:
+    detail, address = row["detail"], row["address"]
+    return AuditEntry(
+        **{name: row[name] for name in AuditEntry.__struct_fields__ if name not in _READ},
+        detail=None if detail is None else msgspec.json.decode(detail),
+        address=None if address is None else _shown(address),
+    )
+
+
+_READ: Final = {"detail", "address"}
+
+
+def _shown(address: IPv4Address | IPv6Address | IPv4Interface | IPv6Interface) -> str:
+    return str(getattr(address, "ip", address))
