@@ -218,8 +218,8 @@ cpdef enum _Field:
     USER_DATA, USER_GEO
     DATA_SEGMENT
     SEGMENT_ID
-    REGS_COPPA, REGS_GDPR, REGS_US_PRIVACY, REGS_GPP_SID, REGS_EXT
-    REGSEXT_GDPR, REGSEXT_US_PRIVACY, REGSEXT_GPP_SID
+    REGS_COPPA, REGS_GPC, REGS_GDPR, REGS_US_PRIVACY, REGS_GPP, REGS_GPP_SID, REGS_EXT
+    REGSEXT_COPPA, REGSEXT_GPC, REGSEXT_GDPR, REGSEXT_US_PRIVACY, REGSEXT_GPP, REGSEXT_GPP_SID
     N_FIELDS
 
 
@@ -751,23 +751,30 @@ cdef class Query:
         return 0
 
     cdef bint may_use_user_data(self) except -1:
-        """What exchange.privacy says. It is asked where a consent string or a GPP section decides;
+        """What exchange.privacy says. It is asked where a consent string or a GPP string decides;
         of a US Privacy string alone the memo has what it said.
         """
         cdef Reader reader = self.reader
         regs = reader.child(self.request, BIDREQUEST_REGS, REGS)
         if regs is None:
             return True
-        text = reader.get(regs, REGS_US_PRIVACY)
-        ext = reader.child(regs, REGS_EXT, REGSEXT)
-        if is_one(reader.get(regs, REGS_GDPR)) or filled(reader.get(regs, REGS_GPP_SID)):
+        if (is_one(reader.get(regs, REGS_GDPR)) or filled(reader.get(regs, REGS_GPP_SID))
+                or is_given(reader.get(regs, REGS_GPP))):
             return (<object>reader).may_use_user_data(self.request)
-        if ext is not None:
-            if is_one(reader.get(ext, REGSEXT_GDPR)) or filled(reader.get(ext, REGSEXT_GPP_SID)):
-                return (<object>reader).may_use_user_data(self.request)
-            text = text if is_given(text) else reader.get(ext, REGSEXT_US_PRIVACY)
-        if is_one(reader.get(regs, REGS_COPPA)):
+        if is_one(reader.get(regs, REGS_COPPA)) or is_one(reader.get(regs, REGS_GPC)):
             return False
+        text = reader.get(regs, REGS_US_PRIVACY)
+        if is_given(text) and recall(reader.opt_outs, text):
+            return False
+        ext = reader.child(regs, REGS_EXT, REGSEXT)
+        if ext is None:
+            return True
+        if (is_one(reader.get(ext, REGSEXT_GDPR)) or filled(reader.get(ext, REGSEXT_GPP_SID))
+                or is_given(reader.get(ext, REGSEXT_GPP))):
+            return (<object>reader).may_use_user_data(self.request)
+        if is_one(reader.get(ext, REGSEXT_COPPA)) or is_one(reader.get(ext, REGSEXT_GPC)):
+            return False
+        text = reader.get(ext, REGSEXT_US_PRIVACY)
         return not is_given(text) or not recall(reader.opt_outs, text)
 
     cdef int read_device(self, object device) except -1:

@@ -201,7 +201,7 @@ def test_user_data_that_is_withheld(cli: Cli) -> None:
     regs = {"gdpr": 1, "ext": {"us_privacy": "1YYY"}}
     document = explained(cli, bid_request(regs=regs))
     assert document["withheld"] == [
-        "regs.gdpr is 1 and user.consent does not grant purposes 1, 3 and 4",
+        "the GDPR applies, and no TCF string grants purposes 1, 3 and 4",
         "regs.us_privacy opts out of sale or cannot be read",
     ]
     assert document["user"] == "not recognised: user data is withheld"
@@ -210,7 +210,7 @@ def test_user_data_that_is_withheld(cli: Cli) -> None:
     coppa = explained(cli, bid_request(regs={"coppa": 1}))["withheld"]
     assert coppa == ["regs.coppa is 1"]
     gpp = explained(cli, bid_request(regs={"gpp": "x", "gpp_sid": [7]}))["withheld"]
-    assert gpp == ["a US section of regs.gpp that gpp_sid lists opts out, or cannot be read"]
+    assert gpp == ["a section of regs.gpp that gpp_sid lists opts out, or cannot be read"]
 
 
 def test_impressions_that_get_no_bid_whatever_the_campaigns(cli: Cli) -> None:

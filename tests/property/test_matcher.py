@@ -31,7 +31,7 @@ def test_the_product_agrees_with_the_plain_bidder(case: strategies.Case) -> None
 
 
 @pytest.mark.parametrize(
-    ("campaigns", "worlds", "requests"), [(1, 200, 10), (8, 250, 20), (60, 8, 40), (700, 2, 60)]
+    ("campaigns", "worlds", "requests"), [(1, 200, 10), (8, 300, 20), (60, 8, 40), (700, 2, 60)]
 )
 def test_agreement_over_many_random_requests(campaigns: int, worlds: int, requests: int) -> None:
     """700 campaigns are more than one block of the index."""

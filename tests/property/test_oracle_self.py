@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from support import consent, matching_cases, pools, strategies
 from support.deciders import Deciders
+from support.market import AROUND
 from support.oracle import (
     Document,
     Malformed,
@@ -19,7 +20,6 @@ from support.oracle import (
     refusals,
 )
 
-from snapbid.exchange import privacy
 from snapbid.match.document import parse
 from snapbid.reference import agents, countries
 
@@ -159,7 +159,7 @@ def test_random_campaigns_are_valid() -> None:
 
 def test_every_rule_decides_over_a_run() -> None:
     deciders, rng = Deciders(), random.Random(1)
-    for seed in range(300):
+    for seed in range(400):
         world = strategies.random_world(seed)
         for _ in range(20):
             deciders.observe(world, *strategies.random_request(rng, world))
@@ -194,18 +194,28 @@ def test_the_product_reads_the_pools_as_the_oracle_does() -> None:
 
 
 def test_the_product_reads_consent_strings_by_their_known_meaning() -> None:
-    nothing = (None, None, None, None, (), None)
+    nothing: Document = {
+        **dict.fromkeys(("coppa", "gpc", "gdpr"), False),
+        **dict.fromkeys(("consents", "us_privacy", "gpp", "gpp_sid"), ()),
+        "gvl_id": None,
+    }
     strings = [
         nothing,
-        *product((0, 1), (None, *consent.TCF), (None,), (None,), ((),), (None, consent.VENDOR)),
-        *product((None,), (None,), consent.US_PRIVACY, (None,), ((),), (None,)),
+        *({**nothing, name: True} for name in ("coppa", "gpc", "gdpr")),
         *(
-            (None, None, None, gpp, listed, None)
+            {**nothing, "gdpr": gdpr, "consents": consents, "gvl_id": vendor}
+            for gdpr in (False, True)
+            for consents in ((), *((text,) for text in consent.TCF), tuple(consent.TCF)[:2])
+            for vendor in (None, consent.VENDOR)
+        ),
+        *({**nothing, "us_privacy": (text,)} for text in consent.US_PRIVACY),
+        *(
+            {**nothing, "gpp": (gpp,), "gpp_sid": listed, "consents": consents}
             for gpp, said in consent.GPP.items()
-            for listed in ((), *((section,) for section in said.sections), tuple(said.sections))
+            for listed in ((), *((section,) for section in range(-2, 30)), tuple(said.sections))
+            for consents in ((), tuple(consent.TCF)[:1])
         ),
     ]
-    keys = ("gdpr", "consent", "us_privacy", "gpp", "gpp_sid", "gvl_id")
-    for values in strings:
-        inputs: Document = {"coppa": None, **dict(zip(keys, values, strict=True))}
-        assert privacy.may_use_user_data(**inputs) == consent.may_use_user_data(**inputs), inputs
+    allowed = AROUND.may_use_user_data
+    for inputs in strings:
+        assert allowed(**inputs) == consent.may_use_user_data(**inputs), inputs

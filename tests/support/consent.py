@@ -2,7 +2,7 @@
 
 `TCF`, `US_PRIVACY` and `GPP` map a string to its meaning, so that a test knows the verdict without
 parsing. Formats: TCF core string v2, US privacy string 1.0, Global Privacy Platform 1.0 with the
-sections usnat (7, version 1), usca (8) and uspv1 (6).
+sections usnat (7, version 1), usca (8), ustx (16) and uspv1 (6).
 """
 
 import base64
@@ -24,6 +24,8 @@ class UsSections:
 
     sections: frozenset[int]
     opted_out: frozenset[int]
+    gpc: bool = False
+    europe: Grant | None = None  # section 2
 
 
 def bits(value: int, width: int) -> str:
@@ -113,6 +115,12 @@ def usca(sale: int = 2, sharing: int = 2) -> str:
     return base64url(bits(1, 6) + "".join(bits(field, 2) for field in fields))
 
 
+def ustx(sensitive: int = 2, child: int = 0) -> str:
+    """Write a ustx v1 section; 1 has no consent, 2 has it, 0 does not apply."""
+    fields = [1] * 3 + [2, 2] + [0] * 7 + [sensitive, child] + [0, 2, 0, 0]
+    return base64url(bits(1, 6) + "".join(bits(field, 2) for field in fields))
+
+
 def _grants(cases: Iterable[tuple[set[int], set[int], bool]]) -> dict[str, Grant]:
     return {
         tcf(purposes, vendors, ranges): Grant(frozenset(purposes), frozenset(vendors))
@@ -148,28 +156,45 @@ GPP = {
     gpp({8: usca(sharing=1)}): UsSections(frozenset({8}), frozenset({8})),
     gpp({6: "1YYN"}): UsSections(frozenset({6}), frozenset({6})),
     gpp({6: "1YNN", 8: usca(sale=1)}): UsSections(frozenset({6, 8}), frozenset({8})),
-    gpp({2: tcf({1}), 7: usnat(sale=0), 8: usca()}): UsSections(frozenset({2, 7, 8}), frozenset()),
+    gpp({2: tcf({1}), 7: usnat(sale=0), 8: usca()}): UsSections(
+        frozenset({2, 7, 8}), frozenset(), europe=Grant(frozenset({1}), frozenset())
+    ),
+    gpp({7: f"{usnat()}.YA"}): UsSections(frozenset({7}), frozenset(), gpc=True),
+    gpp({16: ustx()}): UsSections(frozenset({16}), frozenset()),
+    gpp({16: ustx(sensitive=1)}): UsSections(frozenset({16}), frozenset({16})),
+    gpp({16: ustx(child=1)}): UsSections(frozenset({16}), frozenset({16})),
 }
 """GPP string -> what its US sections say."""
 
 
 def may_use_user_data(
     *,
-    coppa: int | None,
-    gdpr: int | None,
-    consent: str | None,
-    us_privacy: str | None,
-    gpp: str | None,
+    coppa: bool,
+    gpc: bool,
+    gdpr: bool,
+    consents: Collection[str],
+    us_privacy: Collection[str],
+    gpp: Collection[str],
     gpp_sid: Collection[int],
     gvl_id: int | None,
 ) -> bool:
     """What contract 3 requires for the strings of this module, by their known meaning."""
-    if coppa == 1:
+    if coppa or gpc or any(GPP[said].gpc for said in gpp):
         return False
-    if gdpr == 1:
-        grant = TCF.get(consent or "", Grant(frozenset(), frozenset()))
-        if not grant.purposes >= {1, 3, 4} or (gvl_id and gvl_id not in grant.vendors):
+    if any(US_PRIVACY[said] for said in us_privacy):
+        return False
+    listed = set(gpp_sid)
+    if gdpr or 2 in listed:
+        grants = [TCF[consent] for consent in consents]
+        grants += [grant for said in gpp if (grant := GPP[said].europe)]
+        if not grants:
             return False
-    if us_privacy is not None and US_PRIVACY[us_privacy]:
-        return False
-    return gpp is None or not GPP[gpp].opted_out & set(gpp_sid)
+        for grant in grants:
+            if not grant.purposes >= {1, 3, 4} or (gvl_id and gvl_id not in grant.vendors):
+                return False
+    applying = listed - {-1, 2}
+    if not applying:
+        return True
+    return bool(gpp) and all(
+        applying <= GPP[said].sections and not applying & GPP[said].opted_out for said in gpp
+    )

@@ -24,7 +24,7 @@ LIMITS = (
     *("deal.rate", "deal.wseat", "deal.wadomain", "deal.floor"),
 )
 SIDES = tuple(f"targeting.{name}.{side}" for name in ENTRIES for side in ("include", "exclude"))
-PRIVACY = ("privacy.coppa", "privacy.gdpr", "privacy.us_privacy", "privacy.gpp")
+PRIVACY = ("privacy.coppa", "privacy.gpc", "privacy.gdpr", "privacy.us_privacy", "privacy.gpp")
 OUTCOMES = ("tie", "several creatives", "dealid", "dealid of several", "bid", "no bid")
 
 HELD = tuple(f"held {side}" for side in (*SIDES, "targeting.geo_radius"))
@@ -93,10 +93,11 @@ def held(campaign: Document) -> list[str]:
 def alone_withholds(world: World, request: Document) -> list[str]:
     """The regulation that withholds user data, if it is exactly one."""
     given = privacy_inputs(request)
-    nothing = dict.fromkeys(given) | {"gpp_sid": ()}
+    nothing = {name: () if isinstance(value, list) else False for name, value in given.items()}
     parts = {
         "privacy.coppa": ("coppa",),
-        "privacy.gdpr": ("gdpr", "consent"),
+        "privacy.gpc": ("gpc",),
+        "privacy.gdpr": ("gdpr", "consents"),
         "privacy.us_privacy": ("us_privacy",),
         "privacy.gpp": ("gpp", "gpp_sid"),
     }

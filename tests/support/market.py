@@ -23,7 +23,9 @@ AROUND = Surroundings(
     fold_os=agents.fold_os,
     brand=agents.brand,
     alpha3=countries.alpha3,
-    may_use_user_data=privacy.may_use_user_data,
+    may_use_user_data=lambda gvl_id, **given: privacy.may_use_user_data(
+        privacy.PrivacySignals(**given), gvl_id
+    ),
 )
 """The product's own tables, so that an oracle's world differs from it in the rules alone."""
 

@@ -213,15 +213,22 @@ def floor_micros(world: World, amount: Any, currency: Any) -> int | None:
 
 
 def privacy_inputs(request: Document) -> dict[str, Any]:
-    """Read what decides on user data, from the places of OpenRTB 2.6 and 2.5."""
+    """Read what decides on user data, from the places of OpenRTB 2.6 and 2.5 alike."""
     regs, user = part(request, "regs"), part(request, "user")
+    places = [regs, part(regs, "ext")]
+    texts = {
+        name: sorted({said for place in places if (said := text(place.get(name)))})
+        for name in ("us_privacy", "gpp")
+    }
+    consents = {text(place.get("consent")) for place in (user, part(user, "ext"))}
     return {
-        "coppa": integer(regs.get("coppa")),
-        "gdpr": integer(placed(regs, "gdpr")),
-        "consent": text(placed(user, "consent")),
-        "us_privacy": text(placed(regs, "us_privacy")),
-        "gpp": text(placed(regs, "gpp")),
-        "gpp_sid": tuple(sorted(integers(placed(regs, "gpp_sid")))),
+        **{
+            name: any(integer(place.get(name)) == 1 for place in places)
+            for name in ("coppa", "gpc", "gdpr")
+        },
+        "consents": sorted(consent for consent in consents if consent),
+        **texts,
+        "gpp_sid": sorted({sid for place in places for sid in integers(place.get("gpp_sid"))}),
     }
 
 

@@ -175,7 +175,10 @@ def user_of(choices: Choices) -> Document:
 def regs_of(choices: Choices) -> Document:
     """Make the regulations that carry no string."""
     coppa = choices.pick((0, 1, 1)) if choices.chance(10) else None
-    return {} if coppa is None else {"coppa": switch(choices, coppa)}
+    regs: Document = {} if coppa is None else {"coppa": switch(choices, coppa)}
+    if choices.chance(8):
+        put(choices, regs, "gpc", [switch(choices, choices.pick((0, 1))), switch(choices, 0)])
+    return regs
 
 
 def privacy_of(choices: Choices, user: Document, regs: Document) -> None:
@@ -194,7 +197,7 @@ def privacy_of(choices: Choices, user: Document, regs: Document) -> None:
 
 
 def put(choices: Choices, parent: Document, name: str, values: Sequence[Any]) -> None:
-    """Put the first value where it counts, and at times the second where it is ignored."""
+    """Put the first value where OpenRTB 2.6 or 2.5 has it, at times the second beside it."""
     first, second = values
     way = choices.pick(("2.6", "2.5", "both", "2.5 beside null", "none"))
     if way in ("2.6", "both"):

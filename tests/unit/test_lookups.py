@@ -216,27 +216,25 @@ def test_user_data_is_withheld(signals: Document) -> None:
     assert query(document).point is not None
 
 
-def test_the_memo_of_us_privacy_strings_agrees_with_what_all_signals_say() -> None:
-    flags, texts = (None, 0, 1), (None, "", "1YNN", "1YYN", "none")
-    sections: tuple[list[int] | None, ...] = (None, [], [7])
+def test_the_matcher_and_the_lookups_agree_on_all_signals() -> None:
+    texts = (None, "", "1YNN", "1YYN", "none")
+    options: list[dict[str, Any]] = [
+        *({"gdpr": gdpr, "us_privacy": text} for gdpr in (None, 0, 1) for text in texts),
+        *({"coppa": coppa} for coppa in (0, 1, True)),
+        *({"gpc": gpc} for gpc in (0, 1, True)),
+        *({"gpp_sid": sids} for sids in ([], [-1], [2], [5], [7])),
+        *({"gpp": gpp} for gpp in ("", "DBABLA~BVVqAAAAAgA", "DBABLA~BVVqAAAAAgA.YA")),
+    ]
     lookups, judged = Lookups(Addresses(), RATES), set()
-    for coppa, gdpr, text, sids, old_gdpr, old_text, old_sids in product(
-        (None, 1, True), flags, texts, sections, flags, texts, sections
-    ):
-        ext = RegsExt(gdpr=old_gdpr, us_privacy=old_text, gpp_sid=old_sids)
-        regs = Regs(coppa=coppa, gdpr=gdpr, us_privacy=text, gpp_sid=sids, ext=ext)
+    for own, old in product(options, [None, *options]):
+        regs = Regs(**own, ext=None if old is None else RegsExt(**old))
         made = BidRequest(id="a", imp=[], device=Device(geo=Geo(lat=1.0, lon=1.0)), regs=regs)
         allowed = lookups.may_use_user_data(made)
+        assert allowed == (not lookups.objections(made))
         started = EVERYTHING.query(lookups, made, "acme", "acme", 0)
         assert (started.point is not None) == allowed, regs
         judged.add(allowed)
     assert judged == {True, False}
-
-
-def test_2_6_comes_before_2_5() -> None:
-    user = {"data": [{"segment": [{"id": "s"}]}]}
-    assert carried({"user": user, "regs": {"gdpr": 0, "ext": {"gdpr": 1}}})["segment"]
-    assert not carried({"user": user, "regs": {"gdpr": 1, "ext": {"gdpr": 0}}})["segment"]
 
 
 CAPS = [{"impressions": 1, "seconds": 60}]

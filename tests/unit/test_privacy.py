@@ -1,27 +1,41 @@
 import json
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from snapbid.exchange import gpp as gpp_strings
 from snapbid.exchange import privacy
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases" / "privacy"
-ABSENT: dict[str, Any] = {
-    "coppa": None,
-    "gdpr": None,
-    "consent": None,
-    "us_privacy": None,
-    "gpp": None,
-    "gpp_sid": (),
-    "gvl_id": None,
-}
 
 
-def may_use(**fields: Any) -> bool:
-    return privacy.may_use_user_data(**(ABSENT | fields))
+def may_use(
+    *,
+    coppa: int | None = None,
+    gpc: int | None = None,
+    gdpr: int | None = None,
+    consent: str | None = None,
+    us_privacy: str | None = None,
+    gpp: str | None = None,
+    gpp_sid: Sequence[int] = (),
+    gvl_id: int | None = None,
+) -> bool:
+    signals = privacy.PrivacySignals(
+        coppa=coppa == 1,
+        gpc=gpc == 1,
+        gdpr=gdpr == 1,
+        consents=[consent] if consent else [],
+        us_privacy=[us_privacy] if us_privacy else [],
+        gpp=[gpp] if gpp else [],
+        gpp_sid=gpp_sid,
+    )
+    return privacy.may_use_user_data(signals, gvl_id)
 
 
 def cases() -> list[Any]:
@@ -163,6 +177,28 @@ def test_vendor_ranges(vendor: int, entries: list[list[int]]) -> None:
     assert may_use(gdpr=1, consent=consent, gvl_id=vendor) is named
 
 
+@given(VENDORS, st.lists(RANGES | st.sets(VENDORS, max_size=5), max_size=2))
+def test_disclosed_vendors(vendor: int, segments: list[set[int] | list[list[int]]]) -> None:
+    consent = tc_string({1, 3, 4}, [[vendor, vendor]])
+    disclosed = True
+    for vendors in segments:
+        consent += "." + websafe(number(1, 3) + vendor_section(vendors))
+        if isinstance(vendors, set):
+            disclosed = disclosed and vendor in vendors
+        else:
+            disclosed = disclosed and any(first <= vendor <= last for first, last in vendors)
+    assert may_use(gdpr=1, consent=consent, gvl_id=vendor) is disclosed
+    assert may_use(gdpr=1, consent=consent + ".YAAAAAAAAAAA", gvl_id=vendor) is disclosed
+    assert may_use(gdpr=1, consent=consent) is True
+
+
+@pytest.mark.parametrize("segment", ["I", "IAAA", "IAMgAAA", "IAMgAPAIgAA"])
+def test_a_segment_of_disclosed_vendors_that_cannot_be_read(segment: str) -> None:
+    consent = tc_string({1, 3, 4}, {7})
+    assert may_use(gdpr=1, consent=consent, gvl_id=7) is True
+    assert may_use(gdpr=1, consent=f"{consent}.{segment}", gvl_id=7) is False
+
+
 @pytest.mark.parametrize("purpose", range(1, 11))
 @pytest.mark.parametrize("kind", [0, 1, 2])
 @pytest.mark.parametrize("entries", [[[7, 7]], [[1, 6], [8, 9]], [[3, 9]]])
@@ -189,18 +225,21 @@ def test_a_string_cut_short_grants_no_vendor(data: st.DataObject) -> None:
 
 
 # --- GPP ----------------------------------------------------------------------------------------
-LAYOUT = {  # fields before the opt-outs, then the opt-outs
-    7: (6, 3),
-    8: (3, 2),
-    9: (3, 2),
-    10: (3, 2),
-    11: (4, 2),
-    12: (3, 2),
+LAYOUT = {  # fields before the choices, the choices (1 of any opts out), those behind
+    7: (6, 17, 4),
+    8: (3, 13, 4),
+    9: (3, 11, 3),
+    10: (3, 10, 3),
+    11: (4, 11, 3),
+    12: (3, 13, 3),
+    15: (3, 16, 4),
+    21: (3, 17, 4),
+    27: (5, 3, 1),
 }
 
 
 @given(
-    st.sets(st.integers(1, 30), min_size=1, max_size=8).map(sorted),
+    st.sets(st.sampled_from([2, 5, 6, *LAYOUT]), min_size=1, max_size=8).map(sorted),
     st.booleans(),
     st.data(),
 )
@@ -212,19 +251,18 @@ def test_sections(sections: list[int], grouped: bool, data: st.DataObject) -> No
             bodies.append(f"1Y{sale}N")
             opted_out[section] = sale == "Y"
             continue
-        before, count = LAYOUT.get(section, (3, 2))
+        before, count, behind = LAYOUT.get(section, (3, 2, 1))
         notices = data.draw(st.lists(st.integers(0, 3), min_size=before, max_size=before))
-        choices = data.draw(st.lists(st.sampled_from([0, 2, 2, 1]), min_size=count, max_size=count))
-        rest = data.draw(st.text("01", min_size=20, max_size=40))
-        fields = "".join(number(field, 2) for field in notices + choices)
-        bodies.append(websafe(number(1, 6) + fields + rest))
-        opted_out[section] = section in LAYOUT and 1 in choices
+        choices = [data.draw(st.sampled_from([0, *[2] * count, 1])) for _ in range(count)]
+        rest = data.draw(st.lists(st.integers(0, 3), min_size=behind, max_size=behind))
+        fields = "".join(number(field, 2) for field in notices + choices + rest)
+        bodies.append(websafe(number(1, 6) + fields) + data.draw(st.sampled_from(["", "A", "AAA"])))
+        opted_out[section] = 1 in choices or section not in (6, *LAYOUT)  # no TCF string is that
     gpp = "~".join([gpp_header(sections, grouped), *bodies])
     for section in sections:
         assert may_use(gpp=gpp, gpp_sid=[section]) is not opted_out[section], section
     assert may_use(gpp=gpp, gpp_sid=sections) is not any(opted_out.values())
-    absent = next(section for section in range(6, 13) if section not in sections or section == 12)
-    assume(absent not in sections)
+    absent = next(section for section in (*LAYOUT, 16) if section not in sections)
     assert may_use(gpp=gpp, gpp_sid=[absent]) is False
 
 
@@ -272,4 +310,48 @@ def test_huge_strings_count_as_malformed(gpp: str) -> None:
     assert may_use(gpp=gpp, gpp_sid=[7]) is False
     consent = tc_string({1, 3, 4}, [[1, 9]] * 1000) + "A" * 300_000
     assert may_use(gdpr=1, consent=consent, gvl_id=7) is False
-    assert privacy._cached_opt_out.cache_info().maxsize is not None
+    assert gpp_strings._cached.cache_info().maxsize is not None
+
+
+@pytest.mark.parametrize(
+    "grown",
+    [
+        lambda size: {"gpp": "DBABL~" + "A" * size, "gpp_sid": [7]},
+        lambda size: {"gpp": "DBABL" + "~B" * (size // 2), "gpp_sid": [7]},
+        lambda size: {"gpp": "DBAB" + websafe("0" + "011" * (2 * size)) + "~A" * 60},
+        lambda size: {"gpp": "DBABL~BVVqgAAAAA" + ".QA" * (size // 3), "gpp_sid": [7]},
+        lambda size: {"gpp_sid": range(-size, size)},
+        lambda size: {"consent": tc_string({1, 3, 4}, [[1, 9]] * (size // 6)), "gdpr": 1},
+        lambda size: {
+            "consent": tc_string({1, 3, 4}, {9}) + ".YAAAAAAAAA" * (size // 11),
+            "gdpr": 1,
+        },
+        lambda size: {
+            "consent": tc_string({1, 3, 4}, {9}, restrictions=[(3, 1, [[1, 9]])] * (size // 9)),
+            "gdpr": 1,
+        },
+    ],
+)
+def test_cost_is_linear_in_length(grown: Callable[[int], dict[str, Any]]) -> None:
+    """Counts lines of Python executed, so what one line does in C has to be linear by itself."""
+
+    def steps(size: int) -> int:
+        lines = 0
+
+        def count(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal lines
+            lines += event == "line"
+            return count
+
+        fields = {"gvl_id": 9} | grown(size)
+        old = sys.gettrace()
+        sys.settrace(count)
+        try:
+            may_use(**fields)
+        finally:
+            sys.settrace(old)
+        return lines
+
+    few, many = steps(1_500), steps(12_000)
+    assert many <= 8 * few + 1_000
+    assert many <= 60_000

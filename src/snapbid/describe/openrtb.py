@@ -74,10 +74,11 @@ NOTES: Final[dict[str, dict[str, str]]] = {
     },
     "Regs": {
         "coppa": "1: no user data is used.",
+        "gpc": "Global Privacy Control; 1: no user data is used.",
         "gdpr": "1: user data is used only as the consent string allows.",
         "us_privacy": "US privacy string; an opt-out is followed.",
-        "gpp": "GPP string; an opt-out of a US section is followed.",
-        "gpp_sid": "GPP sections that apply.",
+        "gpp": "GPP string; an opt-out of a section that applies is followed.",
+        "gpp_sid": "GPP sections that apply; one that is not known counts as an opt-out.",
     },
     "User": {"consent": "TCF consent string.", "eids": "Extended ids."},
 }

@@ -7,11 +7,11 @@ user ids and exchange rates.
 
 import math
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from snapbid.exchange import privacy, request
+from snapbid.exchange import gpp, privacy, request
 from snapbid.exchange.identity import recognise
-from snapbid.exchange.request import BidRequest, Device, Text, Texts, User, UserAgent
+from snapbid.exchange.request import BidRequest, Device, Regs, RegsExt, Text, Texts, User, UserAgent
 from snapbid.match import vocabulary
 from snapbid.match.catalog import Reader
 from snapbid.reference import agents, countries
@@ -63,7 +63,7 @@ MEMOS: Final = (
     Memo(countries.alpha3, 4_096),
     Memo(agents.fold_os, 4_096),
     Memo(agents.parse, 16_384),
-    Memo(privacy.usp_opts_out, 4_096),
+    Memo(gpp.usp_opts_out, 4_096),
 )
 _HOSTS: Final = Memo(vocabulary.host, 65_536)
 
@@ -112,22 +112,12 @@ class Lookups(Reader):
         )
 
     def may_use_user_data(self, request: BidRequest) -> bool:
-        """Apply the request's privacy signals; OpenRTB 2.5 carries them under `ext`."""
-        regs, user = request.regs, request.user or _NO_USER
-        if regs is None:
-            return True
-        ext = regs.ext
-        fallback: Any = ext if ext is not None else regs
-        consent = user.consent or (user.ext.consent if user.ext is not None else None)
-        return privacy.may_use_user_data(
-            coppa=regs.coppa,
-            gdpr=regs.gdpr if regs.gdpr is not None else fallback.gdpr,
-            consent=consent,
-            us_privacy=regs.us_privacy or fallback.us_privacy,
-            gpp=regs.gpp or fallback.gpp,
-            gpp_sid=regs.gpp_sid or fallback.gpp_sid or (),
-            gvl_id=self._gvl_id,
-        )
+        """Apply the request's privacy signals."""
+        return privacy.may_use_user_data(signals(request), self._gvl_id)
+
+    def objections(self, request: BidRequest) -> list[privacy.Objection]:
+        """Return why the request's user data may not be used; empty if it may."""
+        return list(privacy.objections(signals(request), self._gvl_id))
 
     def person(self, request: BidRequest) -> str | None:
         """Return the user for whom frequency caps count, or None."""
@@ -148,6 +138,24 @@ class Lookups(Reader):
         if micros is None:
             return NO_RATE
         return min(micros, UNREACHABLE)
+
+
+def signals(request: BidRequest) -> privacy.PrivacySignals:
+    """Collect the privacy signals; OpenRTB 2.5 carries them under `ext`, and both places count."""
+    regs, user = request.regs, request.user
+    places: list[Regs | RegsExt] = []
+    if regs is not None:
+        places = [regs] if regs.ext is None else [regs, regs.ext]
+    consents = {} if user is None else {user.consent, user.ext.consent if user.ext else None}
+    return privacy.PrivacySignals(
+        coppa=any(place.coppa == 1 for place in places),
+        gpc=any(place.gpc == 1 for place in places),
+        gdpr=any(place.gdpr == 1 for place in places),
+        consents=[consent for consent in consents if consent],
+        us_privacy={place.us_privacy for place in places if place.us_privacy},
+        gpp={place.gpp for place in places if place.gpp},
+        gpp_sid={sid for place in places for sid in place.gpp_sid or ()},
+    )
 
 
 def accepts_usd(cur: Texts) -> bool:

@@ -219,6 +219,8 @@ class User(Struct, gc=False):
 class RegsExt(Struct, gc=False):
     """OpenRTB 2.5's place for fields that 2.6 has in the regulations."""
 
+    coppa: Flag = None
+    gpc: Flag = None
     gdpr: Flag = None
     us_privacy: str | None = None
     gpp: str | None = None
@@ -226,9 +228,10 @@ class RegsExt(Struct, gc=False):
 
 
 class Regs(Struct, gc=False):
-    """2.6, 3.2.3."""
+    """2.6, 3.2.3; `gpc` is Global Privacy Control."""
 
     coppa: Flag = None
+    gpc: Flag = None
     gdpr: Flag = None
     us_privacy: str | None = None
     gpp: str | None = None

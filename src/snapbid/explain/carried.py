@@ -3,24 +3,18 @@
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
 from snapbid.exchange.lookups import Lookups
-from snapbid.exchange.request import BidRequest, Device, Imp, Regs, RegsExt
+from snapbid.exchange.privacy import Objection
+from snapbid.exchange.request import BidRequest, Device, Imp
 
 Carried = dict[str, list[str]]  # dimension -> values; dimensions without values are absent
 
-_SIGNALS: Final = {
-    "coppa": ("coppa",),
-    "gdpr": ("gdpr",),
-    "us_privacy": ("us_privacy",),
-    "gpp": ("gpp", "gpp_sid"),
-}
 _WHY: Final = {
-    "coppa": "regs.coppa is 1",
-    "gdpr": "regs.gdpr is 1 and user.consent does not grant purposes 1, 3 and 4",
-    "us_privacy": "regs.us_privacy opts out of sale or cannot be read",
-    "gpp": "a US section of regs.gpp that gpp_sid lists opts out, or cannot be read",
+    Objection.COPPA: "regs.coppa is 1",
+    Objection.GPC: "Global Privacy Control is on (regs.gpc, or a section of regs.gpp)",
+    Objection.GDPR: "the GDPR applies, and no TCF string grants purposes 1, 3 and 4",
+    Objection.US_PRIVACY: "regs.us_privacy opts out of sale or cannot be read",
+    Objection.GPP: "a section of regs.gpp that gpp_sid lists opts out, or cannot be read",
 }
 _NAMED_BY: Final = {
     "user": "user.id",
@@ -48,25 +42,7 @@ def shown_hour(hour: int) -> str:
 
 def withheld(request: BidRequest, lookups: Lookups) -> list[str]:
     """Why user data must not be used for the request; empty if it may be."""
-    if lookups.may_use_user_data(request):
-        return []
-    return [
-        _WHY[signal]
-        for signal, fields in _SIGNALS.items()
-        if not lookups.may_use_user_data(_with_only(request, fields))
-    ]
-
-
-def _with_only(request: BidRequest, fields: tuple[str, ...]) -> BidRequest:
-    """A copy of the request with only these privacy signals."""
-    regs = request.regs
-    assert regs is not None
-    ext = regs.ext
-    own = {name: getattr(regs, name) for name in fields}
-    if ext is not None:
-        old = {name: getattr(ext, name) for name in fields if name != "coppa"}
-        return msgspec.structs.replace(request, regs=Regs(ext=RegsExt(**old), **own))
-    return msgspec.structs.replace(request, regs=Regs(**own))
+    return [_WHY[objection] for objection in lookups.objections(request)]
 
 
 def unrecognised(request: BidRequest, why_withheld: list[str], shards: int) -> str:

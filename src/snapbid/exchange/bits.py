@@ -1,0 +1,75 @@
+"""Web-safe base64 read bit by bit, for TCF and GPP strings (IAB Tech Lab GPP, Core, "Field types").
+
+The cost of reading a text is linear in its length.
+"""
+
+import re
+from base64 import urlsafe_b64decode
+from typing import Final
+
+SIX_BITS: Final = {
+    character: value
+    for value, character in enumerate(
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    )
+}
+"""Character -> its value."""
+
+_WEB_SAFE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_MAX_FIBONACCI_BITS: Final = 24  # 75,024 has 24 digits; no id comes near it
+
+
+class MalformedError(ValueError):
+    """A text that does not follow its format, or ends too early."""
+
+
+class Bits:
+    """The bits of a text; `position` is the next one to be read."""
+
+    __slots__ = ("_bits", "position")
+
+    def __init__(self, text: str) -> None:
+        """Decode a text. Raises MalformedError if it is empty or holds another character."""
+        if not _WEB_SAFE.fullmatch(text):
+            raise MalformedError("not web-safe base64")
+        data = urlsafe_b64decode(text + "A" * (-len(text) % 4))
+        self._bits = f"{int.from_bytes(data):0{8 * len(data)}b}"[: 6 * len(text)]
+        self.position = 0
+
+    def take(self, count: int) -> int:
+        """Read an integer of `count` bits. Raises MalformedError past the end."""
+        return int(self._bits[self.skip(count) : self.position], 2)
+
+    def skip(self, count: int) -> int:
+        """Skip `count` bits and return where they began. Raises MalformedError past the end."""
+        start = self.position
+        self.position += count
+        if self.position > len(self._bits):
+            raise MalformedError("too short")
+        return start
+
+    def at(self, position: int) -> bool:
+        """Return whether the bit at a position that was passed is set."""
+        return self._bits[position] == "1"
+
+    def end(self) -> None:
+        """Raise MalformedError if anything but padding, which is zeroes, is left."""
+        if "1" in self._bits[self.position :]:
+            raise MalformedError("longer than its fields")
+
+    def fibonacci(self) -> int:
+        """Read a Fibonacci-coded integer: the sum of the digits set, ended by two ones in a row.
+
+        Raises MalformedError if it has no end, or is beyond any id.
+        """
+        start = self.position
+        end = self._bits.find("11", start, start + _MAX_FIBONACCI_BITS + 1)
+        if end < 0:
+            raise MalformedError("a Fibonacci-coded integer without an end")
+        self.position = end + 2
+        total, weight, following = 0, 1, 2
+        for digit in self._bits[start : end + 1]:
+            if digit == "1":
+                total += weight
+            weight, following = following, weight + following
+        return total
