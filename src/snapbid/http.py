@@ -62,7 +62,7 @@ class BodyDeadline:
             overdue = self._earlier.popleft()
             overdue.late = True
             for message in list(overdue):
-                cast("asyncio.Future[Message]", message).cancel()
+                cast("asyncio.Future[Message]", message).cancel()  # as Granian's are, too
 
 
 BODY_DEADLINE: Final = BodyDeadline()

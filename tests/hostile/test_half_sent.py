@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -89,6 +89,21 @@ def test_a_late_body_is_answered_before_the_connection_ends(server: Stack, key: 
         reply = wire.read()
         assert (reply.status, reply.json()["code"]) == (408, "REQUEST_TIMEOUT")
         assert wire.at_end()
+
+
+def test_a_late_body_of_a_recorded_request(
+    start_stack: Callable[..., Stack], database: str, tmp_path: Path
+) -> None:
+    asyncio.run(demo.seed(database))
+    stack = start_stack(
+        SNAPBID_RECORD=str(tmp_path / "record"),
+        SNAPBID_RECORD_SAMPLE="1",
+        SNAPBID_BODY_TIMEOUT_S="1",
+    )
+    for start in (bid_head() + BODY[:1], bid_head()):
+        with Wire(stack.port) as wire:
+            wire.write(start)
+            assert wire.read().status == 408
 
 
 def test_a_body_that_comes_byte_by_byte_is_late_too(server: Stack) -> None:

@@ -7,6 +7,7 @@ and those that the thread cannot keep up with, are left out. All workers of a ma
 same file, which never grows beyond its limit.
 """
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -72,12 +73,13 @@ class Recorder:
                 return await handler(headers, receive)
             parts: list[bytes] = []
 
-            async def copying() -> Message:
+            async def copy() -> Message:
                 message = await receive()
                 parts.append(message.get("body", b""))
                 return message
 
-            answered = await handler(headers, copying)
+            # A task, since the deadline of bodies cancels what it awaits.
+            answered = await handler(headers, lambda: asyncio.ensure_future(copy()))
             self._offer(ssp, headers, parts)
             return answered
 
