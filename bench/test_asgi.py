@@ -16,10 +16,10 @@ from bench.market import SSP
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.exchange.routes import bid_path
+from snapbid.http import RequestHandler
 from snapbid.ledger.records import BidVerdict
 from snapbid.metrics import Metrics
 from snapbid.server.app import Application
-from snapbid.server.bids import BidHandler
 from snapbid.server.routes import Routes
 
 START = {"type": "http.response.start", "status": 204, "headers": []}
@@ -31,7 +31,7 @@ class Resources:
 
     routes = Routes({})
 
-    def __init__(self, endpoints: Mapping[str, BidHandler]) -> None:
+    def __init__(self, endpoints: Mapping[str, RequestHandler]) -> None:
         self.bid_endpoints = endpoints
 
     def count(self, route: str, status: int) -> None: ...

@@ -27,7 +27,7 @@ LAYERS = {
     },
     "rooms": {"exchange", "report", "events"},
     "domain and stores": {"match", "reference", "ledger", "warehouse"},
-    "ground": {"settings", "errors", "metrics", "http", "tasks"},
+    "ground": {"access", "settings", "errors", "metrics", "http", "tasks"},
 }  # fmt: skip
 APART = (LAYERS["rooms"], {"ledger", "warehouse"})  # these know nothing of each other
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS.values()) for part in parts}

@@ -44,6 +44,16 @@ class UnknownSsp(Problem):
     code = "unknown_ssp"
 
 
+class Forbidden(Problem):
+    """403: the SSP's requests come from other addresses."""
+
+    status = 403
+    code = "forbidden"
+
+    def __init__(self) -> None:
+        super().__init__("requests of this SSP are not accepted from this address")
+
+
 class MethodNotAllowed(Problem):
     """405, with `Allow`."""
 

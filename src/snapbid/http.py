@@ -75,6 +75,9 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
 
 
+RequestHandler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
+
+
 def answer(
     status: int,
     body: bytes = b"",

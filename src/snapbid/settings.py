@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from snapbid.access import parse_networks
+
 SECRET_MIN_BYTES = 32
 KNOWN_ELSEWHERE = frozenset(  # read by setup.py, the tests and `snapbid load`
     {"SNAPBID_DEBUG", "SNAPBID_CORPUS", "SNAPBID_API_KEY", "SNAPBID_REPORT_TOKEN"}
@@ -74,6 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ledger_shards: int = 1  # in Redis; changing it loses sight of the bids remembered before
     spool_max_bytes: int = 67_108_864  # notices on disk while Redis is away, per worker
     gvl_id: int | None = None  # our id in the IAB Global Vendor List
+    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
     ops_host: str = "127.0.0.1"
     ops_port: int = 8001
     record: Path | None = None  # where sampled bid requests are kept for replay
@@ -158,6 +161,8 @@ def to_environ(settings: Settings) -> dict[str, str]:
     lines: dict[str, str] = {}
     for variable, (field, _) in _CHECKS.items():
         value = getattr(settings, field)
+        if isinstance(value, tuple):
+            value = ",".join(value) or None
         if value is not None:
             lines[variable] = value.reveal() if isinstance(value, Secret) else str(value)
     return lines
@@ -265,6 +270,16 @@ def _new_file(text: str) -> Path:
     return path
 
 
+def _networks(text: str) -> tuple[str, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        return tuple(map(str, parse_networks(parts)))
+    except ValueError as error:
+        mistakes = "; ".join(str(error).splitlines())
+        rule = f"must be addresses and networks, separated by commas: {mistakes}"
+        raise _InvalidValue(rule) from None
+
+
 def _share(text: str) -> float:
     if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-[0-9]+)?", text) or not 0 < float(text) <= 1:
         raise _InvalidValue("must be a number above 0 and at most 1", repr(text))
@@ -291,6 +306,7 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_LEDGER_SHARDS": ("ledger_shards", _integer(1, 1_024)),
     "SNAPBID_SPOOL_MAX_BYTES": ("spool_max_bytes", _integer(4_096, 2**40)),
     "SNAPBID_GVL_ID": ("gvl_id", _integer(1, 65_535)),
+    "SNAPBID_TRUSTED_PROXIES": ("trusted_proxies", _networks),
     "SNAPBID_OPS_HOST": ("ops_host", _host),
     "SNAPBID_OPS_PORT": ("ops_port", _PORT),
     "SNAPBID_RECORD": ("record", _new_file),

@@ -55,10 +55,10 @@ def test_ssp(cli: Cli) -> None:
     added = done(cli("ssp", "add", "acme-eu", "--canonical", "acme"))
     assert added == "acme-eu: added (canonical acme)\n"
     assert done(cli("ssp", "add", "acme")) == "acme: unchanged (canonical acme)\n"
-    assert done(cli("ssp", "list")) == "acme\tacme\nacme-eu\tacme\n"
+    assert done(cli("ssp", "list")) == "acme\tacme\t\t\nacme-eu\tacme\t\t\n"
     assert json.loads(done(cli("ssp", "list", "--json"))) == [
-        {"descriptor": "acme", "canonical": "acme"},
-        {"descriptor": "acme-eu", "canonical": "acme"},
+        {"descriptor": "acme", "canonical": "acme", "allow": [], "qps": None},
+        {"descriptor": "acme-eu", "canonical": "acme", "allow": [], "qps": None},
     ]
     changed = done(cli("ssp", "add", "acme-eu"))
     assert changed == "acme-eu: updated (canonical acme-eu, was acme)\n"
@@ -67,6 +67,66 @@ def test_ssp(cli: Cli) -> None:
     ]
     (rule,) = refused(cli("ssp", "add", "a b"))
     assert rule.startswith("ID must be 1 to 128 characters of A-Z a-z 0-9 . _ ~ -, found 3")
+
+
+def test_who_may_send_as_an_ssp(cli: Cli) -> None:
+    done(cli("ssp", "add", "acme"))
+    assert done(cli("ssp", "set", "acme", "--qps", "500")) == "acme: allow any, qps 500\n"
+    networks = ("--allow", "192.0.2.0/24", "--allow", "2001:DB8::/32", "--allow", "192.0.2.0/24")
+    set_ = done(cli("ssp", "set", "acme", *networks))
+    assert set_ == "acme: allow 192.0.2.0/24, 2001:db8::/32, qps 500\n"
+    assert done(cli("ssp", "list")) == "acme\tacme\t192.0.2.0/24,2001:db8::/32\t500\n"
+    (listed,) = json.loads(done(cli("ssp", "list", "--json")))
+    assert (listed["allow"], listed["qps"]) == (["192.0.2.0/24", "2001:db8::/32"], 500)
+    replaced = done(cli("ssp", "set", "acme", "--allow", "::ffff:198.51.100.1", "--qps", "1"))
+    assert replaced == "acme: allow 198.51.100.1/32, qps 1\n"
+    assert done(cli("ssp", "add", "acme")) == "acme: unchanged (canonical acme)\n"
+    assert done(cli("ssp", "list")) == "acme\tacme\t198.51.100.1/32\t1\n"
+    assert done(cli("ssp", "set", "acme", "--qps", "any")) == (
+        "acme: allow 198.51.100.1/32, qps any\n"
+    )
+    assert done(cli("ssp", "set", "acme", "--allow", "any")) == "acme: allow any, qps any\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mistakes"),
+    [
+        ([], ["nothing to set: give --allow or --qps"]),
+        (
+            ["--allow", "10.0.0.1/8", "--allow", "2001:db8::", "--allow", "x", "--qps", "0"],
+            [
+                "--allow '10.0.0.1/8': has bits set beyond its prefix; is 10.0.0.0/8 meant?",
+                "--allow 'x': is no IPv4 or IPv6 address or network",
+                "--qps '0': must be an integer from 1 to 1000000, or any",
+            ],
+        ),
+        (["--qps", "1000001"], ["--qps '1000001': must be an integer from 1 to 1000000, or any"]),
+        (["--qps", "\u0661"], ["--qps '\\u0661': must be an integer from 1 to 1000000, or any"]),
+        (
+            ["--allow", "any", "--allow", "::1"],
+            ["--allow 'any': is no IPv4 or IPv6 address or network"],
+        ),
+    ],
+)
+def test_what_cannot_be_set(cli: Cli, arguments: list[str], mistakes: list[str]) -> None:
+    done(cli("ssp", "add", "acme"))
+    assert refused(cli("ssp", "set", "acme", *arguments), 2) == mistakes
+    assert done(cli("ssp", "list")) == "acme\tacme\t\t\n"
+
+
+def test_ssp_remove(cli: Cli) -> None:
+    done(cli("ssp", "add", "acme"))
+    done(cli("ssp", "add", "acme-eu", "--canonical", "acme"))
+    assert refused(cli("ssp", "remove", "acme")) == [
+        "acme is the canonical id of acme-eu: remove these first"
+    ]
+    assert done(cli("ssp", "remove", "acme-eu")) == "acme-eu: removed\n"
+    assert done(cli("ssp", "remove", "acme")) == "acme: removed\n"
+    for command in (("remove", "acme"), ("set", "acme", "--qps", "1")):
+        assert refused(cli("ssp", *command)) == [
+            "'acme' is not registered: add it with snapbid ssp add"
+        ]
+    assert done(cli("ssp", "list")) == ""
 
 
 def test_campaigns(cli: Cli, tmp_path: Path) -> None:

@@ -1,15 +1,21 @@
 """`snapbid ssp` and `snapbid token`: the SSP registry, and tokens for the daily report."""
 
 import os
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import click
 
+from snapbid.access import MAX_QPS, Network, SspAccess, parse_networks
 from snapbid.cli import console
 from snapbid.settings import load
 
 if TYPE_CHECKING:
     import asyncpg
+
+T = TypeVar("T")
+
+ANY: Final = "any"
 
 
 @click.group()
@@ -27,25 +33,116 @@ def ssp_add(descriptor: str, canonical: str | None) -> None:
     async def work(connection: "asyncpg.Connection") -> registry.Registered:
         return await registry.add(connection, descriptor, canonical)
 
-    try:
-        done = console.in_warehouse(work)
-    except registry.RegistryError as error:
-        raise console.Refused(str(error)) from error
+    done = _registered(work)
     change = f", was {done.before}" if done.outcome == "updated" else ""
     click.echo(f"{done.descriptor}: {done.outcome} (canonical {done.canonical}{change})")
+
+
+@ssp.command("set")
+@click.argument("descriptor", metavar="ID")
+@click.option(
+    "--allow",
+    "networks",
+    metavar="CIDR",
+    multiple=True,
+    help="Requests come from this address or network only; may be given several times, "
+    "and replaces what was set before. `any` ends it.",
+)
+@click.option(
+    "--qps",
+    "rate",
+    metavar="N",
+    help="At most so many requests a second, over all workers; `any` ends it.",
+)
+def ssp_set(descriptor: str, networks: tuple[str, ...], rate: str | None) -> None:
+    """Narrow who may send bid requests as an SSP, and how many."""
+    from snapbid.warehouse import registry
+
+    if not networks and rate is None:
+        raise console.WrongInput("nothing to set: give --allow or --qps")
+    allow, qps, mistakes = _access(networks, rate)
+    if mistakes:
+        raise console.WrongInput("\n".join(mistakes))
+
+    async def work(connection: "asyncpg.Connection") -> SspAccess:
+        return await registry.set_access(connection, descriptor, allow=allow, qps=qps)
+
+    access = _registered(work)
+    of, limit = ", ".join(access.allow) or "any", access.qps or "any"
+    click.echo(f"{descriptor}: allow {of}, qps {limit}")
+
+
+def _access(
+    networks: tuple[str, ...], rate: str | None
+) -> tuple[tuple[Network, ...] | None, int | Literal["any"] | None, list[str]]:
+    """What to set, and what is wrong with it."""
+    mistakes: list[str] = []
+    allow: tuple[Network, ...] | None = None
+    if networks == (ANY,):
+        allow = ()
+    elif networks:
+        try:
+            allow = parse_networks(networks)
+        except ValueError as error:
+            mistakes += [f"--allow {line}" for line in str(error).splitlines()]
+    qps: int | Literal["any"] | None = None
+    if rate == ANY:
+        qps = ANY
+    elif rate is not None:
+        if re.fullmatch("[0-9]{1,7}", rate, re.ASCII) and 1 <= int(rate) <= MAX_QPS:
+            qps = int(rate)
+        else:
+            mistakes.append(
+                f"--qps {rate[:60]!a}: must be an integer from 1 to {MAX_QPS}, or {ANY}"
+            )
+    return allow, qps, mistakes
+
+
+@ssp.command("remove")
+@click.argument("descriptor", metavar="ID")
+def ssp_remove(descriptor: str) -> None:
+    """Remove an SSP: its bid requests get a 404. Its figures stay."""
+    from snapbid.warehouse import registry
+
+    async def work(connection: "asyncpg.Connection") -> None:
+        await registry.remove(connection, descriptor)
+
+    _registered(work)
+    click.echo(f"{descriptor}: removed")
 
 
 @ssp.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def ssp_list(as_json: bool) -> None:
-    """List the descriptors and their canonical ids."""
+    """List the descriptors, their canonical ids, and who may send as them."""
     from snapbid.warehouse import registry
 
-    known = console.in_warehouse(registry.fetch_all)
+    async def work(
+        connection: "asyncpg.Connection",
+    ) -> list[tuple[str, str, SspAccess]]:
+        access = await registry.fetch_access(connection)
+        known = await registry.fetch_all(connection)
+        return [(name, of, access.get(name, SspAccess())) for name, of in known.items()]
+
+    known = console.in_warehouse(work)
     if as_json:
-        console.print_json({"descriptor": name, "canonical": of} for name, of in known.items())
+        console.print_json(
+            {"descriptor": name, "canonical": of, "allow": access.allow, "qps": access.qps}
+            for name, of, access in known
+        )
     else:
-        console.print_table(("descriptor", "canonical"), list(known.items()))
+        rows = [(name, of, ",".join(each.allow), each.qps or "") for name, of, each in known]
+        console.print_table(("descriptor", "canonical", "allow", "qps"), rows)
+
+
+def _registered(work: console.Work[T]) -> T:
+    """Run `work` on the registry; what it refuses is said in one line."""
+    from snapbid.warehouse import registry
+
+    try:
+        return console.in_warehouse(work)
+    except registry.RegistryError as error:
+        raise console.Refused(str(error)) from error
 
 
 @click.group()

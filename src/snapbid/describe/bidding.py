@@ -15,6 +15,7 @@ from snapbid.describe.openapi import (
 from snapbid.errors import (
     BadRequest,
     BodyTimeout,
+    Forbidden,
     MethodNotAllowed,
     Problem,
     TooLarge,
@@ -136,6 +137,7 @@ def bid(settings: Settings, examples: list[Example]) -> Fragment:
                 "impression's `id` is missing or not unique",
                 BadRequest("imp: is required and may not be empty"),
             ),
+            _when("The SSP's requests come from other addresses", Forbidden()),
             _when(
                 "The SSP id is not registered",
                 UnknownSsp("the SSP id in the path is not registered"),
@@ -167,7 +169,7 @@ def bid(settings: Settings, examples: list[Example]) -> Fragment:
             '`""`, `null` and empty lists count as absent, unknown fields are ignored. A field '
             "whose type makes "
             "no sense gets a 400 that names it.\n\nErrors are checked in this order: 405, 404, "
-            "415, 413, 400."
+            "403, 415, 413, 400."
         ),
         "security": [],
         "parameters": [

@@ -49,6 +49,7 @@ class Reason(Enum):
     LIMITED = "limited"  # budgets or caps
     LATE = "late"
     OVERLOAD = "overload"
+    RATE = "rate"  # the SSP's requests per second are used up
     STORE_DOWN = "store_down"
 
 

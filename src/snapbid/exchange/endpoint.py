@@ -102,8 +102,7 @@ class BidEndpoint:
         started = perf_counter()
         admission, lane = self._admission, self._lane
         if not admission.enter(lane, started):
-            await leave_body(headers, receive, admission.waited_s)
-            return self._no_bid(Reason.OVERLOAD)
+            return await self.leave(Reason.OVERLOAD, headers, receive)
         try:
             try:
                 body = await read_json_body(headers, receive, self._max_bytes)
@@ -140,6 +139,15 @@ class BidEndpoint:
         if len(result) > GZIP_FROM and accepts_gzip(headers.get(b"accept-encoding", b"")):
             return answer(200, deflate(result), JSON, ((b"content-encoding", b"gzip"),))
         return json_body(result)
+
+    async def leave(self, reason: Reason, headers: Headers, receive: Receive) -> Answer:
+        """Answer a request that is not looked at."""
+        await leave_body(headers, receive, self._admission.waited_s)
+        return self._no_bid(reason)
+
+    def count_refusal(self, problem: Problem) -> None:
+        """Count an error answer to somebody who may not be the SSP."""
+        self._refusals.inc(self._ssp, problem.code)
 
     def _no_bid(self, reason: Reason) -> Answer:
         self._no_bids[reason].inc()

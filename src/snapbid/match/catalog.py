@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from snapbid.access import SspAccess
 from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import Index as Index
 from snapbid.match._matcher import Query as Query
@@ -53,7 +54,8 @@ class Head(msgspec.Struct, frozen=True):
     `ssps`: descriptor to canonical id and the descriptor's number; `rates`: as in Rates.to_json;
     `made_at`: epoch seconds; `checksum`: CRC-32 of the index, since the matcher trusts its offsets;
     `events`: the data of server events, as JSON of their own format; `revision`: the catalog has
-    all changes of the warehouse up to it; `warehouse`: the id of the warehouse, or "".
+    all changes of the warehouse up to it; `warehouse`: the id of the warehouse, or ""; `access`:
+    who may send as the descriptors that are narrowed.
     """
 
     ssps: dict[str, tuple[str, int]]
@@ -64,6 +66,7 @@ class Head(msgspec.Struct, frozen=True):
     base: Base | None = None
     revision: int = 0
     warehouse: str = ""
+    access: dict[str, SspAccess] = {}
 
 
 class CatalogError(ValueError):
@@ -82,7 +85,8 @@ class Catalog:
     """An open catalog.
 
     `ssps`: descriptor to canonical id; `ssp_numbers`: descriptor to its number in the ledger's
-    records; `events`, `warehouse`: as in `Head`; `base` and its mapping, `mapped`, or None.
+    records; `access`, `events`, `warehouse`: as in `Head`; `base` and its mapping, `mapped`, or
+    None.
     """
 
     def __init__(
@@ -112,6 +116,7 @@ class Catalog:
             raise CatalogError(f"not a catalog of this version: {error}") from error
         self.ssps = {descriptor: canonical for descriptor, (canonical, _) in head.ssps.items()}
         self.ssp_numbers = {descriptor: number for descriptor, (_, number) in head.ssps.items()}
+        self.access = head.access
         self.made_at = head.made_at
         self.revision = head.revision
         self.warehouse = head.warehouse
@@ -157,12 +162,16 @@ def encode(
     base: Base | None = None,
     revision: int = 0,
     warehouse: str = "",
+    access: Mapping[str, SspAccess] | None = None,
 ) -> list[Buffer]:
     """Encode a catalog, in pieces; see `Head` for the parameters."""
     table = msgspec.Raw(rates.to_json().encode())
     checksum = zlib.crc32(index)
     made_at, of_events = time.time(), msgspec.Raw(events)
-    head = Head(dict(ssps), table, made_at, checksum, of_events, base, revision, warehouse)
+    narrowed = dict(access or {})
+    head = Head(
+        dict(ssps), table, made_at, checksum, of_events, base, revision, warehouse, narrowed
+    )
     start = msgspec.json.encode(head)
     start = _PREAMBLE.pack(_MAGIC, len(start), zlib.crc32(start)) + start
     return [start.ljust(_aligned(len(start)), b"\0"), index]

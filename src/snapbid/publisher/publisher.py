@@ -159,17 +159,25 @@ class CatalogPublisher:
                 return
             overlay.skip((await campaigns.fetch_state(connection)).revision)
         ssps = await registry.fetch_numbered(connection)
+        access = await registry.fetch_access(connection)
         changes = await campaigns.fetch_since(connection, overlay.revision)
         events = await self._read_events(connection)
         self.checked_at = time()
-        state = (self._identity, ssps, events, changes.revision, overlay.base)
+        state = (self._identity, ssps, access, events, changes.revision, overlay.base)
         if state == self._published and self._written == stamp_of(self._path):
             return
         started = perf_counter()
         overlay.apply(changes)
         index = overlay.build()
         pieces = catalog.encode(
-            ssps, self._rates, index, events, overlay.base, overlay.complete, self._identity
+            ssps,
+            self._rates,
+            index,
+            events,
+            overlay.base,
+            overlay.complete,
+            self._identity,
+            access,
         )
         self._written = catalog.write(self._path, pieces)
         self._published, self.published_at = state, time()

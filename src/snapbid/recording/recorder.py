@@ -15,17 +15,14 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from pathlib import Path
 from random import random
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from snapbid.errors import Problem, where
-from snapbid.http import Answer, Headers, Message, Receive, inflate
+from snapbid.http import Answer, Headers, Message, Receive, RequestHandler, inflate
 from snapbid.recording.scrub import Scrubber
-
-Handler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
 
 MAX_BODY: Final = 65_536  # bytes; parsing more would hold the interpreter lock for too long
 MAX_WAITING: Final = 64
@@ -65,7 +62,7 @@ class Recorder:
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
 
-    def watch(self, ssp: str, handler: Handler) -> Handler:
+    def watch(self, ssp: str, handler: RequestHandler) -> RequestHandler:
         """Wrap the handler of an SSP so that a share of its requests is recorded."""
 
         async def watched(headers: Headers, receive: Receive) -> Answer:

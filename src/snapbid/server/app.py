@@ -14,6 +14,7 @@ from snapbid.http import (
     Answer,
     Disconnected,
     Receive,
+    RequestHandler,
     Scope,
     Send,
     answer,
@@ -21,7 +22,6 @@ from snapbid.http import (
     problem_answer,
     refused,
 )
-from snapbid.server.bids import BidHandler
 from snapbid.server.pace import Pace
 from snapbid.server.routes import Route, Routes
 from snapbid.tasks import end
@@ -46,7 +46,7 @@ class Resources(Protocol):
         ...
 
     @property
-    def bid_endpoints(self) -> Mapping[str, BidHandler]:
+    def bid_endpoints(self) -> Mapping[str, RequestHandler]:
         """By path; asked with POST."""
         ...
 

@@ -1,18 +1,19 @@
 """The bid endpoints of the registered SSPs by path, and the answer at the path of any other."""
 
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from snapbid.access import Network, parse_networks
 from snapbid.errors import UnknownSsp
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
+from snapbid.exchange.guard import GuardedBids
 from snapbid.exchange.market import Market
 from snapbid.exchange.routes import BID_PREFIX, BID_ROUTE, bid_path, ssp_of
 from snapbid.golive.evidence import Evidence
-from snapbid.http import Answer, Headers, Receive, Scope, answer, drain, refused
+from snapbid.http import Answer, Receive, RequestHandler, Scope, answer, drain, refused
+from snapbid.ledger.permits import Permits
 from snapbid.recording.recorder import Recorder
 from snapbid.server.routes import Route, not_found
-
-BidHandler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
 
 _NOT_FOUND: Final = Route(BID_ROUTE, not_found, methods=())
 
@@ -20,27 +21,47 @@ _NOT_FOUND: Final = Route(BID_ROUTE, not_found, methods=())
 class BidEndpoints:
     """One endpoint for each SSP of the current market.
 
-    `handlers` is always the same dictionary, so that the application need not ask for it again.
+    `handlers` is always the same dictionary, so that the application need not ask for it again. It
+    has the SSPs of which anybody may send anything; the others' requests take the longer way
+    through `resolve`. `permits` makes the limit of an SSP, by its number.
     """
 
     def __init__(
-        self, bidding: Bidding, evidence: Evidence | None = None, recorder: Recorder | None = None
+        self,
+        bidding: Bidding,
+        evidence: Evidence | None = None,
+        recorder: Recorder | None = None,
+        proxies: Sequence[Network] = (),
+        permits: Callable[[int, int], Permits] | None = None,
     ) -> None:
-        self.handlers: dict[str, BidHandler] = {}
+        self.handlers: dict[str, RequestHandler] = {}
         self._bidding = bidding
         self._evidence = evidence
         self._recorder = recorder
+        self._proxies = proxies
+        self._new_permits = permits
+        self._permits: dict[int, Permits] = {}
+        self._guarded: dict[str, Route] = {}
         self._endpoints: list[BidEndpoint] = []
         self._has_market = False
         self._unregistered = Route(BID_ROUTE, self._answer_unregistered, methods=("POST",))
 
     def set_market(self, market: Market, before: Market | None) -> None:
         """Bid from this market from now on; endpoints are kept while the SSPs are the same."""
-        if before is None or market.catalog.ssp_numbers != before.catalog.ssp_numbers:
+        catalog = market.catalog
+        if (
+            before is None
+            or catalog.ssp_numbers != before.catalog.ssp_numbers
+            or catalog.access != before.catalog.access
+        ):
             self._endpoints.clear()
-            handlers = {bid_path(ssp): self._handler(ssp, market) for ssp in market.catalog.ssps}
+            handlers = {ssp: self._handler(ssp, market) for ssp in catalog.ssps}
+            self._guarded = {
+                bid_path(ssp): self._guard(ssp, market, *handlers.pop(ssp))
+                for ssp in catalog.access.keys() & handlers.keys()
+            }
             self.handlers.clear()
-            self.handlers.update(handlers)
+            self.handlers.update({bid_path(ssp): made for ssp, (_, made) in handlers.items()})
         for endpoint in self._endpoints:
             endpoint.market = market
         self._has_market = True
@@ -49,14 +70,31 @@ class BidEndpoints:
         """Return the route of a bid path that has no handler, or is not asked with POST."""
         if not path.startswith(BID_PREFIX):
             return None
+        guarded = self._guarded.get(path)
+        if guarded is not None:
+            return guarded
         return _NOT_FOUND if ssp_of(path) is None else self._unregistered
 
-    def _handler(self, ssp: str, market: Market) -> BidHandler:
+    def _handler(self, ssp: str, market: Market) -> tuple[BidEndpoint, RequestHandler]:
         number = market.catalog.ssp_numbers[ssp]
         sightings = None if self._evidence is None else self._evidence.of(number)
         endpoint = BidEndpoint(ssp, market, self._bidding, sightings)
         self._endpoints.append(endpoint)
-        return endpoint if self._recorder is None else self._recorder.watch(ssp, endpoint)
+        recorder = self._recorder
+        return endpoint, endpoint if recorder is None else recorder.watch(ssp, endpoint)
+
+    def _guard(
+        self, ssp: str, market: Market, endpoint: BidEndpoint, handler: RequestHandler
+    ) -> Route:
+        allow, qps = market.catalog.access[ssp]
+        permits = None
+        if qps is not None and self._new_permits is not None:
+            number = market.catalog.ssp_numbers[ssp]
+            permits = self._permits.get(number)
+            if permits is None or permits.limit != qps:
+                permits = self._permits[number] = self._new_permits(number, qps)
+        guard = GuardedBids(endpoint, handler, parse_networks(allow), self._proxies, permits)
+        return Route(BID_ROUTE, guard, methods=("POST",), paced=False)
 
     async def _answer_unregistered(self, scope: Scope, receive: Receive) -> Answer:
         if not self._has_market:  # the SSP may well be registered

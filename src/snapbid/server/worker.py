@@ -7,6 +7,7 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
+from snapbid.access import parse_networks
 from snapbid.describe.endpoint import pages
 from snapbid.describe.routes import ROUTES as PAGE_ROUTES
 from snapbid.events.endpoint import EventEndpoints
@@ -22,10 +23,12 @@ from snapbid.exchange.routes import NOTICE_KINDS
 from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
 from snapbid.golive.evidence import Evidence
 from snapbid.golive.store import EvidenceStore
-from snapbid.http import BODY_DEADLINE
+from snapbid.http import BODY_DEADLINE, RequestHandler
 from snapbid.ledger import connection
 from snapbid.ledger.commits import commits
+from snapbid.ledger.keys import BID_RATE
 from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.permits import Permits
 from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.rate import RateLimiter
 from snapbid.match.catalog import Catalog
@@ -37,7 +40,7 @@ from snapbid.report.endpoint import ReportEndpoint
 from snapbid.report.routes import ROUTE as REPORT_ROUTE
 from snapbid.report.routes import is_report_path
 from snapbid.report.routes import route_of as report_route_of
-from snapbid.server.bids import BidEndpoints, BidHandler
+from snapbid.server.bids import BidEndpoints
 from snapbid.server.catalog import CatalogFollower
 from snapbid.server.connections import ConnectionKeeper, most
 from snapbid.server.routes import Resolver, Route, Routes, not_found
@@ -53,7 +56,7 @@ class Worker:
     """Everything that one worker process holds; see `server.app.Resources`."""
 
     def __init__(self, settings: ServingSettings) -> None:
-        self.bid_endpoints: Mapping[str, BidHandler] = {}
+        self.bid_endpoints: Mapping[str, RequestHandler] = {}
         self.routes = Routes({})
         self._settings = settings
         self._stack = AsyncExitStack()
@@ -102,7 +105,13 @@ class Worker:
         stack.push_async_callback(queue.close)
 
         evidence = Evidence(EvidenceStore(self._redis))
-        bids = BidEndpoints(_bidding(settings, ledger, metrics), evidence, recorder)
+        bids = BidEndpoints(
+            _bidding(settings, ledger, metrics),
+            evidence,
+            recorder,
+            proxies=parse_networks(settings.trusted_proxies),
+            permits=lambda number, qps: Permits(self._redis, f"{BID_RATE}{number}", qps),
+        )
         limiter = RateLimiter(self._redis)
         events = EventEndpoints(queue, limiter, metrics, geo, history.load())
         report = ReportEndpoint(

@@ -1,10 +1,13 @@
-"""The SSP registry: descriptor -> canonical id, explicit (contract 2)."""
+"""The SSP registry: descriptor -> canonical id, explicit, and who may send (contract 2 and 4)."""
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import asyncpg
 import msgspec
+
+from snapbid.access import Network, SspAccess
 
 _FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 
@@ -49,6 +52,56 @@ async def add(
     return Registered(descriptor, canonical, "updated" if before else "added", before)
 
 
+async def set_access(
+    connection: asyncpg.Connection,
+    descriptor: str,
+    *,
+    allow: Sequence[Network] | None = None,
+    qps: int | Literal["any"] | None = None,
+) -> SspAccess:
+    """Narrow who may send as an SSP, or no longer; what is None stays as it is.
+
+    No networks stand for any, as "any" does for requests per second. Raises RegistryError if the
+    SSP is not registered.
+    """
+    async with connection.transaction():
+        await connection.execute("select catalog_lock()")
+        if descriptor not in await fetch_all(connection):
+            raise _unregistered(descriptor)
+        if allow is not None:
+            await connection.execute(
+                "update ssp set allow = $2::text[]::cidr[] where descriptor = $1",
+                descriptor,
+                [str(network) for network in allow],
+            )
+        if qps is not None:
+            await connection.execute(
+                "update ssp set qps = $2 where descriptor = $1",
+                descriptor,
+                None if qps == "any" else qps,
+            )
+        return (await fetch_access(connection)).get(descriptor, SspAccess())
+
+
+async def remove(connection: asyncpg.Connection, descriptor: str) -> None:
+    """Remove an SSP: its requests get a 404 from then on.
+
+    Its figures stay, and its number, should it be registered again. Raises RegistryError if it is
+    not registered, or is the canonical id of others.
+    """
+    async with connection.transaction():
+        await connection.execute("select catalog_lock()")
+        known = await fetch_all(connection)
+        if descriptor not in known:
+            raise _unregistered(descriptor)
+        variants = _variants(known, descriptor)
+        if variants:
+            raise RegistryError(
+                f"{descriptor} is the canonical id of {', '.join(variants)}: remove these first"
+            )
+        await connection.execute("delete from ssp where descriptor = $1", descriptor)
+
+
 async def fetch_all(connection: asyncpg.Connection) -> dict[str, str]:
     """Fetch descriptor -> canonical id, ordered by descriptor."""
     rows = await connection.fetch("select descriptor, canonical from ssp order by descriptor")
@@ -65,6 +118,23 @@ async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str,
         " order by s.descriptor"
     )
     return {row["descriptor"]: (row["canonical"], row["number"]) for row in rows}
+
+
+async def fetch_access(connection: asyncpg.Connection) -> dict[str, SspAccess]:
+    """Fetch who may send, by descriptor, of the SSPs that are narrowed."""
+    rows = await connection.fetch(
+        "select descriptor, allow::text[] as allow, qps from ssp"
+        " where qps is not null or cardinality(allow) > 0"
+    )
+    return {row["descriptor"]: SspAccess(tuple(row["allow"]), row["qps"]) for row in rows}
+
+
+def _unregistered(descriptor: str) -> RegistryError:
+    return RegistryError(f"{descriptor[:60]!a} is not registered: add it with snapbid ssp add")
+
+
+def _variants(known: Mapping[str, str], descriptor: str) -> list[str]:
+    return [name for name, of in known.items() if of == descriptor and name != descriptor]
 
 
 def _check_spelling(descriptor: str) -> None:
@@ -84,7 +154,7 @@ def _check(known: dict[str, str], descriptor: str, canonical: str) -> None:
         raise RegistryError(
             f"{canonical} is a variant of {known[canonical]}; name {known[canonical]} as canonical"
         )
-    variants = [name for name, of in known.items() if of == descriptor and name != descriptor]
+    variants = _variants(known, descriptor)
     if variants:
         raise RegistryError(
             f"{descriptor} is the canonical id of {', '.join(variants)}, so it cannot be a variant"

@@ -1,0 +1,108 @@
+"""Who may send: networks of addresses, and the address that a request comes from.
+
+An IPv4 address that is mapped into IPv6 (`::ffff:192.0.2.1`), as a socket for both shows it, is the
+IPv4 address.
+"""
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+MAX_QPS: Final = 1_000_000
+MAX_NETWORKS: Final = 1_000
+MAX_HOPS: Final = 32  # trusted proxies in a row
+_MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
+_PORT: Final = re.compile(r"(?:\[([^\]]*)\]|([0-9.]+))(?::[0-9]{1,5})?")
+
+
+class SspAccess(NamedTuple):
+    """Who may send as an SSP: from which networks (none: any), how many a second (None: any)."""
+
+    allow: tuple[str, ...] = ()
+    qps: int | None = None
+
+
+def parse_network(text: str) -> Network:
+    """Read `ADDRESS` or `ADDRESS/BITS`. Raises ValueError with what is wrong."""
+    host, slash, bits = text.partition("/")
+    try:
+        if "%" in host:
+            raise ValueError
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise ValueError(f"{text[:60]!a}: is no IPv4 or IPv6 address or network") from None
+    longest = address.max_prefixlen
+    if not slash:
+        bits = str(longest)
+    if not re.fullmatch("[0-9]{1,3}", bits) or int(bits) > longest:
+        raise ValueError(f"{text[:60]!a}: the prefix must be 0 to {longest} bits")
+    network = ipaddress.ip_network(f"{host}/{bits}", strict=False)
+    if network.network_address != address:
+        raise ValueError(f"{text[:60]!a}: has bits set beyond its prefix; is {network} meant?")
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
+        inner = network.network_address.ipv4_mapped
+        assert inner is not None
+        return ipaddress.IPv4Network((inner, network.prefixlen - _MAPPED.prefixlen))
+    return network
+
+
+def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
+    """Read several, without repeats. Raises ValueError with everything that is wrong, by line."""
+    networks: dict[Network, None] = {}
+    mistakes = []
+    for text in texts:
+        try:
+            networks[parse_network(text)] = None
+        except ValueError as mistake:
+            mistakes.append(str(mistake))
+    if len(texts) > MAX_NETWORKS:
+        mistakes.append(f"at most {MAX_NETWORKS:,} networks, found {len(texts):,}")
+    if mistakes:
+        raise ValueError("\n".join(mistakes))
+    return tuple(networks)
+
+
+@lru_cache(4096)
+def parse_address(text: str) -> Address | None:
+    """Read an address; None where it is none."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address):
+        return address.ipv4_mapped or address
+    return address
+
+
+def contains(networks: Sequence[Network], address: Address) -> bool:
+    return any(address in network for network in networks)
+
+
+def client_address(
+    peer: str, forwarded: Sequence[bytes], proxies: Sequence[Network]
+) -> Address | None:
+    """The address that a request comes from; None where a trusted proxy names none.
+
+    `peer` is the other end of the connection, `forwarded` the values of all `X-Forwarded-For`
+    headers. Each proxy appends the address that it was asked from, so they are read from the right,
+    as long as the address so far is a trusted proxy's; what stands further left anybody may have
+    written.
+    """
+    address = parse_address(peer)
+    if not proxies or not forwarded:
+        return address
+    hops = b",".join(forwarded).rsplit(b",", MAX_HOPS)
+    while hops and address is not None and contains(proxies, address):
+        address = _hop(hops.pop().decode("latin-1").strip())
+    return address
+
+
+def _hop(text: str) -> Address | None:
+    """An entry of `X-Forwarded-For`, to which some proxies add the port."""
+    found = _PORT.fullmatch(text)
+    return parse_address((found.group(1) or found.group(2)) if found else text)
