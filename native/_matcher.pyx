@@ -7,22 +7,26 @@ of those values; and *walks* the campaigns in rank order, in blocks of 512. The 
 combined into its candidates, which are verified one by one against everything that is not a row.
 The walk ends at the first price with an eligible campaign, and can be resumed for the next best
 one. An overlay is a second index, whose own query uses the same terms.
+
+What a request may cost is bounded (contract 3): snapbid/match/README.md lists every loop over what
+a request brings. Reading is linear in the request; the walk ends when its allowance is used up.
 """
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.dict cimport PyDict_GetItem
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
-from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check, PyLong_CheckExact
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_CheckExact
-from libc.math cimport M_PI, cos, rint, sin
+from libc.math cimport INFINITY, M_PI, cos, rint, sin
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
 from libc.string cimport memchr, memcpy, memset
 
+from allowance cimport *
 from layout cimport *
 from search cimport *
 
@@ -55,6 +59,13 @@ cdef enum:
     MAX_ROWS = 2 * SB_DIMENSIONS + 2
     MAX_CURSORS = 64  # of a group; beyond, its postings are added up to a row
 
+# What is looked at of a request (contract 3, "What a request may cost is bounded").
+cdef enum:
+    MAX_FORMATS = 100  # of a banner
+    MAX_ENTRIES = 1000  # of another list that describes; lists that limit are read whole
+    IMPRESSION_STEPS = 32  # what reading an impression counts as
+    CALL_STEPS = 64  # and a call of exchange.lookups
+
 cdef uint32_t NO_TERM = 0xffffffff
 
 cdef enum:
@@ -62,6 +73,8 @@ cdef enum:
     WEEK_HOURS = 168
     EPOCH_HOUR = 72  # 1 January 1970 was a Thursday
     MAX_SIDE = 0xffffff  # pixels
+    MAX_DIGITS = 20
+    INK = 8192  # bytes
 
 cdef double MICROS = 1e6
 cdef double EXACT_USD = 1e9  # below, a product with MICROS is exact enough; see reference.rates
@@ -155,6 +168,7 @@ cdef struct Workspace:
     uint8_t row_dimensions[MAX_ROWS]
     sb_group flats[SB_DIMENSIONS]
     sb_group groups[SB_DIMENSIONS]
+    char digits[256]
 
 
 cdef void *grow(void *block, uint32_t *capacity, uint32_t needed, size_t size) except NULL:
@@ -282,6 +296,18 @@ cdef class Reader:
 cdef inline bint filled(object items) noexcept:
     """Return whether this is a list with any item."""
     return PyList_CheckExact(items) and PyList_GET_SIZE(items) != 0
+
+
+cdef inline object first(object items, Py_ssize_t most):
+    """Return the first items of a list; none of what is no list."""
+    if not PyList_CheckExact(items):
+        return ()
+    return items if PyList_GET_SIZE(items) <= most else (<list>items)[:most]
+
+
+cdef inline bint is_too_long(object text) noexcept:
+    """Return whether a text is longer than any that counts, as far as its characters tell."""
+    return PyUnicode_Check(text) and PyUnicode_GET_LENGTH(text) > SB_KEY_MAX
 
 
 cdef inline bint integer(object number, int64_t *result) noexcept:
@@ -489,8 +515,12 @@ cdef class Index:
             layer.active[rank >> 6] |= bit
 
     def query(self, Reader reader not None, object request, str ssp not None,
-              str canonical not None, int64_t now_ms):
-        """Start the search for a decoded request to an SSP, at a time (UTC epoch ms)."""
+              str canonical not None, int64_t now_ms, double left_s=INFINITY,
+              double processor_s=INFINITY):
+        """Start the search for a decoded request to an SSP, at a time (UTC epoch ms).
+
+        It may go on for `left_s`, and for `processor_s` of this thread's processor time.
+        """
         cdef Query query = Query.__new__(Query, self)
         if reader.structs is None:
             raise ValueError("the reader knows no structs")
@@ -501,6 +531,9 @@ cdef class Index:
         query.asker.now_ms = now_ms
         if self.over is not None:
             query.over = Query.__new__(Query, self.over)
+            query.over.allowance = query.allowance
+        if left_s != INFINITY or processor_s != INFINITY:
+            sb_allow(query.allowance, left_s, processor_s)
         query.read_request()
         query.take_request(query)
         if query.over is not None:
@@ -538,6 +571,8 @@ cdef class Query:
     # Texts that terms point into, apart from the request's own.
     cdef object country_code, system, browser
     cdef list kept
+    cdef char *ink  # where the digits of the next integer go
+    cdef uint32_t ink_left
     cdef readonly object user  # recognised, for frequency caps; or None
     cdef Asker asker
     cdef Asked asked
@@ -552,16 +587,22 @@ cdef class Query:
     cdef uint32_t request_rows, request_flats, request_groups, request_cursors
     cdef bint nobody, request_nobody  # no campaign can answer
     cdef list made  # rows of this query alone
+    cdef Py_ssize_t request_made
     # The limits.
     cdef sb_set blocked, seats, wanted
     cdef uint32_t n_limits, n_blocked, n_seats, n_offers
     cdef int64_t lowest  # no campaign below this price can answer
     cdef int64_t undealt  # nor one without a deal below this price
     cdef sb_group deals
+    # How long it may take: a query's own, and that of the overlay's query too.
+    cdef sb_allowance own_allowance
+    cdef sb_allowance *allowance
+    cdef readonly uint32_t undecided  # impressions for which the time was not enough
     # The walk.
     cdef uint64_t bits[SB_WORDS]
-    cdef uint32_t block, word
+    cdef uint32_t block, word, block_steps
     cdef bint finished
+    cdef bint halted  # its time was over before there was a match
     cdef uint32_t n_candidates, n_verified  # looked at so far
     cdef uint32_t n_matches
     cdef int64_t match_price
@@ -573,6 +614,8 @@ cdef class Query:
         self.workspace = index.spare
         index.spare = NULL
         self.finished = True
+        self.allowance = &self.own_allowance
+        sb_allow_all(self.allowance)
         if self.workspace is NULL:
             self.workspace = <Workspace *>PyMem_Malloc(sizeof(Workspace))
             if self.workspace is NULL:
@@ -598,8 +641,7 @@ cdef class Query:
         site = reader.child(request, BIDREQUEST_SITE, SITE)
         app = reader.child(request, BIDREQUEST_APP, APP)
         dooh = reader.child(request, BIDREQUEST_DOOH, DOOH)
-        self.n_terms = 0
-        self.kept = None
+        self.clear_terms()
         self.read_auction(reader.get(request, BIDREQUEST_ID))
         if used >> SB_SSP & 1:
             self.begin(SB_SSP)
@@ -685,7 +727,7 @@ cdef class Query:
         """`usa-ca`; match.vocabulary.region says what is special about it."""
         cdef Py_ssize_t size, length
         cdef const char *raw
-        if not is_given(code):
+        if not is_given(code) or is_too_long(code):
             return 0
         if PyUnicode_CheckExact(code) and PyUnicode_IS_COMPACT_ASCII(code):
             raw = <const char *>PyUnicode_DATA(code)
@@ -740,13 +782,11 @@ cdef class Query:
             self.text(SB_POSTAL, postal, True)
             self.end(SB_POSTAL)
         self.begin(SB_SEGMENT)
-        if filled(data):
-            for item in <list>data:
-                segments = reader.get(reader.checked(item, DATA), DATA_SEGMENT)
-                if filled(segments):
-                    for segment in <list>segments:
-                        self.text(SB_SEGMENT, reader.get(
-                            reader.checked(segment, SEGMENT), SEGMENT_ID), False)
+        for item in first(data, MAX_ENTRIES):
+            segments = reader.get(reader.checked(item, DATA), DATA_SEGMENT)
+            for segment in first(segments, MAX_ENTRIES):
+                self.text(SB_SEGMENT, reader.get(
+                    reader.checked(segment, SEGMENT), SEGMENT_ID), False)
         self.end(SB_SEGMENT)
         return 0
 
@@ -818,7 +858,9 @@ cdef class Query:
         if used >> SB_LANGUAGE & 1:
             self.begin(SB_LANGUAGE)
             language = reader.get(device, DEVICE_LANGUAGE)
-            self.read_language(language if language else reader.get(device, DEVICE_LANGB))
+            if not language or is_too_long(language):
+                language = reader.get(device, DEVICE_LANGB)
+            self.read_language(language)
             self.end(SB_LANGUAGE)
         return 0
 
@@ -826,7 +868,7 @@ cdef class Query:
         """The primary subtag, as match.vocabulary.primary_subtag has it."""
         cdef Py_ssize_t size, length = 0
         cdef const char *raw
-        if not PyUnicode_Check(language):
+        if not PyUnicode_Check(language) or is_too_long(language):
             return 0
         raw = self.encoded(language, &size)
         while length < size and (c'a' <= raw[length] <= c'z' or c'A' <= raw[length] <= c'Z'):
@@ -877,10 +919,12 @@ cdef class Query:
             return False
         if not (PyUnicode_CheckExact(url) and is_plain_host(url)):
             url = (<object>self.reader).host(str(url))
-            if url is None:
+            if url is None or is_too_long(url):
                 return False
             self.keep(url)
         raw = self.encoded(url, &size)
+        if size > SB_KEY_MAX:
+            return False
         for i in range(size):
             if i == 0 or raw[i - 1] == c'.':
                 self.push_text(SB_DOMAIN, raw + i, size - i, True)
@@ -897,14 +941,20 @@ cdef class Query:
         cdef Py_ssize_t size
         cdef const char *raw
         cdef const char *dash
+        cdef uint32_t count = 0
         if not filled(categories):
             return 0
         for category in <list>categories:
+            if not is_given(category):
+                continue
+            count += 1
+            if count > MAX_ENTRIES:
+                break
             self.text(SB_CATEGORY, category, False)
-            if PyUnicode_Check(category):
+            if PyUnicode_Check(category) and not is_too_long(category):
                 raw = self.encoded(category, &size)
                 dash = <const char *>memchr(raw, c'-', size)
-                if dash is not NULL:
+                if dash is not NULL and size <= SB_KEY_MAX:
                     self.push_text(SB_CATEGORY, raw, dash - raw, False)
         return 0
 
@@ -924,7 +974,7 @@ cdef class Query:
         pmp = reader.child(imp, IMP_PMP, PMP)
         asked.secure = is_one(reader.get(imp, IMP_SECURE))
         asked.native = reader.get(imp, IMP_NATIVE) is not None
-        self.n_terms = 0
+        self.clear_terms()
         self.begin(SB_FORMAT)
         if banner is not None:
             self.read_sizes(banner)
@@ -962,11 +1012,9 @@ cdef class Query:
 
     cdef int read_sizes(self, object banner) except -1:
         cdef Reader reader = self.reader
-        formats = reader.get(banner, BANNER_FORMAT)
-        if filled(formats):
-            for size in <list>formats:
-                reader.checked(size, FORMAT)
-                self.size(reader.get(size, FORMAT_W), reader.get(size, FORMAT_H))
+        for size in first(reader.get(banner, BANNER_FORMAT), MAX_FORMATS):
+            reader.checked(size, FORMAT)
+            self.size(reader.get(size, FORMAT_W), reader.get(size, FORMAT_H))
         self.size(reader.get(banner, BANNER_W), reader.get(banner, BANNER_H))
         return 0
 
@@ -1023,15 +1071,20 @@ cdef class Query:
         cdef Reader reader = self.reader
         cdef Workspace *workspace = self.workspace
         cdef Deal *offered
-        cdef uint32_t index = 0
+        cdef uint32_t index
         if not filled(deals):
             return 0
+        deals = first(deals, MAX_ENTRIES)
         self.asked.n_deals = PyList_GET_SIZE(deals)
         workspace.deals = <Deal *>grow(
             workspace.deals, &workspace.deals_capacity, self.asked.n_deals, sizeof(Deal))
         self.asked.deals = workspace.deals
         self.begin(SB_DEAL)
-        for deal in <list>deals:
+        for index in range(self.asked.n_deals):
+            if sb_spend(self.allowance, 1):
+                self.asked.n_deals = index
+                break
+            deal = (<list>deals)[index]
             reader.checked(deal, DEAL)
             offered = &workspace.deals[index]
             offered.floor = self.floor(
@@ -1040,10 +1093,9 @@ cdef class Query:
             self.text(SB_DEAL, reader.get(deal, DEAL_ID), False)
             if self.n_terms == offered.id:
                 offered.id = NO_TERM
-            index += 1
         self.end(SB_DEAL)
-        index = 0
-        for deal in <list>deals:
+        for index in range(self.asked.n_deals):
+            deal = (<list>deals)[index]
             offered = &workspace.deals[index]
             offered.seats = self.n_terms
             offered.has_seats = self.texts(SB_SEAT, reader.get(deal, DEAL_WSEAT), False)
@@ -1052,7 +1104,6 @@ cdef class Query:
             offered.has_advertisers = self.texts(
                 SB_AD_DOMAIN, reader.get(deal, DEAL_WADOMAIN), True)
             offered.n_advertisers = self.n_terms - offered.advertisers
-            index += 1
         return 0
 
     cdef int64_t floor(self, object amount, object currency) except? -2:
@@ -1070,9 +1121,16 @@ cdef class Query:
                 micros = rint(given * MICROS)
                 if micros / MICROS == given:
                     return <int64_t>micros
+        self.allowance.steps -= CALL_STEPS
         return min((<object>self.reader).floor_micros(amount, currency), UNREACHABLE)
 
     # -- reading: terms ----------------------------------------------------------------------
+
+    cdef inline void clear_terms(self) noexcept:
+        self.n_terms = 0
+        self.kept = None
+        self.ink = self.workspace.digits
+        self.ink_left = sizeof(self.workspace.digits)
 
     cdef inline void begin(self, uint32_t part) noexcept:
         self.begins[part] = self.n_terms
@@ -1127,6 +1185,8 @@ cdef class Query:
         if PyUnicode_CheckExact(text) and PyUnicode_IS_COMPACT_ASCII(text):
             raw = <const char *>PyUnicode_DATA(text)
             size = PyUnicode_GET_LENGTH(text)
+        elif is_too_long(text):
+            return 0
         else:
             raw = self.unusual(text, &fold, &size)
         if space == SB_AD_DOMAIN and size and raw[size - 1] == c'.':  # the root of the DNS
@@ -1137,12 +1197,27 @@ cdef class Query:
 
     cdef const char *unusual(self, object text, bint *fold, Py_ssize_t *size) except? NULL:
         """The same of an integer, and of what is not ASCII."""
+        cdef int64_t number
+        if PyLong_CheckExact(text) and integer(text, &number):
+            return self.digits(number, size)
         text = text if PyUnicode_Check(text) else str(text)
         if fold[0] and not text.isascii():
             text = text.casefold()
             fold[0] = False
         self.keep(text)
         return self.encoded(text, size)
+
+    cdef const char *digits(self, int64_t number, Py_ssize_t *size) except NULL:
+        """Write an integer as text; it may be one of thousands in a list."""
+        if self.ink_left < MAX_DIGITS:
+            more = PyBytes_FromStringAndSize(NULL, INK)
+            self.keep(more)
+            self.ink = PyBytes_AS_STRING(more)
+            self.ink_left = INK
+        size[0] = sb_digits(self.ink, number)
+        self.ink += size[0]
+        self.ink_left -= size[0]
+        return self.ink - size[0]
 
     cdef bint texts(self, uint32_t space, object texts, bint fold) except -1:
         """Add terms for the texts of a list; return whether there is any."""
@@ -1201,6 +1276,7 @@ cdef class Query:
             dimension = self.index.order[i]
             if dimension not in (SB_DEAL, SB_POSITION, SB_FORMAT):
                 self.arrange(dimension, source)
+        self.request_made = 0 if self.made is None else len(self.made)
         self.n_limits = 0
         self.n_blocked = self.limit(source, BLOCKED)
         self.n_seats = self.limit(source, SEATS)
@@ -1227,7 +1303,6 @@ cdef class Query:
                 sizeof(uint32_t))
         memcpy(workspace.limits + self.n_limits, workspace.values + source.begins[part],
                count * sizeof(uint32_t))
-        count = sb_sort(workspace.limits + self.n_limits, count)
         self.n_limits += count
         return count
 
@@ -1334,6 +1409,9 @@ cdef class Query:
         row = <uint64_t *>&view[0]
         for i in range(first, self.n_cursors):
             cursor = self.workspace.fresh + i
+            if sb_spend(self.allowance, (words if cursor.row is not NULL
+                                         else cursor.end - cursor.rank) // 16):
+                break  # the row lacks campaigns, but no impression will be decided
             if cursor.row is not NULL:
                 for word in range(words):
                     row[word] |= cursor.row[word]
@@ -1352,7 +1430,10 @@ cdef class Query:
     # -- the impression ----------------------------------------------------------------------
 
     def impression(self, object imp):
-        """Turn to an impression of the request; False if its floor has no exchange rate."""
+        """Turn to an impression of the request; False if its floor has no exchange rate, or if the
+        time is over.
+        """
+        cdef bint rated = False
         self.imp = None
         self.n_matches = 0
         self.finished = True
@@ -1361,7 +1442,12 @@ cdef class Query:
             self.over.finished = True
         if self.reader.checked(imp, IMP) is None:
             raise TypeError("no impression")
-        if not self.read_impression(imp):
+        if not sb_spend(self.allowance, IMPRESSION_STEPS):
+            rated = self.read_impression(imp)
+        if self.allowance.is_over:
+            self.undecided += 1
+            return False
+        if not rated:
             return False
         self.imp = imp
         self.take_impression(self)
@@ -1369,11 +1455,21 @@ cdef class Query:
             self.over.take_impression(self)
         return True
 
+    def allow(self, double left_s, double processor_s):
+        """Let the search go on for a time, and some processor time, from now on."""
+        sb_allow(self.allowance, left_s, processor_s)
+
+    def has_time(self):
+        """Look at the clock; return whether the time allowed is not over."""
+        return not sb_look(self.allowance)
+
     cdef int take_impression(self, Query source) except -1:
         cdef Workspace *workspace = self.workspace
         cdef uint32_t dimension, first
         if source is not self:
             self.asked = source.asked
+        if self.made is not None:
+            del self.made[self.request_made:]
         self.resolve(source)
         self.n_rows = self.request_rows
         self.n_flats = self.request_flats
@@ -1398,14 +1494,17 @@ cdef class Query:
         if self.n_cursors:
             memcpy(self.workspace.cursors, self.workspace.fresh, self.n_cursors * sizeof(sb_cursor))
         self.block = self.n_candidates = self.n_verified = 0
+        self.block_steps = 1 + (self.n_rows + self.n_cursors) // 8
         self.word = SB_WORDS
         self.n_matches = 0
         self.finished = self.nobody
+        self.halted = False
 
     cdef int take_offers(self) except -1:
         """The deals that some campaign wants, by value; and the least price that can answer."""
         cdef Workspace *workspace = self.workspace
         cdef Asked *asked = &self.asked
+        cdef const Deal *deal
         cdef uint32_t i, value
         self.n_offers = 0
         self.lowest = self.undealt = UNREACHABLE if asked.private else asked.floor
@@ -1418,6 +1517,9 @@ cdef class Query:
                     workspace.offers = <Offer *>grow(
                         workspace.offers, &workspace.offers_capacity, self.n_offers + 1,
                         sizeof(Offer))
+                deal = &asked.deals[i]
+                sb_rise(workspace.values + deal.seats, deal.n_seats)
+                sb_rise(workspace.values + deal.advertisers, deal.n_advertisers)
                 workspace.offers[self.n_offers].value = value
                 workspace.offers[self.n_offers].position = i
                 self.n_offers += 1
@@ -1439,10 +1541,18 @@ cdef class Query:
         self.search()
         if self.over is None:
             if not self.n_matches:
+                self.undecided += self.halted
+                self.halted = False
                 return None
             best = self.take()
         else:
             self.over.search()
+            if self.halted or self.over.halted:
+                self.undecided += 1
+                self.imp = None
+                self.n_matches = self.over.n_matches = 0
+                self.halted = self.over.halted = False
+                return None
             if self.is_better_than(self.over):
                 best = self.take()
             elif self.over.n_matches:
@@ -1495,6 +1605,9 @@ cdef class Query:
             if self.word == SB_WORDS:
                 if self.block == self.index.head.blocks:
                     break
+                if sb_spend(self.allowance, self.block_steps):
+                    self.halted = not self.n_matches
+                    break
                 price = campaigns[self.block * SB_BLOCK].price
                 if price < self.lowest or self.n_matches and price < self.match_price:
                     if not self.n_matches:
@@ -1520,11 +1633,15 @@ cdef class Query:
                 return 0
             if price < self.lowest:
                 break
+            if sb_spend(self.allowance, 1 + self.n_groups):
+                self.halted = not self.n_matches
+                break
             self.bits[self.word] &= self.bits[self.word] - 1
             self.n_candidates += 1
             if not self.is_admitted(rank):
                 continue
             self.n_verified += 1
+            self.allowance.steps -= 4 + campaigns[rank].categories
             if self.verify(rank) == NOT_REFUSED:
                 self.match_price = price
                 self.add(rank)
@@ -1619,6 +1736,7 @@ cdef class Query:
             return REFUSED_USER
         self.chosen_deal = -1
         if campaign.flags & SB_DEALS:
+            self.allowance.steps -= extra.deals
             if not self.choose_deal(campaign, lists + campaign.categories, extra.deals):
                 return REFUSED_DEAL
         elif self.asked.private:
@@ -1672,18 +1790,16 @@ cdef class Query:
     cdef bint admits(self, const Deal *deal, const sb_campaign *campaign) noexcept:
         """Return whether the deal admits the campaign's seat and advertiser."""
         cdef const uint32_t *values = self.workspace.values
-        cdef uint32_t i, line
-        cdef bint admitted = not deal.has_seats
-        for i in range(deal.seats, deal.seats + deal.n_seats):
-            admitted |= values[i] != SB_NONE and values[i] == campaign.seat
-        if not admitted or not deal.has_advertisers:
-            return admitted
-        for i in range(deal.advertisers, deal.advertisers + deal.n_advertisers):
-            line = campaign.advertiser if values[i] != SB_NONE else SB_NONE
-            while line != SB_NONE:
-                if line == values[i]:
-                    return True
-                line = self.index.values[line].parent
+        cdef uint32_t line = campaign.advertiser
+        if deal.has_seats and (campaign.seat == SB_NONE or not sb_among(
+                values + deal.seats, deal.n_seats, campaign.seat)):
+            return False
+        if not deal.has_advertisers:
+            return True
+        while line != SB_NONE:
+            if sb_among(values + deal.advertisers, deal.n_advertisers, line):
+                return True
+            line = self.index.values[line].parent
         return False
 
     cdef bint is_near(self, const sb_extra *extra) noexcept:
@@ -1695,6 +1811,7 @@ cdef class Query:
         cdef uint32_t i
         if not self.asker.located:
             return False
+        self.allowance.steps -= extra.n_circles
         cos_lat = cos(lat)
         for i in range(extra.n_circles):
             a = sin((circle[i].lat - lat) / 2)

@@ -85,6 +85,15 @@ static inline int sb_same(const sb_term *term, const char *stored) {
     return sb_load((const unsigned char *)stored, 8) == term->number;
 }
 
+/* Writes the digits of a number that is not negative, at most 19; how many. */
+static inline int sb_digits(char *at, int64_t number) {
+    char digits[20];
+    int size = 0;
+    do digits[size++] = (char)('0' + number % 10); while (number /= 10);
+    for (int i = 0; i < size; i++) at[i] = digits[size - 1 - i];
+    return size;
+}
+
 /* Fetches the place of a key into the cache. */
 static inline void sb_expect(const sb_header *index, uint64_t hash) {
     sb_prefetch(sb_slots(index) + (hash & index->slot_mask));
@@ -132,24 +141,59 @@ static int sb_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* Sorts values by 11 bits at a time: in time that grows with their number alone. 0: no memory. */
+static int sb_radix(uint32_t *values, uint32_t count) {
+    uint32_t *spare = (uint32_t *)malloc((size_t)count * sizeof(*values));
+    uint32_t *from = values, *to = spare, *swap, places[2048];
+    if (!spare) return 0;
+    for (int shift = 0; shift < 33; shift += 11) {
+        uint32_t sum = 0;
+        memset(places, 0, sizeof(places));
+        for (uint32_t i = 0; i < count; i++) places[from[i] >> shift & 2047]++;
+        for (uint32_t i = 0; i < 2048; i++) { uint32_t own = places[i]; places[i] = sum; sum += own; }
+        for (uint32_t i = 0; i < count; i++) to[places[from[i] >> shift & 2047]++] = from[i];
+        swap = from; from = to; to = swap;
+    }
+    memcpy(values, from, (size_t)count * sizeof(*values));
+    free(spare);
+    return 1;
+}
+
+/* Sorts values in place. */
+static inline void sb_rise(uint32_t *values, uint32_t count) {
+    uint32_t i, j;
+    if (count > 16) {
+        if (count < 1024 || !sb_radix(values, count))
+            qsort(values, count, sizeof(*values), sb_compare);
+        return;
+    }
+    for (i = 1; i < count; i++) {
+        uint32_t one = values[i];
+        for (j = i; j > 0 && values[j - 1] > one; j--) values[j] = values[j - 1];
+        values[j] = one;
+    }
+}
+
 /* Sorts values in place and drops SB_NONE and repeats; how many are left. */
 static inline uint32_t sb_sort(uint32_t *values, uint32_t count) {
-    uint32_t kept = 0, i, j;
+    uint32_t kept = 0, i;
     for (i = 0; i < count; i++)
         if (values[i] != SB_NONE) values[kept++] = values[i];
     count = kept;
-    if (count > 16) {
-        qsort(values, count, sizeof(*values), sb_compare);
-    } else {
-        for (i = 1; i < count; i++) {
-            uint32_t one = values[i];
-            for (j = i; j > 0 && values[j - 1] > one; j--) values[j] = values[j - 1];
-            values[j] = one;
-        }
-    }
+    sb_rise(values, count);
     for (kept = 0, i = 0; i < count; i++)
         if (i == 0 || values[i] != values[i - 1]) values[kept++] = values[i];
     return kept;
+}
+
+/* Whether rising values have this one. */
+static inline int sb_among(const uint32_t *values, uint32_t count, uint32_t value) {
+    uint32_t low = 0, high = count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (values[middle] < value) low = middle + 1; else high = middle;
+    }
+    return low < count && values[low] == value;
 }
 
 static inline void sb_make_set(sb_set *set, uint32_t *values, uint32_t count) {
@@ -160,13 +204,7 @@ static inline void sb_make_set(sb_set *set, uint32_t *values, uint32_t count) {
 }
 
 static inline int sb_in(const sb_set *set, uint32_t value) {
-    if (!(set->signature >> (value & 63) & 1)) return 0;
-    uint32_t low = 0, high = set->count;
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (set->values[middle] < value) low = middle + 1; else high = middle;
-    }
-    return low < set->count && set->values[low] == value;
+    return (set->signature >> (value & 63) & 1) && sb_among(set->values, set->count, value);
 }
 
 static inline int sb_any_in(const sb_set *set, const uint32_t *values, uint32_t count) {

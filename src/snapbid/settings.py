@@ -73,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bid_max_bytes: int = 262_144  # of a decompressed body
     body_timeout_s: int = 5  # for a request's body to come
     tmax_ms: int = 100  # where the request names none
+    bid_cpu_ms: int = 10  # processor time that a bid request may take
     ledger_shards: int = 1  # in Redis; changing it loses sight of the bids remembered before
     spool_max_bytes: int = 67_108_864  # notices on disk while Redis is away, per worker
     gvl_id: int | None = None  # our id in the IAB Global Vendor List
@@ -303,6 +304,7 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_BID_MAX_BYTES": ("bid_max_bytes", _integer(1_024, 67_108_864)),
     "SNAPBID_BODY_TIMEOUT_S": ("body_timeout_s", _integer(1, 60)),
     "SNAPBID_TMAX_MS": ("tmax_ms", _integer(1, 60_000)),
+    "SNAPBID_BID_CPU_MS": ("bid_cpu_ms", _integer(1, 1_000)),
     "SNAPBID_LEDGER_SHARDS": ("ledger_shards", _integer(1, 1_024)),
     "SNAPBID_SPOOL_MAX_BYTES": ("spool_max_bytes", _integer(4_096, 2**40)),
     "SNAPBID_GVL_ID": ("gvl_id", _integer(1, 65_535)),

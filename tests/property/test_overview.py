@@ -46,7 +46,7 @@ def overview_of(
     now_ms = round(world.now.timestamp() * 1000)
     asked = read(msgspec.json.encode(request), ssp, market, now_ms, 1 << 20)
     assert isinstance(asked, MatchableRequest)
-    return asyncio.run(explain(asked, market, look, fetch))
+    return asyncio.run(explain(asked, market, look, fetch, cpu_ms=1000))
 
 
 def decided(

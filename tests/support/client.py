@@ -20,7 +20,8 @@ from snapbid.exchange.endpoint import Bidding
 from snapbid.exchange.routes import bid_path
 from snapbid.http import Message
 from snapbid.ledger.ledger import Ledger
-from snapbid.metrics import Metrics
+from snapbid.metrics import Metrics, slots
+from snapbid.metrics.keys import key_of
 from snapbid.server.app import Application
 from snapbid.server.bids import BidEndpoints
 from snapbid.server.routes import Routes
@@ -50,6 +51,7 @@ class LocalResources:
         *,
         max_bytes: int = 262_144,
         tmax_ms: int = 10_000,  # so that a busy machine does not make bids late
+        processor_ms: int = 10,
         base_url: str = BASE_URL,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="snapbid-test-")
@@ -60,7 +62,12 @@ class LocalResources:
         )
         self._has_market = market is not None
         bidding = Bidding(
-            Bidder(base_url), self._ledger, self._metrics, max_bytes=max_bytes, tmax_ms=tmax_ms
+            Bidder(base_url),
+            self._ledger,
+            self._metrics,
+            max_bytes=max_bytes,
+            tmax_ms=tmax_ms,
+            processor_ms=processor_ms,
         )
         bids = BidEndpoints(bidding)
         if market is not None:
@@ -70,6 +77,9 @@ class LocalResources:
 
     def count(self, route: str, status: int) -> None:
         pass
+
+    def counted(self, name: str, labels: dict[str, str]) -> int:
+        return slots.read(self._folder.name).get(key_of(name, labels), 0)
 
     async def open(self) -> None:
         await self._ledger.open()
@@ -103,6 +113,10 @@ class LocalApp:
     def __exit__(self, *_: object) -> None:
         with self._runner:
             self._runner.run(self._resources.close())
+
+    def counted(self, name: str, **labels: str) -> int:
+        """What a counter has counted."""
+        return self._resources.counted(name, labels)
 
     def call(
         self,

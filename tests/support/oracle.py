@@ -13,6 +13,8 @@ from fractions import Fraction
 from typing import Any
 
 from support.oracle_reading import (
+    MOST_FORMATS,
+    MOST_IMPRESSIONS,
     Deal,
     Document,
     Facts,
@@ -226,7 +228,7 @@ def misfits(slot: Slot, creative: Document) -> Iterator[str]:
 
 def sizes(banner: Document) -> set[tuple[int | None, int | None]]:
     """Give the sizes that a banner impression takes."""
-    offered = [banner, *items(banner.get("format"))]
+    offered = [banner, *items(banner.get("format"))[:MOST_FORMATS]]
     return {(integer(size.get("w"), 1), integer(size.get("h"), 1)) for size in offered}
 
 
@@ -295,7 +297,7 @@ def offers(world: World, descriptor: str, request: Document) -> dict[str, set[Of
     facts = read_request(world, descriptor, request)
     return {
         slot.id: best(world, facts, slot)
-        for slot in (read_impression(world, imp) for imp in request["imp"])
+        for slot in (read_impression(world, imp) for imp in request["imp"][:MOST_IMPRESSIONS])
     }
 
 

@@ -17,6 +17,13 @@ from urllib.parse import urlsplit
 
 Document = dict[str, Any]
 CATEGORY_MEMBERS = ("cat", "sectioncat", "pagecat")
+
+# "What a request may cost is bounded": what is looked at of a request.
+MOST_IMPRESSIONS = 100
+MOST_FORMATS = 100
+MOST_ENTRIES = 1000
+MOST_BYTES = 512
+
 REQUEST_LISTS = ("bcat", "badv", "bapp", "bseat", "wseat")
 
 
@@ -160,6 +167,17 @@ def items(value: Any) -> list[Any]:
     return [item for item in value if item is not None and item != ""]
 
 
+def counted(value: Any) -> str | None:
+    """Read text that counts up to its limit; a longer one is out of range, and so absent."""
+    written = text(value)
+    return written if written is None or len(written.encode()) <= MOST_BYTES else None
+
+
+def described(value: Any) -> list[Any]:
+    """Read an array that describes, of which the first entries are looked at."""
+    return items(value)[:MOST_ENTRIES]
+
+
 def texts(value: Any) -> set[str]:
     """Read an array of text."""
     return {str(text(item)) for item in items(value)}
@@ -192,7 +210,7 @@ def host(value: Any) -> str | None:
     if not re.match(r"([A-Za-z][A-Za-z0-9+.-]*:)?//", url):
         url = "//" + url
     name = urlsplit(url).hostname
-    return domain(name) if name else None
+    return counted(domain(name)) if name else None
 
 
 def domain(value: str) -> str:
@@ -266,18 +284,19 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     hints = part(device, "sua")
     if named := text(part(hints, "platform").get("brand")) or text(device.get("os")):
         system = world.fold_os(named)
-    written = (text((members(each) or {}).get("brand")) for each in items(hints.get("browsers")))
+    listed = described(hints.get("browsers"))
+    written = (text((members(each) or {}).get("brand")) for each in listed)
     if brands := [brand for brand in written if brand]:
         browser = browser_of(world, brands)
-    language = text(device.get("language")) or text(device.get("langb"))
-    folded = {name: text(value) for name, value in (
+    language = counted(device.get("language")) or counted(device.get("langb"))
+    folded = {name: counted(value) for name, value in (
         ("city", geo.get("city")),
         ("postal", geo.get("zip") if usable else None),
         ("carrier", device.get("carrier")),
     )}  # fmt: skip
     single: dict[str, str | int | None] = {
         "country": country,
-        "region": region_of(world, country, text(geo.get("region"))),
+        "region": region_of(world, country, counted(geo.get("region"))),
         **{name: value.casefold() if value else None for name, value in folded.items()},
         "device_type": integer(device.get("devicetype")),
         "connection": integer(device.get("connectiontype")),
@@ -285,7 +304,7 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
         "browser": browser,
         "language": language.replace("_", "-").partition("-")[0].lower() if language else None,
         "domain": host(site.get("domain")) or host(site.get("page")),
-        "bundle": text(app.get("bundle")),
+        "bundle": counted(app.get("bundle")),
         "hour": world.now.weekday() * 24 + world.now.hour,
     }
     values: dict[str, set[str | int]] = {
@@ -294,10 +313,11 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     values["ssp"] = {descriptor, world.registry[descriptor]}
     kinds = ("site", "app", "dooh")
     values["inventory"] = {kind for kind in kinds if members(request.get(kind)) is not None}
-    publishers = (text(part(room, "publisher").get("id")) for room in (site, app, dooh))
+    publishers = (counted(part(room, "publisher").get("id")) for room in (site, app, dooh))
     values["publisher"] = {publisher for publisher in publishers if publisher}
-    categories = (texts(room.get(name)) for room in (site, app) for name in CATEGORY_MEMBERS)
-    values["category"] = set().union(*categories)
+    lists = (described(room.get(name)) for room in (site, app) for name in CATEGORY_MEMBERS)
+    categories = (counted(category) for categories in lists for category in categories)
+    values["category"] = {category for category in categories if category}
     values["segment"] = set().union(*segments(user)) if usable else set()
     lat, lon = within(geo.get("lat"), 90), within(geo.get("lon"), 180)
     currencies = {currency.upper() for currency in texts(request.get("cur"))}
@@ -320,25 +340,28 @@ def browser_of(world: World, brands: list[str]) -> str:
 def recognised(device: Document, user: Document) -> tuple[str, str] | None:
     """Give the kind and the id of a recognised user (contract 3, the limits' last point)."""
     identity: tuple[str, str] | None = None
-    for eid in reversed([*items(user.get("eids")), *items(part(user, "ext").get("eids"))]):
-        for uid in reversed(items(eid.get("uids"))):
-            if value := text(uid.get("id")):
+    lists = (described(user.get("eids")), described(part(user, "ext").get("eids")))
+    for eid in reversed([eid for eids in lists for eid in eids]):
+        if text(eid.get("source")) and not counted(eid.get("source")):
+            continue
+        for uid in reversed(described(eid.get("uids"))):
+            if value := counted(uid.get("id")):
                 identity = ("eid", f"{text(eid.get('source')) or ''} {value}")
-    advertising = text(device.get("ifa"))
+    advertising = counted(device.get("ifa"))
     if advertising and advertising.strip("0-"):
         identity = ("ifa", advertising.lower())
-    if value := text(user.get("buyeruid")):
+    if value := counted(user.get("buyeruid")):
         identity = ("buyeruid", value)
-    if value := text(user.get("id")):
+    if value := counted(user.get("id")):
         identity = ("user", value)
     return None if flag(device.get("lmt")) or flag(device.get("dnt")) else identity
 
 
 def segments(user: Document) -> Iterator[set[str | int]]:
     """Yield the segment ids of every `user.data`."""
-    for data in items(user.get("data")):
-        for segment in items(data.get("segment")):
-            if name := text(segment.get("id")):
+    for data in described(user.get("data")):
+        for segment in described(data.get("segment")):
+            if name := counted(segment.get("id")):
                 yield {name}
 
 
@@ -355,8 +378,8 @@ def read_impression(world: World, imp: Document) -> Slot:
             wseat=texts(deal.get("wseat")),
             wadomain=texts(deal.get("wadomain")),
         )
-        for deal in items(pmp.get("deals"))
-        if (name := text(deal.get("id"))) is not None
+        for deal in described(pmp.get("deals"))
+        if (name := counted(deal.get("id"))) is not None
     ]
     return Slot(
         id=str(text(imp.get("id"))),

@@ -48,6 +48,9 @@ def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
     _print_request(answer)
     for impression in answer.impressions:
         _print_impression(impression, rows.get(impression.id))
+    if answer.left_out:
+        click.echo()
+        _say(f"{answer.left_out} more impressions are not looked at, only the first 100 are")
     for id in answer.unread:
         _say(f"campaign {id} does not bid at all, its document is wrong: --campaign says how")
 
@@ -72,7 +75,8 @@ async def _explain(
         assert market is not None
         try:
             rows = {} if campaign is None else await _examine(stores, asked, campaign)
-            answer = await explain(asked, market, stores.look, stores.documents)
+            look, documents = stores.look, stores.documents
+            answer = await explain(asked, market, look, documents, settings.bid_cpu_ms)
             origin = "warehouse" if market.catalog.base is None else "catalog"
             unread = sorted(stores.unread)
             return msgspec.structs.replace(answer, campaigns_from=origin, unread=unread), rows

@@ -4,11 +4,15 @@ bytes -> request (structs) -> decision (ranks) -> response (bytes).
 
 Everything here is a function of values, without a clock or I/O. A bid that the ledger refuses,
 because of a budget or a frequency cap, is replaced by the next best (`limits.py`).
+
+What a request may cost is bounded (contract 3). The clock is looked at between impressions, inside
+a search and between bids; impressions that are not decided by then get no bid.
 """
 
 import secrets
 from enum import Enum
 from itertools import count
+from math import inf
 from typing import Final, final
 
 from msgspec import Struct
@@ -20,6 +24,8 @@ from snapbid.exchange.response import Bid, Writer
 from snapbid.match.catalog import Query
 
 __all__ = [
+    "MAX_TMAX_MS",
+    "SEARCHING",
     "Bidder",
     "Choice",
     "Decision",
@@ -35,6 +41,8 @@ __all__ = [
 ]
 
 MAX_NOTICE_ID: Final = 512  # bytes of an id in a notification URL
+MAX_TMAX_MS: Final = 2**31 - 1  # OpenRTB's integers; beyond, `tmax` counts as absent
+SEARCHING: Final = 0.8  # of the processor time allowed; the rest is for new templates
 
 
 class Reason(Enum):
@@ -47,6 +55,7 @@ class Reason(Enum):
     PRIVATE_AUCTION = "private_auction"  # no campaign targets its deals
     NO_CAMPAIGN = "no_campaign"
     LIMITED = "limited"  # budgets or caps
+    CUT_SHORT = "cut_short"  # the time was over before any impression was decided
     LATE = "late"
     OVERLOAD = "overload"
     RATE = "rate"  # the SSP's requests per second are used up
@@ -55,12 +64,13 @@ class Reason(Enum):
 
 @final
 class NoBid(Struct, frozen=True):
-    """An answer without a bid.
+    """An answer without a bid; `undecided`: impressions for which the time was not enough.
 
     The hot path tests for it with `type(...) is`: a failing `isinstance` takes ten times as long.
     """
 
     reason: Reason
+    undecided: int = 0
 
 
 class Choice(Struct, frozen=True):
@@ -81,13 +91,26 @@ class Decision(Struct, frozen=True):
     user: str | None
 
 
-def search(request: BidRequest, ssp: str, market: Market, now_ms: int) -> Decision | NoBid:
-    """Find the best campaign for each impression; `now_ms` is UTC epoch time."""
+def search(
+    request: BidRequest,
+    ssp: str,
+    market: Market,
+    now_ms: int,
+    left_s: float = inf,
+    processor_s: float = inf,
+) -> Decision | NoBid:
+    """Find the best campaign for each impression; `now_ms` is UTC epoch time.
+
+    It takes at most `left_s`, and `processor_s` of processor time; `query.undecided` tells for how
+    many impressions, the last ones, that was not enough.
+    """
     if not accepts_usd(request.cur):
         return NoBid(Reason.CURRENCY)
     catalog = market.catalog
     canonical = catalog.ssps.get(ssp, ssp)
-    query = catalog.index.query(market.lookups, request, ssp, canonical, now_ms)
+    query = catalog.index.query(
+        market.lookups, request, ssp, canonical, now_ms, left_s, processor_s
+    )
     choices = []
     last = None
     assert request.imp is not None
@@ -99,6 +122,8 @@ def search(request: BidRequest, ssp: str, market: Market, now_ms: int) -> Decisi
                 rank, creative, deal = best
                 choices.append(Choice(imp, rank, creative, deal))
     if not choices or last is None:
+        if query.undecided:
+            return NoBid(Reason.CUT_SHORT, query.undecided)
         return NoBid(unanswered(request, has_floor=last is not None))
     return Decision(choices, query, last, query.user)
 
@@ -126,13 +151,18 @@ def decide(request: BidRequest, ssp: str, market: Market, now_ms: int) -> list[C
 
 
 class Proposal(Struct, frozen=True):
-    """An answer before it is written: its bids, with the choices and the decision behind them."""
+    """An answer before it is written: its bids, with the choices and the decision behind them.
+
+    `undecided`: impressions for which the time was not enough. `processor_s`: what was allowed.
+    """
 
     auction_id: str
     bids: list[Bid]
     choices: list[Choice]
     decision: Decision
     limited: bool  # whether some campaign has a budget or caps
+    undecided: int
+    processor_s: float
 
 
 class Bidder:
@@ -144,17 +174,30 @@ class Bidder:
         self._numbers = count(1)
 
     def propose(
-        self, request: BidRequest, ssp: str, market: Market, now_ms: int
+        self,
+        request: BidRequest,
+        ssp: str,
+        market: Market,
+        now_ms: int,
+        left_s: float = inf,
+        processor_s: float = inf,
     ) -> Proposal | NoBid:
-        """Decide on a request; `now_ms` is UTC epoch time."""
-        decision = search(request, ssp, market, now_ms)
+        """Decide on a request, within the time allowed; `now_ms` is UTC epoch time."""
+        decision = search(request, ssp, market, now_ms, left_s, SEARCHING * processor_s)
         if type(decision) is NoBid:
             return decision
         auction_id: str = request.id  # type: ignore[assignment]
         if not can_be_notified(auction_id):
             return NoBid(Reason.LONG_ID)
-        bids, choices, limited = [], [], False
+        bids: list[Bid] = []
+        choices, limited = [], False
+        query, undecided = decision.query, decision.query.undecided
+        if len(decision.choices) > 1:
+            query.allow(left_s, (1 - SEARCHING) * processor_s)
         for choice in decision.choices:
+            if bids and not query.has_time():
+                undecided += len(decision.choices) - len(bids)
+                break
             bid = bid_of(choice, market)
             if can_be_notified(bid.imp_id):
                 bids.append(bid)
@@ -162,7 +205,7 @@ class Bidder:
                 limited = limited or bid.template.limits is not None
         if not bids:
             return NoBid(Reason.LONG_ID)
-        return Proposal(auction_id, bids, choices, decision, limited)
+        return Proposal(auction_id, bids, choices, decision, limited, undecided, processor_s)
 
     def write(self, auction_id: str, bids: list[Bid]) -> bytes:
         """Write the response's body."""

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from snapbid.errors import Problem
 from snapbid.exchange.admission import AdmissionControl
-from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal, Reason
+from snapbid.exchange.bid import MAX_TMAX_MS, Bidder, Market, NoBid, Proposal, Reason
 from snapbid.exchange.limits import RemembersBids, ledger_bids, replace_refused
 from snapbid.exchange.request import decode
 from snapbid.exchange.sightings import Sightings
@@ -31,6 +31,7 @@ from snapbid.metrics import Counters, Metrics
 
 GZIP_FROM: Final = 1024  # bytes of a response
 MARGIN_S: Final = 0.01  # of `tmax`, kept for the answer to travel
+LEAST_SHARE: Final = 0.2  # of a request's processor time that decoding leaves for the search
 NO_CONTENT: Final = answer(204)
 
 
@@ -52,7 +53,8 @@ class PendingAnswer(Struct):
 class Bidding:
     """What the bid endpoints of a worker share.
 
-    `max_bytes` limits a decompressed body; `tmax_ms` stands in where a request has no `tmax`.
+    `max_bytes` limits a decompressed body; `tmax_ms` stands in where a request has no `tmax`;
+    `processor_ms` is the processor time that a request may take.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Bidding:
         *,
         max_bytes: int,
         tmax_ms: int,
+        processor_ms: int = 10,
     ) -> None:
         self.bidder = bidder
         self.ledger = ledger
@@ -71,6 +74,7 @@ class Bidding:
         self.timings = BidTimings(metrics)
         self.max_bytes = max_bytes
         self.tmax_ms = tmax_ms
+        self.processor_s = processor_ms / 1000
 
 
 class BidEndpoint:
@@ -89,6 +93,7 @@ class BidEndpoint:
         self._timings = bidding.timings
         self._max_bytes = bidding.max_bytes
         self._tmax_ms = bidding.tmax_ms
+        self._processor_s = bidding.processor_s
         self._sightings = sightings or Sightings()
         name, metrics = "snapbid_bid_requests_total", bidding.metrics
         self._bids = metrics.counter(name, ssp=ssp, outcome="bid")
@@ -96,6 +101,7 @@ class BidEndpoint:
             reason: metrics.counter(name, ssp=ssp, outcome=reason.value) for reason in Reason
         }
         self._refusals = Counters(metrics, name, "ssp", "outcome")
+        self._cut_short = metrics.counter("snapbid_bid_cut_short_total", ssp=ssp)
 
     async def __call__(self, headers: Headers, receive: Receive) -> Answer:
         """Answer one request. Raises Problem for an error answer."""
@@ -162,21 +168,30 @@ class BidEndpoint:
         The bids of a test request are not remembered, so its body is ready at once unless there
         are limits to look at.
         """
+        began = perf_counter()
         request = decode(body)
         if steps:
             steps.end("decode")
         self._sightings.request(request)
         tmax = request.tmax
-        allowed_s = (tmax if tmax is not None and tmax > 0 else self._tmax_ms) / 1000
-        if perf_counter() - started > allowed_s:
+        has_tmax = tmax is not None and 0 < tmax <= MAX_TMAX_MS
+        allowed_s = (tmax if has_tmax else self._tmax_ms) / 1000  # type: ignore[operator]
+        now = perf_counter()
+        if now - started > allowed_s:
             return Reason.LATE
         market = self.market  # for the whole request: ranks belong to one market
-        proposal = self._bidder.propose(request, self._ssp, market, time_ns() // 1_000_000)
+        deadline = started + allowed_s - min(MARGIN_S, allowed_s / 2)
+        # What decoding took of the processor is not asked, which would be a system call.
+        processor_s = max(self._processor_s - (now - began), LEAST_SHARE * self._processor_s)
+        proposal = self._bidder.propose(
+            request, self._ssp, market, time_ns() // 1_000_000, deadline - now, processor_s
+        )
         if steps:
             steps.end("match")
+        if proposal.undecided:
+            self._cut_short.inc(proposal.undecided)
         if type(proposal) is NoBid:
             return proposal.reason
-        deadline = started + allowed_s - min(MARGIN_S, allowed_s / 2)
         body = self._bidder.write(proposal.auction_id, proposal.bids)
         test = request.test == 1
         if test and not proposal.limited:

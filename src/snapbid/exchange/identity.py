@@ -1,12 +1,14 @@
 """The user behind a request, for frequency caps (contract 3).
 
 The first id present counts: `user.id`, then `user.buyeruid`, then `device.ifa`, then an eid. A
-user's name starts with the kind of the id, so that ids of different kinds never collide.
+user's name starts with the kind of the id, so that ids of different kinds never collide. An id that
+is longer than any that counts is absent.
 """
 
 from typing import Final
 
-from snapbid.exchange.request import Device, Eid, User
+from snapbid.exchange.bounds import MAX_ENTRIES, MAX_TEXT
+from snapbid.exchange.request import Device, Eid, Text, User
 
 _BLANK: Final = frozenset("0-")
 
@@ -15,12 +17,12 @@ def recognise(device: Device, user: User) -> str | None:
     """Return the user's name; None if no id is present or tracking is limited."""
     if device.lmt == 1 or device.dnt == 1:
         return None
-    if user.id is not None and user.id != "":
+    if _is_id(user.id):
         return f"user {user.id}"
-    if user.buyeruid is not None and user.buyeruid != "":
+    if _is_id(user.buyeruid):
         return f"buyeruid {user.buyeruid}"
     ifa = device.ifa
-    if ifa is not None and not _BLANK.issuperset(str(ifa)):
+    if _is_id(ifa) and not _BLANK.issuperset(str(ifa)):
         return f"ifa {ifa}".lower()
     if user.eids or (user.ext is not None and user.ext.eids):
         return _eid(user.eids) or (_eid(user.ext.eids) if user.ext is not None else None)
@@ -28,8 +30,14 @@ def recognise(device: Device, user: User) -> str | None:
 
 
 def _eid(eids: list[Eid] | None) -> str | None:
-    for eid in eids or ():
-        for uid in eid.uids or ():
-            if uid.id is not None and uid.id != "":
+    for eid in (eids or [])[:MAX_ENTRIES]:
+        for uid in (eid.uids or [])[:MAX_ENTRIES]:
+            if _is_id(uid.id) and (not eid.source or _is_id(eid.source)):
                 return f"eid {eid.source or ''} {uid.id}"
     return None
+
+
+def _is_id(id: Text) -> bool:
+    """Return whether there is an id, and of a length that counts."""
+    text = id if isinstance(id, str) else "" if id is None else str(id)
+    return 0 < len(text) <= MAX_TEXT and (text.isascii() or len(text.encode()) <= MAX_TEXT)

@@ -71,7 +71,8 @@ async def replace_refused(
     """Return the bids that the ledger accepts, in the order of the impressions, or a reason.
 
     `verdicts` are those on the proposal. Refused bids are replaced by the next best, as often
-    as `ATTEMPTS` and the time left (`left_s`) allow. For a `test` nothing is reserved.
+    as `ATTEMPTS` and the time left (`left_s`) allow; each attempt may take its share of the
+    processor time that the first search was allowed. For a `test` nothing is reserved.
     """
     auction, user = proposal.auction_id.encode(), proposal.decision.user
     replacements = _Replacements(proposal, market, ledger.shard_of(auction))
@@ -79,6 +80,7 @@ async def replace_refused(
     kept: list[tuple[int, Bid]] = []
     for attempt in range(ATTEMPTS):
         retries: list[tuple[int, Bid]] = []
+        proposal.decision.query.allow(left_s(), proposal.processor_s / ATTEMPTS)
         for (position, bid), verdict in zip(pending, verdicts, strict=True):
             if verdict == BidVerdict.KEPT:
                 kept.append((position, bid))

@@ -7,9 +7,11 @@ user ids and exchange rates.
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Final, Protocol, TypeVar
 
 from snapbid.exchange import gpp, privacy, request
+from snapbid.exchange.bounds import MAX_ENTRIES
 from snapbid.exchange.identity import recognise
 from snapbid.exchange.request import BidRequest, Device, Regs, RegsExt, Text, Texts, User, UserAgent
 from snapbid.match import vocabulary
@@ -30,6 +32,7 @@ STRUCTS: Final = (
 )  # fmt: skip
 """The decoded structs whose fields the matcher reads from memory."""
 
+_USD: Final = frozenset(map("".join, product("uU", "sS", "dD")))
 _NO_DEVICE: Final = Device()
 _NO_USER: Final = User()
 
@@ -105,7 +108,8 @@ class Lookups(Reader):
     def hinted(self, agent: UserAgent) -> tuple[str | None, str | None]:
         """Return the operating system and the browser that a structured user agent names."""
         platform = agent.platform.brand if agent.platform is not None else None
-        brands = [str(each.brand) for each in agent.browsers or () if each.brand not in (None, "")]
+        browsers = (agent.browsers or [])[:MAX_ENTRIES]
+        brands = [str(each.brand) for each in browsers if each.brand not in (None, "")]
         return (
             agents.fold_os(str(platform)) if platform not in (None, "") else None,
             agents.browser_of(brands) if brands else None,
@@ -162,5 +166,5 @@ def accepts_usd(cur: Texts) -> bool:
     """Return whether `cur` includes USD or names no currency at all."""
     if not cur or "USD" in cur:
         return True
-    currencies = [currency for currency in cur if currency is not None and currency != ""]
-    return not currencies or any(str(currency).upper() == "USD" for currency in currencies)
+    currencies = set(cur).difference((None, ""))
+    return not currencies or not currencies.isdisjoint(_USD)

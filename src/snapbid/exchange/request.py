@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from snapbid.errors import BadRequest
+from snapbid.exchange.bounds import MAX_IMPRESSIONS
 from snapbid.exchange.tolerance import decode_tolerantly
 
 Text: TypeAlias = str | int | None  # some send numbers as ids
@@ -266,6 +267,7 @@ _decoder: Final = msgspec.json.Decoder(BidRequest, strict=False)
 def decode(body: bytes) -> BidRequest:
     """Decode a body to a request that has an id, and impressions with distinct ids.
 
+    Impressions beyond `MAX_IMPRESSIONS` are left out.
     Raises BadRequest, naming the field, for anything else.
     """
     try:
@@ -281,6 +283,8 @@ def decode(body: bytes) -> BidRequest:
         raise BadRequest(f"the body is not JSON: {error}") from None
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
+    if request.imp is not None and len(request.imp) > MAX_IMPRESSIONS:
+        del request.imp[MAX_IMPRESSIONS:]
     _check(request)
     return request
 

@@ -6,6 +6,9 @@ value, and "", null and, for a single value, [] as absent. An `ext` that is no o
 absent, too. Anything else is rejected with the path of the field. So is a number that cannot be
 parsed, except in enumerations, where unknown text is an unknown value: a floor, a size or a privacy
 flag is never guessed.
+
+The time it takes is bounded: of lists of objects only those entries are read that are looked at,
+and a body in which more than `MAX_CONVERTED` values stand is rejected, lists of plain texts aside.
 """
 
 import json
@@ -17,9 +20,13 @@ import msgspec
 from msgspec import Struct
 
 from snapbid.errors import BadRequest
+from snapbid.exchange.bounds import MAX_ENTRIES, MAX_FORMATS, MAX_IMPRESSIONS
 
 T = TypeVar("T", bound=Struct)
 
+MAX_CONVERTED: Final = 10_000  # values of a body, some 7 ms
+_MOST: Final = {"Imp": MAX_IMPRESSIONS, "Format": MAX_FORMATS}  # entries that are looked at
+_PLAIN: Final = frozenset({str, int, type(None)})
 _BEYOND: Final = math.inf  # stands for an integer beyond any range
 _MAX_DIGITS: Final = 4300  # the typed decoder gives up beyond this, too
 _EXT: Final = "ext"  # every exchange's own, so what stands in it may be anything
@@ -36,7 +43,7 @@ def decode_tolerantly(text: str, struct: type[T]) -> T:
         raise BadRequest("the body is nested too deeply") from None
     if not isinstance(raw, dict):
         raise BadRequest("the body is not a JSON object")
-    return msgspec.convert(_read_struct(raw, struct, ""), struct)
+    return msgspec.convert(_Conversion().struct(raw, struct, ""), struct)
 
 
 def _parse_int(digits: str) -> float:
@@ -86,59 +93,95 @@ def _shape(annotation: msgspec.inspect.Type, many: bool = False) -> _Shape:
     return _Shape("integer", many=many)
 
 
-def _read_struct(raw: dict[str, Any], struct: type[Struct], path: str) -> dict[str, Any]:
-    values = {}
-    for name, shape in _shapes(struct).items():
-        value = raw.get(name)
-        if value is None or value == "" or (name == _EXT and not isinstance(value, dict)):
-            continue
-        value = _read(value, shape, f"{path}.{name}" if path else name)
-        if value is not None:
-            values[name] = value
-    return values
+class _Conversion:
+    """The reading of one body, which may convert so many values."""
+
+    def __init__(self) -> None:
+        self._left = MAX_CONVERTED
+
+    def _count(self, values: int, path: str) -> None:
+        self._left -= values
+        if self._left < 0:
+            raise BadRequest(f"{path}: more than {MAX_CONVERTED} values have to be converted")
+
+    def struct(self, raw: dict[str, Any], struct: type[Struct], path: str) -> dict[str, Any]:
+        shapes, values = _shapes(struct), {}
+        for name, value in raw.items():
+            shape = shapes.get(name)
+            if shape is None or value is None or value == "":
+                continue
+            if name == _EXT and not isinstance(value, dict):
+                continue
+            value = self._field(value, shape, f"{path}.{name}" if path else name)
+            if value is not None:
+                values[name] = value
+        return values
+
+    def _field(self, value: Any, shape: _Shape, path: str) -> Any:
+        """Return a field's value for the typed decoder, or None if it counts as absent."""
+        self._count(1, path)
+        is_text = value.__class__ is str
+        if is_text and value.lower() == "null" and (shape.many or shape.kind != "text"):
+            return None  # as in the typed decoder
+        if not shape.many:
+            return self._single(value, shape, path)
+        if isinstance(value, dict) and shape.kind != "struct":
+            raise BadRequest(f"{path}: expected a list, found an object")
+        if not isinstance(value, list):
+            value = [value]
+        if shape.kind == "text" and (texts := _plain_texts(value)) is not None:
+            self._count(len(value) // 8, path)
+            return texts
+        return self._items(value, shape, path)
+
+    def _items(self, value: list[Any], shape: _Shape, path: str) -> list[Any]:
+        most = len(value)
+        if shape.struct is not None:
+            most = _MOST.get(shape.struct.__name__, MAX_ENTRIES)
+        items: list[Any] = []
+        for index, item in enumerate(value):
+            if item is not None and item != "":
+                self._count(1, path)
+                item = self._item(item, shape, f"{path}[{index}]")
+                if item is not None:
+                    items.append(item)
+                    if len(items) == most:
+                        break
+        return items
+
+    def _single(self, value: Any, shape: _Shape, path: str) -> Any:
+        """Read a field of a single value, which may stand in a list by itself."""
+        if isinstance(value, list) and len(value) < 2:
+            value = value[0] if value else None
+            if value is None or value == "":
+                return None
+        return self._item(value, shape, path)
+
+    def _item(self, value: Any, shape: _Shape, path: str) -> Any:
+        if shape.kind == "struct":
+            assert shape.struct is not None
+            if isinstance(value, dict):
+                return self.struct(value, shape.struct, path)
+            if value == []:
+                return None
+            raise BadRequest(f"{path}: expected an object, found {_kind_of(value)}")
+        if isinstance(value, (dict, list)):
+            raise BadRequest(f"{path}: expected {_EXPECTED[shape.kind]}, found {_kind_of(value)}")
+        if shape.kind == "text":
+            return _read_text(value, path)
+        return _read_number(value, shape.kind, path)
 
 
-def _read(value: Any, shape: _Shape, path: str) -> Any:
-    """Return a field's value for the typed decoder, or None if it counts as absent."""
-    if value.__class__ is str and value.lower() == "null" and (shape.many or shape.kind != "text"):
-        return None  # as in the typed decoder
-    if not shape.many:
-        return _read_single(value, shape, path)
-    if isinstance(value, dict) and shape.kind != "struct":
-        raise BadRequest(f"{path}: expected a list, found an object")
-    if not isinstance(value, list):
-        value = [value]
-    items = []
-    for index, item in enumerate(value):
-        if item is not None and item != "":
-            item = _read_item(item, shape, f"{path}[{index}]")
-            if item is not None:
-                items.append(item)
+def _plain_texts(value: list[Any]) -> list[Any] | None:
+    """Return the texts and integers of a list of nothing else; None of any other list."""
+    if not _PLAIN.issuperset(map(type, value)):
+        return None
+    items = [item for item in value if item is not None and item != ""]
+    try:
+        "".join([item for item in items if type(item) is str]).encode()
+    except UnicodeEncodeError:
+        return None
     return items
-
-
-def _read_single(value: Any, shape: _Shape, path: str) -> Any:
-    """Read a field of a single value, which may stand in a list by itself."""
-    if isinstance(value, list) and len(value) < 2:
-        value = value[0] if value else None
-        if value is None or value == "":
-            return None
-    return _read_item(value, shape, path)
-
-
-def _read_item(value: Any, shape: _Shape, path: str) -> Any:
-    if shape.kind == "struct":
-        assert shape.struct is not None
-        if isinstance(value, dict):
-            return _read_struct(value, shape.struct, path)
-        if value == []:
-            return None
-        raise BadRequest(f"{path}: expected an object, found {_kind_of(value)}")
-    if isinstance(value, (dict, list)):
-        raise BadRequest(f"{path}: expected {_EXPECTED[shape.kind]}, found {_kind_of(value)}")
-    if shape.kind == "text":
-        return _read_text(value, path)
-    return _read_number(value, shape.kind, path)
 
 
 _EXPECTED: Final = {

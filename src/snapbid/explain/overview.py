@@ -5,14 +5,16 @@ says which of the campaigns so found have budget left and are within their caps.
 campaign the matcher's own `Query.explain` names the first rule that refuses it.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from heapq import merge
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from snapbid.errors import BadRequest
 from snapbid.exchange.bid import Market, Reason, can_be_notified, unanswered
+from snapbid.exchange.bounds import MAX_IMPRESSIONS
 from snapbid.exchange.lookups import accepts_usd
 from snapbid.exchange.market import limits_of
 from snapbid.exchange.request import BidRequest, Imp, decode
@@ -26,7 +28,14 @@ from snapbid.explain.carried import (
 )
 from snapbid.explain.codes import HIGHER_BID, INVALID_REQUEST, Code
 from snapbid.explain.groups import Group, Groups
-from snapbid.explain.search import NO_RATE, Search, Situation, deals_of, floor_of
+from snapbid.explain.search import (
+    NO_RATE,
+    Search,
+    Situation,
+    deals_of,
+    floor_of,
+    undecided,
+)
 from snapbid.ledger.batch import LedgerBid
 from snapbid.ledger.records import BidVerdict
 from snapbid.match.campaign import Campaign
@@ -34,6 +43,7 @@ from snapbid.match.payload import CampaignPayload, decode_payload
 from snapbid.match.single import Refusal
 
 Look = Callable[[bytes, list[LedgerBid], str | None], Awaitable[str]]
+CPU_MS: Final = 10
 Documents = Callable[[Sequence[str]], Awaitable[Mapping[str, Campaign]]]
 
 
@@ -82,6 +92,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     impressions: list[Impression] = []
     campaigns_from: Literal["warehouse", "catalog"] = "warehouse"
     unread: list[str] = []
+    left_out: int = 0  # impressions beyond the first 100, which are not looked at
 
 
 class MatchableRequest(NamedTuple):
@@ -89,6 +100,7 @@ class MatchableRequest(NamedTuple):
 
     request: BidRequest
     situation: Situation
+    left_out: int = 0  # impressions
 
 
 def read(
@@ -113,14 +125,29 @@ def read(
     canonical = market.catalog.ssps[ssp]
     why = withheld(request, market.lookups)
     situation = Situation(ssp, canonical, now_ms, market.lookups, why, market.shards)
-    return MatchableRequest(request, situation)
+    return MatchableRequest(request, situation, _left_out(request, body))
+
+
+def _left_out(request: BidRequest, body: bytes) -> int:
+    """How many impressions the body has beyond those of the request."""
+    if len(request.imp or ()) < MAX_IMPRESSIONS:
+        return 0
+    sent = [imp for imp in json.loads(body)["imp"] if imp not in (None, "", [])]
+    return len(sent) - MAX_IMPRESSIONS
 
 
 async def explain(
-    of: MatchableRequest, market: Market, look: Look, documents: Documents
+    of: MatchableRequest,
+    market: Market,
+    look: Look,
+    documents: Documents,
+    cpu_ms: int = CPU_MS,
 ) -> Explanation:
-    """Explain every impression: its winner, and the refused campaigns by rule."""
-    request, situation = of
+    """Explain every impression: its winner, and the refused campaigns by rule.
+
+    `cpu_ms`: the processor time that a live request may take.
+    """
+    request, situation, left_out = of
     ssp, canonical, now_ms, _, why, shards = situation
     search = Search(market.catalog.index, request, situation)
     base = Explanation(
@@ -133,6 +160,7 @@ async def explain(
         withheld=why,
         user=known_by(search.user) or f"not recognised: {unrecognised(request, why, shards)}",
         carries=search.carried(),
+        left_out=left_out,
     )
     if request.cur and not accepts_usd(request.cur):
         names = words.some(request.cur)
@@ -145,14 +173,33 @@ async def explain(
         return msgspec.structs.replace(base, reason=reason)
     explainer = _ImpressionExplainer(market, request, search, look, documents)
     impressions = [await explainer.explain(imp) for imp in request.imp or ()]
+    cut_short = _cut_short(request, situation, market, cpu_ms)
+    if cut_short:
+        whole, cut = impressions[:-cut_short], impressions[-cut_short:]
+        impressions = [*whole, *(_undecided(impression, cpu_ms) for impression in cut)]
     if any(impression.winner for impression in impressions):
         base = msgspec.structs.replace(base, status=200, reason="a bid")
     else:
         limited = any(group.limited for impression in impressions for group in impression.refused)
         rated = any(impression.floor_usd is not None for impression in impressions)
         outcome = Reason.LIMITED if limited else unanswered(request, has_floor=rated)
+        if cut_short:
+            outcome = Reason.CUT_SHORT
         base = msgspec.structs.replace(base, reason=f"no bid ({outcome.value})")
     return msgspec.structs.replace(base, impressions=impressions)
+
+
+def _cut_short(request: BidRequest, situation: Situation, market: Market, cpu_ms: int) -> int:
+    if request.tmax is not None and request.tmax > 0:
+        cpu_ms = min(cpu_ms, request.tmax)
+    return undecided(request, situation, market, cpu_ms / 1000)
+
+
+def _undecided(impression: Impression, cpu_ms: int) -> Impression:
+    why = f"{Reason.CUT_SHORT.value}: the request's time (tmax, or {cpu_ms} ms of a processor) is"
+    why += " over before this impression is decided"
+    summary = f"{why}; {impression.summary}" if impression.summary else why
+    return msgspec.structs.replace(impression, winner=None, runner_up=None, summary=summary)
 
 
 class _ImpressionExplainer:

@@ -1,9 +1,12 @@
 """The live search, as explanations use it; they reach it only through this module."""
 
+from math import inf
 from typing import NamedTuple
 
+from snapbid.exchange import bid
 from snapbid.exchange.lookups import NO_RATE as NO_RATE
 from snapbid.exchange.lookups import Lookups
+from snapbid.exchange.market import Market
 from snapbid.exchange.request import BidRequest, Deal, Imp
 from snapbid.explain.carried import Carried, in_words
 from snapbid.match.catalog import Index
@@ -46,6 +49,13 @@ class Search:
         """The values of the request, and of the current impression, that targeting can match."""
         values = {dimension_name(key): own for key, own in self.query.carried().items()}
         return in_words(values, self.query.point)
+
+
+def undecided(request: BidRequest, situation: Situation, market: Market, processor_s: float) -> int:
+    """How many impressions, the last ones, the live search would not decide in this time here."""
+    ssp, _, now_ms, *_ = situation
+    decision = bid.search(request, ssp, market, now_ms, inf, bid.SEARCHING * processor_s)
+    return (decision if isinstance(decision, bid.NoBid) else decision.query).undecided
 
 
 def floor_of(asking: Imp | Deal, lookups: Lookups) -> int:

@@ -130,7 +130,7 @@ class Stores:
             return None
         (stored,) = rows
         campaign = _parse(stored)
-        request, situation = asked
+        request, situation, _ = asked
         own = await self._limits(stored, campaign, request, situation)
         return {
             str(imp.id): [*examine(campaign, request, imp, situation), *own]

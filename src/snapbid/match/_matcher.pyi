@@ -59,19 +59,38 @@ class Index:
     def price(self, rank: int) -> int: ...
     def set_active(self, rank: int, active: bool) -> None:
         """Lets the campaign bid or not, in this process; a hidden one never does."""
-    def query(self, reader: Reader, request: Any, ssp: str, canonical: str, now_ms: int) -> Query:
-        """Starts a request's search: a decoded request to an SSP, at a time (UTC epoch ms)."""
+    def query(
+        self,
+        reader: Reader,
+        request: Any,
+        ssp: str,
+        canonical: str,
+        now_ms: int,
+        left_s: float = ...,
+        processor_s: float = ...,
+    ) -> Query:
+        """Starts a request's search: a decoded request to an SSP, at a time (UTC epoch ms).
+
+        It may go on for `left_s`, and for `processor_s` of this thread's processor time.
+        """
 
 @final
 class Query:
     """The search for one request: `impression`, then `next` until it gives None."""
 
     user: Final[str | None]  # recognised, for frequency caps
+    undecided: Final[int]  # impressions for which the time was not enough
     @property
     def point(self) -> tuple[float, float] | None:
         """(lat, lon) in degrees where the request has them and they may be used."""
     def impression(self, imp: Any) -> bool:
-        """Turns to an impression of the request; False where its floor cannot be told in USD."""
+        """Turns to an impression of the request; False where its floor cannot be told in USD, or
+        where the time is over.
+        """
+    def allow(self, left_s: float, processor_s: float) -> None:
+        """Lets the search go on for a time, and some processor time, from now on."""
+    def has_time(self) -> bool:
+        """Looks at the clock: whether the time allowed is not over."""
     def next(self) -> tuple[int, int, int] | None:
         """(rank, creative, deal or -1) of the best campaign not given yet."""
     def explain(self, rank: int) -> tuple[Refusal, int]:

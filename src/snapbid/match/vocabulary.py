@@ -22,6 +22,9 @@ MAX_TEXT = 512
 """Longest string of a campaign except its markup and URLs, in UTF-8 bytes. The limit holds for
 normal forms too, some of which casefolding lengthens: they are keys of the index."""
 
+MAX_AUTHORITY = 2048
+"""Characters of a URL in which its host must end."""
+
 MAX_INTEGER = 2**31 - 1
 HOURS_OF_WEEK = 168
 INVENTORIES = ("site", "app", "dooh")
@@ -136,10 +139,15 @@ def host(url: str) -> str | None:
     """Return the host of a URL or of a bare domain, in lower case; None if there is none.
 
     The scheme is optional ("example.com/page" occurs in `site.page`); port, userinfo, path and a
-    trailing dot are dropped.
+    trailing dot are dropped. A host over `MAX_TEXT` bytes, or one that does not end within
+    `MAX_AUTHORITY` characters, is none.
     """
-    match = _AUTHORITY.match(url.strip())
-    return domain(match.group(1)) if match else None
+    url = url.strip()
+    match = _AUTHORITY.match(url, 0, MAX_AUTHORITY)
+    if match is None or match.end() == MAX_AUTHORITY < len(url):
+        return None
+    name = domain(match.group(1))
+    return name if name is not None and size(name) <= MAX_TEXT else None
 
 
 def _folded(value: object) -> str | None:

@@ -96,6 +96,11 @@ DEFINITIONS: dict[str, Definition] = {
         "Bid requests answered, by SSP and outcome: bid, why there was none, or the error's code.",
         ("outcome", "ssp"),
     ),
+    "snapbid_bid_cut_short_total": Definition(
+        "counter",
+        "Impressions that got no bid because the request's time was over before they were decided.",
+        ("ssp",),
+    ),
     "snapbid_bid_seconds": Definition(
         "histogram",
         "Time from the first sight of a bid request in a worker to its answer, 200 or 204.",

@@ -205,6 +205,7 @@ def _bidding(settings: ServingSettings, ledger: Ledger, metrics: Metrics) -> Bid
         metrics,
         max_bytes=settings.bid_max_bytes,
         tmax_ms=settings.tmax_ms,
+        processor_ms=settings.bid_cpu_ms,
     )
 
 

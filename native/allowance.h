@@ -1,0 +1,66 @@
+/* How long a search may go on: the request's deadline, and processor time. */
+#ifndef SNAPBID_ALLOWANCE_H
+#define SNAPBID_ALLOWANCE_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define SB_LOOK_STEPS 1024 /* between two looks at the clock; some 20 us of searching */
+
+/* Times are in nanoseconds. A step is a block, a candidate or the like. Looks take a monotonic clock,
+ * which costs no system call. The thread's processor time does, so it is only asked once and then
+ * where the clock says that all of it could be used up: a thread that waited for its processor is not
+ * cut short for it. */
+typedef struct {
+    int64_t steps; /* until the next look */
+    int64_t began, until;
+    int64_t processor; /* allowed */
+    int64_t used;      /* the thread's processor time when this began; 0: not asked yet */
+    int is_over;
+} sb_allowance;
+
+static inline int64_t sb_clock(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+static inline int64_t sb_ns(double seconds) {
+    return seconds >= 1e9 ? (int64_t)1e18 : seconds <= 0 ? 0 : (int64_t)(seconds * 1e9);
+}
+
+static inline void sb_allow_all(sb_allowance *allowance) {
+    allowance->steps = allowance->until = allowance->processor = INT64_MAX;
+    allowance->began = 0;
+    allowance->is_over = 0;
+}
+
+static inline void sb_allow(sb_allowance *allowance, double left_s, double processor_s) {
+    allowance->began = sb_clock(CLOCK_MONOTONIC);
+    allowance->until = allowance->began + sb_ns(left_s);
+    allowance->processor = sb_ns(processor_s);
+    allowance->used = 0;
+    allowance->steps = SB_LOOK_STEPS;
+    allowance->is_over = 0;
+}
+
+/* Whether the time is over. */
+static int sb_look(sb_allowance *allowance) {
+    int64_t now = sb_clock(CLOCK_MONOTONIC), elapsed = now - allowance->began;
+    if (allowance->is_over) return 1;
+    allowance->steps = SB_LOOK_STEPS;
+    if (!allowance->used) allowance->used = sb_clock(CLOCK_THREAD_CPUTIME_ID) - elapsed;
+    allowance->is_over = now >= allowance->until
+        || (elapsed >= allowance->processor
+            && sb_clock(CLOCK_THREAD_CPUTIME_ID) - allowance->used >= allowance->processor);
+    if (allowance->is_over) allowance->steps = 0;
+    return allowance->is_over;
+}
+
+/* Spends steps; whether the time is over. */
+static inline int sb_spend(sb_allowance *allowance, int64_t steps) {
+    allowance->steps -= steps;
+    return allowance->steps < 0 && sb_look(allowance);
+}
+
+#endif

@@ -1,0 +1,249 @@
+"""What is looked at of a request (contract 3, "What a request may cost is bounded")."""
+
+import asyncio
+import json
+from math import inf
+from typing import Any
+
+import pytest
+from support.client import LocalApp
+from support.market import AROUND, RATES, Geo, layered_market, market_of
+from support.matching_cases import campaign_of
+from support.strategies import random_world
+
+from snapbid.errors import BadRequest
+from snapbid.exchange import tolerance
+from snapbid.exchange.bid import Bidder, Market, NoBid, Reason, decide, search
+from snapbid.exchange.request import decode
+from snapbid.explain.overview import Explanation, MatchableRequest, explain, read
+
+BANNER: dict[str, Any] = {"banner": {"w": 300, "h": 250}}
+SLOW = 3000  # campaigns that are candidates, and refused one by one
+
+
+def bid_on(campaign: dict[str, Any], request: dict[str, Any]) -> list[str]:
+    """The impressions that get a bid."""
+    market = market_of([campaign_of({"campaign": campaign})], {"acme": "acme"}, RATES, Geo())
+    body = {"id": "a", "imp": [{"id": "1", **BANNER}], **request}
+    choices = decide(decode(json.dumps(body).encode()), "acme", market, 0)
+    return [] if isinstance(choices, NoBid) else [str(choice.imp.id) for choice in choices]
+
+
+def targeting(dimension: str, *values: str) -> dict[str, Any]:
+    return {"targeting": {dimension: {"include": list(values)}}}
+
+
+def test_100_impressions_are_looked_at() -> None:
+    imps = [{"id": str(number), **BANNER} for number in range(5000)]
+    assert bid_on({}, {"imp": imps}) == [str(number) for number in range(100)]
+
+
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_what_describes_is_looked_at_so_far(tolerant: bool) -> None:
+    more: dict[str, Any] = {"dooh": {"publisher": []}} if tolerant else {}
+
+    def bids(campaign: dict[str, Any], request: dict[str, Any]) -> bool:
+        return bid_on(campaign, {**more, **request}) == ["1"]
+
+    def formats(count: int) -> dict[str, Any]:
+        fillers = [{"w": 1, "h": 1}] * (count - 1)
+        return {"imp": [{"id": "1", "banner": {"format": [*fillers, {"w": 300, "h": 250}]}}]}
+
+    def deals(count: int) -> dict[str, Any]:
+        offered = [{"id": str(number)} for number in range(1, count + 1)]
+        return {"imp": [{"id": "1", **BANNER, "pmp": {"deals": offered}}]}
+
+    def segments(count: int) -> dict[str, Any]:
+        return {"user": {"data": [{"segment": [{"id": n} for n in range(1, count + 1)]}]}}
+
+    assert [bids({}, formats(count)) for count in (100, 101)] == [True, False]
+    for dimension, of in (("deal", deals), ("segment", segments)):
+        wants = targeting(dimension, "1000", "1001")
+        assert [bids(targeting(dimension, "1001"), of(count)) for count in (1000, 5000)] == [
+            False,
+            False,
+        ]
+        assert bids(wants, of(5000)), dimension
+    for count, expected in ((1000, True), (1001, False)):
+        listed = ["x", None, ""] * (count - 1)
+        assert (
+            bids(targeting("category", "IAB7"), {"site": {"cat": [*listed, "IAB7-1"]}}) is expected
+        )
+
+
+@pytest.mark.parametrize("tolerant", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value"), [("bcat", "IAB7"), ("badv", "brand.example"), ("bapp", "b"), ("bseat", "s")]
+)
+def test_what_limits_is_read_whole(name: str, value: str, tolerant: bool) -> None:
+    more: dict[str, Any] = {"dooh": {"publisher": []}} if tolerant else {}
+    campaign = {"categories": ["IAB7-1"], "bundle": "b", "seat": "s"}
+    fillers = [*range(9000), *map(str, range(9000)), None, ""]
+    assert bid_on(campaign, {**more, name: fillers}) == ["1"]
+    assert bid_on(campaign, {**more, name: [*fillers, value]}) == []
+
+
+def test_the_seats_and_advertisers_of_a_deal_are_read_whole() -> None:
+    campaign = {"seat": "s", **targeting("deal", "d")}
+    fillers = [str(number) for number in range(9000)]
+    for more, expected in (
+        ({"wseat": [*fillers, "s"]}, ["1"]),
+        ({"wseat": fillers}, []),
+        ({"wadomain": [*fillers, "EXAMPLE"]}, ["1"]),
+        ({"wadomain": fillers}, []),
+        ({"wseat": [None, "", "s"], "wadomain": ["brand.example", "brand.example"]}, ["1"]),
+    ):
+        imp = {"id": "1", **BANNER, "pmp": {"deals": [{"id": "d", **more}]}}
+        assert bid_on(campaign, {"imp": [imp]}) == expected
+    imp = {"id": "1", **BANNER, "pmp": {"deals": [{"id": "d", "wseat": ["x"]}]}}
+    assert bid_on(targeting("deal", "d"), {"imp": [imp]}) == []
+
+
+def test_texts_count_to_their_limit() -> None:
+    for length, expected in ((512, ["1"]), (513, [])):
+        name = "x" * (length - 8) + ".example"
+        for dimension in ("city", "carrier", "bundle", "publisher"):
+            wants = {"targeting": {dimension: {"exclude": ["other"], "include": [name[:512]]}}}
+            request = {
+                "device": {"carrier": name, "geo": {"city": name.upper()}},
+                "app": {"bundle": name, "publisher": {"id": name}},
+            }
+            assert bid_on(wants, request) == expected, dimension
+        for site in ({"domain": name}, {"page": f"https://{name}:80/x{'y' * 9000}"}):
+            assert bid_on(targeting("domain", "example"), {"site": site}) == expected
+        language = "en-" + "x" * (length - 3)
+        assert bid_on(targeting("language", "en"), {"device": {"language": language}}) == expected
+        category = "IAB7-" + "1" * (length - 5)
+        assert bid_on(targeting("category", "IAB7"), {"site": {"cat": [category]}}) == expected
+    page = f"https://{'u' * 3000}@site.example/"
+    assert bid_on(targeting("domain", "example"), {"site": {"page": page}}) == []
+    long = {"domain": "a." * 65_000 + "example", "page": "https://b.example/"}
+    assert bid_on(targeting("domain", "b.example"), {"site": long}) == ["1"]
+
+
+@pytest.mark.parametrize(("length", "user"), [(512, True), (513, False)])
+def test_ids_of_users_count_to_their_limit(length: int, user: bool) -> None:
+    capped = {"frequency_caps": [{"impressions": 1, "seconds": 60}]}
+    for where in (
+        {"user": {"id": "u" * length}},
+        {"user": {"buyeruid": "u" * length}},
+        {"device": {"ifa": "f" * length}},
+        {"user": {"eids": [{"source": "s", "uids": [{"id": "\u00e9" * (length - 256)}]}]}},
+        {"user": {"eids": [{"source": "s" * length, "uids": [{"id": "u"}]}]}},
+        {"user": {"eids": [{"uids": [{"id": ""}] * (length + 488) + [{"id": "u"}]}]}},
+    ):
+        expected = ["1"] if user else []
+        if "\u00e9" in str(where):
+            expected = ["1"] if len("\u00e9" * (length - 256)) * 2 <= 512 else []
+        if "''" in str(where):
+            expected = ["1"] if length + 488 < 1000 else []
+        assert bid_on(capped, where) == expected, str(where)[:60]
+
+
+def slow_market() -> Market:
+    """Campaigns that all pass the rows, and that `bcat` refuses one by one."""
+    blocked = [
+        campaign_of({"campaign": {"id": f"{n:04}", "cpm": 5, "categories": ["IAB1"]}})
+        for n in range(SLOW)
+    ]
+    return market_of([*blocked, campaign_of({})], {"acme": "acme"}, RATES, Geo())
+
+
+def slow_request(impressions: int = 3) -> dict[str, Any]:
+    imps = [{"id": str(number), **BANNER} for number in range(impressions)]
+    return {"id": "a", "imp": imps, "bcat": ["IAB1"]}
+
+
+@pytest.mark.parametrize(("left_s", "processor_s"), [(0, inf), (inf, 0)])
+def test_a_search_ends_with_its_time(left_s: float, processor_s: float) -> None:
+    market, request = slow_market(), decode(json.dumps(slow_request()).encode())
+    assert isinstance(decide(request, "acme", market, 0), list)
+    decision = search(request, "acme", market, 0, left_s, processor_s)
+    assert decision == NoBid(Reason.CUT_SHORT, undecided=3)
+    proposal = Bidder("http://b.example").propose(request, "acme", market, 0, left_s, processor_s)
+    assert proposal == decision
+
+
+def test_what_was_decided_in_time_is_answered() -> None:
+    """The clock is looked at between impressions."""
+    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    request = decode(json.dumps({**slow_request(100), "bcat": []}).encode())
+    decision = search(request, "acme", market, 0, 0)
+    assert not isinstance(decision, NoBid)
+    decided = len(decision.choices)
+    assert 0 < decided < 100
+    assert decision.query.undecided == 100 - decided
+    decision.query.allow(inf, inf)  # as a replacement is
+    assert decision.query.impression(decision.choices[0].imp)
+    assert decision.query.next() is not None
+
+
+def test_bids_end_with_their_time() -> None:
+    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    request = decode(json.dumps({**slow_request(3), "bcat": []}).encode())
+    proposal = Bidder("http://b.example").propose(request, "acme", market, 0, 0)
+    assert not isinstance(proposal, NoBid)
+    assert (len(proposal.bids), proposal.undecided) == (1, 2)
+
+
+def test_an_overlay_shares_the_time_of_its_base() -> None:
+    world = random_world(1, 1, AROUND)
+    blocked = [
+        campaign_of({"campaign": {"id": f"{n:04}", "cpm": 5, "categories": ["IAB1"]}})
+        for n in range(SLOW)
+    ]
+    answering = campaign_of({"campaign": {"cpm": 4}})
+    for base, overlay in ((blocked, [answering]), ([answering], blocked)):
+        market = layered_market(world, base, overlay, [])
+        request = decode(json.dumps(slow_request()).encode())
+        ssp = next(iter(world.registry))
+        assert isinstance(decide(request, ssp, market, 0), list)
+        assert search(request, ssp, market, 0, 0) == NoBid(Reason.CUT_SHORT, undecided=3)
+
+
+def test_the_endpoint_counts_and_explain_names_what_is_cut_short(redis_url: str) -> None:
+    market, body = slow_market(), json.dumps(slow_request(120)).encode()
+    with LocalApp(market, redis_url, processor_ms=0) as app:
+        assert app.bid(body).status == 204
+        name = "snapbid_bid_requests_total"
+        assert app.counted(name, ssp="acme", outcome="cut_short") == 1
+        assert app.counted("snapbid_bid_cut_short_total", ssp="acme") == 100
+        single = json.dumps({**slow_request(1), "bcat": []}).encode()
+        assert app.bid(single).status == 200
+    told = explained(market, body, cpu_ms=0)
+    assert (told.status, told.reason, told.left_out) == (204, "no bid (cut_short)", 20)
+    assert len(told.impressions) == 100
+    assert all(each.summary.startswith("cut_short: ") for each in told.impressions)
+    assert explained(market, body, cpu_ms=1000).status == 200
+
+
+def explained(market: Market, body: bytes, cpu_ms: int) -> Explanation:
+    async def look(auction: bytes, bids: list[Any], user: str | None) -> str:
+        return "k" * len(bids)
+
+    async def documents(ids: object) -> dict[str, Any]:
+        return {}
+
+    asked = read(body, "acme", market, 0, 1 << 20)
+    assert isinstance(asked, MatchableRequest)
+    return asyncio.run(explain(asked, market, look, documents, cpu_ms))
+
+
+@pytest.mark.parametrize("tmax", ["1" * 400, "-" + "1" * 400, "1e400", "2147483648", "0", "1e19"])
+def test_a_tmax_out_of_range_counts_as_absent(redis_url: str, tmax: str) -> None:
+    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    body = b'{"id":"a","tmax":%b,"imp":[{"id":"1","banner":{"w":300,"h":250}}]}' % tmax.encode()
+    with LocalApp(market, redis_url) as app:
+        assert app.bid(body).status == 200
+
+
+def test_a_body_with_too_much_to_convert_is_refused() -> None:
+    """Tolerance takes Python a microsecond a value."""
+    most = tolerance.MAX_CONVERTED
+    for values, accepted in ((most // 2, True), (most + 1, False)):
+        body = json.dumps({"id": "a", "imp": [{"id": "1"}], "bcat": [1.5] * values}).encode()
+        if accepted:
+            assert decode(body).bcat
+        else:
+            with pytest.raises(BadRequest, match="bcat: more than 10000 values"):
+                decode(body)
