@@ -243,8 +243,8 @@ cdef class Reader:
     structs: the classes of the decoded request, which have the fields of `_Field`. Their fields are
     read at their offsets in memory, so each object's class is checked first. The memos
     (exchange.lookups.Memo) have countries by code, systems by spelling, (system, browser) by user
-    agent, and whether a US Privacy string opts out. Raises ValueError or TypeError where a struct
-    or a field is missing.
+    agent, and whether a US Privacy string opts out. in_usd: bids are in USD. Raises ValueError or
+    TypeError where a struct or a field is missing.
     """
 
     cdef tuple structs
@@ -252,11 +252,12 @@ cdef class Reader:
     cdef object systems
     cdef object agents
     cdef object opt_outs
+    cdef bint in_usd
     cdef Py_ssize_t offsets[N_FIELDS]
     cdef PyTypeObject *types[N_STRUCTS]
 
     def __init__(self, tuple structs, object countries, object systems, object agents,
-                 object opt_outs):
+                 object opt_outs, bint in_usd=True):
         classes = {struct.__name__.upper(): struct for struct in structs}
         names = [number.name for number in _Struct if number != N_STRUCTS]
         if set(names) != set(classes):
@@ -265,6 +266,7 @@ cdef class Reader:
         self.systems = systems
         self.agents = agents
         self.opt_outs = opt_outs
+        self.in_usd = in_usd
         for number in _Struct:
             if number != N_STRUCTS:
                 self.types[<int>number] = <PyTypeObject *>classes[number.name]
@@ -1108,9 +1110,11 @@ cdef class Query:
 
     cdef int64_t floor(self, object amount, object currency) except? -2:
         """A floor in micro-USD, rounded up; -1 where there is no rate. What is not a plain amount
-        of USD is left to exchange.lookups.floor_micros.
+        of USD, for bids in USD, is left to exchange.lookups.floor_micros.
         """
         cdef double given, micros
+        if not self.reader.in_usd:
+            return min((<object>self.reader).floor_micros(amount, currency), UNREACHABLE)
         if amount is None:
             return 0
         if PyFloat_CheckExact(amount):

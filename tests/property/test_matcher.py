@@ -18,7 +18,6 @@ from support.deciders import Deciders
 from support.market import AROUND, layered_market, market_of_world
 
 from snapbid.exchange.bid import Market
-from snapbid.exchange.lookups import accepts_usd
 from snapbid.exchange.request import decode
 from snapbid.match._matcher import Index
 from snapbid.match.payload import decode_payload
@@ -168,10 +167,11 @@ def assert_every_eligible_is_given(
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode({**request, "imp": [imp]}))
     index = made.catalog.index
-    query = index.query(made.lookups, decoded, ssp, world.registry[ssp], now_ms)
+    lookups = made.lookups.bidding_in(decoded.cur)
+    query = index.query(lookups or made.lookups, decoded, ssp, world.registry[ssp], now_ms)
     assert decoded.imp is not None
     given_ids, prices = [], []
-    if query.impression(decoded.imp[0]) and accepts_usd(decoded.cur):
+    if query.impression(decoded.imp[0]) and lookups is not None:
         while (best := query.next()) is not None:
             given_ids.append(decode_payload(index.payload(best[0])).cid)
             prices.append(index.price(best[0]))

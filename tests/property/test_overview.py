@@ -63,7 +63,7 @@ def decided(
     winners = {}
     for choice in choices:
         document = decode_payload(market.catalog.index.payload(choice.rank))
-        deal = bid_of(choice, market).deal
+        deal = bid_of(choice, market, market.lookups).deal
         winners[str(choice.imp.id)] = (
             document.cid, document.creatives[choice.creative].crid, deal or ""
         )  # fmt: skip

@@ -53,7 +53,7 @@ def check_bid_response(
     assert set(response) == {"id", "bidid", "cur", "seatbid"}
     assert response["id"] == auction_id
     assert response["bidid"]
-    assert response["cur"] == "USD"
+    assert re.fullmatch("[A-Z]{3}", response["cur"])
     seats = [seatbid.get("seat") for seatbid in response["seatbid"]]
     assert len(seats) == len(set(seats)) > 0
     bids: list[dict[str, Any]] = []

@@ -48,7 +48,7 @@ class Deciders:
         facts = read_request(world, descriptor, request)
         open_world = replace(world, may_use_user_data=lambda **_: True)
         open_facts = read_request(open_world, descriptor, request)
-        for slot in (read_impression(world, imp) for imp in request["imp"]):
+        for slot in (read_impression(world, imp, facts.currency) for imp in request["imp"]):
             eligible = []
             for campaign in world.campaigns:
                 refusing = list(rules(world, facts, slot, campaign))

@@ -140,7 +140,7 @@ def instant(value: str) -> datetime:
 
 def refused_by_lists(facts: Facts, campaign: Document) -> Iterator[str]:
     """Apply the request's currency, blocklists and seats."""
-    if not facts.pays_usd:
+    if facts.currency is None:
         yield "cur"
     if any(category_in(facts.bcat, category) for category in campaign.get("categories", [])):
         yield "bcat"
@@ -278,7 +278,7 @@ def refusals(
 ) -> list[str]:
     """Name every rule that refuses a campaign for an impression."""
     facts = read_request(world, descriptor, request)
-    return list(rules(world, facts, read_impression(world, imp), campaign))
+    return list(rules(world, facts, read_impression(world, imp, facts.currency), campaign))
 
 
 def refusal(
@@ -297,7 +297,9 @@ def offers(world: World, descriptor: str, request: Document) -> dict[str, set[Of
     facts = read_request(world, descriptor, request)
     return {
         slot.id: best(world, facts, slot)
-        for slot in (read_impression(world, imp) for imp in request["imp"][:MOST_IMPRESSIONS])
+        for slot in (
+            read_impression(world, imp, facts.currency) for imp in request["imp"][:MOST_IMPRESSIONS]
+        )
     }
 
 

@@ -60,7 +60,7 @@ class Facts:
 
     values: dict[str, set[str | int]]
     point: tuple[float, float] | None
-    pays_usd: bool
+    currency: str | None
     bcat: set[str]
     badv: set[str]
     bapp: set[str]
@@ -218,13 +218,28 @@ def domain(value: str) -> str:
     return value.strip().lower().removesuffix(".")
 
 
-def floor_micros(world: World, amount: Any, currency: Any) -> int | None:
-    """Convert a floor to micro-USD, rounded up; None where its currency has no rate."""
-    floor = number(amount)
+def currency_of(world: World, currencies: list[str]) -> str | None:
+    """Name the currency of the bids: USD, or the first with a rate where USD is not taken."""
+    if not currencies or "USD" in currencies:
+        return "USD"
+    return next((code for code in currencies if code in world.usd), None)
+
+
+def floor_micros(world: World, amount: Any, currency: Any, bid_in: str = "USD") -> int | None:
+    """Convert a floor to micro-USD, rounded up; None where its currency has no rate.
+
+    A bid in another currency has a price there, of at most 6 decimals and above 0, which must reach
+    the floor: the least price in USD that yields such a one is given.
+    """
+    floor, rate = number(amount), world.usd.get((text(currency) or "USD").upper())
     if floor is None or floor <= 0:
-        return 0
-    rate = world.usd.get((text(currency) or "USD").upper())
-    return None if rate is None else math.ceil(floor * rate * 1_000_000)
+        floor, rate = Fraction(0), Fraction(1)
+    if rate is None:
+        return None
+    millionths = floor * rate * 1_000_000 / world.usd[bid_in]
+    if bid_in != "USD":
+        millionths = max(Fraction(1), Fraction(math.ceil(millionths)))
+    return math.ceil(millionths * world.usd[bid_in])
 
 
 # From a request to its values (contract 3, "Targeting dimensions").
@@ -320,11 +335,11 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     values["category"] = {category for category in categories if category}
     values["segment"] = set().union(*segments(user)) if usable else set()
     lat, lon = within(geo.get("lat"), 90), within(geo.get("lon"), 180)
-    currencies = {currency.upper() for currency in texts(request.get("cur"))}
+    currencies = [str(text(item)).upper() for item in items(request.get("cur"))]
     return Facts(
         values=values,
         point=(lat, lon) if usable and lat is not None and lon is not None else None,
-        pays_usd=not currencies or "USD" in currencies,
+        currency=currency_of(world, currencies),
         **{name: texts(request.get(name)) for name in REQUEST_LISTS},
         user=recognised(device, user) if usable else None,
     )
@@ -365,8 +380,9 @@ def segments(user: Document) -> Iterator[set[str | int]]:
                 yield {name}
 
 
-def read_impression(world: World, imp: Document) -> Slot:
-    """Read one impression."""
+def read_impression(world: World, imp: Document, currency: str | None = "USD") -> Slot:
+    """Read one impression, for bids in a currency."""
+    bid_in = currency or "USD"
     pmp = part(imp, "pmp")
     kinds = ("banner", "video", "audio", "native")
     media = {kind: value for kind in kinds if (value := members(imp.get(kind))) is not None}
@@ -374,7 +390,7 @@ def read_impression(world: World, imp: Document) -> Slot:
     deals = [
         Deal(
             id=name,
-            floor=floor_micros(world, deal.get("bidfloor"), deal.get("bidfloorcur")),
+            floor=floor_micros(world, deal.get("bidfloor"), deal.get("bidfloorcur"), bid_in),
             wseat=texts(deal.get("wseat")),
             wadomain=texts(deal.get("wadomain")),
         )
@@ -389,7 +405,7 @@ def read_impression(world: World, imp: Document) -> Slot:
         },
         media=media,
         secure=flag(imp.get("secure")),
-        floor=floor_micros(world, imp.get("bidfloor"), imp.get("bidfloorcur")),
+        floor=floor_micros(world, imp.get("bidfloor"), imp.get("bidfloorcur"), bid_in),
         private=flag(pmp.get("private_auction")),
         deals=deals,
     )

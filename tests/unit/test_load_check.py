@@ -40,10 +40,20 @@ def judge(asked: Document, **changes: Any) -> BrokenRule | None:
 
 
 DEAL = {"deals": [{"id": "d", "bidfloor": 2, "wseat": ["s"], "wadomain": ["shop.example"]}]}
+EUROS = {"bidfloorcur": "EUR"}
 SPOILED: list[tuple[str, Document, Document]] = [
     ("id", {}, {"top": {"id": "another"}}),
     ("currency", {}, {"top": {"cur": "EUR"}}),
     ("currency", {"cur": ["EUR"]}, {}),
+    ("currency", {"cur": ["EUR", "GBP"]}, {"top": {"cur": "GBP"}}),
+    ("currency", {"cur": ["XXX"]}, {}),
+    ("currency", {"cur": ["EUR", "USD"]}, {"top": {"cur": "EUR"}}),
+    (
+        "price",
+        {"cur": ["EUR"], "imp": EUROS},
+        {"price": 0.9, "top": {"cur": "EUR"}},
+    ),
+    ("price", {"cur": ["JPY"]}, {"price": 80.0, "top": {"cur": "JPY"}}),
     ("impid", {}, {"impid": "2"}),
     ("price", {}, {"price": 0.999999}),
     ("price", {"imp": {"bidfloor": 1, "bidfloorcur": "GBP"}}, {"price": 1.0}),
@@ -81,6 +91,8 @@ GOOD: list[tuple[Document, Document]] = [
     ({"badv": ["hop.example", "sub.shop.example"]}, {}),
     ({"wseat": ["a"]}, {"seat": "a"}),
     ({"cur": ["EUR", "USD"]}, {}),
+    ({"cur": ["XXX", "EUR"]}, {"top": {"cur": "EUR"}}),
+    ({"cur": ["EUR"], "imp": EUROS}, {"price": 1.0, "top": {"cur": "EUR"}}),
     ({"imp": {"pmp": DEAL}}, {"price": 2, "dealid": "d", "seat": "s"}),
     ({"imp": {"pmp": DEAL, "bidfloor": 9}}, {"price": 2, "dealid": "d", "seat": "s"}),
 ]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.market import builder_of
 
-from snapbid.exchange.lookups import NO_RATE, STRUCTS, UNREACHABLE, Lookups, Memo, accepts_usd
+from snapbid.exchange.lookups import NO_RATE, STRUCTS, UNREACHABLE, Lookups, Memo
 from snapbid.exchange.request import BidRequest, Device, Geo, Imp, Present, Regs, RegsExt, decode
 from snapbid.match import vocabulary
 from snapbid.match._builder import DIMENSIONS
@@ -376,14 +376,18 @@ def test_the_fields_that_are_read_are_those_of_the_structs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cur", "accepted"),
+    ("cur", "currency"),
     [
-        *((yes, True) for yes in (None, [], [""], [None], ["USD"], ["usd"], ["EUR", "USD"])),
-        *((no, False) for no in (["EUR"], [7])),
+        *((cur, "USD") for cur in (None, [], [""], [None], ["USD"], ["usd"], ["EUR", "USD"])),
+        *((cur, "EUR") for cur in (["EUR"], ["eur"], ["XXX", "EUR"], ["EUR", "JPY"], ["", "EUR"])),
+        *((cur, None) for cur in (["XXX"], [7])),
     ],
 )
-def test_currencies(cur: Any, accepted: bool) -> None:
-    assert accepts_usd(cur) is accepted
+def test_currencies(cur: Any, currency: str | None) -> None:
+    lookups = Lookups(Addresses(), RATES)
+    chosen = lookups.bidding_in(cur)
+    assert (chosen and chosen.currency) == currency
+    assert lookups.bidding_in(cur) is chosen
 
 
 def test_an_impression_without_a_rate_is_left_out() -> None:

@@ -22,7 +22,7 @@ PRIVATE: dict[str, Any] = {"pmp": {"private_auction": 1, "deals": [{"id": "d"}]}
         ([BANNER], {}, None),
         ([NOBODY, BANNER], {}, None),
         ([NOBODY], {}, Reason.NO_CAMPAIGN),
-        ([BANNER], {"cur": ["EUR"]}, Reason.CURRENCY),
+        ([BANNER], {"cur": ["XXX"]}, Reason.CURRENCY),
         ([BANNER | ROUBLES], {}, Reason.FLOOR_CURRENCY),
         ([BANNER | ROUBLES, NOBODY], {}, Reason.NO_CAMPAIGN),
         ([{}], {}, Reason.NO_MEDIA),

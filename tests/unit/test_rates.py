@@ -45,6 +45,34 @@ def test_the_bundled_table_has_the_currencies_that_are_promised() -> None:
     assert bundled.date >= date(2025, 1, 1)
 
 
+@given(
+    amount=st.floats(0, 1e6),
+    of=st.sampled_from(["USD", "EUR", "JPY", "GBP"]),
+    bid=st.sampled_from(["EUR", "JPY", "GBP"]),
+)
+def test_the_least_price_reaches_the_floor_once_it_is_converted(
+    amount: float, of: str, bid: str
+) -> None:
+    table = rates.parse_table(TABLE)
+    least = table.least_price_micros(amount, of, bid)
+    assert least is not None
+    stated = Fraction(repr(amount)) * table.usd[of] * rates.MICROS
+
+    def reaches(usd_micros: int) -> bool:
+        price = table.price_micros(usd_micros, bid)
+        return price > 0 and price * table.usd[bid] >= stated
+
+    assert reaches(least)
+    assert not reaches(least - 1)
+
+
+def test_prices_are_converted_downwards(table: Rates) -> None:
+    assert table.price_micros(2_000_000, "EUR") == 1_666_666
+    assert table.price_micros(1, "EUR") == 0
+    assert table.least_price_micros(1, "XXX", "EUR") is None
+    assert table.least_price_micros(0, "XXX", "EUR") == 2
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -103,6 +103,8 @@ def _print_request(answer: "Explanation") -> None:
     _say(f"request {answer.id} from {answer.ssp}{canonical}, as of {answer.at}")
     for why in answer.withheld:
         _say(f"user data is withheld: {why}")
+    if answer.currency != "USD":
+        _say(f"bids are in {answer.currency}; prices here are in USD")
     _say(f"user: {answer.user}")
     for name, values in answer.carries.items():
         _say(f"  {name}: {', '.join(values)}")

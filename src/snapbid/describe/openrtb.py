@@ -14,7 +14,7 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "device": "Go-live asks for `ua`, `ip` and `geo.country` in each request.",
         "test": "1: answered like live traffic, but never counted, held or billed.",
         "tmax": "How many milliseconds there are until the response must have arrived.",
-        "cur": "Currencies that you take; without `USD` among them there is no bid.",
+        "cur": "Currencies that you take. Bids are in USD, or else in the first that has a rate.",
         "bcat": "Blocked categories; a parent blocks its children.",
         "badv": "Blocked advertiser domains; a domain blocks those below it.",
         "bapp": "Blocked app bundles.",
@@ -143,7 +143,7 @@ def response_schemas() -> dict[str, Schema]:
         {
             "id": _text("The bid's own id."),
             "impid": _text("The `id` of the impression."),
-            "price": {"type": "number", "exclusiveMinimum": 0, "description": "CPM in USD."},
+            "price": {"type": "number", "exclusiveMinimum": 0, "description": "CPM in `cur`."},
             "adm": _text("The markup; put your macros in as ever before it is shown."),
             "adomain": {
                 "type": "array",
@@ -194,7 +194,11 @@ def response_schemas() -> dict[str, Schema]:
             "id": _text("The request's `id`."),
             "seatbid": {"type": "array", "minItems": 1, "items": ref("SeatBid")},
             "bidid": _text("Our id of this response."),
-            "cur": {"const": "USD", "description": "The currency of all prices."},
+            "cur": {
+                "type": "string",
+                "pattern": "^[A-Z]{3}$",
+                "description": "The currency of all prices.",
+            },
         },
         title="BidResponse",
         description="OpenRTB 2.6, 4.2.1; at most one bid for each impression.",

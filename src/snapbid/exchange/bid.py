@@ -17,7 +17,7 @@ from typing import Final, final
 
 from msgspec import Struct
 
-from snapbid.exchange.lookups import accepts_usd
+from snapbid.exchange.lookups import USD, Lookups
 from snapbid.exchange.market import Market
 from snapbid.exchange.request import BidRequest, Imp
 from snapbid.exchange.response import Bid, Writer
@@ -83,12 +83,16 @@ class Choice(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """The best campaigns, and the search that can continue behind the impression `last`."""
+    """The best campaigns, and the search that can continue behind the impression `last`.
+
+    `lookups` are those of the currency in which the bids are made.
+    """
 
     choices: list[Choice]
     query: Query
     last: Imp
     user: str | None
+    lookups: Lookups
 
 
 def search(
@@ -104,13 +108,12 @@ def search(
     It takes at most `left_s`, and `processor_s` of processor time; `query.undecided` tells for how
     many impressions, the last ones, that was not enough.
     """
-    if not accepts_usd(request.cur):
+    lookups = market.lookups.bidding_in(request.cur)
+    if lookups is None:
         return NoBid(Reason.CURRENCY)
     catalog = market.catalog
     canonical = catalog.ssps.get(ssp, ssp)
-    query = catalog.index.query(
-        market.lookups, request, ssp, canonical, now_ms, left_s, processor_s
-    )
+    query = catalog.index.query(lookups, request, ssp, canonical, now_ms, left_s, processor_s)
     choices = []
     last = None
     assert request.imp is not None
@@ -125,7 +128,7 @@ def search(
         if query.undecided:
             return NoBid(Reason.CUT_SHORT, query.undecided)
         return NoBid(unanswered(request, has_floor=last is not None))
-    return Decision(choices, query, last, query.user)
+    return Decision(choices, query, last, query.user, lookups)
 
 
 def unanswered(request: BidRequest, *, has_floor: bool) -> Reason:
@@ -198,7 +201,7 @@ class Bidder:
             if bids and not query.has_time():
                 undecided += len(decision.choices) - len(bids)
                 break
-            bid = bid_of(choice, market)
+            bid = bid_of(choice, market, decision.lookups)
             if can_be_notified(bid.imp_id):
                 bids.append(bid)
                 choices.append(choice)
@@ -207,20 +210,23 @@ class Bidder:
             return NoBid(Reason.LONG_ID)
         return Proposal(auction_id, bids, choices, decision, limited, undecided, processor_s)
 
-    def write(self, auction_id: str, bids: list[Bid]) -> bytes:
+    def write(self, auction_id: str, bids: list[Bid], currency: str = USD) -> bytes:
         """Write the response's body."""
         bid_id = b"%b-%x" % (self._process, next(self._numbers))
-        return self._writer.write(auction_id, bid_id, bids)
+        return self._writer.write(auction_id, bid_id, bids, currency)
 
 
-def bid_of(choice: Choice, market: Market) -> Bid:
-    """Return the bid for a choice."""
+def bid_of(choice: Choice, market: Market, lookups: Lookups) -> Bid:
+    """Return the bid for a choice, priced in the currency of the lookups."""
     imp, deal_id = choice.imp, None
     if choice.deal >= 0:
         assert imp.pmp is not None
         assert imp.pmp.deals is not None
         deal_id = str(imp.pmp.deals[choice.deal].id)
-    template = market.template(choice.rank, choice.creative)
+    if lookups.currency == USD:
+        template = market.template(choice.rank, choice.creative)
+    else:
+        template = market.converted(choice.rank, choice.creative, lookups)
     return Bid(imp.id, template, deal_id)  # type: ignore[arg-type]
 
 

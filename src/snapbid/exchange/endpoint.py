@@ -192,7 +192,8 @@ class BidEndpoint:
             self._cut_short.inc(proposal.undecided)
         if type(proposal) is NoBid:
             return proposal.reason
-        body = self._bidder.write(proposal.auction_id, proposal.bids)
+        currency = proposal.decision.lookups.currency
+        body = self._bidder.write(proposal.auction_id, proposal.bids, currency)
         test = request.test == 1
         if test and not proposal.limited:
             return body
@@ -219,4 +220,6 @@ class BidEndpoint:
             lambda: deadline - perf_counter(),
             pending.test,
         )
-        return kept if isinstance(kept, Reason) else self._bidder.write(proposal.auction_id, kept)
+        if isinstance(kept, Reason):
+            return kept
+        return self._bidder.write(proposal.auction_id, kept, proposal.decision.lookups.currency)

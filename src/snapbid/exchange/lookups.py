@@ -19,6 +19,7 @@ from snapbid.match.catalog import Reader
 from snapbid.reference import agents, countries
 from snapbid.reference.rates import Rates
 
+USD: Final = "USD"
 NO_RATE: Final = -1  # a floor whose currency has no exchange rate
 UNREACHABLE: Final = 2**62  # a floor beyond any price, micro-USD
 MAX_CACHED: Final = 256  # characters of a memo key
@@ -73,7 +74,7 @@ _HOSTS: Final = Memo(vocabulary.host, 65_536)
 
 class Lookups(Reader):
     """The lookups of one catalog. `needs_user`: recognise users, for frequency caps; `gvl_id`: the
-    bidder's id in the Global Vendor List.
+    bidder's id in the Global Vendor List; `currency`: that of the bids, which has a rate.
     """
 
     def __init__(
@@ -83,12 +84,48 @@ class Lookups(Reader):
         *,
         needs_user: bool = True,
         gvl_id: int | None = None,
+        currency: str = USD,
     ) -> None:
-        super().__init__(STRUCTS, *MEMOS)
+        super().__init__(STRUCTS, *MEMOS, in_usd=currency == USD)
+        self.currency = currency
+        self._others: dict[str, Lookups] = {}
         self._geo = geo
         self._rates = rates
         self._needs_user = needs_user
         self._gvl_id = gvl_id
+
+    def bidding_in(self, cur: Texts) -> "Lookups | None":
+        """Return the lookups for a request that takes these currencies; None if none has a rate.
+
+        USD is preferred, also where none is named; otherwise the first that has a rate counts.
+        """
+        if not cur or USD in cur:
+            return self
+        codes = dict.fromkeys(cur)
+        for absent in (None, ""):
+            codes.pop(absent, None)
+        if not codes or not codes.keys().isdisjoint(_USD):
+            return self
+        for spelling in codes:
+            code = str(spelling).upper()
+            if code in self._rates.usd:
+                return self._others.get(code) or self._another(code)
+        return None
+
+    def _another(self, currency: str) -> "Lookups":
+        """Return, and keep, the same lookups for bids in another currency."""
+        self._others[currency] = Lookups(
+            self._geo,
+            self._rates,
+            needs_user=self._needs_user,
+            gvl_id=self._gvl_id,
+            currency=currency,
+        )
+        return self._others[currency]
+
+    def price_micros(self, usd_micros: int) -> int:
+        """Convert a price to the currency of the bids; see `Rates.price_micros`."""
+        return self._rates.price_micros(usd_micros, self.currency)
 
     def country_of_address(self, ip: Text, ipv6: Text) -> str | None:
         """Return the country (alpha-3) of the first address that the geo database knows."""
@@ -132,13 +169,18 @@ class Lookups(Reader):
     def floor_micros(self, amount: float | None, currency: str | None) -> int:
         """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.
 
-        A negative amount and NaN count as absent.
+        A negative amount and NaN count as absent. For bids in another currency it is the lowest
+        price that reaches the floor once it is converted.
         """
         if not amount or not amount > 0:
-            return 0
-        if amount == math.inf:
+            amount = 0
+        elif amount == math.inf:
             return UNREACHABLE
-        micros = self._rates.floor_micros(amount, currency or "USD")
+        rates, currency = self._rates, currency or USD
+        if self.currency == USD:
+            micros = rates.floor_micros(amount, currency)
+        else:
+            micros = rates.least_price_micros(amount, currency, self.currency)
         if micros is None:
             return NO_RATE
         return min(micros, UNREACHABLE)
@@ -160,11 +202,3 @@ def signals(request: BidRequest) -> privacy.PrivacySignals:
         gpp={place.gpp for place in places if place.gpp},
         gpp_sid={sid for place in places for sid in place.gpp_sid or ()},
     )
-
-
-def accepts_usd(cur: Texts) -> bool:
-    """Return whether `cur` includes USD or names no currency at all."""
-    if not cur or "USD" in cur:
-        return True
-    currencies = set(cur).difference((None, ""))
-    return not currencies or not currencies.isdisjoint(_USD)

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from snapbid.exchange.routes import BILLING_PATH, LOSS_PATH, WIN_PATH
 from snapbid.ledger.limits import Limits
@@ -26,6 +26,8 @@ VALUES: Final = ("bid_id", "imp_json", "auction_id", "imp_id", "cachebuster")
 _MACRO: Final = re.compile(rb"\{\{(\w+)\}\}")
 _UNRESERVED: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~-"
 
+_ADM: Final = b',"adm":'
+_PRICED: Final = 4  # the piece with the price, which the markup follows
 _END: Final = b'&nbr=${AUCTION_LOSS}"}'
 
 _json: Final = msgspec.json.encode
@@ -46,6 +48,14 @@ class Template(Struct, frozen=True):
     limits: Limits | None = None
 
 
+def priced(template: Template, price_micros: int) -> Template:
+    """Return the template with a price in another currency, in millionths of it."""
+    pieces = template.pieces.copy()
+    markup = pieces[_PRICED].index(_ADM)
+    pieces[_PRICED] = _price(price_micros) + pieces[_PRICED][markup:]
+    return structs.replace(template, pieces=pieces)
+
+
 class Bid(Struct, frozen=True):
     """A bid before it is written; `imp_id` and `deal` are the request's own ids."""
 
@@ -63,8 +73,7 @@ def template(
     """Encode what does not change from auction to auction; the price is a CPM."""
     constants = {b"campaign_id": document.cid, b"creative_id": creative.crid}
     values = [0, 1]  # indexes into VALUES
-    price = repr(price_micros / 1_000_000).encode()
-    pieces = [b'{"id":"', b"", b'","impid":', b"", b',"price":%b,"adm":' % price]
+    pieces = [b'{"id":"', b"", b'","impid":', b"", _price(price_micros) + _ADM]
     # Odd parts are macro names. The markup is escaped first; the names need no escaping.
     for position, part in enumerate(_MACRO.split(_json(creative.adm))):
         if position % 2 == 0:
@@ -93,6 +102,10 @@ def template(
     return Template(document.number, price_micros, seat, pieces, itemgetter(*values), limits)
 
 
+def _price(micros: int) -> bytes:
+    return b',"price":%b' % repr(micros / 1_000_000).encode()
+
+
 class Writer:
     """Writes responses, whose notification URLs start with `base_url`."""
 
@@ -104,7 +117,9 @@ class Writer:
         self._burl = b'","burl":"' + billing
         self._lurl = b'","lurl":"' + loss
 
-    def write(self, auction_id: str, bid_id: bytes, bids: Sequence[Bid]) -> bytes:
+    def write(
+        self, auction_id: str, bid_id: bytes, bids: Sequence[Bid], currency: str = "USD"
+    ) -> bytes:
         """Write a response's body. `bid_id`: ASCII letters, digits and dashes, unique."""
         auction_json, auction = _identifier(auction_id)
         if len(bids) == 1:
@@ -112,7 +127,8 @@ class Writer:
         else:
             seats = self._seats(bids, auction, bid_id)
         head = (b'{"id":', auction_json, b',"seatbid":[{"bid":[')
-        return b"".join([*head, *seats, b'],"bidid":"', bid_id, b'","cur":"USD"}'])
+        tail = (b'],"bidid":"', bid_id, b'","cur":"', currency.encode(), b'"}')
+        return b"".join([*head, *seats, *tail])
 
     def _seats(self, bids: Sequence[Bid], auction: bytes, bid_id: bytes) -> list[bytes]:
         """Group the bids by seat, in the order of the seats' first bids."""

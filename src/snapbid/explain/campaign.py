@@ -6,7 +6,7 @@ own. Budgets and caps are not checked here.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,7 @@ from snapbid.explain.search import NO_RATE, Search, Situation, deals_of, floor_o
 from snapbid.match.campaign import Campaign, Creative, Values
 from snapbid.match.single import FORMAT_NAME, Refusal, index_of
 
+_ANY_PRICE: Final = 10**9  # micro-USD; even without a floor a price may round down to nothing
 _replace = msgspec.structs.replace
 _FITTING: Final = (Creative("fits", "native", ""),)  # with an impression that takes native
 
@@ -126,6 +127,7 @@ def _without(
             imp = _replace(imp, pmp=_replace(imp.pmp or Pmp(), private_auction=0))
         case Refusal.REFUSED_FLOOR:
             imp = _replace(imp, bidfloor=None)
+            campaign = _replace(campaign, cpm_micros=_ANY_PRICE)
         case Refusal.REFUSED_SEAT:
             request = _replace(request, wseat=None, bseat=None)
         case Refusal.REFUSED_BLOCKED_APP:
@@ -244,31 +246,40 @@ def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
 
 # -- creatives -------------------------------------------------------------------------------------
 
-_PROPERTIES: Final = ("secure", "attributes", "mimes", "protocols", "duration")
+# What may keep a creative from an impression of its format, and where the impression says so.
+_LIMITS: Final = {
+    "secure": ("secure",),
+    "attributes": ("battr",),
+    "mimes": ("mimes",),
+    "protocols": ("protocols", "protocol"),
+    "duration": ("minduration", "maxduration"),
+}
+_SHAPE: Final = ("w", "h", "format")  # of a banner
 _FITS: Final = (Refusal.NOT_REFUSED, None)
 
 
 def causes(creative: Creative, request: BidRequest, imp: Imp, situation: Situation) -> list[str]:
     """What keeps a creative from an impression, whatever the campaign; empty where it fits."""
     plain = BidRequest(id=request.id)
-    slot = _replace(imp, pmp=None, bidfloor=None)
-
-    def verdict(creative: Creative) -> tuple[Refusal, str | None] | None:
-        bare = Campaign(id="c", advertiser="c", cpm_micros=1, creatives=(creative,))
-        return _ask(bare, plain, slot, situation)
-
-    answer = verdict(creative)
+    bare = Campaign(id="c", advertiser="c", cpm_micros=_ANY_PRICE, creatives=(creative,))
+    answer = _ask(bare, plain, _replace(imp, pmp=None, bidfloor=None), situation)
     if answer == _FITS:
         return []
     if answer == (Refusal.REFUSED_TARGETING, FORMAT_NAME):
         return ["size" if creative.media == "banner" and sizes_of(imp) else FORMAT_NAME]
-    neutral = words.neutral(creative, imp)
-    if verdict(neutral) != _FITS:  # no duration at all would be right
-        return ["duration"]
-    own = {name: getattr(creative, name) for name in _PROPERTIES}
     return [
-        name for name, value in own.items() if verdict(_replace(neutral, **{name: value})) != _FITS
+        cause
+        for cause, fields in _LIMITS.items()
+        if _ask(bare, plain, _with_only(imp, creative.media, fields), situation) != _FITS
     ]
+
+
+def _with_only(imp: Imp, media: str, fields: tuple[str, ...]) -> Imp:
+    """An impression of one format with no limits but those that stand in these fields."""
+    given: Any = getattr(imp, media)
+    kept = {name: getattr(given, name) for name in (*_SHAPE, *fields) if hasattr(given, name)}
+    secure = imp.secure if "secure" in fields else None
+    return Imp(id=imp.id, secure=secure, **{media: type(given)(**kept)})
 
 
 def _creative_rows(

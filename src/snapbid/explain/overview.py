@@ -15,7 +15,7 @@ import msgspec
 from snapbid.errors import BadRequest
 from snapbid.exchange.bid import Market, Reason, can_be_notified, unanswered
 from snapbid.exchange.bounds import MAX_IMPRESSIONS
-from snapbid.exchange.lookups import accepts_usd
+from snapbid.exchange.lookups import USD, Lookups
 from snapbid.exchange.market import limits_of
 from snapbid.exchange.request import BidRequest, Imp, decode
 from snapbid.explain import words
@@ -73,7 +73,8 @@ class Impression(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a request, and why; `withheld` says why user data was not used.
+    """The answer to a request, and why; `withheld` says why user data was not used, `currency` is
+    that of the bids (prices here are in USD).
 
     `campaigns_from`: the warehouse, or a server's catalog that has all of it. `unread`: campaigns
     of the warehouse that cannot bid because their documents are invalid.
@@ -89,6 +90,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     withheld: list[str] = []
     user: str | None = None
     carries: Carried = {}
+    currency: str = USD
     impressions: list[Impression] = []
     campaigns_from: Literal["warehouse", "catalog"] = "warehouse"
     unread: list[str] = []
@@ -124,7 +126,8 @@ def read(
         return Explanation(ssp=ssp, status=400, reason=reason, code=INVALID_REQUEST)
     canonical = market.catalog.ssps[ssp]
     why = withheld(request, market.lookups)
-    situation = Situation(ssp, canonical, now_ms, market.lookups, why, market.shards)
+    lookups = market.lookups.bidding_in(request.cur) or market.lookups
+    situation = Situation(ssp, canonical, now_ms, lookups, why, market.shards)
     return MatchableRequest(request, situation, _left_out(request, body))
 
 
@@ -148,7 +151,7 @@ async def explain(
     `cpu_ms`: the processor time that a live request may take.
     """
     request, situation, left_out = of
-    ssp, canonical, now_ms, _, why, shards = situation
+    ssp, canonical, now_ms, lookups, why, shards = situation
     search = Search(market.catalog.index, request, situation)
     base = Explanation(
         ssp=ssp,
@@ -161,17 +164,18 @@ async def explain(
         user=known_by(search.user) or f"not recognised: {unrecognised(request, why, shards)}",
         carries=search.carried(),
         left_out=left_out,
+        currency=lookups.currency,
     )
-    if request.cur and not accepts_usd(request.cur):
-        names = words.some(request.cur)
-        reason = f"{Reason.CURRENCY.value}: cur names {names}, and bids are in USD"
+    if lookups.bidding_in(request.cur) is None:
+        names = words.some(request.cur or ())
+        reason = f"{Reason.CURRENCY.value}: cur names {names}, which have no exchange rate"
         return msgspec.structs.replace(base, reason=reason)
     if not can_be_notified(str(request.id)):
         reason = (
             f"{Reason.LONG_ID.value}: id is over 512 bytes, its notifications could not be taken"
         )
         return msgspec.structs.replace(base, reason=reason)
-    explainer = _ImpressionExplainer(market, request, search, look, documents)
+    explainer = _ImpressionExplainer(market, request, search, lookups, look, documents)
     impressions = [await explainer.explain(imp) for imp in request.imp or ()]
     cut_short = _cut_short(request, situation, market, cpu_ms)
     if cut_short:
@@ -210,6 +214,7 @@ class _ImpressionExplainer:
         market: Market,
         request: BidRequest,
         search: Search,
+        lookups: Lookups,
         look: Look,
         documents: Documents,
     ) -> None:
@@ -217,11 +222,12 @@ class _ImpressionExplainer:
         self._index = market.catalog.index
         self._request = request
         self._search = search
+        self._lookups = lookups
         self._look = look
         self._documents = documents
 
     async def explain(self, imp: Imp) -> Impression:
-        lookups = self._market.lookups
+        lookups = self._lookups
         floor = floor_of(imp, lookups)
         told = words.floor(floor, imp.bidfloor, imp.bidfloorcur)
         usd = None if floor == NO_RATE else floor / 1_000_000

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import msgspec
-
 from snapbid.exchange.lookups import NO_RATE
 from snapbid.exchange.request import Deal, Imp
 from snapbid.explain.carried import asked, shown_hour
@@ -78,16 +76,6 @@ def deal(offered: Deal, micros: int) -> str:
 def creative(of: Creative) -> str:
     """A creative's format, with a banner's size."""
     return f"{of.media} {of.w}x{of.h}" if of.media == "banner" else of.media
-
-
-def neutral(of: Creative, imp: Imp) -> Creative:
-    """A copy of the creative without anything that an impression of its format could refuse."""
-    stream: Any = getattr(imp, of.media)
-    bounds = [getattr(stream, name, None) for name in ("minduration", "maxduration")]
-    lasting = next((seconds for seconds in bounds if seconds is not None and seconds >= 0), None)
-    return msgspec.structs.replace(
-        of, secure=True, attributes=(), mimes=(), protocols=(), duration=lasting
-    )
 
 
 def misfit(of: Creative, cause: str) -> str:

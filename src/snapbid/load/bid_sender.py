@@ -60,7 +60,7 @@ class BidSender:
             return response
         broken = check(response, auction_id, auction.limits)
         if broken is None and auction.counts and now - call.due <= self.tally.timeout_s:
-            self._notices.plan(response, account, now)
+            self._notices.plan(response, auction.limits, account, now)
         return broken
 
     def dropped(self, call: Call, now: float) -> None:

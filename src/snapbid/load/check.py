@@ -4,7 +4,9 @@ The request's limits are read here a second time, in the plainest way, independe
 matcher. A failed check names the rule, under which failures are counted, and the details.
 """
 
+import math
 import re
+from fractions import Fraction
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -61,7 +63,7 @@ class BrokenRule(NamedTuple):
 
 
 class DealLimits(NamedTuple):
-    """What a deal requires; the floor in micro-USD, None if its currency has no rate."""
+    """What a deal requires; the floor as in `ImpLimits`."""
 
     floor_micros: int | None
     seats: frozenset[str]
@@ -69,7 +71,9 @@ class DealLimits(NamedTuple):
 
 
 class ImpLimits(NamedTuple):
-    """What an impression requires; the floor in micro-USD, None if its currency has no rate."""
+    """What an impression requires; the floor in millionths of the bids' currency, None if its own
+    has no rate.
+    """
 
     query: str  # its id as notification URLs carry it
     floor_micros: int | None
@@ -80,14 +84,17 @@ class ImpLimits(NamedTuple):
 
 
 class RequestLimits(NamedTuple):
-    """What a request requires of its answer."""
+    """What a request requires of its answer. `currency`: that of the bids, None if none of those it
+    takes has a rate; `usd_per_unit`: the rate of it.
+    """
 
     imps: dict[str, ImpLimits]
     blocked_categories: frozenset[str]
     blocked_domains: frozenset[str]
     seats: frozenset[str]
     blocked_seats: frozenset[str]
-    usd: bool
+    currency: str | None
+    usd_per_unit: Fraction | int
 
 
 _decoder: Final = msgspec.json.Decoder(ReceivedResponse)
@@ -95,18 +102,28 @@ _decoder: Final = msgspec.json.Decoder(ReceivedResponse)
 
 def request_limits(request: BidRequest, rates: Rates) -> RequestLimits:
     """Collect what a request requires of its answer."""
-    currencies = _texts(request.cur)
+    currency = _currency(request.cur, rates)
+    unit = 1 if currency in (None, "USD") else rates.usd[currency]
     return RequestLimits(
-        {str(imp.id): _imp_limits(imp, rates) for imp in request.imp or ()},
+        {str(imp.id): _imp_limits(imp, rates, unit) for imp in request.imp or ()},
         frozenset(category.upper() for category in _texts(request.bcat)),
         frozenset(domain.lower() for domain in _texts(request.badv)),
         frozenset(_texts(request.wseat)),
         frozenset(_texts(request.bseat)),
-        not currencies or "USD" in {currency.upper() for currency in currencies},
+        currency,
+        unit,
     )
 
 
-def _imp_limits(imp: Imp, rates: Rates) -> ImpLimits:
+def _currency(cur: Any, rates: Rates) -> str | None:
+    """The currency of the bids: USD where it is taken, else the first that has a rate."""
+    codes = [code.upper() for code in _texts(cur)]
+    if not codes or "USD" in codes:
+        return "USD"
+    return next((code for code in codes if code in rates.usd), None)
+
+
+def _imp_limits(imp: Imp, rates: Rates, unit: Fraction | int) -> ImpLimits:
     blocked: dict[int, frozenset[int]] = {}
     sizes: list[tuple[int | None, int | None]] = []
     if imp.banner is not None:
@@ -122,24 +139,29 @@ def _imp_limits(imp: Imp, rates: Rates) -> ImpLimits:
     deals = (imp.pmp.deals or []) if imp.pmp is not None else []
     return ImpLimits(
         quote(str(imp.id), safe=""),
-        _floor(imp.bidfloor, imp.bidfloorcur, rates),
+        _floor(imp.bidfloor, imp.bidfloorcur, rates, unit),
         frozenset(sizes),
         blocked,
-        {str(deal.id): _deal_limits(deal, rates) for deal in deals},
+        {str(deal.id): _deal_limits(deal, rates, unit) for deal in deals},
         imp.pmp is not None and imp.pmp.private_auction == 1,
     )
 
 
-def _deal_limits(deal: Deal, rates: Rates) -> DealLimits:
+def _deal_limits(deal: Deal, rates: Rates, unit: Fraction | int) -> DealLimits:
     return DealLimits(
-        _floor(deal.bidfloor, deal.bidfloorcur, rates),
+        _floor(deal.bidfloor, deal.bidfloorcur, rates, unit),
         frozenset(_texts(deal.wseat)),
         frozenset(domain.lower() for domain in _texts(deal.wadomain)),
     )
 
 
-def _floor(amount: float | None, currency: str | None, rates: Rates) -> int | None:
-    return rates.floor_micros(amount, currency or "USD") if amount and amount > 0 else 0
+def _floor(
+    amount: float | None, currency: str | None, rates: Rates, unit: Fraction | int
+) -> int | None:
+    if not amount or not amount > 0:
+        return 0
+    rate = rates.usd.get((currency or "USD").upper())
+    return None if rate is None else math.ceil(Fraction(repr(amount)) * rate * MICROS / unit)
 
 
 def _texts(values: Any) -> list[str]:
@@ -163,7 +185,7 @@ def check(response: ReceivedResponse, auction: str, limits: RequestLimits) -> Br
     """The first rule that an answer breaks. `auction` needs no escaping in a URL."""
     if response.id != auction:
         return BrokenRule("id", f"{response.id!r} answers {auction!r}")
-    if response.cur != "USD" or not limits.usd:
+    if response.cur != limits.currency:
         return BrokenRule("currency", f"a bid in {response.cur}")
     seen: set[str] = set()
     for seatbid in response.seatbid:
@@ -176,7 +198,7 @@ def check(response: ReceivedResponse, auction: str, limits: RequestLimits) -> Br
                 return BrokenRule("impid", f"{bid.impid!r} was not asked for, or already has a bid")
             seen.add(bid.impid)
             broken = (
-                _check_price(bid, seat, imp_limits)
+                _check_price(bid, seat, imp_limits, response.cur)
                 or _check_creative(bid, imp_limits)
                 or _check_blocks(bid, limits)
                 or _check_urls(bid, auction, imp_limits)
@@ -187,11 +209,21 @@ def check(response: ReceivedResponse, auction: str, limits: RequestLimits) -> Br
 
 
 def price_micros(bid: ReceivedBid) -> int:
-    """The CPM in micro-USD; prices have at most 6 decimals (contract 2)."""
+    """The CPM in millionths of its currency; prices have at most 6 decimals (contract 2)."""
     return round(bid.price * MICROS)
 
 
-def _check_price(bid: ReceivedBid, seat: str, imp_limits: ImpLimits) -> BrokenRule | None:
+def usd_micros(bid: ReceivedBid, limits: RequestLimits) -> tuple[int, int]:
+    """The least and the highest price in micro-USD that the bid may stand for: of one that was
+    converted, the rest was rounded off.
+    """
+    price, unit = price_micros(bid), limits.usd_per_unit
+    return math.ceil(price * unit), math.ceil((price + 1) * unit) - 1
+
+
+def _check_price(
+    bid: ReceivedBid, seat: str, imp_limits: ImpLimits, currency: str
+) -> BrokenRule | None:
     floor = imp_limits.floor_micros
     if bid.dealid is not None:
         deal = imp_limits.deals.get(bid.dealid)
@@ -206,7 +238,7 @@ def _check_price(bid: ReceivedBid, seat: str, imp_limits: ImpLimits) -> BrokenRu
         return BrokenRule("deal", "a private auction, and a bid without a deal")
     price = price_micros(bid)
     if price <= 0 or floor is None or price < floor:
-        return BrokenRule("price", f"{bid.price} USD, the floor is {_usd(floor)}")
+        return BrokenRule("price", f"{bid.price} {currency}, the floor is {_amount(floor)}")
     return None
 
 
@@ -259,5 +291,5 @@ def _check_urls(bid: ReceivedBid, auction: str, imp_limits: ImpLimits) -> Broken
     return None
 
 
-def _usd(micros: int | None) -> str:
-    return "in a currency without a rate" if micros is None else f"{micros / MICROS:g} USD"
+def _amount(micros: int | None) -> str:
+    return "in a currency without a rate" if micros is None else f"{micros / MICROS:g}"

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from snapbid.load.accounts import Account
-from snapbid.load.check import ReceivedBid, ReceivedResponse, price_micros
+from snapbid.load.check import ReceivedResponse, RequestLimits, usd_micros
 from snapbid.load.client import Call, LoadClient
 from snapbid.load.histogram import LatencyHistogram
 
@@ -40,12 +40,15 @@ class NoticeHabits(NamedTuple):
 
 
 class PlannedNotice(NamedTuple):
-    """A notice to fire, the account it belongs to, and the price of its bid."""
+    """A notice to fire, the account it belongs to, and the price of its bid: the least that it may
+    be, in micro-USD, and how much more the highest is (see `check.usd_micros`).
+    """
 
     kind: str
     url: str
     account: Account
-    price_micros: int
+    price_micros: int = 0
+    doubt_micros: int = 0
 
 
 class NoticeSender:
@@ -64,28 +67,30 @@ class NoticeSender:
         self.open = 0
         self._first_url = ""
 
-    def plan(self, response: ReceivedResponse, account: Account, now: float) -> None:
+    def plan(
+        self, response: ReceivedResponse, limits: RequestLimits, account: Account, now: float
+    ) -> None:
         """Decide at random what happens to each bid."""
         habits, random = self._habits, self._random.random
         for seatbid in response.seatbid:
             for bid in seatbid.bid:
                 if random() < habits.win:
                     at = now + self._draw(habits.win_delay)
-                    self._push(at, WIN, bid.nurl, account, bid)
+                    least, most = usd_micros(bid, limits)
+                    self._push(at, PlannedNotice(WIN, bid.nurl, account, least, most - least))
                     if random() < habits.bill:
                         at += self._draw(habits.bill_delay)
-                        self._push(at, BILL, bid.burl, account, bid)
+                        self._push(at, PlannedNotice(BILL, bid.burl, account))
                 elif random() < habits.loss:
                     url = bid.lurl.replace("${AUCTION_LOSS}", self._random.choice(REASONS))
                     at = now + self._draw(habits.loss_delay)
-                    self._push(at, LOSS, url, account, bid)
+                    self._push(at, PlannedNotice(LOSS, url, account))
 
     def _draw(self, delay: Delay) -> float:
         return delay.least + (delay.most - delay.least) * self._random.random()
 
-    def _push(self, at: float, kind: str, url: str, account: Account, bid: ReceivedBid) -> None:
-        self._first_url = self._first_url or url
-        notice = PlannedNotice(kind, url, account, price_micros(bid) if kind == WIN else 0)
+    def _push(self, at: float, notice: PlannedNotice) -> None:
+        self._first_url = self._first_url or notice.url
         self._number += 1
         self.open += 1
         heapq.heappush(self._waiting, (at, self._number, notice))
@@ -118,6 +123,7 @@ class NoticeSender:
         if notice.kind == WIN:
             account.wins += 1
             account.cpm_micros += notice.price_micros
+            account.maybe_cpm_micros += notice.doubt_micros
         elif notice.kind == BILL:
             account.imps += 1
         else:
@@ -135,7 +141,7 @@ class NoticeSender:
         account = notice.account
         if notice.kind == WIN:
             account.maybe_wins += 1
-            account.maybe_cpm_micros += notice.price_micros
+            account.maybe_cpm_micros += notice.price_micros + notice.doubt_micros
         elif notice.kind == BILL:
             account.maybe_imps += 1
         self._fail(notice, f"no answer to {notice.url}")

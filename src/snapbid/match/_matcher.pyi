@@ -26,8 +26,9 @@ class Reader:
     """Reads the fields of decoded requests; `exchange.lookups.Lookups` has the callbacks.
 
     `structs`: the classes of the decoded request. The memos have countries by code, systems by
-    spelling, (system, browser) by user agent, and whether a US Privacy string opts out. Raises
-    ValueError or TypeError where a struct or a field that is read is missing.
+    spelling, (system, browser) by user agent, and whether a US Privacy string opts out. `in_usd`:
+    bids are in USD. Raises ValueError or TypeError where a struct or a field that is read is
+    missing.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Reader:
         systems: dict[str, str],
         agents: dict[str, tuple[str, str]],
         opt_outs: dict[str, bool],
+        in_usd: bool = True,
     ) -> None: ...
 
 @final

