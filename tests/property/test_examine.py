@@ -13,7 +13,8 @@ import pytest
 from support import matching_cases, oracle, strategies
 from support.deciders import LIMITS, SIDES
 from support.market import AROUND, market_of_world
-from support.oracle_reading import Document, read_impression
+from support.oracle_reading import read_impression
+from support.oracle_values import Document
 
 from snapbid.exchange.request import BidRequest, decode
 from snapbid.explain.campaign import causes, examine

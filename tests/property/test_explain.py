@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from support import oracle, strategies
 from support.market import AROUND, market_of_world
-from support.oracle_reading import Document, read_impression
+from support.oracle_reading import read_impression
+from support.oracle_values import Document
 
 from snapbid.exchange.request import decode
 from snapbid.match._builder import DIMENSIONS

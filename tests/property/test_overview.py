@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from support import oracle, strategies
 from support.market import AROUND, layered_market, market_of_world
-from support.oracle_reading import Document
+from support.oracle_values import Document
 
 from snapbid.exchange.bid import NoBid, bid_of, decide
 from snapbid.exchange.market import Market

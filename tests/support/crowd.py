@@ -20,7 +20,8 @@ import msgspec
 from snapbid.exchange.bid import Market
 from support import oracle
 from support.agreement import decided, disagreement
-from support.oracle_reading import Document, Facts, Slot, World, read_impression, read_request
+from support.oracle_reading import Facts, Slot, World, read_impression, read_request
+from support.oracle_values import Document
 
 BLOCK = 20
 FILTERED = ("country", "region", "city", "os", "device_type", "inventory", "segment")

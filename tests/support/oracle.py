@@ -16,19 +16,13 @@ from support.oracle_reading import (
     MOST_FORMATS,
     MOST_IMPRESSIONS,
     Deal,
-    Document,
     Facts,
-    Malformed,
     Slot,
     World,
-    domain,
-    integer,
-    integers,
-    items,
     read_impression,
     read_request,
-    texts,
 )
+from support.oracle_values import Document, Malformed, domain, integer, integers, items, texts
 
 __all__ = ["Document", "Malformed", "Offer", "World", "offers", "refusal", "refusals"]
 

@@ -7,22 +7,34 @@ range as absent. What holds for a whole request becomes `Facts`, what holds for 
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 from typing import Any
-from urllib.parse import urlsplit
 
-Document = dict[str, Any]
+from support.oracle_values import (
+    Document,
+    counted,
+    described,
+    flag,
+    host,
+    integer,
+    integers,
+    items,
+    members,
+    number,
+    part,
+    text,
+    texts,
+    within,
+)
+
 CATEGORY_MEMBERS = ("cat", "sectioncat", "pagecat")
 
 # "What a request may cost is bounded": what is looked at of a request.
 MOST_IMPRESSIONS = 100
 MOST_FORMATS = 100
-MOST_ENTRIES = 1000
-MOST_BYTES = 512
 
 REQUEST_LISTS = ("bcat", "badv", "bapp", "bseat", "wseat")
 
@@ -80,142 +92,6 @@ class Slot:
     floor: int | None
     private: bool
     deals: list[Deal]
-
-
-class Malformed(ValueError):
-    """A value whose type makes no sense where it stands."""
-
-
-# Reading values as real exchanges write them (contract 3, "Requests ... are tolerated").
-
-
-def single(value: Any) -> Any:
-    """Read a value that may stand in a list by itself; an empty list means absent."""
-    if not isinstance(value, list) or len(value) > 1:
-        return value
-    inside = value[0] if value else None
-    if isinstance(inside, list):
-        raise Malformed(f"{value!r} is no value")
-    return inside
-
-
-def text(value: Any) -> str | None:
-    """Read text; a number is an id written without quotes."""
-    value = single(value)
-    if value is None or value == "":
-        return None
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        raise Malformed(f"{value!r} is no text")
-    return str(int(value))
-
-
-def number(value: Any) -> Fraction | None:
-    """Read a number exactly; a float means its shortest decimal."""
-    value = single(value)
-    if value is None or value == "":
-        return None
-    if isinstance(value, bool | int):
-        return Fraction(int(value))
-    if isinstance(value, float):
-        return Fraction(repr(value))
-    if isinstance(value, str) and "/" not in value:
-        return Fraction(value)
-    raise Malformed(f"{value!r} is no number")
-
-
-def integer(value: Any, least: int = 0) -> int | None:
-    """Read an integer; one below `least` is out of range and counts as absent."""
-    parsed = number(value)
-    if parsed is None:
-        return None
-    if parsed.denominator != 1:
-        raise Malformed(f"{value!r} is no integer")
-    return int(parsed) if parsed >= least else None
-
-
-def flag(value: Any) -> bool:
-    """Read a 0/1 flag."""
-    return integer(value) == 1
-
-
-def within(value: Any, limit: int) -> float | None:
-    """Read a coordinate from -limit to limit degrees; any other counts as absent."""
-    parsed = number(value)
-    return float(parsed) if parsed is not None and abs(parsed) <= limit else None
-
-
-def members(value: Any) -> Document | None:
-    """Read an object."""
-    value = single(value)
-    if value is None or value == "":
-        return None
-    if not isinstance(value, dict):
-        raise Malformed(f"{value!r} is no object")
-    return value
-
-
-def items(value: Any) -> list[Any]:
-    """Read an array without its absent items; an absent array is an empty one."""
-    if value is None or value == "":
-        return []
-    if not isinstance(value, list):
-        raise Malformed(f"{value!r} is no array")
-    if any(isinstance(item, list) for item in value):
-        raise Malformed(f"{value!r} holds an array")
-    return [item for item in value if item is not None and item != ""]
-
-
-def counted(value: Any) -> str | None:
-    """Read text that counts up to its limit; a longer one is out of range, and so absent."""
-    written = text(value)
-    return written if written is None or len(written.encode()) <= MOST_BYTES else None
-
-
-def described(value: Any) -> list[Any]:
-    """Read an array that describes, of which the first entries are looked at."""
-    return items(value)[:MOST_ENTRIES]
-
-
-def texts(value: Any) -> set[str]:
-    """Read an array of text."""
-    return {str(text(item)) for item in items(value)}
-
-
-def integers(value: Any) -> set[int]:
-    """Read an array of integers; those out of range count as absent."""
-    return {parsed for item in items(value) if (parsed := integer(item)) is not None}
-
-
-def part(parent: Document | None, *names: str) -> Document:
-    """Read an object inside objects; an absent one is empty."""
-    for name in names:
-        value = (parent or {}).get(name)
-        # What stands in an `ext` is every exchange's own.
-        parent = None if name == "ext" and not isinstance(value, dict) else members(value)
-    return parent or {}
-
-
-def placed(parent: Document, name: str) -> Any:
-    """Read a member from its OpenRTB 2.6 place, else from `ext`, its 2.5 place."""
-    value = parent.get(name)
-    empty = value is None or value == "" or value == []
-    return part(parent, "ext").get(name) if empty else value
-
-
-def host(value: Any) -> str | None:
-    """Read the host of a URL or of a bare domain, lower case; the scheme may be missing."""
-    url = (text(value) or "").strip()
-    if not re.match(r"([A-Za-z][A-Za-z0-9+.-]*:)?//", url):
-        url = "//" + url
-    name = urlsplit(url).hostname
-    return counted(domain(name)) if name else None
-
-
-def domain(value: str) -> str:
-    """Give a domain in the form in which domains compare."""
-    return value.strip().lower().removesuffix(".")
 
 
 def currency_of(world: World, currencies: list[str]) -> str | None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from support import consent, pools
 from support.choices import Choices
 from support.oracle import World
-from support.oracle_reading import Document, floor_micros
+from support.oracle_reading import floor_micros
+from support.oracle_values import Document
 from support.random_requests import request_of
 
 

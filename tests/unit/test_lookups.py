@@ -375,21 +375,6 @@ def test_the_fields_that_are_read_are_those_of_the_structs() -> None:
             Reader(structs, {}, {}, {}, {})
 
 
-@pytest.mark.parametrize(
-    ("cur", "currency"),
-    [
-        *((cur, "USD") for cur in (None, [], [""], [None], ["USD"], ["usd"], ["EUR", "USD"])),
-        *((cur, "EUR") for cur in (["EUR"], ["eur"], ["XXX", "EUR"], ["EUR", "JPY"], ["", "EUR"])),
-        *((cur, None) for cur in (["XXX"], [7])),
-    ],
-)
-def test_currencies(cur: Any, currency: str | None) -> None:
-    lookups = Lookups(Addresses(), RATES)
-    chosen = lookups.bidding_in(cur)
-    assert (chosen and chosen.currency) == currency
-    assert lookups.bidding_in(cur) is chosen
-
-
 def test_an_impression_without_a_rate_is_left_out() -> None:
     made = decode(
         b'{"id":"a","imp":[{"id":"1","bidfloor":1,"bidfloorcur":"VND"},'
