@@ -72,9 +72,9 @@ def situations(
 
 
 def compare(world: oracle.World, ssp: str, request: Document, seen: Counter[str]) -> None:
-    """Each campaign of the world, for each impression."""
+    """Each campaign of the world, for each impression that is looked at."""
     ((situation, decoded),) = situations(world, ssp, request)
-    for imp, document in zip(decoded.imp or (), request["imp"], strict=True):
+    for imp, document in zip(decoded.imp or (), request["imp"], strict=False):
         slot = read_impression(world, document)
         for campaign in world.campaigns:
             rules = oracle.refusals(world, ssp, request, document, campaign)
