@@ -1,6 +1,6 @@
 """A seeded generator of campaign documents, in two shapes.
 
-`std`: all 20 targeting dimensions occur, each in the share of campaigns that `SHARES` gives, so
+`std`: 20 targeting dimensions occur, each in the share of campaigns that `SHARES` gives, so
 that about 1% of the campaigns are eligible for a request of `bench/requests.py`. `rare`: all target
 places, half of them segments, and about 0.05% are eligible.
 

@@ -20,18 +20,20 @@ DIMENSIONS = {
     "os": SB_OS, "browser": SB_BROWSER, "carrier": SB_CARRIER, "language": SB_LANGUAGE,
     "inventory": SB_INVENTORY, "domain": SB_DOMAIN, "bundle": SB_BUNDLE,
     "publisher": SB_PUBLISHER, "category": SB_CATEGORY, "segment": SB_SEGMENT,
-    "deal": SB_DEAL, "position": SB_POSITION, "hour": SB_HOUR,
+    "hour": SB_HOUR, "deal": SB_DEAL, "position": SB_POSITION, "placement": SB_PLACEMENT,
+    "rewarded": SB_REWARDED, "interstitial": SB_INTERSTITIAL,
 }
 MEDIA = {"banner": SB_BANNER, "video": SB_VIDEO, "audio": SB_AUDIO, "native": SB_NATIVE}
 
 # Dimensions of few values, of which a request has mostly one: a stored row answers at once.
 cdef frozenset ROWED = frozenset((
     SB_SSP, SB_COUNTRY, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS, SB_BROWSER, SB_LANGUAGE,
-    SB_INVENTORY, SB_POSITION, SB_HOUR, SB_FORMAT,
+    SB_INVENTORY, SB_HOUR, SB_POSITION, SB_PLACEMENT, SB_REWARDED, SB_INTERSTITIAL, SB_FORMAT,
 ))
 # Of these a request never has two, so that a value's row is all that is ever asked of it.
 cdef frozenset SINGLE = frozenset((
     SB_COUNTRY, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS, SB_BROWSER, SB_LANGUAGE, SB_HOUR,
+    SB_REWARDED, SB_INTERSTITIAL,
 ))
 cdef uint32_t ROWED_VALUES = 512  # beyond, a dimension's values are postings
 cdef uint32_t EXCLUDE = 1u << 31  # marks a term of an exclude list

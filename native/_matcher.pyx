@@ -205,7 +205,7 @@ cdef void release(Workspace *workspace) noexcept:
 # the field's name in OpenRTB. `Reader` derives the offsets from these names, so there is no second
 # list that could disagree with them.
 cpdef enum _Struct:
-    BIDREQUEST, IMP, BANNER, FORMAT, VIDEO, AUDIO, PMP, DEAL, SITE, APP, DOOH, PUBLISHER, DEVICE
+    BIDREQUEST, IMP, BANNER, FORMAT, VIDEO, AUDIO, NATIVE, PMP, DEAL, SITE, APP, DOOH, PUBLISHER, DEVICE
     GEO, USER, DATA, SEGMENT, REGS, REGSEXT
     N_STRUCTS
 
@@ -214,11 +214,13 @@ cpdef enum _Field:
     BIDREQUEST_USER, BIDREQUEST_REGS, BIDREQUEST_BCAT, BIDREQUEST_BADV, BIDREQUEST_BAPP
     BIDREQUEST_BSEAT, BIDREQUEST_WSEAT
     IMP_BANNER, IMP_VIDEO, IMP_AUDIO, IMP_NATIVE, IMP_PMP, IMP_BIDFLOOR, IMP_BIDFLOORCUR, IMP_SECURE
+    IMP_RWDD, IMP_INSTL
     BANNER_W, BANNER_H, BANNER_FORMAT, BANNER_BATTR, BANNER_POS
     FORMAT_W, FORMAT_H
     VIDEO_MIMES, VIDEO_MINDURATION, VIDEO_MAXDURATION, VIDEO_PROTOCOLS, VIDEO_PROTOCOL, VIDEO_BATTR
-    VIDEO_POS
+    VIDEO_POS, VIDEO_PLCMT, VIDEO_PLACEMENT
     AUDIO_MIMES, AUDIO_MINDURATION, AUDIO_MAXDURATION, AUDIO_PROTOCOLS, AUDIO_BATTR
+    NATIVE_PLCMTTYPE
     PMP_PRIVATE_AUCTION, PMP_DEALS
     DEAL_ID, DEAL_BIDFLOOR, DEAL_BIDFLOORCUR, DEAL_WSEAT, DEAL_WADOMAIN
     SITE_DOMAIN, SITE_PAGE, SITE_CAT, SITE_SECTIONCAT, SITE_PAGECAT, SITE_PUBLISHER
@@ -240,11 +242,11 @@ cpdef enum _Field:
 cdef class Reader:
     """Reads the fields of decoded requests; exchange.lookups.Lookups has the callbacks.
 
-    structs: the classes of the decoded request, which have the fields of `_Field`. Their fields are
-    read at their offsets in memory, so each object's class is checked first. The memos
-    (exchange.lookups.Memo) have countries by code, systems by spelling, (system, browser) by user
-    agent, and whether a US Privacy string opts out. in_usd: bids are in USD. Raises ValueError or
-    TypeError where a struct or a field is missing.
+    structs: the classes of the decoded request, among them those of `_Struct` with the fields of
+    `_Field`. Their fields are read at their offsets in memory, so each object's class is checked
+    first. The memos (exchange.lookups.Memo) have countries by code, systems by spelling, (system,
+    browser) by user agent, and whether a US Privacy string opts out. in_usd: bids are in USD.
+    Raises ValueError or TypeError where a struct or a field is missing.
     """
 
     cdef tuple structs
@@ -260,7 +262,7 @@ cdef class Reader:
                  object opt_outs, bint in_usd=True):
         classes = {struct.__name__.upper(): struct for struct in structs}
         names = [number.name for number in _Struct if number != N_STRUCTS]
-        if set(names) != set(classes):
+        if not set(names) <= set(classes):
             raise ValueError(f"not the structs of a request, which are {', '.join(names)}")
         self.countries = countries
         self.systems = systems
@@ -973,9 +975,10 @@ cdef class Query:
         banner = reader.child(imp, IMP_BANNER, BANNER)
         video = reader.child(imp, IMP_VIDEO, VIDEO)
         audio = reader.child(imp, IMP_AUDIO, AUDIO)
+        native = reader.child(imp, IMP_NATIVE, NATIVE)
         pmp = reader.child(imp, IMP_PMP, PMP)
         asked.secure = is_one(reader.get(imp, IMP_SECURE))
-        asked.native = reader.get(imp, IMP_NATIVE) is not None
+        asked.native = native is not None
         self.clear_terms()
         self.begin(SB_FORMAT)
         if banner is not None:
@@ -995,6 +998,8 @@ cdef class Query:
         if video is not None:
             self.number(SB_POSITION, reader.get(video, VIDEO_POS))
         self.end(SB_POSITION)
+        if self.index.used & (1u << SB_PLACEMENT | 1u << SB_REWARDED | 1u << SB_INTERSTITIAL):
+            self.read_placement(imp, video, native)
         self.begin(ASKED)
         if banner is not None:
             asked.attributes[SB_BANNER] = self.masked(
@@ -1011,6 +1016,31 @@ cdef class Query:
             if self.index.used >> SB_DEAL & 1:
                 self.read_deals(reader.get(pmp, PMP_DEALS))
         return True
+
+    cdef int read_placement(self, object imp, object video, object native) except -1:
+        """Where and how it is shown. Not to say means no, for a reward and an interstitial."""
+        cdef Reader reader = self.reader
+        cdef int64_t number
+        self.begin(SB_PLACEMENT)
+        if video is not None:
+            placement = reader.get(video, VIDEO_PLCMT)
+            if placement is None or not integer(placement, &number):
+                placement = reader.get(video, VIDEO_PLACEMENT)  # as of 2.5
+            self.number(SB_PLACEMENT, placement)
+        if native is not None:
+            placement = reader.get(native, NATIVE_PLCMTTYPE)
+            if placement is not None and integer(placement, &number):
+                placement = f"n{number}"
+                self.keep(placement)
+                self.text(SB_PLACEMENT, placement, False)
+        self.end(SB_PLACEMENT)
+        self.begin(SB_REWARDED)
+        self.push_number(SB_REWARDED, is_one(reader.get(imp, IMP_RWDD)))
+        self.end(SB_REWARDED)
+        self.begin(SB_INTERSTITIAL)
+        self.push_number(SB_INTERSTITIAL, is_one(reader.get(imp, IMP_INSTL)))
+        self.end(SB_INTERSTITIAL)
+        return 0
 
     cdef int read_sizes(self, object banner) except -1:
         cdef Reader reader = self.reader
@@ -1278,7 +1308,7 @@ cdef class Query:
         self.nobody = False
         for i in range(self.index.n_order):
             dimension = self.index.order[i]
-            if dimension not in (SB_DEAL, SB_POSITION, SB_FORMAT):
+            if dimension < SB_OF_IMPRESSION:
                 self.arrange(dimension, source)
         self.request_made = 0 if self.made is None else len(self.made)
         self.n_limits = 0
@@ -1469,7 +1499,7 @@ cdef class Query:
 
     cdef int take_impression(self, Query source) except -1:
         cdef Workspace *workspace = self.workspace
-        cdef uint32_t dimension, first
+        cdef uint32_t i, dimension, first
         if source is not self:
             self.asked = source.asked
         if self.made is not None:
@@ -1482,8 +1512,9 @@ cdef class Query:
         self.nobody = self.request_nobody
         self.take_offers()
         self.deals.includes = 0
-        for dimension in (SB_FORMAT, SB_POSITION, SB_DEAL):
-            if self.index.used >> dimension & 1:
+        for i in range(self.index.n_order):
+            dimension = self.index.order[i]
+            if dimension >= SB_OF_IMPRESSION:
                 self.arrange(dimension, source)
         first = source.begins[ASKED]
         sb_make_set(&self.wanted, workspace.values + first, source.ends[ASKED] - first)

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define SB_MAGIC 0x5844494249504e53ULL /* "SNPIBIDX" */
-#define SB_VERSION 3u
+#define SB_VERSION 4u
 #define SB_BLOCK 512u      /* campaigns a block */
 #define SB_WORDS 8u        /* 64-bit words a block */
 #define SB_KEY_MAX 512u    /* bytes of the longest key; longer ones are in no campaign */
@@ -31,9 +31,11 @@ enum sb_space {
     /* Targeting dimensions: these have postings. */
     SB_SSP, SB_COUNTRY, SB_REGION, SB_CITY, SB_POSTAL, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS,
     SB_BROWSER, SB_CARRIER, SB_LANGUAGE, SB_INVENTORY, SB_DOMAIN, SB_BUNDLE, SB_PUBLISHER,
-    SB_CATEGORY, SB_SEGMENT, SB_DEAL, SB_POSITION, SB_HOUR,
+    SB_CATEGORY, SB_SEGMENT, SB_HOUR,
+    /* From here on, of an impression. */
+    SB_DEAL, SB_POSITION, SB_PLACEMENT, SB_REWARDED, SB_INTERSTITIAL,
     SB_FORMAT, /* what an impression can show: a banner size, video, audio or native */
-    SB_DIMENSIONS,
+    SB_DIMENSIONS, SB_OF_IMPRESSION = SB_DEAL,
     /* Vocabularies of the limits: only compared. One per medium where the request has one list
      * per medium, so that a mark on a value says in which list it stood. */
     SB_AD_CATEGORY = SB_DIMENSIONS, SB_AD_DOMAIN, SB_AD_BUNDLE, SB_SEAT,

@@ -38,6 +38,8 @@ REQUEST: Document = {
                 "protocol": 3,
                 "battr": [9],
                 "pos": 1,
+                "plcmt": 1,
+                "placement": 1,
             },
             "audio": {
                 "mimes": ["audio/mp4"],
@@ -46,7 +48,9 @@ REQUEST: Document = {
                 "protocols": [9],
                 "battr": [9],
             },
-            "native": {},
+            "native": {"plcmttype": 1},
+            "rwdd": 1,
+            "instl": 1,
             "pmp": {
                 "private_auction": 0,
                 "deals": [
@@ -128,6 +132,9 @@ _ENTRIES: Document = {
     "segment": "s",
     "deal": "d1",
     "position": 1,
+    "placement": "n1",
+    "rewarded": 1,
+    "interstitial": 1,
     "hour": 0,
 }
 _CREATIVES: list[Document] = [

@@ -27,9 +27,11 @@ from support.oracle_values import Document, Malformed, domain, integer, integers
 __all__ = ["Document", "Malformed", "Offer", "World", "offers", "refusal", "refusals"]
 
 EARTH_RADIUS_KM = 6371.0088
-EXACT_DIMENSIONS = ("ssp", "bundle", "publisher", "category", "segment", "deal")
+EXACT_DIMENSIONS = ("ssp", "bundle", "publisher", "category", "segment", "deal", "placement")
 FOLDED_DIMENSIONS = ("city", "postal", "carrier")
-NUMBER_DIMENSIONS = ("device_type", "connection", "position", "hour")
+NUMBER_DIMENSIONS = (
+    *("device_type", "connection", "position", "rewarded", "interstitial", "hour"),
+)
 
 
 @dataclass(frozen=True)

@@ -256,6 +256,15 @@ def segments(user: Document) -> Iterator[set[str | int]]:
                 yield {name}
 
 
+def placements(media: dict[str, Document]) -> Iterator[str | int]:
+    """Yield the placement of a video, else that of OpenRTB 2.5, and of a native ad as `n1`."""
+    video = media.get("video", {})
+    values = (integer(video.get("plcmt")), integer(video.get("placement")))
+    yield from [value for value in values if value is not None][:1]
+    if (native := integer(media.get("native", {}).get("plcmttype"))) is not None:
+        yield f"n{native}"
+
+
 def read_impression(world: World, imp: Document, currency: str | None = "USD") -> Slot:
     """Read one impression, for bids in a currency."""
     bid_in = currency or "USD"
@@ -278,6 +287,10 @@ def read_impression(world: World, imp: Document, currency: str | None = "USD") -
         values={
             "deal": {deal.id for deal in deals},
             "position": {position for position in positions if position is not None},
+            "placement": set(placements(media)),
+            # The specification's default of both is 0.
+            "rewarded": {int(flag(imp.get("rwdd")))},
+            "interstitial": {int(flag(imp.get("instl")))},
         },
         media=media,
         secure=flag(imp.get("secure")),

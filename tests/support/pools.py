@@ -48,6 +48,7 @@ MIMES = {
 PROTOCOLS = (2, 3, 5, 6, 7)
 DURATIONS = (15, 30, 6, 60, 14)
 POSITIONS = (0, 1, 3, 7, -1)
+PLACEMENTS = (1, 2, 3, 4, -1)
 DEVICE_TYPES = (2, 4, 5, 0, 9, -1, 2**40)
 CONNECTIONS = (2, 0, 6, 7, -1)
 CARRIERS = ("verizon", "Verizon", "T-Mobile", "46001", "310-410")
@@ -123,6 +124,9 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
     "segment": ("s1", "s2", "S1", "99"),
     "deal": ("d1", "d2", "D1", "345"),
     "position": (0, 1, 3, 7),
+    "placement": (1, 2, 3, "n1", "n4"),
+    "rewarded": (0, 1),
+    "interstitial": (0, 1),
     "hour": (),
 }
 """Dimension -> entries of campaigns; those of `hour` follow from the clock."""

@@ -225,6 +225,9 @@ def imp_of(choices: Choices, name: Any) -> Document:
         imp["secure"] = switch(choices, choices.pick((0, 1)))
     if choices.chance(45):
         imp["pmp"] = pmp_of(choices)
+    for key in ("rwdd", "instl"):
+        if choices.chance(40):
+            imp[key] = switch(choices, choices.pick((0, 1, 1)))
     return imp
 
 
@@ -255,7 +258,11 @@ def shared_of(choices: Choices) -> Document:
 
 def video_of(choices: Choices) -> Document:
     """Make a video object."""
-    return timed_of(choices, "video")
+    video = timed_of(choices, "video")
+    for key in ("plcmt", "placement"):
+        if choices.chance(50):
+            video[key] = alone(choices, choices.pick(pools.PLACEMENTS))
+    return video
 
 
 def audio_of(choices: Choices) -> Document:
@@ -282,9 +289,12 @@ def timed_of(choices: Choices, kind: str) -> Document:
 
 def native_of(choices: Choices) -> Document:
     """Make a native object, with the members that are not read."""
-    return choices.pick(
+    native: Document = choices.pick(
         ({"request": "{}"}, {}, {"request": {"native": {}}, "battr": 1, "api": 3, "ver": 1})
     )
+    if choices.chance(50):
+        native = {**native, "plcmttype": alone(choices, choices.pick(pools.PLACEMENTS))}
+    return native
 
 
 def pmp_of(choices: Choices) -> Document:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.market import builder_of
 
 from snapbid.exchange.lookups import NO_RATE, STRUCTS, UNREACHABLE, Lookups, Memo
-from snapbid.exchange.request import BidRequest, Device, Geo, Imp, Present, Regs, RegsExt, decode
+from snapbid.exchange.request import BidRequest, Device, Geo, Imp, Native, Regs, RegsExt, decode
 from snapbid.match import vocabulary
 from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import Index, Query, Reader
@@ -42,6 +42,7 @@ class Addresses:
 VALUES: Document = {
     "country": "NLD", "region": "NLD-x", "os": "tizen", "browser": "opera", "language": "xx",
     "inventory": "dooh", "hour": 0, "device_type": 99, "connection": 99, "position": 99,
+    "placement": 99, "rewarded": 1, "interstitial": 1,
 }  # fmt: skip
 
 
@@ -131,6 +132,14 @@ GEO = {"country": "us", "region": "CA", "city": "Oakland", "zip": 94601, "lat": 
         (
             {"imp": [{"id": "1", "banner": {"pos": 1}, "video": {"pos": 3}}]},
             {"position": [1, 3]},
+        ),
+        (
+            {"imp": [{"id": "1", "video": {"placement": 5}, "native": {"plcmttype": 4}}]},
+            {"placement": [5, "n4"]},
+        ),
+        (
+            {"imp": [{"id": "1", "video": {"plcmt": 1, "placement": 5}, "rwdd": 1, "instl": 1}]},
+            {"placement": [1], "rewarded": [1], "interstitial": [1]},
         ),
         (
             {"imp": [{"id": "1", "pmp": {"deals": [{"id": 7, "wseat": ["x"]}, {"id": "d"}]}}]},
@@ -313,7 +322,7 @@ def answers_at(price_micros: int, amount: float | None, currency: str | None) ->
     started = of.query(Lookups(Addresses(), RATES), request, "acme", "acme", 0)
     if not started.impression(imp):
         return price_micros == NO_RATE
-    imp.native = Present()
+    imp.native = Native()
     started.impression(imp)
     return started.next() is not None
 
@@ -364,13 +373,14 @@ def test_the_fields_that_are_read_are_those_of_the_structs() -> None:
     reader = Reader(STRUCTS[::-1], {}, {}, {}, {})
     started = EVERYTHING.query(reader, BidRequest(id="a", badv=["x.example"]), "acme", "acme", 0)
     assert started.carried()[DIMENSIONS["ssp"]] == ["acme"]
+    others = tuple(struct for struct in STRUCTS if struct is not BidRequest)
     without_id = type("BidRequest", (), {"id": None})
     with pytest.raises(TypeError, match="BidRequest has no member id to read"):
-        Reader((without_id, *STRUCTS[1:]), {}, {}, {}, {})
+        Reader((without_id, *others), {}, {}, {}, {})
     without_fields = type("BidRequest", (), {})
     with pytest.raises(TypeError, match="BidRequest has no member id to read"):
-        Reader((without_fields, *STRUCTS[1:]), {}, {}, {}, {})
-    for structs in ((), STRUCTS[1:], (type("Other", (), {}), *STRUCTS[1:])):
+        Reader((without_fields, *others), {}, {}, {}, {})
+    for structs in ((), others, (type("Other", (), {}), *others)):
         with pytest.raises(ValueError, match="not the structs"):
             Reader(structs, {}, {}, {}, {})
 

@@ -40,6 +40,11 @@ VALID = [
     ("segment", " s ", " s "),
     ("deal", "Deal-1", "Deal-1"),
     ("position", 7, 7),
+    ("placement", 4, 4),
+    ("placement", "n4", "n4"),
+    ("placement", "n2147483647", "n2147483647"),
+    ("rewarded", 1, 1),
+    ("interstitial", 0, 0),
     ("hour", 0, 0),
     ("hour", 167, 167),
 ]
@@ -57,6 +62,15 @@ INVALID = [
     ("device_type", 4.0),
     ("device_type", True),
     ("position", 2**31),
+    ("placement", -1),
+    ("placement", "4"),
+    ("placement", "n"),
+    ("placement", "n01"),
+    ("placement", "N1"),
+    ("placement", "n2147483648"),
+    ("rewarded", 2),
+    ("rewarded", True),
+    ("interstitial", -1),
     ("os", "Roku OS"),
     ("os", "Andriod"),
     ("browser", "netscape"),
@@ -105,13 +119,16 @@ HOSTS = [
 def test_the_dimensions_are_those_of_the_contract() -> None:
     assert " ".join(NAMES) == (
         "ssp country region city postal device_type connection os browser carrier language"
-        " inventory domain bundle publisher category segment deal position hour"
+        " inventory domain bundle publisher category segment deal position"
+        " placement rewarded interstitial hour"
     )
     integers = {d.name for d in vocabulary.DIMENSIONS if d.kind == "int"}
-    assert integers == {"device_type", "connection", "position", "hour"}
+    assert integers == {
+        *("device_type", "connection", "position", "rewarded", "interstitial", "hour"),
+    }
     assert all((d.case is None) == (d.kind == "int") for d in vocabulary.DIMENSIONS)
     per_impression = {d.name for d in vocabulary.DIMENSIONS if d.scope == "impression"}
-    assert per_impression == {"deal", "position"}
+    assert per_impression == {"deal", "position", "placement", "rewarded", "interstitial"}
 
 
 @pytest.mark.parametrize(("dimension", "value", "normal"), VALID)

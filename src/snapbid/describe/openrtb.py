@@ -26,7 +26,8 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "bidfloor": "CPM; a bid is never below it. 0 or absent: no floor.",
         "bidfloorcur": "ISO 4217; the floor is converted. USD where absent.",
         "secure": "1: only creatives that load over HTTPS.",
-        "native": "Only its presence is read.",
+        "rwdd": "1: whoever sees the ad to its end is rewarded.",
+        "instl": "1: the ad fills the screen.",
     },
     "Banner": {
         "w": "Pixels.",
@@ -43,7 +44,10 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "protocols": "VAST versions that are played.",
         "protocol": "As OpenRTB 2.1 had it.",
         "battr": "Blocked creative attributes.",
+        "plcmt": "Where the video plays; AdCOM's Plcmt Subtypes - Video.",
+        "placement": "As OpenRTB 2.5 had it; read where there is no `plcmt`.",
     },
+    "Native": {"plcmttype": "Native placement type, as in the Native Ads Specification."},
     "Audio": {
         "mimes": "Content types that are played.",
         "minduration": "Seconds.",

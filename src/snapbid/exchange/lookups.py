@@ -10,6 +10,8 @@ from collections.abc import Callable
 from itertools import product
 from typing import Final, Protocol, TypeVar
 
+import msgspec
+
 from snapbid.exchange import gpp, privacy, request
 from snapbid.exchange.bounds import MAX_ENTRIES
 from snapbid.exchange.identity import recognise
@@ -26,12 +28,12 @@ MAX_CACHED: Final = 256  # characters of a memo key
 
 T = TypeVar("T")
 
-STRUCTS: Final = (
-    BidRequest, request.Imp, request.Banner, request.Format, request.Video, request.Audio,
-    request.Pmp, request.Deal, request.Site, request.App, request.Dooh, request.Publisher, Device,
-    request.Geo, User, request.Data, request.Segment, request.Regs, request.RegsExt,
-)  # fmt: skip
-"""The decoded structs whose fields the matcher reads from memory."""
+STRUCTS: Final = tuple(
+    struct
+    for struct in vars(request).values()
+    if isinstance(struct, type) and issubclass(struct, msgspec.Struct)
+)
+"""The decoded structs, some of whose fields the matcher reads from memory."""
 
 _USD: Final = frozenset(map("".join, product("uU", "sS", "dD")))
 _NO_DEVICE: Final = Device()

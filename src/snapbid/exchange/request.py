@@ -23,10 +23,6 @@ Enumeration: TypeAlias = Listed | None
 Enumerations: TypeAlias = list[Listed | None] | None
 
 
-class Present(Struct, gc=False):
-    """An object of which only the presence matters."""
-
-
 class Format(Struct, gc=False):
     """2.6, 3.2.10."""
 
@@ -54,6 +50,8 @@ class Video(Struct, gc=False):
     protocol: Enumeration = None
     battr: Enumerations = None
     pos: Enumeration = None
+    plcmt: Enumeration = None
+    placement: Enumeration = None
 
 
 class Audio(Struct, gc=False):
@@ -64,6 +62,12 @@ class Audio(Struct, gc=False):
     maxduration: int | None = None
     protocols: Enumerations = None
     battr: Enumerations = None
+
+
+class Native(Struct, gc=False):
+    """2.6, 3.2.9."""
+
+    plcmttype: Enumeration = None
 
 
 class Deal(Struct, gc=False):
@@ -90,11 +94,13 @@ class Imp(Struct, gc=False):
     banner: Banner | None = None
     video: Video | None = None
     audio: Audio | None = None
-    native: Present | None = None
+    native: Native | None = None
     pmp: Pmp | None = None
     bidfloor: float | None = None
     bidfloorcur: str | None = None
     secure: Flag = None
+    rwdd: Flag = None
+    instl: Flag = None
 
 
 class Publisher(Struct, gc=False):

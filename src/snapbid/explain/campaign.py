@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from snapbid.exchange.request import BidRequest, Imp, Pmp, Present
+from snapbid.exchange.request import BidRequest, Imp, Native, Pmp
 from snapbid.explain import words
 from snapbid.explain.carried import Carried, asked, known_by, sizes_of, unrecognised
 from snapbid.explain.codes import CREATIVE, Code, code_of
@@ -72,7 +72,7 @@ def _refusals(
     Once its deals are removed, a campaign may break a rule for campaigns without deals; no row
     shows that.
     """
-    imp = _replace(imp, native=Present())
+    imp = _replace(imp, native=imp.native or Native())
     campaign = _replace(campaign, creatives=_FITTING)
     while True:
         answer = _ask(campaign, request, imp, situation)

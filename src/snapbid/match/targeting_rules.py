@@ -40,6 +40,9 @@ _ENTRY_RULES: Final = {
     "language": "is not a language",
     "inventory": "is not one of site, app, dooh",
     "domain": "is not a domain",
+    "placement": "is not a placement of video, an integer, or of native, such as n1",
+    "rewarded": "is not 0 or 1",
+    "interstitial": "is not 0 or 1",
     "hour": "is not an hour of the week, 0 (Monday 00:00 UTC) to 167",
 }
 
@@ -49,15 +52,15 @@ _ENTRY_RULES: Final = {
 
 def _check_of(dimension: Dimension) -> Check:
     """The check of a dimension's two lists."""
-    name, kind = dimension.name, str if dimension.kind == "text" else int
+    name = dimension.name
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
-        normal = normalise(name, integral(value) if kind is int else value)
+        normal = normalise(name, value if dimension.kind == "text" else integral(value))
         if normal is None:
-            report(mistakes, at, _entry_rule(name, kind, value))
+            report(mistakes, at, _entry_rule(dimension, value))
         return normal
 
-    entries = list_of(Rule(check, kind), _most(name)).check
+    entries = list_of(Rule(check, str | int), _most(name)).check
     return check_of_object({"include": entries, "exclude": entries}, Values)
 
 
@@ -65,9 +68,9 @@ def _most(dimension: str) -> int:
     return MAX_DEALS if dimension == "deal" else MAX_ENTRIES
 
 
-def _entry_rule(dimension: str, kind: type, value: object) -> str:
-    rule = _ENTRY_RULES.get(dimension)
-    if kind is int:
+def _entry_rule(dimension: Dimension, value: object) -> str:
+    rule = _ENTRY_RULES.get(dimension.name)
+    if dimension.kind != "text":
         return f"{rule or f'is not an integer from 0 to {MAX_INTEGER}'}: {shown(value)}"
     if not rule and text_rule(value) is None:
         return f"must have at most {MAX_TEXT} bytes in lower case: {shown(value)}"

@@ -33,15 +33,16 @@ INVENTORIES = ("site", "app", "dooh")
 class Dimension(msgspec.Struct, frozen=True, gc=False):
     """One targeting dimension.
 
-    `case` says how text is compared: `exact`; `fold` (any case, normal form is casefolded);
-    `upper` / `lower` (any case, normal form is upper or lower case); None for integers.
+    `kind` is what entries are; `either` is an integer or a text. `case` says how text is compared:
+    `exact`; `fold` (any case, normal form is casefolded); `upper` / `lower` (any case, normal form
+    is upper or lower case); None for integers.
     `multi` says whether a request may carry several values, which for `ssp`, `domain` and
     `category` includes the values that follow from one (canonical id, parents).
     `scope` says whether the values belong to the request or to each impression.
     """
 
     name: str
-    kind: Literal["text", "int"]
+    kind: Literal["text", "int", "either"]
     case: Literal["exact", "fold", "upper", "lower"] | None = None
     multi: bool = False
     scope: Literal["request", "impression"] = "request"
@@ -67,6 +68,9 @@ DIMENSIONS: tuple[Dimension, ...] = (
     Dimension("segment", "text", "exact", multi=True),
     Dimension("deal", "text", "exact", multi=True, scope="impression"),
     Dimension("position", "int", multi=True, scope="impression"),
+    Dimension("placement", "either", "exact", multi=True, scope="impression"),
+    Dimension("rewarded", "int", scope="impression"),
+    Dimension("interstitial", "int", scope="impression"),
     Dimension("hour", "int"),
 )
 
@@ -81,6 +85,7 @@ _AUTHORITY = re.compile(
 )
 _PLAIN_HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*", re.ASCII)
 _NOT_IN_HOST = re.compile(r"[\x00-\x20\x7f-\xa0\s!\"#$%&'()*+,/:;<=>?@\[\\\]^`{|}~]")
+_NATIVE_PLACEMENT = re.compile(r"n(0|[1-9][0-9]{0,9})", re.ASCII)
 _LANGUAGE = re.compile(r"([A-Za-z]{2,8})(?:[-_].*)?", re.DOTALL)
 
 
@@ -194,6 +199,14 @@ def _domain(value: object) -> str | None:
     return domain(admitted) if admitted is not None else None
 
 
+def _placement(value: object) -> str | int | None:
+    """A video placement (2.6 `plcmt`, else `placement`), or `n` and a native placement type."""
+    match = _NATIVE_PLACEMENT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return _integer(value)
+    return value if int(match[1]) <= MAX_INTEGER else None  # type: ignore[return-value]
+
+
 def _integer_below(limit: int) -> Callable[[object], int | None]:
     def check(value: object) -> int | None:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -203,9 +216,11 @@ def _integer_below(limit: int) -> Callable[[object], int | None]:
     return check
 
 
+_integer = _integer_below(MAX_INTEGER + 1)
+
 _NORMALISE: dict[str, Callable[[object], str | int | None]] = {
     **{d.name: text for d in DIMENSIONS if d.case == "exact"},
-    **{d.name: _integer_below(MAX_INTEGER + 1) for d in DIMENSIONS if d.kind == "int"},
+    **{d.name: _integer for d in DIMENSIONS if d.kind == "int"},
     "country": _country,
     "region": _region,
     "city": _folded,
@@ -216,5 +231,8 @@ _NORMALISE: dict[str, Callable[[object], str | int | None]] = {
     "language": _language,
     "inventory": _one_of(INVENTORIES),
     "domain": _domain,
+    "placement": _placement,
+    "rewarded": _integer_below(2),
+    "interstitial": _integer_below(2),
     "hour": _integer_below(HOURS_OF_WEEK),
 }
