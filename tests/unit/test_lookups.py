@@ -130,16 +130,9 @@ GEO = {"country": "us", "region": "CA", "city": "Oakland", "zip": 94601, "lat": 
             {"segment": ["s", "5"]},
         ),
         (
-            {"imp": [{"id": "1", "banner": {"pos": 1}, "video": {"pos": 3}}]},
-            {"position": [1, 3]},
-        ),
-        (
-            {"imp": [{"id": "1", "video": {"placement": 5}, "native": {"plcmttype": 4}}]},
-            {"placement": [5, "n4"]},
-        ),
-        (
-            {"imp": [{"id": "1", "video": {"plcmt": 1, "placement": 5}, "rwdd": 1, "instl": 1}]},
-            {"placement": [1], "rewarded": [1], "interstitial": [1]},
+            {"imp": [{"id": "1", "banner": {"pos": 1}, "video": {"pos": 3, "placement": 5},
+                      "native": {"plcmttype": 4}, "rwdd": 1}]},
+            {"position": [1, 3], "placement": [5, "n4"], "rewarded": [1], "interstitial": [0]},
         ),
         (
             {"imp": [{"id": "1", "pmp": {"deals": [{"id": 7, "wseat": ["x"]}, {"id": "d"}]}}]},

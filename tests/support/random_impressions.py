@@ -1,0 +1,123 @@
+"""Random impressions of bid requests, from few values of each kind."""
+
+from typing import Any
+
+from support import pools
+from support.choices import Choices
+from support.oddly import alone, ids, real, switch, whole
+from support.oracle_values import Document
+
+
+def imp_of(choices: Choices, name: Any) -> Document:
+    """Make an impression with one or more media, at times with none."""
+    makers = {"banner": banner_of, "video": video_of, "native": native_of, "audio": audio_of}
+    kinds = choices.some(("banner", "video", "native", "audio"), choices.pick((1, 2, 3, 4)))
+    imp: Document = {"id": name}
+    for kind in [] if choices.chance(2) else kinds:
+        imp[kind] = None if choices.chance(3) else makers[kind](choices)
+    if choices.chance(40):
+        imp["bidfloor"] = real(choices, choices.pick(pools.FLOORS))
+    if choices.chance(35):
+        imp["bidfloorcur"] = choices.pick(pools.CURRENCIES)
+    if choices.chance(35):
+        imp["secure"] = switch(choices, choices.pick((0, 1)))
+    if choices.chance(45):
+        imp["pmp"] = pmp_of(choices)
+    for key in ("rwdd", "instl"):
+        if choices.chance(40):
+            imp[key] = switch(choices, choices.pick((0, 1, 1)))
+    return imp
+
+
+def banner_of(choices: Choices) -> Document:
+    """Make a banner with its sizes in `w` and `h`, in `format`, or in both."""
+    banner: Document = {}
+    if choices.chance(80):
+        w, h = choices.pick(pools.SIZES)
+        banner.update(w=alone(choices, w), h=alone(choices, h))
+    if choices.chance(40):
+        formats = choices.some(pools.SIZES, 3, least=0)
+        banner["format"] = [{"w": whole(choices, w), "h": h} for w, h in formats]
+    if choices.chance(4):
+        banner["w"] = choices.pick((0, -1))
+    return {**banner, **shared_of(choices)}
+
+
+def shared_of(choices: Choices) -> Document:
+    """Choose what banner, video and audio have in common."""
+    shared: Document = {}
+    if choices.chance(30):
+        battr = [whole(choices, attribute) for attribute in choices.some(pools.ATTRIBUTES, 3)]
+        shared["battr"] = choices.pick((battr, battr, battr, battr, [], None))
+    if choices.chance(60):
+        shared["pos"] = alone(choices, choices.pick(pools.POSITIONS))
+    return shared
+
+
+def video_of(choices: Choices) -> Document:
+    """Make a video object."""
+    video = timed_of(choices, "video")
+    for key in ("plcmt", "placement"):
+        if choices.chance(50):
+            video[key] = alone(choices, choices.pick(pools.PLACEMENTS))
+    return video
+
+
+def audio_of(choices: Choices) -> Document:
+    """Make an audio object."""
+    return timed_of(choices, "audio")
+
+
+def timed_of(choices: Choices, kind: str) -> Document:
+    """Make a video or audio object."""
+    media = shared_of(choices)
+    if choices.chance(60):
+        media["mimes"] = choices.pick((choices.some(pools.MIMES[kind]), None, []))
+    if choices.chance(60):
+        protocols = [whole(choices, protocol) for protocol in choices.some(pools.PROTOCOLS)]
+        media["protocols"] = choices.pick((protocols, protocols, protocols, [], None))
+    if kind == "video" and choices.chance(25):
+        media["protocol"] = alone(choices, choices.pick(pools.PROTOCOLS))
+    if choices.chance(30):
+        media["minduration"] = alone(choices, choices.pick((0, 6, 15, 16, -1)))
+    if choices.chance(30):
+        media["maxduration"] = alone(choices, choices.pick((60, 30, 15, 14, -1)))
+    return media
+
+
+def native_of(choices: Choices) -> Document:
+    """Make a native object, with the members that are not read."""
+    native: Document = choices.pick(
+        ({"request": "{}"}, {}, {"request": {"native": {}}, "battr": 1, "api": 3, "ver": 1})
+    )
+    if choices.chance(50):
+        native = {**native, "plcmttype": alone(choices, choices.pick(pools.PLACEMENTS))}
+    return native
+
+
+def pmp_of(choices: Choices) -> Document:
+    """Make a private marketplace of up to three deals."""
+    pmp: Document = {}
+    if choices.chance(40):
+        pmp["private_auction"] = switch(choices, choices.pick((1, 1, 0)))
+    if choices.chance(85):
+        names = choices.some(pools.ENTRIES["deal"], 3, least=0)
+        pmp["deals"] = [deal_of(choices, name) for name in ids(choices, names) if name]
+    return pmp
+
+
+def deal_of(choices: Choices, name: Any) -> Document:
+    """Make a deal."""
+    deal: Document = {"id": name}
+    if choices.chance(60):
+        deal["bidfloor"] = real(choices, choices.pick(pools.FLOORS))
+    if choices.chance(50):
+        deal["bidfloorcur"] = choices.pick(pools.CURRENCIES)
+    if choices.chance(30):
+        deal["wseat"] = ids(choices, choices.some(pools.SEATS))
+    if choices.chance(30):
+        deal["wadomain"] = choices.some(pools.BLOCKED_DOMAINS)
+    return deal
+
+
+# -- what is longer than is looked at: what describes ends, what limits counts to its end
