@@ -2,12 +2,12 @@
 
 Two steps: raw strings, then a checked value that is passed down. A wrong setting never hides
 another: `load` raises one `SettingsError` that names them all. An empty variable counts as unset,
-except the secret, which is never empty on purpose.
+except secrets, which are never empty on purpose.
 """
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ import msgspec
 from snapbid.access import parse_networks
 
 SECRET_MIN_BYTES = 32
+TOKEN_MIN_CHARACTERS = 16
 KNOWN_ELSEWHERE = frozenset(  # read by setup.py, the tests and `snapbid load`
     {"SNAPBID_DEBUG", "SNAPBID_CORPUS", "SNAPBID_API_KEY", "SNAPBID_REPORT_TOKEN"}
 )
@@ -80,6 +81,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
     ops_host: str = "127.0.0.1"
     ops_port: int = 8001
+    ops_token: Secret | None = None  # of the private port
     record: Path | None = None  # where sampled bid requests are kept for replay
     record_sample: float = 0.01  # of all bid requests
     record_max_bytes: int = 268_435_456  # of that file
@@ -140,7 +142,7 @@ def load(environ: Mapping[str, str]) -> Settings:
     values: dict[str, Any] = {}
     for variable, (field, check) in _CHECKS.items():
         text = environ.get(variable)
-        if text is None or (text == "" and field != "jwt_secret"):
+        if text is None or (text == "" and field not in ("jwt_secret", "ops_token")):
             continue
         try:
             values[field] = check(_text(text))
@@ -157,10 +159,24 @@ def load(environ: Mapping[str, str]) -> Settings:
     return Settings(**values)
 
 
-def to_environ(settings: Settings) -> dict[str, str]:
-    """The variables that `load` reads back as the same settings, the secret included."""
+def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program that needs none of our settings, secrets among them."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith("SNAPBID_") or name == "SNAPBID_DEBUG"
+    }
+
+
+def to_environ(settings: Settings, fields: Container[str] | None = None) -> dict[str, str]:
+    """The variables that `load` reads back as the same settings, the secrets included.
+
+    `fields`: only those of these fields.
+    """
     lines: dict[str, str] = {}
     for variable, (field, _) in _CHECKS.items():
+        if fields is not None and field not in fields:
+            continue
         value = getattr(settings, field)
         if isinstance(value, tuple):
             value = ",".join(value) or None
@@ -241,6 +257,15 @@ def _secret(text: str) -> Secret:
     return Secret(text)
 
 
+def _token(text: str) -> Secret:
+    if not re.fullmatch(rf"[!-~]{{{TOKEN_MIN_CHARACTERS},}}", text):
+        raise _InvalidValue(
+            f"must have at least {TOKEN_MIN_CHARACTERS} characters of ASCII, without spaces",
+            f"{len(text)} characters",
+        )
+    return Secret(text)
+
+
 def _home(text: str) -> Path:
     path = _path(text)
     if path.exists() and not path.is_dir():
@@ -311,6 +336,7 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_TRUSTED_PROXIES": ("trusted_proxies", _networks),
     "SNAPBID_OPS_HOST": ("ops_host", _host),
     "SNAPBID_OPS_PORT": ("ops_port", _PORT),
+    "SNAPBID_OPS_TOKEN": ("ops_token", _token),
     "SNAPBID_RECORD": ("record", _new_file),
     "SNAPBID_RECORD_SAMPLE": ("record_sample", _share),
     "SNAPBID_RECORD_MAX_BYTES": ("record_max_bytes", _integer(4_096, 2**40)),

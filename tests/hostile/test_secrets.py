@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.bystander import BODY, JSON, PATH
-from support.processes import children_of, eventually
+from support.processes import descendants, eventually
 from support.stack import JWT_SECRET, Stack, connected, run
 from support.wire import Wire
 
@@ -21,14 +21,6 @@ from snapbid.warehouse import products
 
 SECRET = "PqXk3-secret-of-this-test-and-of-no-other-one"
 PASSWORD = "pässwort-of-this-test"
-
-
-def descendants(pid: int) -> dict[int, str]:
-    """A process and all its descendants: pid to command line."""
-    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().decode()}
-    for child in children_of(pid):
-        commands |= descendants(child)
-    return commands
 
 
 def core_limit(pid: int) -> list[str]:

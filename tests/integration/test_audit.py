@@ -112,6 +112,20 @@ def test_what_commands_change(cli: Callable[..., str], tmp_path: Path) -> None:
     assert token.split(".")[2] not in shown
 
 
+def test_who_may_send_as_an_ssp(cli: Callable[..., str]) -> None:
+    cli("ssp", "add", "acme")
+    cli("ssp", "set", "acme", "--allow", "192.0.2.0/24", "--qps", "5")
+    cli("ssp", "set", "acme", "--qps", "5")  # changes nothing
+    cli("ssp", "remove", "acme")
+    everything = entries(cli)
+    assert told(everything) == [
+        ("ssp", "acme", "added"),
+        ("ssp", "acme", "changed"),
+        ("ssp", "acme", "removed"),
+    ]
+    assert everything[1]["detail"] == {"allow": [[], ["192.0.2.0/24"]], "qps": [None, 5]}
+
+
 def test_what_is_listed(cli: Callable[..., str], database: str) -> None:
     cli("ssp", "add", "acme")
     asyncio.run(execute(database, "insert into ssp values ('nova', 'nova')"))

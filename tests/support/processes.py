@@ -33,3 +33,12 @@ def children_of(pid: int) -> dict[int, str]:
         if int(parent) == pid and state != "Z":
             children[int(folder.name)] = command.replace(b"\0", b" ").decode(errors="replace")
     return children
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """A process and all its live descendants: pid to command line."""
+    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+    processes = {pid: command.decode(errors="replace")}
+    for child in children_of(pid):
+        processes |= descendants(child)
+    return processes

@@ -16,6 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 from snapbid.cli.main import main
+from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
 from snapbid.export import FILES, read
 from snapbid.metrics import DEFINITIONS
 from snapbid.settings import VARIABLES
@@ -209,10 +210,16 @@ def test_units_are_written_with_their_settings_kept_private(tmp_path: Path) -> N
     folder = tmp_path / "units"
     assert export("systemd", "--output", str(folder))[0] == 0
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES["systemd"])
-    assert stat.S_IMODE((folder / "snapbid.env").stat().st_mode) == 0o600
-    for line in (folder / "snapbid.env").read_text().splitlines():
-        name = line.partition("=")[0]
-        assert line.startswith("#") or name in VARIABLES.values()
+    named: dict[str, set[str]] = {}
+    for file in ("snapbid.env", "snapbid-serve.env"):
+        assert stat.S_IMODE((folder / file).stat().st_mode) == 0o600
+        lines = (folder / file).read_text().splitlines()
+        named[file] = {line.partition("=")[0] for line in lines if not line.startswith("#")}
+        assert named[file] <= set(VARIABLES.values())
+    assert named["snapbid.env"] <= {VARIABLES[field] for field in DRAIN_SETTINGS}
+    secret = "EnvironmentFile=/etc/snapbid/snapbid-serve.env\n"
+    assert secret in (folder / "snapbid-serve.service").read_text()
+    assert secret not in (folder / "snapbid-drain.service").read_text()
     for name in ("serve", "drain"):
         unit = (folder / f"snapbid-{name}.service").read_text()
         assert f"ExecStart={Path(sys.executable).with_name('snapbid')} {name}\n" in unit

@@ -22,6 +22,7 @@ from snapbid.settings import (
 )
 
 SECRET = "correct horse battery staple 0123456789"
+TOKEN = "a-token-of-the-tests"
 
 
 def mistakes(environ: dict[str, str]) -> list[str]:
@@ -56,6 +57,7 @@ def test_defaults() -> None:
         "trusted_proxies": (),
         "ops_host": "127.0.0.1",
         "ops_port": 8001,
+        "ops_token": None,
         "record": None,
         "record_sample": 0.01,
         "record_max_bytes": 268_435_456,
@@ -105,6 +107,7 @@ def test_every_setting_survives_the_way_back(tmp_path: Path) -> None:
         "SNAPBID_TRUSTED_PROXIES": "10.0.0.0/8,::1/128",
         "SNAPBID_OPS_HOST": "10.0.0.1",
         "SNAPBID_OPS_PORT": "9001",
+        "SNAPBID_OPS_TOKEN": TOKEN,
         "SNAPBID_RECORD": str(tmp_path / "record.jsonl"),
         "SNAPBID_RECORD_SAMPLE": "1e-05",
         "SNAPBID_RECORD_MAX_BYTES": "1048576",
@@ -154,6 +157,9 @@ def test_every_setting_survives_the_way_back(tmp_path: Path) -> None:
         ("SNAPBID_RECORD_SAMPLE", "1.1"),
         ("SNAPBID_RECORD_SAMPLE", "0"),
         ("SNAPBID_OPS_PORT", "8000"),
+        ("SNAPBID_OPS_TOKEN", ""),
+        ("SNAPBID_OPS_TOKEN", "x" * 15),
+        ("SNAPBID_OPS_TOKEN", "with a space " * 2),
     ],
 )
 def test_wrong_value_is_named(variable: str, value: str) -> None:
@@ -183,12 +189,14 @@ def test_nothing_secret_is_shown() -> None:
     settings = load(
         {
             "SNAPBID_JWT_SECRET": SECRET,
+            "SNAPBID_OPS_TOKEN": TOKEN,
             "SNAPBID_REDIS_URL": "redis://:hunter2@h/0",
             "SNAPBID_DATABASE_URL": "postgresql://u:hun@ter2@h/d?password=hunter2&x=1",
         }
     )
     for shown in (repr(settings), str(settings), f"{settings}", repr([settings])):
         assert SECRET not in shown
+        assert TOKEN not in shown
         assert "hunter2" not in shown
         assert "ter2" not in shown
     shown = "\n".join(mistakes({"SNAPBID_JWT_SECRET": "hunter2", "SNAPBID_REDIS_URL": "hunter2"}))

@@ -29,6 +29,10 @@ from snapbid.tasks import end
 from snapbid.warehouse import absorb, events
 from snapbid.warehouse.away import AWAY
 
+# What it needs of the settings; `load` compares the two ports.
+SETTINGS: Final = frozenset(
+    {"redis_url", "database_url", "home", "port", "ops_port", "geo_db", "ledger_shards"}
+)
 PAUSE_S: Final = 0.5  # between rounds, and between looks whether the other drain has gone
 RETRY_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 CONNECT_S: Final = 5.0

@@ -2,6 +2,7 @@
 
 lock       held by the running owner, with its pid
 secret     the text of the signing key, made once
+ops-token  the token of the private port, made once where it is needed
 env        the running instance's settings, for `snapbid env`
 sockets    the directory of the sockets, where the path of the home is too long for them
 log/       one file per server
@@ -21,7 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from snapbid.embedded.process import POLL_S, EmbeddedError
-from snapbid.settings import SECRET_MIN_BYTES, Secret
+from snapbid.settings import SECRET_MIN_BYTES, TOKEN_MIN_CHARACTERS, Secret
 
 SOCKET_PATH_MAX = 107  # bytes of sockaddr_un.sun_path, without the final NUL
 LONGEST_SOCKET = "postgres/.s.PGSQL.5432"
@@ -150,6 +151,19 @@ class Home:
             raise EmbeddedError(
                 f"{path} holds less than {SECRET_MIN_BYTES} bytes: remove it to get a new secret "
                 "(tokens signed with the old one stop working), or set SNAPBID_JWT_SECRET"
+            )
+        return Secret(text)
+
+    def ops_token(self) -> Secret:
+        """Return the token of the private port, created by the first call."""
+        path = self.path / "ops-token"
+        if not path.exists():
+            _write_private(path, secrets.token_urlsafe(32))
+        text = path.read_text().strip()
+        if len(text) < TOKEN_MIN_CHARACTERS:
+            raise EmbeddedError(
+                f"{path} holds less than {TOKEN_MIN_CHARACTERS} characters: remove it to get a new "
+                "token, or set SNAPBID_OPS_TOKEN"
             )
         return Secret(text)
 

@@ -30,6 +30,7 @@ from snapbid.embedded.process import (
     tail,
     wrapped,
 )
+from snapbid.settings import without_settings
 
 START_S = 120.0  # crash recovery is waited for
 ORPHANS_S = 15.0  # until the backends of a killed postmaster have noticed and left
@@ -167,9 +168,9 @@ class Postgres:
 
 
 def _environment() -> dict[str, str]:
-    """Return our environment without the variables that point PostgreSQL's programs elsewhere."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    return kept | {"LC_ALL": "C"}
+    """Return our environment without settings, ours and those of PostgreSQL's programs."""
+    kept = without_settings(os.environ).items()
+    return {name: value for name, value in kept if not name.startswith("PG")} | {"LC_ALL": "C"}
 
 
 def _binaries(data: Path) -> Path:

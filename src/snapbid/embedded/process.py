@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from snapbid.settings import without_settings
+
 STOP_S = 30.0
 POLL_S = 0.02
 LOG_KEPT_BYTES = 16 * 1024 * 1024
@@ -30,7 +32,8 @@ def spawn(
     """Start `command` in a new session, so that Ctrl-C in a terminal does not reach it.
 
     It gets `death_signal` when the calling thread ends. `privileges` are additional setpriv flags.
-    Its output is appended to `log`, or goes where ours goes.
+    Its output is appended to `log`, or goes where ours goes. `env` is our environment without our
+    settings if it is not given.
     """
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open(log, "ab")) if log else None
@@ -40,7 +43,7 @@ def spawn(
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env=env,
+            env=without_settings(os.environ) if env is None else env,
         )
 
 

@@ -14,19 +14,31 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Container
 from pathlib import Path
 
 import asyncpg
 import msgspec
 
+from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
 from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, demo, examples
 from snapbid.embedded.supervise import Program, Restarter, Service, Signals, describe_status, say
+from snapbid.ops.server import is_loopback
 from snapbid.report import tokens
-from snapbid.settings import ServingSettings, Settings, load, require_serving, to_environ
+from snapbid.settings import (
+    Secret,
+    ServingSettings,
+    Settings,
+    load,
+    require_serving,
+    to_environ,
+    without_settings,
+)
 from snapbid.warehouse import registry
 from snapbid.warehouse.migrate import MigrationError, migrate
 
-PROGRAMS = ("drain", "serve")  # `snapbid` commands, in the order of their start
+PROGRAMS: dict[str, Container[str] | None] = {"drain": DRAIN_SETTINGS, "serve": None}
+"""`snapbid` commands in the order of their start, and the settings that they need; None: all."""
 STILL_WAITING_S = 15.0
 ORPHANS_S = 30.0  # for orphans of a killed instance to finish what is in flight, and end
 
@@ -58,10 +70,13 @@ def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
             redis_url=redis.url,
             database_url=postgres.dsn,
             jwt_secret=settings.jwt_secret or home.secret(),
+            ops_token=settings.ops_token or _ops_token(settings, home),
         )
     )
-    environ = _child_environ(serving)
-    programs = [Program(command, environ) for command in PROGRAMS]
+    programs = [
+        Program(command, without_settings(os.environ) | to_environ(serving, fields))
+        for command, fields in PROGRAMS.items()
+    ]
     stores: list[Service] = [redis, postgres]
     services = [*stores, *programs]
     started: list[Service] = []
@@ -85,6 +100,11 @@ def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
         for service in reversed(started):
             service.stop()
     say("stopped")
+
+
+def _ops_token(settings: Settings, home: Home) -> Secret | None:
+    """The token of a private port that more than this machine can reach."""
+    return None if is_loopback(settings.ops_host, settings.ops_port) else home.ops_token()
 
 
 def _prepare(dsn: str) -> None:
@@ -191,22 +211,13 @@ def check_port(variable: str, host: str, port: int) -> None:
         ) from error
 
 
-def _child_environ(settings: ServingSettings) -> dict[str, str]:
-    """Return our environment with the checked settings in place of the raw ones."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("SNAPBID_") or name == "SNAPBID_DEBUG"
-    }
-    return kept | to_environ(settings)
-
-
 def _greeting(settings: ServingSettings, ssp: str) -> str:
     host = _reachable(settings.host)
     address = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
     token = tokens.issue(ssp, settings.jwt_secret.key(), settings.jwt_issuer)
     command = _own_command(settings)
-    return f"""ready at {address} (private port: {settings.ops_host}:{settings.ops_port})
+    asks = ", which asks for SNAPBID_OPS_TOKEN" if settings.ops_token is not None else ""
+    return f"""ready at {address} (private port: {settings.ops_host}:{settings.ops_port}{asks})
 
 {examples.text(address, ssp, token, command)}
 The settings of this instance, for other commands in another terminal:

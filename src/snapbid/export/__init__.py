@@ -13,11 +13,16 @@ BILL: Final = "snapbid.cdx.json"
 FILES: Final = {
     "grafana": ("snapbid-dashboard.json",),
     "alerts": ("alerts.yml",),
-    "systemd": ("snapbid-serve.service", "snapbid-drain.service", "snapbid.env"),
+    "systemd": (
+        "snapbid-serve.service",
+        "snapbid-drain.service",
+        "snapbid.env",
+        "snapbid-serve.env",
+    ),
     "container": ("Containerfile",),
     "sbom": (BILL,),
 }
-PRIVATE: Final = frozenset({"snapbid.env"})
+PRIVATE: Final = frozenset({"snapbid.env", "snapbid-serve.env"})
 """Files that will hold secrets."""
 
 

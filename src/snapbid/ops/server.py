@@ -1,14 +1,20 @@
 """The private port over HTTP: `/metrics`, `/ops` and what belongs to it, read only.
 
 Bound to a loopback address, it answers only requests whose `Host` is a loopback name, so that a web
-page elsewhere whose name was made to point here (DNS rebinding) reads nothing.
+page elsewhere whose name was made to point here (DNS rebinding) reads nothing. Where there is a
+token, requests must have it, as `Bearer` or, which browsers ask their user for, as the password of
+`Basic` (RFC 6750, RFC 7617); bound to any other address there always is one.
 """
 
+import base64
+import binascii
+import hmac
 import ipaddress
+import re
 import socket
 import socketserver
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +27,7 @@ from snapbid import metrics
 from snapbid.ops.gauges import gauges
 from snapbid.ops.view import page
 from snapbid.ops.watch import Watch
+from snapbid.settings import Secret
 
 JSON: Final = "application/json"
 METRICS_PATH: Final = "/metrics"
@@ -39,7 +46,17 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-CODES: Final = {404: "not_found", 405: "method_not_allowed", 421: "misdirected_request"}
+CODES: Final = {
+    401: "unauthorized",
+    404: "not_found",
+    405: "method_not_allowed",
+    421: "misdirected_request",
+}
+CHALLENGES: Final = (
+    ("WWW-Authenticate", "Bearer"),
+    ("WWW-Authenticate", 'Basic realm="snapbid", charset="UTF-8"'),
+)
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::[0-9]{1,5})?")
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -49,8 +66,12 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10  # s without a byte
 
     def do_GET(self) -> None:
-        if not self.server.answers_to(self.headers.get("Host", "")):
+        if not self.server.answers_to(self.headers.get_all("Host", [])):
             self._refuse(421, "this port answers to localhost and loopback addresses only")
+            return
+        if not self.server.admits(self.headers.get_all("Authorization", [])):
+            detail = "send SNAPBID_OPS_TOKEN as a bearer token, or as the password of any user"
+            self._refuse(401, detail, *CHALLENGES)
             return
         path = self.path.partition("?")[0]
         if path == "/":
@@ -93,16 +114,22 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class OpsServer(ThreadingHTTPServer):
-    """Serves the snapshot of a watch. Raises OSError where the port is taken."""
+    """Serves the snapshot of a watch to those who have the token; None: to all on this machine.
+
+    Raises OSError where the port is taken, and ValueError where the address needs a token.
+    """
 
     daemon_threads = True
 
-    def __init__(self, host: str, port: int, watch: Watch) -> None:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        self.address_family = addresses[0][0]
-        super().__init__((host, port), _Handler)
+    def __init__(self, host: str, port: int, watch: Watch, token: Secret | None = None) -> None:
+        family, address = _resolve(host, port)
+        self._is_loopback = _is_loopback(address)
+        if token is None and not self._is_loopback:
+            raise ValueError(f"{host} is more than a loopback address, and there is no token")
+        self.address_family = family
+        super().__init__(address, _Handler)
         self._watch = watch
-        self._loopback = ipaddress.ip_address(str(self.server_address[0])).is_loopback
+        self._token = token
         self.answers: dict[str, Callable[[], tuple[bytes, str]]] = {
             METRICS_PATH: self._metrics,
             DATA_PATH: self._data,
@@ -116,15 +143,28 @@ class OpsServer(ThreadingHTTPServer):
     def start(self) -> None:
         threading.Thread(target=self.serve_forever, name="ops", daemon=True).start()
 
-    def answers_to(self, host: str) -> bool:
-        """Whether requests with this `Host` header are answered."""
-        if not self._loopback:
+    def answers_to(self, hosts: Sequence[str]) -> bool:
+        """Whether requests with these `Host` headers are answered."""
+        if not self._is_loopback:
             return True
-        name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
+        found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if found is None:
+            return False
+        bracketed, name = found.groups()
         try:
-            return ipaddress.ip_address(name).is_loopback
+            address = ipaddress.ip_address(bracketed or name)
         except ValueError:
-            return name.lower() == "localhost"
+            return bracketed is None and name.lower() == "localhost"
+        return address.is_loopback and (address.version == 6) == (bracketed is not None)
+
+    def admits(self, authorizations: Sequence[str]) -> bool:
+        """Whether requests with these `Authorization` headers are answered."""
+        if self._token is None:
+            return True
+        if len(authorizations) != 1:
+            return False
+        given = _given_token(authorizations[0])
+        return hmac.compare_digest(given, self._token.key())
 
     def _metrics(self) -> tuple[bytes, str]:
         watch = self._watch
@@ -132,6 +172,38 @@ class OpsServer(ThreadingHTTPServer):
 
     def _data(self) -> tuple[bytes, str]:
         return msgspec.json.encode(page(self._watch)), JSON
+
+
+def is_loopback(host: str, port: int) -> bool:
+    """Whether the address that the port would be bound to is a loopback one. Raises OSError."""
+    return _is_loopback(_resolve(host, port)[1])
+
+
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """The first address of a host, which is the one that is bound."""
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    return family, (str(address[0]), port)
+
+
+def _is_loopback(address: tuple[str, int]) -> bool:
+    return ipaddress.ip_address(address[0]).is_loopback
+
+
+def _given_token(authorization: str) -> bytes:
+    """The token of a header, b"" where there is none."""
+    scheme, _, credentials = authorization.strip().partition(" ")
+    text = credentials.strip().encode("latin-1", "replace")
+    if scheme.lower() == "bearer":
+        return text
+    if scheme.lower() == "basic":
+        try:
+            _, _, password = base64.b64decode(text, validate=True).partition(b":")
+        except binascii.Error:
+            return b""
+        return password
+    return b""
 
 
 def _asset(name: str, media_type: str) -> tuple[bytes, str]:

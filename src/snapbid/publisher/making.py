@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ import msgspec
 
 from snapbid.match.catalog import Base
 from snapbid.publisher.base import PREFIX, Order
+from snapbid.settings import without_settings
 
 RETRY_S: Final = 5.0
 
@@ -34,6 +36,7 @@ async def _attempt(order: Order) -> Base | None:
         *(sys.executable, "-m", "snapbid.publisher"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        env=without_settings(os.environ),
         start_new_session=True,  # Ctrl-C is for its parent
     )
     assert process.stdin is not None

@@ -25,7 +25,7 @@ from snapbid.report import tokens
 from snapbid.server import connections
 from snapbid.server.granian import GranianServer
 from snapbid.server.process import create
-from snapbid.settings import ServingSettings, Settings
+from snapbid.settings import VARIABLES, ServingSettings, Settings
 
 BACKLOG: Final = 4096
 IDLE_MS: Final = 75_000  # for a client to send its next request's headers
@@ -57,6 +57,7 @@ def serve(settings: ServingSettings) -> int:
     except ServeError as error:
         print(error, file=sys.stderr)
         return 2
+    os.environ.pop(VARIABLES["ops_token"], None)  # which the workers do not need
     publisher.start()
     watch.start()
     ops.start()
@@ -95,7 +96,12 @@ def _check(settings: ServingSettings) -> None:
 
 def _open_ops(settings: ServingSettings, watch: Watch) -> OpsServer:
     try:
-        return OpsServer(settings.ops_host, settings.ops_port, watch)
+        return OpsServer(settings.ops_host, settings.ops_port, watch, settings.ops_token)
+    except ValueError as error:
+        raise ServeError(
+            f"SNAPBID_OPS_TOKEN must be set, since SNAPBID_OPS_HOST {settings.ops_host} is more "
+            "than a loopback address: openssl rand -hex 32"
+        ) from error
     except OSError as error:
         raise ServeError(
             f"SNAPBID_OPS_PORT {settings.ops_port} on {settings.ops_host} cannot be used: "

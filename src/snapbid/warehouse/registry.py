@@ -68,18 +68,14 @@ async def set_access(
         await connection.execute("select catalog_lock()")
         if descriptor not in await fetch_all(connection):
             raise _unregistered(descriptor)
-        if allow is not None:
-            await connection.execute(
-                "update ssp set allow = $2::text[]::cidr[] where descriptor = $1",
-                descriptor,
-                [str(network) for network in allow],
-            )
-        if qps is not None:
-            await connection.execute(
-                "update ssp set qps = $2 where descriptor = $1",
-                descriptor,
-                None if qps == "any" else qps,
-            )
+        await connection.execute(
+            "update ssp set allow = coalesce($2::text[]::cidr[], allow),"
+            " qps = case when $3 then $4 else qps end where descriptor = $1",
+            descriptor,
+            None if allow is None else [str(network) for network in allow],
+            qps is not None,
+            None if qps == "any" else qps,
+        )
         return (await fetch_access(connection)).get(descriptor, SspAccess())
 
 
