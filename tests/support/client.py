@@ -7,9 +7,9 @@ import asyncio
 import contextlib
 import itertools
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import redis
@@ -26,6 +26,7 @@ from snapbid.server.app import Application
 from snapbid.server.bids import BidEndpoints
 from snapbid.server.routes import Routes
 
+T = TypeVar("T")
 BASE_URL = "http://bid.example"
 JSON_HEADERS = {"content-type": "application/json"}
 
@@ -113,6 +114,10 @@ class LocalApp:
     def __exit__(self, *_: object) -> None:
         with self._runner:
             self._runner.run(self._resources.close())
+
+    def run(self, of: Coroutine[Any, Any, T]) -> T:
+        """Run what calls the application in its loop."""
+        return self._runner.run(of)
 
     def counted(self, name: str, **labels: str) -> int:
         """What a counter has counted."""

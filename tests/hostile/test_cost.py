@@ -1,0 +1,156 @@
+"""Bid requests that are as dear as their sender can make them, beside one that behaves.
+
+Nothing here depends on how busy a machine is: what a request takes of the worker's processor is
+what another request has to wait for it, and that is counted.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.client import JSON_HEADERS, LocalApp, call
+from support.large import large_market
+from support.market import RATES, Geo, market_of
+from support.matching_cases import campaign_of
+from support.remembered import counts, looking
+
+from bench import requests
+from snapbid.exchange.routes import bid_path
+from snapbid.explain.overview import MatchableRequest, explain, read
+
+WITHIN_S = 0.05
+BANNER: dict[str, Any] = {"banner": {"w": 300, "h": 250}}
+PLAIN: dict[str, Any] = {"id": "a", "device": {"geo": {"country": "USA"}}}
+GOOD = json.dumps({**requests.make(1)[0], "tmax": 60_000}).encode()
+
+
+def imps(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": str(number), **BANNER, **more} for number in range(count)]
+
+
+CATEGORIES = [f"IAB{number}" for number in range(1, 27)]
+ATTACKS: dict[str, dict[str, Any]] = {
+    "a domain of 131,000 labels": {"imp": imps(1), "site": {"domain": "a." * 130_900}},
+    "a page of as many": {"imp": imps(1), "site": {"page": "a." * 130_900}},
+    "a category of 262,000 bytes": {"imp": imps(1), "site": {"cat": ["a" * 261_000 + "-1"]}},
+    "4,000 impressions": {"imp": imps(4_000)},
+    "4,000 impressions of a size that is rare": {
+        "imp": [{"id": str(n), "banner": {"w": 970, "h": 250}} for n in range(4_000)]
+    },
+    "5,000 impressions that no campaign may answer": {"imp": imps(5_000), "bcat": CATEGORIES},
+    "5,000 impressions without advertisers": {
+        "imp": imps(5_000),
+        "badv": ["com", "example", "net", "org", "io", "test"],
+    },
+    "4,000 impressions for one seat": {"imp": imps(4_000), "wseat": ["seat-1"]},
+    "12,000 formats": {
+        "imp": [{"id": "1", "banner": {"format": [{"w": 9, "h": n} for n in range(12_000)]}}]
+    },
+    "20,000 blocked domains": {"imp": imps(100), "badv": ["brand.com"] * 20_000},
+    "60,000 blocked categories as numbers": {"imp": imps(100), "bcat": [*range(40_000)]},
+    "6,000 deals in a foreign currency": {
+        "imp": imps(
+            6, pmp={"deals": [{"id": "deal-1", "bidfloor": 0.1, "bidfloorcur": "EUR"}] * 800}
+        )
+    },
+    "11,000 segments": {
+        "imp": imps(1),
+        "user": {"data": [{"segment": [{"id": f"segment-{n}"} for n in range(11_000)]}]},
+    },
+    "60,000 currencies": {"imp": imps(1), "cur": [*range(35_000)]},
+    "4,000 impressions that need tolerance": {"imp": imps(4_000, bidfloor=True)},
+    "an id of 262,000 bytes": {"imp": imps(1), "id": "a" * 261_900},
+}
+
+
+@pytest.fixture(scope="module")
+def app(redis_url: str) -> Iterator[LocalApp]:
+    with LocalApp(large_market(), redis_url) as local:
+        yield local
+
+
+def written(request: dict[str, Any]) -> bytes:
+    return json.dumps({**PLAIN, **request}, separators=(",", ":")).encode()
+
+
+async def bid(app: LocalApp, body: bytes, ssp: str) -> int:
+    return (await call(app.app, "POST", bid_path(ssp), JSON_HEADERS, body)).status
+
+
+def waited_s(app: LocalApp, attack: bytes | None) -> float:
+    """What a bystander waits for an attack that came just before, in processor time."""
+
+    async def both() -> float:
+        began = time.process_time()
+        tasks = [asyncio.create_task(bid(app, attack, "nova"))] if attack else []
+        assert await bid(app, GOOD, "acme") in (200, 204)
+        waited = time.process_time() - began
+        for status in await asyncio.gather(*tasks):
+            assert status in (200, 204, 400), status
+        return waited
+
+    return app.run(both())
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_request_makes_another_one_wait(app: LocalApp, name: str) -> None:
+    attack = written(ATTACKS[name])
+    quiet = min(waited_s(app, None) for _ in range(10))
+    attacked = [waited_s(app, attack) for _ in range(5)]
+    print(f"{name}: quiet {quiet * 1000:.2f} ms, slowest {max(attacked) * 1000:.2f} ms")
+    assert max(attacked) < quiet + WITHIN_S
+
+
+def test_an_integer_of_400_digits_is_no_tmax(app: LocalApp) -> None:
+    body = written({"imp": imps(1), "tmax": int("9" * 400)})
+    assert app.run(bid(app, body, "acme")) in (200, 204)
+
+
+def test_explain_takes_any_domain() -> None:
+    campaign = campaign_of({"campaign": {"targeting": {"domain": {"exclude": ["b.example"]}}}})
+    market = market_of([campaign], {"acme": "acme"}, RATES, Geo())
+    body = written({"imp": imps(1), "site": {"domain": "a" * 70_000 + ".b.example"}})
+    asked = read(body, "acme", market, 0, 1 << 20)
+    assert isinstance(asked, MatchableRequest)
+
+    async def look(*_: object) -> str:
+        return "k"
+
+    async def documents(_: object) -> dict[str, Any]:
+        return {}
+
+    assert asyncio.run(explain(asked, market, look, documents)).status == 200
+
+
+def test_few_requests_hold_no_budget(fresh_redis: str) -> None:
+    """Three requests of thousands of impressions once held all of 100 USD, for a minute."""
+    document = campaign_of({"campaign": {"cpm": 10, "budget": {"daily": 100}}})
+    market = market_of([document], {"acme": "acme", "nova": "nova"}, RATES, Geo())
+    with LocalApp(market, fresh_redis) as app:
+        for number in range(3):
+            attack = written({"id": f"attack {number}", "imp": imps(4_000)})
+            assert app.run(bid(app, attack, "nova")) == 200
+        others = [written({"id": str(number), "imp": imps(1)}) for number in range(50)]
+        assert {app.run(bid(app, body, "acme")) for body in others} == {200}
+        with looking(fresh_redis) as store:
+            (of_day,) = counts(store).values()
+    assert of_day["B:1"] == 3 * 100 + 50
+
+
+def test_forty_requests_make_few_bids(fresh_redis: str) -> None:
+    """Half a megabyte of requests once made 80 MB of answers, and 188,000 bids in Redis."""
+    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    answered = sent = 0
+    with LocalApp(market, fresh_redis) as app:
+        for number in range(40):
+            body = written({"id": f"attack {number}", "imp": imps(4_700)})
+            sent += len(body)
+            answered += len(app.bid(body).body)
+        with looking(fresh_redis) as store:
+            (of_day,) = counts(store).values()
+    print(f"{sent:,} bytes of requests, {answered:,} of answers")
+    assert of_day["B:1"] == 40 * 100
+    assert answered < 40 * 100 * 1_000

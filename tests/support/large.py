@@ -1,0 +1,38 @@
+"""A market of a hundred thousand campaigns, within seconds: those of the benchmarks, repeated."""
+
+import functools
+import gc
+import json
+
+import msgspec
+
+from bench.campaigns import documents
+from bench.pools import REGISTRY
+from snapbid.exchange.lookups import Lookups
+from snapbid.exchange.market import Market
+from snapbid.match._builder import Builder
+from snapbid.match.catalog import Catalog, encode
+from snapbid.match.document import decode, parse
+from snapbid.match.payload import put
+from snapbid.reference import agents, rates
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+
+DIFFERENT = 2_000
+
+
+@functools.cache
+def large_market(count: int = 100_000) -> Market:
+    """A market of so many campaigns, in which no two have the same price."""
+    parsed = [parse(decode(json.dumps(document))) for document in documents(DIFFERENT)]
+    builder = Builder()
+    for number in range(count):
+        campaign = parsed[number % DIFFERENT]
+        cpm_micros = campaign.cpm_micros + 1 + number // DIFFERENT
+        again = msgspec.structs.replace(campaign, id=f"{number:06}", cpm_micros=cpm_micros)
+        put(builder, again, number + 1)
+    ssps = {name: (of, number) for number, (name, of) in enumerate(REGISTRY.items(), 1)}
+    catalog = Catalog(b"".join(encode(ssps, rates.load(), builder.build())))
+    agents.load()
+    gc.collect()
+    gc.freeze()  # as a worker does
+    return Market(catalog, Lookups(GeoDatabase(DEFAULT_PATH), catalog.rates))
