@@ -46,12 +46,21 @@ ATTACKS: dict[str, dict[str, Any]] = {
         "badv": ["com", "example", "net", "org", "io", "test"],
     },
     "4,000 impressions for one seat": {"imp": imps(4_000), "wseat": ["seat-1"]},
-    "12,000 formats": {
-        "imp": [{"id": "1", "banner": {"format": [{"w": 9, "h": n} for n in range(12_000)]}}]
+    "9,000 formats": {
+        "imp": [
+            {
+                "id": "1",
+                "banner": {
+                    "format": [*({"w": 9, "h": n} for n in range(9_000)), {"w": 300, "h": 250}],
+                    "battr": [*range(1, 18)],
+                },
+            }
+        ],
+        "bcat": CATEGORIES,
     },
     "20,000 blocked domains": {"imp": imps(100), "badv": ["brand.com"] * 20_000},
-    "60,000 blocked categories as numbers": {"imp": imps(100), "bcat": [*range(40_000)]},
-    "6,000 deals in a foreign currency": {
+    "40,000 blocked categories as numbers": {"imp": imps(100), "bcat": [*range(40_000)]},
+    "4,800 deals in a foreign currency": {
         "imp": imps(
             6, pmp={"deals": [{"id": "deal-1", "bidfloor": 0.1, "bidfloorcur": "EUR"}] * 800}
         )
@@ -60,7 +69,7 @@ ATTACKS: dict[str, dict[str, Any]] = {
         "imp": imps(1),
         "user": {"data": [{"segment": [{"id": f"segment-{n}"} for n in range(11_000)]}]},
     },
-    "60,000 currencies": {"imp": imps(1), "cur": [*range(35_000)]},
+    "35,000 currencies": {"imp": imps(1), "cur": [*range(35_000)]},
     "4,000 impressions that need tolerance": {"imp": imps(4_000, bidfloor=True)},
     "an id of 262,000 bytes": {"imp": imps(1), "id": "a" * 261_900},
 }
