@@ -5,6 +5,7 @@
 # make simulate   RUNS=50 of the simulator from SEED=1, STEPS=400 each; SCRIPT=file plays one again
 # make fuzz     coverage-guided fuzzing of every decoder for MINUTES=2 in all; TARGET=bid: of one
 # make sanitize   the extensions' tests under AddressSanitizer and UndefinedBehaviorSanitizer
+# make exchange PREBID_SERVER=checkout   Prebid Server (Go) trades with `snapbid up`; RECORD=1 keeps it
 # make lock    renews requirements/: the newest versions that pyproject.toml allows, with their hashes
 #
 # Needs Python >= 3.11 with venv and headers, a C compiler and make. PYTHON=... picks another one.
@@ -30,7 +31,7 @@ locked = $(foreach list,$(1),-r requirements/$(list).txt)
 
 MINUTES ?= $(if $(filter fuzz,$(MAKECMDGOALS)),2,10)
 
-.PHONY: run build test lint bench soak simulate fuzz sanitize lock clean check
+.PHONY: run build test lint bench soak simulate fuzz sanitize exchange lock clean check
 .DELETE_ON_ERROR:
 
 run: build
@@ -78,6 +79,14 @@ sanitize: $(VENV)/.dev
 	PYTHONPATH=$(SANITIZED)/lib PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
 	$(PY) -m pytest -s $(SANITIZED_TESTS)
+
+# Go builds only what has changed since the last time, and takes what it depends on from its proxy.
+exchange: $(VENV)/.dev build
+	@test -f "$(PREBID_SERVER)/go.mod" || { echo "PREBID_SERVER=... must name a checkout of \
+	github.com/prebid/prebid-server" >&2; exit 1; }
+	cd "$(PREBID_SERVER)" && go build -buildvcs=false -o "$(CURDIR)/build/prebid-server" .
+	PYTHONPATH=tests $(PY) -m support.exchange $(if $(RECORD),--record) \
+	build/prebid-server "$(PREBID_SERVER)"
 
 # One resolution of everything, for all platforms and versions of Python; each list is a part of it.
 COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
