@@ -136,7 +136,7 @@ def wrong() -> Iterator[tuple[dict[str, Any], str]]:
     yield native(*ASSETS, {"id": 3, "img": {"url": "x"}}), "asset 3 was not asked for"
     yield native(*ASSETS, {"id": 2, "img": {"url": "x", "w": 299, "h": 200}}), "is 299 w"
     yield native(*ASSETS, *ASSETS), "twice"
-    yield native(*ASSETS, link={}), "no link"
+    yield native(*ASSETS, link={}), "native: $.link.url is required"
     yield {"mtype": 4, "adm": json.dumps({"native": {"assets": []}})}, "wrapped"
 
 

@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl
 
 from snapbid.exchange.request import decode
 from support.client import Reply
+from support.openrtb import violations
 
 REQUIRED = {"id", "impid", "price", "adm", "adomain", "cid", "crid", "mtype"}
 NOTICES = {"nurl": "/rtb/win", "burl": "/rtb/bill", "lurl": "/rtb/loss"}
@@ -51,6 +52,7 @@ def check_bid_response(
 ) -> list[dict[str, Any]]:
     """Fail unless it is a complete bid response to that auction; returns its bids."""
     assert set(response) == {"id", "bidid", "cur", "seatbid"}
+    assert [*violations(response)] == []
     assert response["id"] == auction_id
     assert response["bidid"]
     assert re.fullmatch("[A-Z]{3}", response["cur"])

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from support.openrtb import violations
+
 MEDIA: Final = {1: "banner", 2: "video", 3: "audio", 4: "native"}
 NAMESPACE: Final = re.compile(r"""xmlns(:\w+)?=["'][^"']*["']|schemaLocation=["'][^"']*["']""")
 SIZED: Final = 4000  # the largest creative that Prebid Server is told to take
@@ -24,7 +26,7 @@ def bids_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def faults(request: Request, response: Mapping[str, Any]) -> list[str]:
     """Why an exchange would drop or complain of this answer to its request."""
-    found = []
+    found = [*violations(response)]
     if response.get("id") != request["id"]:
         found.append("the answer is to another auction")
     currency = response.get("cur", "USD")
@@ -145,8 +147,8 @@ def _native_faults(imp: Mapping[str, Any], bid: Bid) -> Iterator[str]:
     if wrapped != (asked.get("ver", "1.2") == "1.0"):
         yield "native: wrapped" if wrapped else "native: not wrapped"
     answer = answer.get("native", answer)
-    if not answer.get("link", {}).get("url"):
-        yield "native: no link"
+    for violation in violations(answer, "NativeResponse"):
+        yield f"native: {violation}"
     wanted = {asset["id"]: asset for asset in asked["assets"]}
     filled = {asset.get("id"): asset for asset in answer.get("assets", [])}
     if len(filled) != len(answer.get("assets", [])):
