@@ -279,6 +279,10 @@ cdef class Builder:
             entry.record.flags |= SB_TIMED
         if campaign.geo_radius:
             entry.record.flags |= SB_CIRCLES
+        if campaign.dsa is not None:
+            entry.record.flags |= SB_DSA
+            if campaign.dsa.adrender is not None:
+                entry.record.flags |= SB_RENDERS if campaign.dsa.adrender else SB_LEAVES
         seat, bundle = campaign.seat, campaign.bundle
         if seat is not None:
             entry.record.seat = self.value(SB_SEAT, seat)

@@ -98,6 +98,7 @@ cpdef enum Refusal:
     REFUSED_USER = 11
     REFUSED_INACTIVE = 12
     REFUSED_TARGETING = 13
+    REFUSED_DSA = 14
 
 
 cdef struct Match:
@@ -129,6 +130,8 @@ cdef struct Asker:
     uint64_t auction
     int64_t now_ms
     bint has_wseat, located, recognised
+    bint asks_dsa, needs_dsa  # what the campaign declares, or nothing but campaigns that do
+    uint32_t renders  # flags of such a campaign
     double lat, lon  # degrees
 
 
@@ -206,7 +209,7 @@ cdef void release(Workspace *workspace) noexcept:
 # list that could disagree with them.
 cpdef enum _Struct:
     BIDREQUEST, IMP, BANNER, FORMAT, VIDEO, AUDIO, NATIVE, PMP, DEAL, SITE, APP, DOOH, PUBLISHER, DEVICE
-    GEO, USER, DATA, SEGMENT, REGS, REGSEXT
+    GEO, USER, DATA, SEGMENT, REGS, REGSEXT, DSA
     N_STRUCTS
 
 cpdef enum _Field:
@@ -236,6 +239,7 @@ cpdef enum _Field:
     SEGMENT_ID
     REGS_COPPA, REGS_GPC, REGS_GDPR, REGS_US_PRIVACY, REGS_GPP, REGS_GPP_SID, REGS_EXT
     REGSEXT_COPPA, REGSEXT_GPC, REGSEXT_GDPR, REGSEXT_US_PRIVACY, REGSEXT_GPP, REGSEXT_GPP_SID
+    REGS_DSA, REGSEXT_DSA, DSA_DSAREQUIRED, DSA_PUBRENDER
     N_FIELDS
 
 
@@ -681,6 +685,24 @@ cdef class Query:
         self.begin(SEATS)
         self.asker.has_wseat = self.texts(SB_SEAT, reader.get(request, BIDREQUEST_WSEAT), False)
         self.end(SEATS)
+        self.read_dsa(reader.child(request, BIDREQUEST_REGS, REGS))
+        return 0
+
+    cdef int read_dsa(self, object regs) except -1:
+        """What the Digital Services Act requires of a bid, from its place of OpenRTB 2.5, too."""
+        cdef Reader reader = self.reader
+        cdef int64_t number
+        if regs is None:
+            return 0
+        dsa = reader.child(regs, REGS_DSA, DSA)
+        if dsa is None:
+            dsa = reader.child(reader.child(regs, REGS_EXT, REGSEXT), REGSEXT_DSA, DSA)
+        if dsa is None or not integer(reader.get(dsa, DSA_DSAREQUIRED), &number):
+            return 0
+        self.asker.asks_dsa = 1 <= number <= 3
+        self.asker.needs_dsa = 2 <= number <= 3
+        if integer(reader.get(dsa, DSA_PUBRENDER), &number):
+            self.asker.renders = SB_RENDERS if number == 0 else SB_LEAVES if number == 2 else 0
         return 0
 
     cdef int read_auction(self, object id) except -1:
@@ -1790,6 +1812,8 @@ cdef class Query:
             for i in range(campaign.categories):
                 if sb_line_in(&self.blocked, values, lists[i]):
                     return REFUSED_BLOCKED_CATEGORY
+        if self.asker.asks_dsa and not self.suits_dsa(campaign.flags):
+            return REFUSED_DSA
         if campaign.flags & SB_CIRCLES and not self.is_near(extra):
             return REFUSED_DISTANCE
         if not self.choose_creative(campaign):
@@ -1836,6 +1860,12 @@ cdef class Query:
                 return True
             line = self.index.values[line].parent
         return False
+
+    cdef inline bint suits_dsa(self, uint32_t flags) noexcept:
+        """Return whether the campaign declares what it must, and the right side renders it."""
+        if not flags & SB_DSA:
+            return not self.asker.needs_dsa
+        return flags & self.asker.renders == self.asker.renders
 
     cdef bint is_near(self, const sb_extra *extra) noexcept:
         """Return whether the request is within any circle (haversine)."""
@@ -1945,6 +1975,11 @@ cdef class Query:
     def point(self):
         """(lat, lon) in degrees if the request has them and they may be used, else None."""
         return (self.asker.lat, self.asker.lon) if self.asker.located else None
+
+    @property
+    def declares(self):
+        """Whether the request asks for what campaigns declare under the Digital Services Act."""
+        return self.asker.asks_dsa
 
     @property
     def counts(self):

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define SB_MAGIC 0x5844494249504e53ULL /* "SNPIBIDX" */
-#define SB_VERSION 4u
+#define SB_VERSION 5u
 #define SB_BLOCK 512u      /* campaigns a block */
 #define SB_WORDS 8u        /* 64-bit words a block */
 #define SB_KEY_MAX 512u    /* bytes of the longest key; longer ones are in no campaign */
@@ -102,6 +102,9 @@ enum sb_campaign_flag {
     SB_TIMED = 2,  /* starts or ends */
     SB_DEALS = 4,  /* bids only on its deals */
     SB_CIRCLES = 8,
+    SB_DSA = 16,      /* declares what the Digital Services Act asks for */
+    SB_RENDERS = 32,  /* and shows it itself */
+    SB_LEAVES = 64,   /* or leaves that to the publisher */
     SB_EXTRA = SB_TIMED | SB_DEALS | SB_CIRCLES, /* has an sb_extra */
 };
 

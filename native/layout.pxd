@@ -14,6 +14,7 @@ cdef extern from "layout.h" nogil:
     enum: SB_VIDEO_MIME, SB_AUDIO_MIME, SB_VIDEO_PROTOCOL, SB_AUDIO_PROTOCOL, SB_CAMPAIGN_ID, SB_SPACES
     enum: SB_BANNER, SB_VIDEO, SB_AUDIO, SB_NATIVE
     enum: SB_SECURE, SB_LAST, SB_TIMED, SB_CAPPED, SB_DEALS, SB_CIRCLES, SB_EXTRA
+    enum: SB_DSA, SB_RENDERS, SB_LEAVES
     ctypedef struct sb_posting:
         uint32_t at, count
     ctypedef struct sb_value:

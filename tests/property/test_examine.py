@@ -27,6 +27,7 @@ ROWS = {
     "ends_at": "flight",
     "frequency_caps.user": "user",
     "targeting.geo_radius": "geo_radius",
+    "dsa": "dsa",
     "bcat": "blocked categories",
     "badv": "blocked advertisers",
     "bapp": "blocked apps",

@@ -34,6 +34,7 @@ RULES = {
     "deal.wadomain": Refusal.REFUSED_DEAL,
     "deal.floor": Refusal.REFUSED_DEAL,
     "targeting.geo_radius": Refusal.REFUSED_DISTANCE,
+    "dsa": Refusal.REFUSED_DSA,
 }
 OF_FORMAT = {"creative.media", "creative.size"}
 ELSEWHERE = {"cur", "floor.rate"}  # refuse the request or the impression before any campaign

@@ -10,7 +10,7 @@ from support import oracle, strategies
 from support.market import AROUND, layered_market, market_of_world
 from support.oracle_values import Document
 
-from snapbid.exchange.bid import NoBid, bid_of, decide
+from snapbid.exchange.bid import NoBid, bid_of, search
 from snapbid.exchange.market import Market
 from snapbid.explain.overview import Explanation, MatchableRequest, explain, read
 from snapbid.ledger.batch import LedgerBid
@@ -57,13 +57,13 @@ def decided(
     now_ms = round(world.now.timestamp() * 1000)
     asked = read(msgspec.json.encode(request), ssp, market, now_ms, 1 << 20)
     assert isinstance(asked, MatchableRequest)
-    choices = decide(asked.request, ssp, market, now_ms)
-    if isinstance(choices, NoBid):
-        return {}, choices.reason.value
+    decision = search(asked.request, ssp, market, now_ms)
+    if isinstance(decision, NoBid):
+        return {}, decision.reason.value
     winners = {}
-    for choice in choices:
+    for choice in decision.choices:
         document = decode_payload(market.catalog.index.payload(choice.rank))
-        deal = bid_of(choice, market, market.lookups).deal
+        deal = bid_of(choice, market, decision).deal
         winners[str(choice.imp.id)] = (
             document.cid, document.creatives[choice.creative].crid, deal or ""
         )  # fmt: skip

@@ -20,7 +20,7 @@ CREATIVE_RULES = (
 )
 LIMITS = (
     *("status", "starts_at", "ends_at", "frequency_caps.user", "targeting.geo_radius", "cur"),
-    *("bcat", "badv", "bapp", "bseat", "wseat", "floor", "floor.rate", "private_auction"),
+    *("dsa", "bcat", "badv", "bapp", "bseat", "wseat", "floor", "floor.rate", "private_auction"),
     *("deal.rate", "deal.wseat", "deal.wadomain", "deal.floor"),
 )
 SIDES = tuple(f"targeting.{name}.{side}" for name in ENTRIES for side in ("include", "exclude"))

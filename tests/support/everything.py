@@ -5,6 +5,7 @@ from typing import Any
 Document = dict[str, Any]
 
 _GEO = {"country": "USA", "region": "CA", "city": "x", "zip": "94601", "lat": 37.8, "lon": -122.2}
+_DSA = {"dsarequired": 0, "pubrender": 1}
 _SIGNALS = {"gdpr": 0, "us_privacy": "1---", "gpp": "DBAA", "gpp_sid": [2]}
 
 REQUEST: Document = {
@@ -109,7 +110,7 @@ REQUEST: Document = {
             "eids": [{"source": "ids.example", "uids": [{"id": "e"}]}],
         },
     },
-    "regs": {"coppa": 0, **_SIGNALS, "ext": _SIGNALS},
+    "regs": {"coppa": 0, "dsa": _DSA, **_SIGNALS, "ext": {"dsa": _DSA, **_SIGNALS}},
 }
 
 _ENTRIES: Document = {

@@ -138,6 +138,8 @@ def refused_by_lists(facts: Facts, campaign: Document) -> Iterator[str]:
     """Apply the request's currency, blocklists and seats."""
     if facts.currency is None:
         yield "cur"
+    if misses_dsa(facts.dsa, campaign.get("dsa")):
+        yield "dsa"
     if any(category_in(facts.bcat, category) for category in campaign.get("categories", [])):
         yield "bcat"
     if covers(facts.badv, domain(campaign["advertiser"])):
@@ -148,6 +150,17 @@ def refused_by_lists(facts: Facts, campaign: Document) -> Iterator[str]:
         yield "bseat"
     if facts.wseat and campaign.get("seat") not in facts.wseat:
         yield "wseat"
+
+
+def misses_dsa(asked: tuple[int, int | None], dsa: Document | None) -> bool:
+    """Apply the Digital Services Act: who must declare, and who renders the declaration."""
+    required, publisher = asked
+    if required not in (1, 2, 3):
+        return False
+    if dsa is None:
+        return required >= 2
+    advertiser = dsa.get("adrender")
+    return (publisher == 0 and advertiser != 1) or (publisher == 2 and advertiser != 0)
 
 
 def wanted_deals(campaign: Document) -> list[str]:

@@ -73,6 +73,7 @@ class Facts:
     values: dict[str, set[str | int]]
     point: tuple[float, float] | None
     currency: str | None
+    dsa: tuple[int, int | None]
     bcat: set[str]
     badv: set[str]
     bapp: set[str]
@@ -92,6 +93,13 @@ class Slot:
     floor: int | None
     private: bool
     deals: list[Deal]
+
+
+def dsa_of(regs: Document) -> tuple[int, int | None]:
+    """Give `dsarequired` and `pubrender`."""
+    place = regs if members(regs.get("dsa")) is not None else part(regs, "ext")
+    dsa = part(place, "dsa")
+    return integer(dsa.get("dsarequired")) or 0, integer(dsa.get("pubrender"))
 
 
 def currency_of(world: World, currencies: list[str]) -> str | None:
@@ -216,6 +224,7 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
         values=values,
         point=(lat, lon) if usable and lat is not None and lon is not None else None,
         currency=currency_of(world, currencies),
+        dsa=dsa_of(part(request, "regs")),
         **{name: texts(request.get(name)) for name in REQUEST_LISTS},
         user=recognised(device, user) if usable else None,
     )

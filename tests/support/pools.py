@@ -46,6 +46,11 @@ MIMES = {
     "audio": ("audio/mp4", "audio/mpeg", "audio/ogg"),
 }
 PROTOCOLS = (2, 3, 5, 6, 7)
+DECLARATIONS: tuple[Any, ...] = (
+    {"behalf": "brand"},
+    {"behalf": "brand", "adrender": 1},
+    {"adrender": 0},
+)
 DURATIONS = (15, 30, 6, 60, 14)
 POSITIONS = (0, 1, 3, 7, -1)
 PLACEMENTS = (1, 2, 3, 4, -1)

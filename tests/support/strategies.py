@@ -78,6 +78,8 @@ def campaign_of(choices: Choices, world: World, name: str) -> Document:
     if choices.chance(4):
         campaign["status"] = "paused"
     campaign.update(flight_of(choices, world.now))
+    if choices.chance(30):
+        campaign["dsa"] = choices.pick(pools.DECLARATIONS)
     if choices.chance(15):
         campaign["frequency_caps"] = [{"impressions": choices.pick((1, 3)), "seconds": 3600}]
     return campaign

@@ -169,6 +169,11 @@ def response_schemas() -> dict[str, Schema]:
             "w": {"type": "integer", "description": "Pixels, where known."},
             "h": {"type": "integer", "description": "Pixels, where known."},
             "iurl": _text("An image of the creative, for checking its content."),
+            "ext": {
+                "type": "object",
+                "properties": {"dsa": {"type": "object"}},
+                "description": "`dsa`: what the campaign declares, where the request asks for it.",
+            },
             "mtype": {
                 "enum": [1, 2, 3, 4],
                 "description": "1 banner, 2 video, 3 audio, 4 native.",
@@ -178,7 +183,7 @@ def response_schemas() -> dict[str, Schema]:
             "burl": _text("Billing: fire it when the impression is rendered and billed."),
             "lurl": _text("Loss: put the loss reason for `${AUCTION_LOSS}`, then fire it."),
         },
-        *("cat", "attr", "w", "h", "iurl", "dealid"),
+        *("cat", "attr", "w", "h", "iurl", "dealid", "ext"),
         title="Bid",
         description="OpenRTB 2.6, 4.2.3.",
         additionalProperties=False,

@@ -85,7 +85,8 @@ class Choice(Struct, frozen=True):
 class Decision(Struct, frozen=True):
     """The best campaigns, and the search that can continue behind the impression `last`.
 
-    `lookups` are those of the currency in which the bids are made.
+    `lookups` are those of the currency in which the bids are made; `declares`: bids carry what
+    their campaigns declare under the Digital Services Act.
     """
 
     choices: list[Choice]
@@ -93,6 +94,7 @@ class Decision(Struct, frozen=True):
     last: Imp
     user: str | None
     lookups: Lookups
+    declares: bool
 
 
 def search(
@@ -128,7 +130,7 @@ def search(
         if query.undecided:
             return NoBid(Reason.CUT_SHORT, query.undecided)
         return NoBid(unanswered(request, has_floor=last is not None))
-    return Decision(choices, query, last, query.user, lookups)
+    return Decision(choices, query, last, query.user, lookups, query.declares)
 
 
 def unanswered(request: BidRequest, *, has_floor: bool) -> Reason:
@@ -201,7 +203,7 @@ class Bidder:
             if bids and not query.has_time():
                 undecided += len(decision.choices) - len(bids)
                 break
-            bid = bid_of(choice, market, decision.lookups)
+            bid = bid_of(choice, market, decision)
             if can_be_notified(bid.imp_id):
                 bids.append(bid)
                 choices.append(choice)
@@ -216,17 +218,18 @@ class Bidder:
         return self._writer.write(auction_id, bid_id, bids, currency)
 
 
-def bid_of(choice: Choice, market: Market, lookups: Lookups) -> Bid:
-    """Return the bid for a choice, priced in the currency of the lookups."""
+def bid_of(choice: Choice, market: Market, decision: Decision) -> Bid:
+    """Return the bid for a choice of the decision."""
     imp, deal_id = choice.imp, None
     if choice.deal >= 0:
         assert imp.pmp is not None
         assert imp.pmp.deals is not None
         deal_id = str(imp.pmp.deals[choice.deal].id)
-    if lookups.currency == USD:
+    lookups, declares = decision.lookups, decision.declares
+    if lookups.currency == USD and not declares:
         template = market.template(choice.rank, choice.creative)
     else:
-        template = market.converted(choice.rank, choice.creative, lookups)
+        template = market.adapted(choice.rank, choice.creative, lookups, declares)
     return Bid(imp.id, template, deal_id)  # type: ignore[arg-type]
 
 

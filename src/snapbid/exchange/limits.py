@@ -89,7 +89,7 @@ async def replace_refused(
             choice = replacements.replace(choices[position], out_of_money=out_of_money)
             if choice is not None:
                 choices[position] = choice
-                retries.append((position, bid_of(choice, market, proposal.decision.lookups)))
+                retries.append((position, bid_of(choice, market, proposal.decision)))
         if not retries or attempt == ATTEMPTS - 1:
             break
         pending = retries

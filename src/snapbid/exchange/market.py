@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from snapbid.exchange.lookups import Lookups
-from snapbid.exchange.response import Template, priced, template
+from snapbid.exchange.response import Template, adapted, template
 from snapbid.ledger.limits import Limits
 from snapbid.match.catalog import Catalog
 from snapbid.match.payload import CampaignPayload, decode_payload
@@ -49,7 +49,7 @@ class Market:
         self.lookups = lookups
         self.shards = shards
         self.exhausted: dict[int, ExhaustedCampaign] = {}
-        self._converted: dict[tuple[int, int, str], Template] = {}
+        self._adapted: dict[tuple[int, int, str, bool], Template] = {}
         self._of_base: RankCache = RankCache()
         self._of_overlay: RankCache = RankCache()
         if before is not None and before.catalog.base == catalog.base:
@@ -72,16 +72,20 @@ class Market:
             cache.templates[rank, creative] = result
         return result
 
-    def converted(self, rank: int, creative: int, lookups: Lookups) -> Template:
-        """Return the template of a creative with its price in the currency of the lookups."""
-        key = (rank, creative, lookups.currency)
-        result = self._converted.get(key)
+    def adapted(self, rank: int, creative: int, lookups: Lookups, declares: bool) -> Template:
+        """Return the template of a creative with its price in the currency of the lookups.
+
+        `declares`: with what the campaign declares under the Digital Services Act.
+        """
+        key = (rank, creative, lookups.currency, declares)
+        result = self._adapted.get(key)
         if result is None:
             plain = self.template(rank, creative)
-            result = priced(plain, lookups.price_micros(plain.price_micros))
-            if len(self._converted) >= MAX_TEMPLATES:
-                self._converted.clear()
-            self._converted[key] = result
+            price = lookups.price_micros(plain.price_micros)
+            result = adapted(plain, price, self._document(rank).dsa if declares else None)
+            if len(self._adapted) >= MAX_TEMPLATES:
+                self._adapted.clear()
+            self._adapted[key] = result
         return result
 
     def _document(self, rank: int) -> CampaignPayload:

@@ -223,6 +223,13 @@ class User(Struct, gc=False):
     ext: UserExt | None = None
 
 
+class Dsa(Struct, gc=False):
+    """The Digital Services Act's object (IAB DSA Transparency, "Bid request")."""
+
+    dsarequired: Enumeration = None
+    pubrender: Enumeration = None
+
+
 class RegsExt(Struct, gc=False):
     """OpenRTB 2.5's place for fields that 2.6 has in the regulations."""
 
@@ -232,6 +239,7 @@ class RegsExt(Struct, gc=False):
     us_privacy: str | None = None
     gpp: str | None = None
     gpp_sid: list[int] | None = None
+    dsa: Dsa | None = None
 
 
 class Regs(Struct, gc=False):
@@ -243,6 +251,7 @@ class Regs(Struct, gc=False):
     us_privacy: str | None = None
     gpp: str | None = None
     gpp_sid: list[int] | None = None
+    dsa: Dsa | None = None
     ext: RegsExt | None = None
 
 

@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 
 from snapbid.exchange.routes import BILLING_PATH, LOSS_PATH, WIN_PATH
 from snapbid.ledger.limits import Limits
+from snapbid.match.campaign import Declaration
 from snapbid.match.payload import CampaignPayload, CreativePayload
 
 # The values between a template's pieces: the bid's id, the impression's id as JSON, and those of
@@ -48,11 +49,13 @@ class Template(Struct, frozen=True):
     limits: Limits | None = None
 
 
-def priced(template: Template, price_micros: int) -> Template:
-    """Return the template with a price in another currency, in millionths of it."""
+def adapted(template: Template, price_micros: int, dsa: Declaration | None) -> Template:
+    """Return the template with a price in millionths of another currency, and a declaration."""
     pieces = template.pieces.copy()
     markup = pieces[_PRICED].index(_ADM)
     pieces[_PRICED] = _price(price_micros) + pieces[_PRICED][markup:]
+    if dsa is not None:
+        pieces[-1] += b',"ext":{"dsa":%b}' % _json(dsa)
     return structs.replace(template, pieces=pieces)
 
 

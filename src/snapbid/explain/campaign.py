@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from snapbid.exchange.request import BidRequest, Imp, Native, Pmp
+from snapbid.exchange.request import BidRequest, Dsa, Imp, Native, Pmp
 from snapbid.explain import words
 from snapbid.explain.carried import Carried, asked, known_by, sizes_of, unrecognised
 from snapbid.explain.codes import CREATIVE, Code, code_of
@@ -106,6 +106,7 @@ _RULES: Final = {
     Refusal.REFUSED_BLOCKED_APP: "blocked apps",
     Refusal.REFUSED_BLOCKED_ADVERTISER: "blocked advertisers",
     Refusal.REFUSED_BLOCKED_CATEGORY: "blocked categories",
+    Refusal.REFUSED_DSA: "dsa",
     Refusal.REFUSED_DISTANCE: "geo_radius",
 }
 
@@ -136,6 +137,11 @@ def _without(
             request = _replace(request, badv=None)
         case Refusal.REFUSED_BLOCKED_CATEGORY:
             request = _replace(request, bcat=None)
+        case Refusal.REFUSED_DSA:
+            regs = request.regs
+            assert regs is not None
+            ext = regs.ext and _replace(regs.ext, dsa=None)
+            request = _replace(request, regs=_replace(regs, dsa=None, ext=ext))
         case Refusal.REFUSED_DISTANCE:
             campaign = _replace(campaign, geo_radius=())
         case _:
@@ -239,9 +245,19 @@ def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
         yield RuleCheck(
             "blocked advertisers", campaign.advertiser, words.lists(badv=request.badv), True
         )
+    if dsa := _dsa_of(request):
+        asks = words.declared(campaign.dsa)
+        yield RuleCheck("dsa", asks, words.declaring(dsa), True)
     if request.bcat:
         asks = words.some(campaign.categories) or "has no categories"
         yield RuleCheck("blocked categories", asks, words.lists(bcat=request.bcat), True)
+
+
+def _dsa_of(request: BidRequest) -> Dsa | None:
+    regs = request.regs
+    if regs is None:
+        return None
+    return regs.dsa if regs.dsa is not None or regs.ext is None else regs.ext.dsa
 
 
 # -- creatives -------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ _LABELS = {
     Refusal.REFUSED_BLOCKED_APP: "blocked app",
     Refusal.REFUSED_BLOCKED_ADVERTISER: "blocked advertiser",
     Refusal.REFUSED_BLOCKED_CATEGORY: "blocked category",
+    Refusal.REFUSED_DSA: "dsa",
     Refusal.REFUSED_DISTANCE: "geo_radius",
     Refusal.REFUSED_CREATIVE: "creative",
     Refusal.REFUSED_USER: "no recognised user",

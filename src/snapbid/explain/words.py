@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from snapbid.exchange.lookups import NO_RATE
-from snapbid.exchange.request import Deal, Imp
+from snapbid.exchange.request import Deal, Dsa, Imp
 from snapbid.explain.carried import asked, shown_hour
-from snapbid.match.campaign import Creative
+from snapbid.match.campaign import Creative, Declaration
 
 SHOWN: Final = 8  # of a list
 LONGEST: Final = 60  # characters of one value
@@ -71,6 +71,19 @@ def deal(offered: Deal, micros: int) -> str:
     terms = lists(wseat=offered.wseat, wadomain=offered.wadomain)
     asks = floor(micros, offered.bidfloor, offered.bidfloorcur)
     return f"{offered.id}: {asks}{'; ' if terms else ''}{terms}"
+
+
+def declared(own: Declaration | None) -> str:
+    """What a campaign declares under the Digital Services Act."""
+    if own is None:
+        return "declares nothing"
+    return "declares" if own.adrender is None else f"declares, adrender {own.adrender}"
+
+
+def declaring(asks: Dsa) -> str:
+    """What a request asks campaigns to declare."""
+    required = f"dsarequired {asks.dsarequired}"
+    return required if asks.pubrender is None else f"{required}, pubrender {asks.pubrender}"
 
 
 def creative(of: Creative) -> str:

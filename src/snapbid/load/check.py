@@ -41,6 +41,7 @@ class ReceivedBid(Struct, gc=False):
     w: int | None = None
     h: int | None = None
     dealid: str | None = None
+    ext: dict[str, Any] = {}
 
 
 class ReceivedSeatBid(Struct, gc=False):
@@ -95,6 +96,7 @@ class RequestLimits(NamedTuple):
     blocked_seats: frozenset[str]
     currency: str | None
     usd_per_unit: Fraction | int
+    needs_dsa: bool
 
 
 _decoder: Final = msgspec.json.Decoder(ReceivedResponse)
@@ -112,7 +114,15 @@ def request_limits(request: BidRequest, rates: Rates) -> RequestLimits:
         frozenset(_texts(request.bseat)),
         currency,
         unit,
+        _needs_dsa(request),
     )
+
+
+def _needs_dsa(request: BidRequest) -> bool:
+    regs = request.regs
+    places = (regs, regs.ext) if regs is not None else ()
+    asked = next((place.dsa for place in places if place is not None and place.dsa), None)
+    return asked is not None and asked.dsarequired in (2, 3)
 
 
 def _currency(cur: Any, rates: Rates) -> str | None:
@@ -259,6 +269,8 @@ def _check_blocks(bid: ReceivedBid, limits: RequestLimits) -> BrokenRule | None:
             name = category.upper()
             if {name, name.partition("-")[0]} & limits.blocked_categories:
                 return BrokenRule("bcat", f"{category} is blocked")
+    if limits.needs_dsa and not bid.ext.get("dsa"):
+        return BrokenRule("dsa", "ext.dsa is missing")
     if not bid.adomain:
         return BrokenRule("adomain", "is empty")
     if limits.blocked_domains:

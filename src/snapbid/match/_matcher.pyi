@@ -18,6 +18,7 @@ class Refusal(IntEnum):
     REFUSED_USER = 11
     REFUSED_INACTIVE = 12
     REFUSED_TARGETING = 13
+    REFUSED_DSA = 14
 
 FORMAT_DIMENSION: int  # the formats of creatives, which no campaign targets
 
@@ -85,6 +86,9 @@ class Query:
     @property
     def point(self) -> tuple[float, float] | None:
         """(lat, lon) in degrees where the request has them and they may be used."""
+    @property
+    def declares(self) -> bool:
+        """Whether the request asks for what campaigns declare under the Digital Services Act."""
     def impression(self, imp: Any) -> bool:
         """Turns to an impression of the request; False where its floor cannot be told in USD, or
         where the time is over.

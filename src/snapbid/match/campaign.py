@@ -38,6 +38,22 @@ class Budget(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     pacing: Literal["asap", "even"] = "asap"
 
 
+class Transparency(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Who applied user parameters, and which (the IAB's DSA extension, `dsaparams`)."""
+
+    domain: str
+    dsaparams: tuple[int, ...] = ()
+
+
+class Declaration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a bid declares under the Digital Services Act, in the terms of the IAB's extension."""
+
+    behalf: str | None = None
+    paid: str | None = None
+    adrender: int | None = None  # 1: the advertiser renders what it declares, 0: it does not
+    transparency: tuple[Transparency, ...] = ()
+
+
 class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
     """One advertisement; `duration` in seconds."""
 
@@ -72,6 +88,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     frequency_caps: tuple[FrequencyCap, ...] = ()
     targeting: dict[str, Values] = {}  # only the dimensions that have entries
     geo_radius: tuple[Circle, ...] = ()
+    dsa: Declaration | None = None
 
 
 class CampaignMistake(msgspec.Struct, frozen=True):

@@ -18,7 +18,9 @@ from snapbid.match.campaign import (
     Campaign,
     CampaignError,
     Creative,
+    Declaration,
     FrequencyCap,
+    Transparency,
 )
 from snapbid.match.rules import Mistakes, Path, list_of, object_of, report
 from snapbid.match.targeting_rules import MAX_ENTRIES, TARGETING
@@ -39,6 +41,8 @@ MAX_STORED: Final = 2 * MAX_DOCUMENT  # PostgreSQL writes it with more spaces
 MAX_CREATIVES: Final = 1_000
 MAX_MARKUP: Final = 1024 * 1024  # bytes of all `adm` together: a worker decodes them at once
 MAX_URL: Final = 2048
+MAX_DECLARED: Final = 100  # bytes; exchanges refuse longer ones
+MAX_TRANSPARENCY: Final = 100
 MAX_FREQUENCY_CAPS: Final = 16
 MAX_QUICK: Final = min(MAX_MARKUP, MAX_ENTRIES)  # bytes; a shorter document has not too much of it
 
@@ -118,6 +122,20 @@ _CAP: Final = object_of(
     FrequencyCap,
     required=("impressions", "seconds"),
 )
+_TRANSPARENCY: Final = object_of(
+    {"domain": ADVERTISER, "dsaparams": list_of(integer(0))},
+    Transparency,
+    required=("domain",),
+)
+_DECLARATION: Final = object_of(
+    {
+        "behalf": string(MAX_DECLARED),
+        "paid": string(MAX_DECLARED),
+        "adrender": integer(0, 1),
+        "transparency": list_of(_TRANSPARENCY, MAX_TRANSPARENCY, distinct=False),
+    },
+    Declaration,
+)
 CAMPAIGN: Final = object_of(
     {
         "id": string(),
@@ -134,6 +152,7 @@ CAMPAIGN: Final = object_of(
             {"daily": MICROS, "total": MICROS, "pacing": choice("asap", "even")}, Budget, _budget
         ),
         "frequency_caps": list_of(_CAP, MAX_FREQUENCY_CAPS),
+        "dsa": _DECLARATION,
         "targeting": TARGETING,
         "creatives": _CREATIVES,
     },

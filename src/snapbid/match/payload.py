@@ -4,7 +4,7 @@ import msgspec
 
 from snapbid.match._builder import MEDIA
 from snapbid.match._builder import Builder as Builder
-from snapbid.match.campaign import Budget, Campaign, Creative, FrequencyCap
+from snapbid.match.campaign import Budget, Campaign, Creative, Declaration, FrequencyCap
 
 __all__ = [
     "Builder",
@@ -44,6 +44,7 @@ class CampaignPayload(msgspec.Struct, frozen=True, array_like=True):
     budget: Budget = Budget()
     caps: tuple[FrequencyCap, ...] = ()
     since_ms: int = 0
+    dsa: Declaration | None = None
 
 
 _encoder = msgspec.json.Encoder()
@@ -62,6 +63,7 @@ def build_payload(campaign: Campaign, number: int, created_at_ms: int = 0) -> Ca
         campaign.budget,
         campaign.frequency_caps,
         max(created_at_ms, campaign.starts_at_ms or 0),
+        campaign.dsa,
     )
 
 

@@ -156,15 +156,15 @@ def integral(value: object) -> object:
     return value
 
 
-def integer(least: int) -> Rule:
+def integer(least: int, most: int = MAX_INTEGER) -> Rule:
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         number = value if type(value) is int else integral(value)
-        if type(number) is not int or not least <= number <= MAX_INTEGER:
-            rule = f"must be an integer from {least} to {MAX_INTEGER}, found {shown(value)}"
+        if type(number) is not int or not least <= number <= most:
+            rule = f"must be an integer from {least} to {most}, found {shown(value)}"
             report(mistakes, at, rule)
         return number
 
-    return Rule(check, Annotated[int, Meta(ge=least, le=MAX_INTEGER)])
+    return Rule(check, Annotated[int, Meta(ge=least, le=most)])
 
 
 def real(in_range: Callable[[Decimal], bool], rule: str) -> Rule:
