@@ -142,7 +142,7 @@ def regs_of(choices: Choices) -> Document:
     regs: Document = {} if coppa is None else {"coppa": switch(choices, coppa)}
     if choices.chance(8):
         put(choices, regs, "gpc", [switch(choices, choices.pick((0, 1))), switch(choices, 0)])
-    if choices.chance(15):
+    if choices.chance(8):
         dsa: Document = {"dsarequired": alone(choices, choices.pick((2, 3, 1, 0, 4)))}
         if choices.chance(60):
             dsa["pubrender"] = alone(choices, choices.pick((0, 1, 2)))

@@ -118,6 +118,8 @@ def targeting_of(choices: Choices, world: World) -> Document:
         targeting[dimension] = {side: choices.some(pool) for side in sides}
     if choices.chance(16):
         targeting["deal"] = {"include": choices.some(pools.ENTRIES["deal"])}
+    if choices.chance(6):
+        targeting["region"] = {"exclude": choices.some(pools.ENTRIES["region"])}
     if choices.chance(12):
         targeting["segment"] = {"include": choices.some(pools.ENTRIES["segment"])}
     if choices.chance(6):
