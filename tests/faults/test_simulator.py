@@ -3,18 +3,26 @@
 `make simulate` goes on from there; see tests/support/simulator.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.simulator.faults import draft
+from support.simulator.mutations import MUTATIONS
 from support.simulator.run import play
-from support.simulator.script import Script, draft
+from support.simulator.script import Script
 from support.simulator.servers import Servers, started
 
 STEPS = 120
 QUIET = range(1, 3)
 SEEDS = range(1, 7)
-FOUND = sorted((Path(__file__).parent / "simulated").glob("*.txt"))  # each says what it found
+FOUND = sorted((Path(__file__).parent / "simulated").glob("*.txt"))  # each found something once
+PUT_BACK = {
+    defect: path
+    for path in FOUND
+    for defect in re.findall("^# put back: (.+)$", path.read_text(), re.MULTILINE)
+}
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +68,14 @@ def test_what_was_found_once_stays_away(servers: Servers, path: Path) -> None:
     result = play(servers, Script.parse(path.read_text()))
     assert not result.differences
     assert result.counts["200"] > 0
+
+
+def test_every_defect_that_can_be_put_back_has_its_script() -> None:
+    assert sorted(PUT_BACK) == sorted(MUTATIONS)
+
+
+@pytest.mark.parametrize("name", PUT_BACK)
+def test_a_defect_put_back_is_found(servers: Servers, name: str) -> None:
+    with MUTATIONS[name]():
+        result = play(servers, Script.parse(PUT_BACK[name].read_text()))
+    assert result.differences

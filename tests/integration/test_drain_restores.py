@@ -41,6 +41,24 @@ class TestLostLedger:
             await stores.drain()
         assert await stores.wins() == 10
 
+    async def test_what_was_spent_stays_spent_in_several_shards(self, stores: Stores) -> None:
+        """Each has its share of the budget, and so of what was spent."""
+        stores.shards = 3
+        own = limits(1, total=BUDGET * 3, shards=3)
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            sold = await stores.sell(ledger, 8, own)
+            assert sold == 8
+        await stores.drain()
+        stores.restore_ledger(None)
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 6, own) == 0
+            await stores.drain()
+            sold += await stores.sell(ledger, 150, own)
+            assert sold == 8 + 3 * 7  # a share of ten bids, less a third of eight, is for 7.33
+            await stores.drain()
+        assert await stores.wins() == sold
+
     async def test_another_day_has_another_budget(self, stores: Stores) -> None:
         own = limits(1, daily=BUDGET)
         await stores.drain()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from support.commands import invoke, succeed
 from support.stack import Stack, execute
 
@@ -168,6 +169,19 @@ def test_money_and_caps_are_those_of_the_running_system(
         -1:
     ]
     assert (row["rule"], row["holds"], row["asks"]) == ("frequency caps", False, "1 in 3600 s")
+
+
+def test_a_budget_that_is_not_confirmed(cli: Cli, fresh_redis: str) -> None:
+    """Nothing was spent; the drain has not said so since Redis started."""
+    with redis.Redis.from_url(fresh_redis) as client:
+        client.hdel("{sb0}:segment", "confirmed")
+    (impression,) = explained(cli, bid_request())["impressions"]
+    assert "; 1: budget not confirmed yet" in impression["summary"]
+    assert "budget spent" not in impression["summary"]
+    document = explained(cli, bid_request(), "--campaign", "poor")
+    (row,) = document["campaign"]["impressions"]["1"][-1:]
+    assert (row["rule"], row["holds"]) == ("budget", False)
+    assert row["carries"].endswith("; not confirmed by the drain since Redis started")
 
 
 @pytest.mark.parametrize(

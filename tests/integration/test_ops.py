@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 from support.ops import ask, bid, data, prepare, samples
 from support.processes import eventually
 from support.stack import Stack, execute
@@ -75,6 +76,27 @@ def test_what_waits_for_the_drain(served: Stack, database: str, redis_url: str) 
         drain.close()
     assert bid(served, "later")[0] == 200
     eventually(lambda: (data(served)["drain_behind_s"] or 0) > 0, "what it left behind")
+
+
+def test_whose_the_ledger_is(served: Stack, redis_url: str) -> None:
+    def shards() -> dict[str, float]:
+        series = samples(served).get("snapbid_ledger_shards", {})
+        return {dict(labels)["state"]: number for labels, number in series.items() if number}
+
+    with redis.Redis.from_url(redis_url) as client:
+        client.hdel("{sb0}:segment", "confirmed")
+        eventually(lambda: shards() == {"waiting": 1}, "a ledger that waits for the drain")
+        drain = Stack(served.environ, "drain")
+        try:
+            drain.launch()
+            eventually(lambda: shards() == {"confirmed": 1}, "the drain to confirm it")
+        finally:
+            drain.close()
+        own = client.hget("{sb0}:segment", "warehouse")
+        assert own is not None
+        client.hset("{sb0}:segment", "warehouse", "another")
+        eventually(lambda: shards() == {"foreign": 1}, "another warehouse's ledger")
+        client.hset("{sb0}:segment", "warehouse", own)
 
 
 def test_without_redis_the_rest_is_shown(

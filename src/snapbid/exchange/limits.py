@@ -85,7 +85,7 @@ async def replace_refused(
             if verdict == BidVerdict.KEPT:
                 kept.append((position, bid))
                 continue
-            out_of_money = verdict == BidVerdict.OVER_BUDGET
+            out_of_money = verdict != BidVerdict.OVER_CAP
             choice = replacements.replace(choices[position], out_of_money=out_of_money)
             if choice is not None:
                 choices[position] = choice

@@ -21,7 +21,8 @@ BANNER = 1  # as in OpenRTB 2.6, 4.2.3, mtype
 CAPPED = "frequency cap reached"
 PACED = "budget spent for now (even pacing)"
 SPENT = "budget spent"
-_LIMITS = {CAPPED, PACED, SPENT}
+UNCONFIRMED = "budget not confirmed yet"
+_LIMITS = {CAPPED, PACED, SPENT, UNCONFIRMED}
 _LABELS = {
     Refusal.REFUSED_INACTIVE: "paused",
     Refusal.REFUSED_TIME: "flight",
@@ -95,6 +96,8 @@ class Groups:
         """Record the ledger's verdict (a BidVerdict) on a campaign that it does not let bid."""
         if verdict == BidVerdict.OVER_CAP:
             self._add(rank, CAPPED, CAP_MET)
+        elif verdict == BidVerdict.UNCONFIRMED:
+            self._add(rank, UNCONFIRMED, None)
         elif document.budget.pacing == "even":
             self._add(rank, PACED, None)
         else:
@@ -176,6 +179,7 @@ _WHY = {
     "flight": "not started yet, or over",
     SPENT: "what is left does not pay for one more bid",
     PACED: "what the day allows until now is used",
+    UNCONFIRMED: "Redis has started: the drain has yet to say what was spent",
     "no recognised user": "campaigns with frequency caps need one",
 }
 

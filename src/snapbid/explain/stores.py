@@ -153,8 +153,11 @@ class Stores:
         bids: list[LedgerBid] = [(b"", stored.number, campaign.cpm_micros, limits)]
         money = (await fetch_spending(self._settings, [stored])).get(campaign.id)
         if money is not None:
-            holds = await self.look(auction, bids, None) == BidVerdict.KEPT
-            rows.append(RuleCheck("budget", _budget(money), _spent(money), holds))
+            verdict = await self.look(auction, bids, None)
+            carries = _spent(money)
+            if verdict == BidVerdict.UNCONFIRMED:
+                carries += "; not confirmed by the drain since Redis started"
+            rows.append(RuleCheck("budget", _budget(money), carries, verdict == BidVerdict.KEPT))
         user = Search(index_of(campaign), request, of).user
         if campaign.frequency_caps and user is not None:
             holds = await self.look(auction, bids, user) != BidVerdict.OVER_CAP

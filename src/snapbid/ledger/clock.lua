@@ -4,8 +4,8 @@
 --   {sbN}:spools   token of each process that may have acknowledged notices which Redis does not know
 --                  yet -> the hold clock's time up to which it has none, and when it was last heard of
 --
--- The hold clock goes forward by what passes between two calls of scripts, at most by a second: it
--- neither follows a clock that is set nor runs while nobody reaches Redis. And a hold ends only when
+-- The hold clock goes forward by what passes between two calls of scripts, unless that seems to be
+-- more than a second: it neither follows a clock that is set nor runs while nobody reaches Redis. And a hold ends only when
 -- every notice acknowledged before its end is settled: at the earliest time in {sbN}:spools.
 
 --[[time: a simulation replaces what follows, see scripts.py]]
@@ -22,7 +22,10 @@ local function hold_clock()
     local key, time = base .. 'h', server_ms()
     local set = redis.call('HMGET', key, 'clock', 'at')
     local step = set[2] and time - set[2]
-    clock = tonumber(set[1] or 0) + math.min(math.max(step or 0, 0), LARGEST_STEP_MS)
+    clock = tonumber(set[1] or 0)
+    if step and step > 0 and step <= LARGEST_STEP_MS then
+      clock = clock + step
+    end
     if not step or step < 0 or step >= 500 then -- short of the largest step, so none is lost
       redis.call('HSET', key, 'clock', digits(clock), 'at', digits(time))
     end

@@ -2,7 +2,8 @@
 --
 -- ARGV     1 now (epoch ms); 2 the bids, each uint8 length, price (digits), uint8 length, user
 --          (empty: not asked for), uint16 length, limits
--- Returns a letter for each: k it would be kept, b beyond the budget, c beyond a cap.
+-- Returns a letter for each: k it would be kept, b beyond the budget, c beyond a cap, w the budget
+-- waits until the drain has confirmed what was spent.
 local bids, at, size, letters = ARGV[2], 1, #ARGV[2], {}
 while at <= size do
   local price, user, packed
@@ -12,6 +13,8 @@ while at <= size do
     local limits = parse_limits(packed)
     if user ~= '' and not within_caps(limits, user) then
       letter = 'c'
+    elseif limits.has_budget and not has_confirmed_budgets() then
+      letter = 'w'
     elseif limits.has_budget
       and not afford(open_purse(limits.campaign), price, limits, nil) then
       letter = 'b'

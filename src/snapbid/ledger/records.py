@@ -20,11 +20,16 @@ _digest: Final = blake2b(digest_size=DIGEST_SIZE).copy  # a copy costs half as m
 
 
 class BidVerdict(StrEnum):
-    """What became of a bid that was to be remembered."""
+    """What became of a bid that was to be remembered.
+
+    A look tells also that budgets are `UNCONFIRMED` since Redis started or lost its data: for the
+    bid that is the same as `OVER_BUDGET`.
+    """
 
     KEPT = "k"
     OVER_BUDGET = "b"
     OVER_CAP = "c"
+    UNCONFIRMED = "w"
 
 
 class NoticeVerdict(StrEnum):

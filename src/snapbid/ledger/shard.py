@@ -168,7 +168,8 @@ class LedgerShard:
         for name, text in self._scripts.items():
             await connection.send_command("SCRIPT LOAD", text)
             self._shas[name] = await connection.read_response()
-        await connection.send_command("EVALSHA", self._shas["begin"], 1, self._key)
+        begin = (self._shas["begin"], 1, self._key, self._expected)
+        await connection.send_command("EVALSHA", *begin)
         state = ShardState.parse(await connection.read_response())
         self._warehouse = state.warehouse
         if self.is_foreign:

@@ -60,6 +60,12 @@ WATCHED: dict[str, Definition] = {
     "snapbid_drain_behind_seconds": Definition(
         "gauge", "Age of the oldest count that may wait for the drain; 0 where none waits."
     ),
+    "snapbid_ledger_shards": Definition(
+        "gauge",
+        "Shards of the ledger by state: confirmed; waiting (budgets, for the drain); foreign"
+        " (another warehouse's: nobody bids).",
+        ("state",),
+    ),
     "snapbid_event_queue_length": Definition(
         "gauge", "Entries of the stream of accepted events, each of one or more requests."
     ),

@@ -4,6 +4,7 @@ from collections import Counter
 from time import time
 
 from snapbid.metrics import Samples
+from snapbid.ops.ledger import Standing
 from snapbid.ops.watch import CampaignMoney, Watch
 
 NANO = 1_000_000_000  # CPM in micro-USD, to USD an impression
@@ -22,7 +23,11 @@ def gauges(watch: Watch) -> dict[str, Samples]:
         **_catalog(watch),
     }
     if snapshot.waiting is not None:
-        counters, behind_s, entries, oldest_s = snapshot.waiting
+        counters, behind_s, entries, oldest_s, shards = snapshot.waiting
+        states = Counter(_state_of_shard(shard, snapshot.identity) for shard in shards)
+        series["snapbid_ledger_shards"] = [
+            ({"state": name}, states[name]) for name in ("confirmed", "waiting", "foreign")
+        ]
         series["snapbid_drain_waiting"] = [({}, counters)]
         series["snapbid_event_queue_length"] = [({}, entries)]
         series["snapbid_event_queue_age_seconds"] = [({}, oldest_s)]
@@ -40,6 +45,12 @@ def gauges(watch: Watch) -> dict[str, Samples]:
     if snapshot.money is not None:
         series |= _money(snapshot.money)
     return series
+
+
+def _state_of_shard(shard: Standing, warehouse: str | None) -> str:
+    if warehouse and shard.warehouse and shard.warehouse != warehouse:
+        return "foreign"
+    return "confirmed" if shard.is_confirmed else "waiting"
 
 
 def state_of(money: CampaignMoney) -> str:

@@ -19,6 +19,13 @@ FIELDS: Final = (b"b", b"w", b"p", b"i")  # as settle.lua and batch.py name an S
 SSPS_AT_ONCE: Final = 100
 
 
+class Standing(NamedTuple):
+    """Whose numbers a shard has ("": nobody has said so), and whether budgets may bid."""
+
+    warehouse: str
+    is_confirmed: bool
+
+
 class Backlog(NamedTuple):
     """`counters` and stream `entries` that the drain has yet to carry, and how old they may be (s).
 
@@ -29,6 +36,7 @@ class Backlog(NamedTuple):
     behind_s: float | None
     entries: int
     oldest_s: float
+    shards: list[Standing]
 
 
 class Traffic(NamedTuple):
@@ -54,20 +62,28 @@ async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
         pipe.scard(keys.changed)
         pipe.scard(keys.taken)
         pipe.get(keys.drained_at)
+        pipe.hmget(keys.state, "segment", "confirmed", "warehouse")
     pipe.xlen(EVENT_STREAM)
     pipe.xrange(EVENT_STREAM, count=1)
     *shard_replies, entries, oldest = await pipe.execute()
     counters, behind = 0, [0.0]
     unknown = False
     for changed, taken, at in zip(
-        shard_replies[::3], shard_replies[1::3], shard_replies[2::3], strict=True
+        shard_replies[::4], shard_replies[1::4], shard_replies[2::4], strict=True
     ):
         if changed or taken:
             counters += changed + taken
             unknown = unknown or at is None
             behind.append(now - float(at or now))
     age = now - int(oldest[0][0].partition(b"-")[0]) / 1000 if oldest else 0.0
-    return Backlog(counters, None if unknown else max(behind), entries, max(age, 0.0))
+    standing = [_standing(*state) for state in shard_replies[3::4]]
+    behind_s = None if unknown else max(behind)
+    return Backlog(counters, behind_s, entries, max(age, 0.0), standing)
+
+
+def _standing(segment: bytes | None, confirmed: bytes | None, owner: bytes | None) -> Standing:
+    is_confirmed = segment is not None and segment == confirmed
+    return Standing((owner or b"").decode(), is_confirmed)
 
 
 async def traffic(

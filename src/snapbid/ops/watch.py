@@ -27,7 +27,7 @@ from snapbid.ops.counts import CountHistory
 from snapbid.ops.ledger import Backlog, RunningTotals, Traffic
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
-from snapbid.warehouse import registry, watching
+from snapbid.warehouse import fence, registry, watching
 
 COUNTERS_S: Final = 2.0  # between reads of the counters and of Redis
 MONEY_S: Final = 5.0  # of budgets and SSPs in Redis
@@ -85,6 +85,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True):
 
     redis: bool | None = None
     warehouse: bool | None = None
+    identity: str | None = None  # the warehouse's
     waiting: Backlog | None = None
     ssps: dict[str, SspTraffic] | None = None
     campaigns: int | None = None  # as last read from the warehouse
@@ -173,6 +174,7 @@ class Watch:
                     numbered = await registry.fetch_numbered(connection)
                     budgeted = await watching.fetch_budgeted(connection, today, CAMPAIGNS)
                     campaigns = await watching.count_campaigns(connection)
+                    identity = await fence.identity(connection)
                 finally:
                     connection.terminate()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # TimeoutError is one
@@ -181,7 +183,9 @@ class Watch:
         ssps = {number: name for name, (_, number) in list(numbered.items())[:SSPS]}
         self._known = WarehouseFacts(ssps, budgeted)
         self._known_at, self._known_version = started, published
-        self._update(warehouse=True, campaigns=campaigns, budgeted=budgeted.known)
+        self._update(
+            warehouse=True, identity=identity, campaigns=campaigns, budgeted=budgeted.known
+        )
         return True
 
     async def _read_money(self) -> bool:

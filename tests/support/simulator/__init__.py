@@ -3,18 +3,23 @@
 The code of the ledger, the spool, the budgets and the drain is the product's, the scripts run in a
 real Redis and the statements in a real PostgreSQL. Everything between them is simulated: a seed
 decides what is asked when, how long each message takes, what is lost, who is killed, restarted or
-given other settings, whose clock is set, and which store comes back with older data.
+given other settings, whose clock is set, which machine joins or leaves for good, and which store
+comes back with older data, or as another one.
 
 loop.py       an event loop on virtual time; processes that can be killed without any cleanup
 network.py    connections on that loop, whose bytes reach the real servers when the seed says so
 servers.py    the real Redis, by a clock to set, and the real PostgreSQL; copies of their data
 machines.py   workers, the drain, and the machines on which they run
 system.py     the clocks, files and random numbers of programs
-script.py     what happens in a run: a list of steps, drawn from a seed
+script.py     what happens in a run: a list of steps, as text
+draft.py      a script drawn from a seed: the traffic
+faults.py     and what breaks or changes meanwhile
 entries.py    bids, answers, notices and bounds of figures
-books.py      what must be counted and what may be spent, from the contract alone
+books.py      what must be counted, from the contract alone
+limits.py     what may be spent, likewise
 market.py     the SSPs and campaigns of a run
-player.py     plays a script and compares the books
+stage.py      machines, processes and stores, and the steps that break them
+player.py     plays a script on a stage and compares the books
 run.py        one run of it, and what came of that
 shrink.py     drops steps while a script still fails
 mutations.py  defects to put back, to see whether the simulator would notice

@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 
+from support.simulator.faults import FAULTS, draft
 from support.simulator.mutations import MUTATIONS
 from support.simulator.run import Result, play
-from support.simulator.script import FAULTS, Script, draft
+from support.simulator.script import Script
 from support.simulator.servers import Servers, started
 from support.simulator.shrink import shrink
 
@@ -83,11 +84,12 @@ def main() -> int:
                     show(script, result, servers, args.shrink)
                     if failed >= args.failures:
                         break
-    real_s = time.monotonic() - began
+    real_s, own_s = time.monotonic() - began, time.process_time() - cpu
     print(f"runs               {played}, {failed} of which differ")
     for name, number in counts.items():
         print(f"{name:<19}{number}, {number / real_s:.0f} a second")
-    print(f"real time          {real_s:.1f} s, of this process {time.process_time() - cpu:.1f} s")
+    print(f"real time          {real_s:.1f} s, of this process {own_s:.1f} s")
+    print(f"of this process    {counts['requests'] / own_s:.0f} requests a processor second")
     print(f"virtual time       {virtual_s:.0f} s: {virtual_s / real_s:.0f} hours an hour")
     return 1 if failed else 0
 

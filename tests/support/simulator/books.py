@@ -1,4 +1,4 @@
-"""What must be counted and may be spent, from what was asked and answered alone (contract 3 and 5).
+"""What must be counted, from what was asked and answered alone (contract 5).
 
 Every figure has a lower and an upper bound. They are equal unless nobody can know: a worker was
 killed before it answered, or before it could take a late bid back; a notice was under way while its
@@ -13,9 +13,12 @@ from support.simulator.entries import (
     ALL_DAYS,
     BILLING,
     DAY_S,
+    EXACT_S,
+    KEPT_S,
     LOSS,
     NEVER,
     OPEN_S,
+    SKEW_S,
     SLACK_S,
     TAKEN_BACK_S,
     WIN,
@@ -28,8 +31,10 @@ from support.simulator.entries import (
     Record,
     Walls,
     days_of,
+    days_of_bid,
     describe,
 )
+from support.simulator.limits import LimitBooks
 
 
 class Books:
@@ -38,15 +43,16 @@ class Books:
     def __init__(self, shards: int) -> None:
         self.wrong: list[str] = []
         self.longest_ttl_s = 0
-        self._shards = shards
+        self.limits = LimitBooks(shards, self.wrong)
         self._answers: list[Answer] = []
         self._records: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
-        self._by_campaign: defaultdict[tuple[int, int], list[Record]] = defaultdict(list)
         self._notices: list[Notice] = []
         self._lost: list[Lost] = []
         self._baseline: tuple[float, Figures] | None = None
         self._highest: Figures = Counter()
-        self.loosened_at = -1.0  # when the holds of what was open ceased to be promised
+        self._former: set[tuple[str, str]] = set()  # pairs of another warehouse's time
+        self.warehouse_is_older = False
+        self.latest_wall_s = 0.0  # that any clock has shown
 
     # -- bids --------------------------------------------------------------------------------
 
@@ -67,9 +73,7 @@ class Books:
                 if older is not record and older.asked_at <= record.asked_at:
                     older.replaced_at = min(older.replaced_at, record.asked_at)
             record.promised = True
-            self._check_budget(record)
-            self._check_cap(record)
-            self._by_campaign[record.campaign.number, record.shard].append(record)
+            self.limits.promised(record)
 
     def declined(self, answer: Answer, now: float, wall: Walls) -> None:
         """It was answered 204: nothing of it may stay."""
@@ -89,52 +93,7 @@ class Books:
                         record.unknown = True
 
     def is_promised(self, pair: tuple[str, str]) -> bool:
-        return any(record.promised for record in self._records.get(pair, ()))
-
-    # -- limits ------------------------------------------------------------------------------
-
-    def share(self, micros: int) -> int:
-        """Of a budget, in nano-USD."""
-        return micros * 1000 // self._shards
-
-    def _check_budget(self, new: Record) -> None:
-        campaign = new.campaign
-        if campaign.total is None and campaign.daily is None:
-            return
-        days = self._days_of_bid(new)
-        total, today = new.price, new.price
-        for record in self._by_campaign[campaign.number, new.shard]:
-            if record.asked_at < self.loosened_at:
-                continue
-            if record.won_at <= new.asked_at or record.is_held(new.asked_at, new.answered_at):
-                total += record.price
-                if len(days) == 1 and self._days_of_bid(record) == days:
-                    today += record.price
-        for used, budget, name in (
-            (total, campaign.total, "total"),
-            (today, campaign.daily, "daily"),
-        ):
-            if budget is not None and used > self.share(budget):
-                self.wrong.append(
-                    f"{campaign.name}: {used} of a {name} budget of {self.share(budget)} nano-USD"
-                    f" are spent or held with the bid for {'/'.join(new.pair)}"
-                )
-
-    def _check_cap(self, new: Record) -> None:
-        if new.campaign.cap is None:
-            return
-        impressions, seconds = new.campaign.cap
-        number = 1
-        for record in self._by_campaign[new.campaign.number, new.shard]:
-            if record.user != new.user or record.asked_at < self.loosened_at:
-                continue
-            seen = record.seen_at <= new.asked_at and record.seen_at > new.answered_at - seconds
-            number += seen or record.is_held(new.asked_at, new.answered_at)
-        if number > impressions:
-            self.wrong.append(
-                f"{new.campaign.name}: {new.user} has {number} impressions of {impressions}"
-                f" with the bid for {'/'.join(new.pair)}"
-            )
+        return pair in self._former or any(r.promised for r in self._records.get(pair, ()))
 
     # -- notices -----------------------------------------------------------------------------
 
@@ -144,15 +103,20 @@ class Books:
             for record in self._records.get(notice.pair, ()):
                 record.lost_at = min(record.lost_at, notice.sent_at)
 
-    def acknowledged(self, notice: Notice, now: float, wall: Walls) -> None:
+    def acknowledged(self, notice: Notice, now: float, wall: Walls, is_spooled: bool) -> None:
         notice.done_at, notice.done_wall, notice.acknowledged = now, wall, True
+        notice.is_spooled = is_spooled
         candidates = list(self._candidates(notice))
         if len(candidates) != 1 or notice.kind == LOSS:
             return
         record = candidates[0]
         if record.lost_at < NEVER or record.asked_at + record.hold_s <= now:
             return
-        record.seen_at = min(record.seen_at, now)
+        if not self._must_be_known(record, notice):
+            return
+        if now < record.seen_at:
+            record.seen_at = now
+        record.seen_wall_s = min(record.seen_wall_s, notice.sent_wall[0])
         if notice.kind == WIN:
             record.won_at = min(record.won_at, now)
 
@@ -166,31 +130,57 @@ class Books:
             if not (record.promised or record.unknown) or record.asked_at > notice.done_at:
                 continue
             ended_at = record.answered_at if not record.unknown else record.asked_at + 10.0
-            if not any(
+            if notice.skew_s > EXACT_S or not any(
                 later.promised and later.answered_at <= notice.sent_at
                 and later.asked_at >= ended_at
                 for later in records
             ):  # fmt: skip
                 yield record
 
-    # -- stores that come back with older data -----------------------------------------------
+    # -- stores that come back with older data, machines that do not ------------------------------
 
-    def redis_went_back(self, since: float, now: float, figures: Figures) -> None:
-        self._lost.append(Lost(since, now, figures))
+    def left(self, machine: str, since: float) -> None:
+        """What was acknowledged there since may have been in a spool, and is gone with it."""
+        for notice in self._notices:
+            if notice.machine == machine and notice.sent_at >= since:
+                notice.acknowledged = False
+
+    def replaced(self) -> None:
+        """Another warehouse: all that was counted before is none of its business."""
+        self._former |= self._records.keys()
+        self._answers = [answer for answer in self._answers if answer.is_open]
+        pending = {record for answer in self._answers for record in answer.records}
+        self._records.clear()
+        for record in pending:
+            self._records[record.pair].append(record)
+        self.limits.clear()
+        self._notices = [notice for notice in self._notices if notice.done_at == NEVER]
+        self._lost.clear()
+        self._highest.clear()
+        self._baseline = None
+
+    def redis_went_back(self, since: float, now: float, figures: Figures, walls: Walls) -> None:
+        days = days_of(walls)
+        lost = Lost(since, now, figures, min(days) if len(days) == 1 else -1)
+        self._lost.append(lost)
+        self.limits.lose(lost)
         self._baseline = (now, figures)
-        self.loosened_at = now
         for answer in self._answers:
             for record in answer.records:
                 if since - TAKEN_BACK_S <= record.answered_at and record.asked_at <= now:
                     record.unknown = True
 
-    def warehouse_went_back(self, now: float, figures: Figures) -> None:
-        """To these figures."""
+    def added_to_restored(self, campaign: str) -> None:
+        """Its first bids may have another's number, and count for nobody."""
+        if self.warehouse_is_older:
+            self.limits.vague.add(campaign)
+
+    def warehouse_went_back(self, now: float, figures: Figures, gone: set[str]) -> None:
+        """To these figures, without some campaigns."""
+        self.limits.vague |= gone
         self._baseline = (now, figures)
         self._highest = Counter(figures)
         self.warehouse_is_older = True
-
-    warehouse_is_older = False
 
     def _was_lost(self, begin: float, end: float) -> bool:
         return any(lost.since <= end and begin <= lost.at for lost in self._lost)
@@ -222,11 +212,14 @@ class Books:
                 whole.lower.clear()
             for key, figure in (self._baseline[1] + since.lower).items():
                 whole.lower[key] = max(whole.lower[key], figure)
+            for key in whole.lower:
+                if key[1].startswith("campaign") and key[2] in self.limits.vague:
+                    whole.lower[key] = 0
         return whole
 
     def _bound_bids(self, bounds: Bounds, answer: Answer) -> None:
         first = answer.records[0]
-        days = self._days_of_bid(first)
+        days = days_of_bid(first)
         lost = self._was_lost(first.asked_at, first.answered_at)
         ssp = answer.ssp.descriptor
         if answer.kept:
@@ -255,7 +248,11 @@ class Books:
     def _must_be_known(self, record: Record, notice: Notice) -> bool:
         if not notice.acknowledged or not record.promised or record.unknown:
             return False
+        if notice.is_spooled and notice.skew_s >= SKEW_S:
+            return False
         known_until = record.asked_wall[0] + record.ttl_s
+        if notice.is_spooled and self.latest_wall_s > known_until + KEPT_S:
+            return False
         return record.answered_at <= notice.sent_at and notice.done_wall[1] <= known_until
 
     def _bound_notices(
@@ -313,14 +310,10 @@ class Books:
 
     # -- days --------------------------------------------------------------------------------
 
-    def _days_of_bid(self, record: Record) -> set[int]:
-        last = record.answered_wall[1] if record.answered_at < NEVER else record.asked_wall[1] + 60
-        return days_of((record.asked_wall[0], last))
-
     def _days_of_notice(self, record: Record, notice: Notice) -> set[int]:
         done = notice.done_wall[1] if notice.done_at < NEVER else notice.sent_wall[1] + 60
         days = set()
-        for day in self._days_of_bid(record):
+        for day in days_of_bid(record):
             for wall in (notice.sent_wall[0], done):
                 is_open = wall < (day + 1) * DAY_S + OPEN_S
                 days.add(day if is_open else int(wall // DAY_S))

@@ -12,6 +12,11 @@ DAY_S: Final = 86_400
 OPEN_S: Final = 7_200  # a day closes at 02:00 of the next
 ALL_DAYS: Final = -1
 SLACK_S: Final = 2.0  # in what may count after the time to live
+KEPT_S: Final = 1800.0  # after the time to live, for notices that wait in a spool
+EXACT_S: Final = 0.01  # a skew that no order of bids and notices suffers from
+SKEW_S: Final = 600.0  # the largest with which a spooled notice finds a bid that seems to be newer
+STEP_S: Final = 1.0  # the largest step of Redis' clock that the hold clock may follow
+JUMP_S: Final = 900.0  # a step of Redis' clock that a hold of a cap does not survive
 TAKEN_BACK_S: Final = 5.0  # with a whole wire a late bid has been taken back by then
 NEVER: Final = float("inf")
 
@@ -24,17 +29,23 @@ class Campaign(NamedTuple):
     """Prices are CPM in micro-USD, and so the cost of a bid in nano-USD; budgets in micro-USD."""
 
     name: str
-    number: int
     cpm: int
     daily: int | None = None
     total: int | None = None
     cap: tuple[int, int] | None = None  # impressions, seconds
+    is_even: bool = False
+
+    def day_nano(self, wall_s: float) -> int | None:
+        """What bids of the day may use by then, in nano-USD: `even` follows the day, plus 1%."""
+        if self.daily is None:
+            return None
+        share = wall_s % DAY_S / DAY_S + 0.01 if self.is_even else 1.0
+        return int(self.daily * 1000 * min(share, 1.0))
 
 
 class Ssp(NamedTuple):
     descriptor: str
     canonical: str
-    number: int
 
 
 @dataclass(eq=False)
@@ -59,14 +70,15 @@ class Record:
     lost_at: float = NEVER  # the first loss was fired
     won_at: float = NEVER  # the first win was answered 200, within the hold
     seen_at: float = NEVER  # the first win or billing was answered 200, within the hold
+    seen_wall_s: float = NEVER  # the earliest that any clock showed when it came
     replaced_at: float = NEVER
 
-    def is_held(self, begin: float, end: float) -> bool:
-        """For certain, for all of that time."""
+    def is_held(self, begin: float, end: float, early_s: float) -> bool:
+        """For certain, for all of that time, where no hold ends earlier than by so much."""
         return (
             self.promised
             and self.answered_at <= begin
-            and self.asked_at + self.hold_s > end
+            and self.asked_at + self.hold_s - early_s > end
             and min(self.lost_at, self.replaced_at) > end
         )
 
@@ -84,6 +96,11 @@ class Answer:
     def asked_at(self) -> float:
         return self.records[0].asked_at
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not known yet."""
+        return self.records[0].answered_at == NEVER
+
 
 @dataclass(eq=False)
 class Notice:
@@ -97,6 +114,8 @@ class Notice:
     sent_wall: Walls
     done_at: float = NEVER
     done_wall: Walls = (0.0, 0.0)
+    skew_s: float = 0.0  # of the worker's time to that of Redis
+    is_spooled: bool = False
     acknowledged: bool = False
     refused: bool = False  # 503: nothing is promised, nothing may count
 
@@ -107,6 +126,7 @@ class Lost(NamedTuple):
     since: float
     at: float
     figures: Figures
+    day: int  # since 1970 by all clocks; -1 where they do not agree
 
 
 class Bounds:
@@ -132,6 +152,11 @@ class Bounds:
 def days_of(walls: Walls) -> set[int]:
     """All days (since 1970) from the first time to the second."""
     return set(range(int(walls[0] // DAY_S), int(walls[1] // DAY_S) + 1))
+
+
+def days_of_bid(record: Record) -> set[int]:
+    last = record.answered_wall[1] if record.answered_at < NEVER else record.asked_wall[1] + 60
+    return days_of((record.asked_wall[0], last))
 
 
 def with_totals(figures: Iterable[tuple[Key, int]]) -> Figures:

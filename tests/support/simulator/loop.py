@@ -8,6 +8,7 @@ not even those that clean up, and its files are closed as the system would.
 import asyncio
 import errno
 import heapq
+import itertools
 import os
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
@@ -93,6 +94,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._draw = seed
         self.set_exception_handler(self._note)
         self.unhandled: list[str] = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._numbers = itertools.count()
 
     def time(self) -> float:
         return self._virtual_s
@@ -101,21 +104,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if "exception" in context:
             self.unhandled.append(f"{context['message']}: {context['exception']!r}")
 
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As the original; those of one moment are called in the order in which they were set."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), timer))
+        return timer
+
     def _run_once(self) -> None:
         """One turn; the clock jumps where nothing is ready."""
         ready: Any = self._ready  # type: ignore[attr-defined]
-        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        timers = self._timers
         if not ready and not self._stopping:  # type: ignore[attr-defined]
-            while scheduled and scheduled[0].cancelled():
-                heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
-            if not scheduled:
-                raise SimulationError("nothing will ever happen any more")
-            self._virtual_s = max(self._virtual_s, scheduled[0].when())
+            while timers and timers[0][2].cancelled():
+                heapq.heappop(timers)
+            if not timers:
+                raise SimulationError("nothing will ever happen again")
+            self._virtual_s = max(self._virtual_s, timers[0][0])
         now = self._virtual_s
-        while scheduled and scheduled[0].when() <= now:
-            handle = heapq.heappop(scheduled)
-            handle._scheduled = False  # type: ignore[attr-defined]
-            ready.append(handle)
+        while timers and timers[0][0] <= now:
+            ready.append(heapq.heappop(timers)[2])
         for _ in range(len(ready)):
             handle = ready.popleft()
             if handle.cancelled():
@@ -126,6 +135,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 handle._run()
             else:
                 self.graveyard.append(handle)
+
+    def forget(self) -> None:
+        """What was to happen will not."""
+        self._timers.clear()
+        self._ready.clear()  # type: ignore[attr-defined]
+        self.graveyard.clear()
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Any, *args: Any

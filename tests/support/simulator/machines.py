@@ -3,28 +3,36 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from redis.exceptions import RedisError
+
+from snapbid.drain.adopt import adopt
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
 from snapbid.drain.run import COUNTERS
 from snapbid.drain.run import Process as DrainProcess
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.connection import connect
-from snapbid.ledger.ledger import Ledger, LedgerBid, SpoolFullError
+from snapbid.ledger.ledger import Ledger, SpoolFullError
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import BidVerdict
 from snapbid.metrics import Metrics
+from snapbid.settings import StoreSettings
+from snapbid.warehouse.away import AWAY
 from support.simulator import system
+from support.simulator.entries import Campaign, Record
 from support.simulator.loop import Process, VirtualLoop
+from support.simulator.market import Catalog, limits_of
 from support.simulator.network import Network
 from support.simulator.servers import Servers
 
 SPOOL_BYTES: Final = 1 << 20
+ADOPT_AGAIN_S: Final = 1.0
 NOTICED_S: Final = 1.0  # until every worker has noticed that a clock was set
 
 
@@ -38,11 +46,11 @@ class Settings(NamedTuple):
 class Machine:
     """`ahead_s`: of the true time, by its own clock."""
 
-    def __init__(self, name: str, folder: Path, settings: Settings) -> None:
+    def __init__(self, name: str, folder: Path, settings: Settings, ahead_s: float) -> None:
         self.name = name
         self.folder = folder
         self.settings = settings
-        self.ahead_s = 0.0
+        self.ahead_s = ahead_s
         self.disk_is_full = False
         self.is_gone = False
 
@@ -56,9 +64,9 @@ class Worker:
         self.settings = machine.settings
         self.process = world.process(name, machine)
         self.ledger: Ledger | None = None
-        self._world = world
-        self._pending = 0
+        self.catalog = world.catalog
         self.is_stopping = False
+        self._world = world
         self.process.run(self._open())
 
     async def _open(self) -> None:
@@ -71,29 +79,57 @@ class Worker:
             spool_max_bytes=SPOOL_BYTES,
             hold_s=self.settings.hold_s,
         )
+        self.ledger.belong_to(self.catalog.warehouse)
         await self.ledger.open()
+
+    def take_up(self, catalog: Catalog) -> None:
+        """Bid from it from now on."""
+        self.catalog = catalog
+        if self.ledger is not None:
+            self.ledger.belong_to(catalog.warehouse)
 
     @property
     def takes_requests(self) -> bool:
         return self.process.alive and self.ledger is not None and not self.is_stopping
 
-    async def bid(
-        self, auction: bytes, ssp: int, bids: list[LedgerBid], user: str | None, within_s: float
-    ) -> list[bool] | None:
+    def limits_of(self, campaign: Campaign) -> Limits | None:
+        """Of one that is in the catalog."""
+        world = self._world
+        number = self.catalog.campaigns[campaign.name]
+        return limits_of(campaign, number, world.shards, world.start_s)
+
+    async def bid(self, records: list[Record], within_s: float) -> list[bool] | None:
         """Which of the bids were kept; None: it is not known in time, the answer is 204."""
         assert self.ledger is not None
-        waiting = self.ledger.remember(auction, ssp, bids, user, within_s)
+        numbers, first = self.catalog.campaigns, records[0]
+        bids = [
+            (
+                record.pair[1].encode(),
+                numbers[record.campaign.name],
+                record.price,
+                self.limits_of(record.campaign),
+            )
+            for record in records
+        ]
+        ssp = self.catalog.ssps[first.ssp.descriptor]
+        waiting = self.ledger.remember(first.pair[0].encode(), ssp, bids, first.user, within_s)
         verdicts = "" if waiting is None else await waiting
         return [verdict == BidVerdict.KEPT for verdict in verdicts] if verdicts else None
 
-    async def notify(self, kind: int, auction: bytes, imp: bytes, reason: int) -> bool:
-        """Whether the answer is 200; else it is 503."""
+    def skew_s(self, shard: int) -> float:
+        """Of its time to that of Redis, which it follows while it reaches it."""
+        assert self.ledger is not None
+        world = self._world
+        own_ms = self.ledger._clocks[shard].now_ms(world.loop.time())
+        return abs(own_ms / 1000 - world.wall_s(world.redis_ahead_s))
+
+    async def notify(self, kind: int, auction: bytes, imp: bytes, reason: int) -> str:
+        """The verdict where the answer is 200; "" where it is 503."""
         assert self.ledger is not None
         try:
-            await self.ledger.settle(kind, auction, imp, reason)
+            return await self.ledger.settle(kind, auction, imp, reason)
         except SpoolFullError:
-            return False
-        return True
+            return ""
 
     async def has_money(self, shard: int, price: int, limits: Limits) -> bool | None:
         """Whether a bid of this price would be kept now; None where Redis is away."""
@@ -126,6 +162,7 @@ class World:
         self.servers = servers
         self.shards = shards
         self.redis_ahead_s = 0.0
+        self.catalog = Catalog("", {}, {})  # as published last
         self.machines: dict[str, Machine] = {}
         self.trace: list[tuple[object, ...]] = []
         self.surprises: list[str] = []
@@ -169,8 +206,8 @@ class World:
             self._set.append((now, self.redis_ahead_s))
             self.redis_ahead_s += by
 
-    def machine(self, name: str, folder: Path, settings: Settings) -> Machine:
-        machine = self.machines[name] = Machine(name, folder / name, settings)
+    def machine(self, name: str, folder: Path, settings: Settings, ahead_s: float = 0.0) -> Machine:
+        machine = self.machines[name] = Machine(name, folder / name, settings, ahead_s)
         machine.folder.mkdir()
         return machine
 
@@ -195,9 +232,34 @@ class World:
             await DrainProcess(COUNTERS, drain, self.servers.postgres.dsn, stopping).run()
             await redis.aclose()
 
-        task = process.run(run())
-        task.add_done_callback(lambda _: self.loop.call_soon(process.kill, context=Context()))
+        self._run_to_end(process, run())
         return process, stopping
+
+    def adopt(self, machine: Machine, done: Callable[[int], None]) -> None:
+        """`snapbid ledger adopt`, again until it has worked; `done` is told of how many shards."""
+        process = self.process("adopt", machine)
+        settings = StoreSettings(
+            base_url="",
+            home=machine.folder,
+            redis_url=self.servers.redis.url,
+            database_url=self.servers.postgres.dsn,
+            ledger_shards=self.shards,
+        )
+
+        async def run() -> None:
+            while True:
+                try:
+                    adopted = await adopt(settings)
+                except (*AWAY, RedisError):
+                    await asyncio.sleep(ADOPT_AGAIN_S)
+                else:
+                    return done(adopted.shards)
+
+        self._run_to_end(process, run())
+
+    def _run_to_end(self, process: Process, work: Coroutine[Any, Any, None]) -> None:
+        task = process.run(work)
+        task.add_done_callback(lambda _: self.loop.call_soon(process.kill, context=Context()))
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -220,9 +282,7 @@ class World:
             if process.alive:
                 process.kill()
         self.is_over = True
-        self.loop.graveyard.clear()
-        self.loop._ready.clear()  # type: ignore[attr-defined]
-        self.loop._scheduled.clear()  # type: ignore[attr-defined]
+        self.servers.redis.wall_ns = lambda: 0  # which knows this world
         self._processes.clear()
         self.machines.clear()
         self.loop.close()

@@ -1,55 +1,116 @@
 """Who trades in a run: SSPs and campaigns, and what the warehouse has counted of them."""
 
-from typing import Any, Final
+import random
+from typing import Any, Final, NamedTuple
 
 from snapbid.ledger.limits import Limits
-from support.simulator.entries import Campaign, Figures, Ssp, with_totals
+from support.simulator.entries import DAY_S, Campaign, Figures, Ssp, with_totals
 from support.simulator.servers import PostgresServer
 
 SSPS: Final = (
-    Ssp("acme", "acme", 1),
-    Ssp("acme-eu", "acme", 2),
-    Ssp("acme-video", "acme", 3),
-    Ssp("nova", "nova", 4),
+    Ssp("acme", "acme"),
+    Ssp("acme-eu", "acme"),
+    Ssp("acme-video", "acme"),
+    Ssp("nova", "nova"),
 )
+KINDS: Final = ("plain", "total", "daily", "capped", "both", "even")
+CPMS: Final = {
+    "plain": 1_250_000,
+    "cheap": 333_333,
+    "total": 1_000_000,
+    "daily": 2_000_000,
+    "capped": 700_001,
+    "both": 3_000_000,
+    "even": 1_500_000,
+}
+FIRST: Final = len(CPMS)  # campaigns that are there from the start, each of another kind
+LIMITED: Final = (3, 4, 5, 6, 7)  # those with a budget or a cap
+
+
+def campaign_of(name: str, kind: str, shards: int, bids: int) -> Campaign:
+    """Budgets are for so many bids in each shard, but that of `both` for twice as many in all."""
+    cpm = CPMS[kind]
+    budget = shards * bids * cpm // 1000  # micro-USD
+    capped = None if shards > 1 else (3, 10)
+    match kind:
+        case "total":
+            return Campaign(name, cpm, total=budget)
+        case "daily":
+            return Campaign(name, cpm, daily=budget)
+        case "even":  # half of it by noon, when runs begin
+            return Campaign(name, cpm, daily=budget * 2, is_even=True)
+        case "capped":
+            return Campaign(name, cpm, cap=capped)
+        case "both":
+            return Campaign(name, cpm, daily=budget, total=budget * 2, cap=capped)
+        case _:
+            return Campaign(name, cpm)
 
 
 def campaigns(shards: int, bids: int) -> list[Campaign]:
-    """Budgets are for so many bids in each shard."""
-    unit = shards * bids
-    capped = None if shards > 1 else (3, 10)
-    return [
-        Campaign("plain", 1, 1_250_000),
-        Campaign("cheap", 2, 333_333),
-        Campaign("total", 3, 1_000_000, total=unit * 1000),
-        Campaign("daily", 4, 2_000_000, daily=unit * 2000),
-        Campaign("capped", 5, 700_001, cap=capped),
-        Campaign("both", 6, 3_000_000, daily=unit * 3000, total=unit * 6000, cap=capped),
-    ]
+    """Those of the start, numbered from 1 in scripts."""
+    return [campaign_of(kind, kind, shards, bids) for kind in CPMS]
 
 
-def limits_of(campaign: Campaign, shards: int) -> Limits | None:
-    """As the ledger takes them."""
+def limits_of(campaign: Campaign, number: int, shards: int, start_s: float) -> Limits | None:
+    """As the ledger takes them; campaigns with pacing `even` were made a day before the start."""
     if campaign.daily is None and campaign.total is None and campaign.cap is None:
         return None
     caps = () if campaign.cap is None else (campaign.cap,)
-    return Limits(campaign.number, campaign.daily, campaign.total, None, caps, shards)
+    even_from_ms = int(start_s - DAY_S) * 1000 if campaign.is_even else None
+    return Limits(number, campaign.daily, campaign.total, even_from_ms, caps, shards)
 
 
-def register(postgres: PostgresServer, names: list[str]) -> None:
-    """The SSPs and campaigns of these names into an empty warehouse, numbered from 1."""
+class Catalog(NamedTuple):
+    """What workers know of the warehouse: its id, and numbers by name."""
+
+    warehouse: str
+    campaigns: dict[str, int]
+    ssps: dict[str, int]
+
+
+def register(postgres: PostgresServer, names: list[str], rng: random.Random | None = None) -> None:
+    """The SSPs and campaigns of these names into an empty warehouse; in any order, with `rng`."""
 
     async def insert() -> None:
-        for ssp in SSPS:
-            await postgres.admin.execute("insert into ssp values ($1, $2)", *ssp[:2])
+        ssps = list(SSPS)
+        if rng is not None:
+            rng.shuffle(ssps)
+            ssps.sort(key=lambda ssp: ssp.descriptor != ssp.canonical)  # as keys demand
+            rng.shuffle(names)
+        for ssp in ssps:
+            await postgres.admin.execute("insert into ssp values ($1, $2)", *ssp)
         for name in names:
-            await postgres.admin.execute(
-                "insert into campaign (id, document)"
-                " values ($1, jsonb_build_object('id', $1::text))",
-                name,
-            )
+            await _insert(postgres, name)
 
     postgres.run(insert())
+
+
+def add(postgres: PostgresServer, name: str) -> None:
+    """One more campaign."""
+    postgres.run(_insert(postgres, name))
+
+
+async def _insert(postgres: PostgresServer, name: str) -> None:
+    await postgres.admin.execute(
+        "insert into campaign (id, document) values ($1, jsonb_build_object('id', $1::text))"
+        " on conflict do nothing",
+        name,
+    )
+
+
+def catalog(postgres: PostgresServer) -> Catalog:
+    """As the publisher reads it."""
+
+    async def fetch() -> Catalog:
+        warehouse = await postgres.admin.fetchval("select id::text from warehouse_identity")
+        campaigns = await postgres.admin.fetch(
+            "select n.id, n.number from campaign_number n join campaign c using (id) order by 1"
+        )
+        ssps = await postgres.admin.fetch("select descriptor, number from ssp_number order by 1")
+        return Catalog(warehouse, dict(map(tuple, campaigns)), dict(map(tuple, ssps)))
+
+    return postgres.run(fetch())
 
 
 def counted(postgres: PostgresServer) -> Figures:

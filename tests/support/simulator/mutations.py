@@ -7,18 +7,31 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from snapbid.drain import spend
+from snapbid.drain.fence import Fence
 from snapbid.ledger import ledger as ledger_module
+from snapbid.ledger.shard import LedgerShard
+from snapbid.warehouse import fence
 from support.simulator.system import replaced
 
 LEDGER: Final = Path(ledger_module.__file__).parent
 
 
 class Mutation(NamedTuple):
-    """`text` of a Lua file of the ledger becomes `other`."""
+    """`text` of a Lua file of the ledger becomes `other`; so do pairs of `more`."""
 
     file: str
     text: str
     other: str
+    more: tuple[tuple[str, str], ...] = ()
+
+    def applied(self, script: str) -> str:
+        """Raises ValueError where the script has no such text."""
+        for text, other in ((self.text, self.other), *self.more):
+            if text not in script:
+                raise ValueError(f"{self.file} has no {text!r}")
+            script = script.replace(text, other)
+        return script
 
 
 SCRIPTS: Final = {
@@ -32,11 +45,11 @@ SCRIPTS: Final = {
     ),
     # The hold clock follows the time of Redis' machine.
     "hold clock is set": Mutation(
-        "clock.lua", "math.min(math.max(step or 0, 0), LARGEST_STEP_MS)", "(step or 0)"
+        "clock.lua", "step and step > 0 and step <= LARGEST_STEP_MS", "step"
     ),
     # A notice from the spool counts for the record that is there when it is replayed.
     "spooled as live": Mutation(
-        "settle.lua", "if record and record.made_ms > came_ms then", "if false then"
+        "settle.lua", "if spooled and record and record.made_ms > came_ms then", "if false then"
     ),
     # A record is known for as long as the worker that has the notice says.
     "own TTL": Mutation("settle.lua", "longest_ttl(tonumber(ARGV[2]))", "tonumber(ARGV[2])"),
@@ -54,6 +67,14 @@ SCRIPTS: Final = {
     "unconfirmed budgets": Mutation("segment.lua", "return confirmed\n", "return true\n"),
     # Another run of Redis counts on where the last one, or an older copy of it, stood.
     "one segment": Mutation("segment.lua", "if state[1] == run and", "if state[2] and"),
+    # Workers and holds do not follow the clock of Redis.
+    "own clocks": Mutation(
+        "clock.lua",
+        "  local time = redis.call('TIME')\n"
+        "  return time[1] * 1000 + math.floor(time[2] / 1000)\n",
+        "  return now_ms\n",
+        (("clock = tonumber(set[1] or 0)", "clock = now_ms"),),
+    ),
     # Repeats count.
     "repeats count": Mutation("notices.lua", "return 'd'", "local again = true"),
 }  # fmt: skip
@@ -64,12 +85,11 @@ def _script(mutation: Mutation) -> Callable[[], AbstractContextManager[None]]:
     def apply() -> Iterator[None]:
         really = Path.read_text
         path = LEDGER / mutation.file
-        if mutation.text not in path.read_text("utf-8"):
-            raise ValueError(f"{mutation.file} has no {mutation.text!r} any more")
+        mutation.applied(path.read_text("utf-8"))
 
         def read_text(self: Path, *args: Any, **more: Any) -> str:
             text = really(self, *args, **more)
-            return text.replace(mutation.text, mutation.other) if self == path else text
+            return mutation.applied(text) if self == path else text
 
         Path.read_text = read_text  # type: ignore[method-assign]
         _forget_scripts()
@@ -99,7 +119,38 @@ def _doubts_forgotten() -> Iterator[None]:
         yield
 
 
+async def _nothing(*args: Any, **more: Any) -> list[str]:
+    return []
+
+
+@contextlib.contextmanager
+def _nothing_carried() -> Iterator[None]:
+    """What the warehouse knows to be spent is not added to budgets."""
+    with replaced(spend, carry=_nothing):
+        yield
+
+
+@contextlib.contextmanager
+def _any_warehouse() -> Iterator[None]:
+    """Numbers are taken to be those of whatever warehouse there is."""
+    with (
+        replaced(Fence, _check_identity=_nothing),
+        replaced(LedgerShard, is_foreign=False),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _old_numbers() -> Iterator[None]:
+    """A restored warehouse gives numbers again that the ledger knows already."""
+    with replaced(fence, renumber=_nothing):
+        yield
+
+
 MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     **{name: _script(mutation) for name, mutation in SCRIPTS.items()},
     "doubts forgotten": _doubts_forgotten,
+    "nothing carried": _nothing_carried,
+    "any warehouse": _any_warehouse,
+    "old numbers": _old_numbers,
 }

@@ -58,6 +58,7 @@ class Wire:
         self.replies: list[Held] = []
         self.connections: dict[int, Connection] = {}
         self.bad = (-100.0, -100.0)  # virtual time: since when, and until when it was so lately
+        self.first_bad = float("inf")  # the first time
 
     @property
     def is_whole(self) -> bool:
@@ -90,6 +91,7 @@ class Network:
         since, until = wire.bad
         now = self._loop.time()
         wire.bad = (since if now - until < CALM_S else now, now)
+        wire.first_bad = min(wire.first_bad, now)
 
     def hold(self, wire: Wire, *, requests: bool, replies: bool) -> None:
         self.trouble(wire)

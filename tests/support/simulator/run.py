@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +35,13 @@ def play(servers: Servers, script: Script, wanted: frozenset[str] = frozenset())
             players.append(Player(script, servers, Path(folder), wanted))
             return _result(players[0], began)
         finally:
-            collect(players.clear)
+            collect(partial(_leave, players))
+
+
+def _leave(players: list[Player]) -> None:
+    for player in players:
+        player.world.loop.forget()
+    players.clear()
 
 
 def _result(player: Player, began: float) -> Result:

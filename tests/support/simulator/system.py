@@ -165,9 +165,11 @@ def logs(world: System) -> Iterator[None]:
 def uncollected() -> Iterator[None]:
     """What a killed process has left is not collected, and so does not clean up."""
     gc.disable()
+    gc.freeze()  # what is older than the run need not be looked at after it
     try:
         yield
     finally:
+        gc.unfreeze()
         gc.enable()
 
 

@@ -1,0 +1,301 @@
+"""The machines of a run, what they run, and everything that breaks them and their stores."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from support.simulator import market
+from support.simulator.books import Books
+from support.simulator.entries import Figures
+from support.simulator.loop import Process
+from support.simulator.machines import Machine, Settings, Worker, World
+from support.simulator.market import campaign_of, campaigns
+from support.simulator.network import Wire
+from support.simulator.script import Script
+from support.simulator.servers import Copy, Servers
+
+STOP_S: Final = 10.0  # after which a process that was told to stop is killed
+PUBLISH_S: Final = (0.02, 0.2)  # until a worker has taken up a catalog
+LOOK_S: Final = 0.25  # between looks whether the catalog has changed
+CHANGING: Final = ("campaign", "replace", "restore")  # steps that change it
+
+
+class Stage:
+    """`folder` is for the machines' files."""
+
+    def __init__(self, script: Script, servers: Servers, folder: Path) -> None:
+        self.script = script
+        self.settings = settings = script.first.args
+        self.world = World(servers, script.seed, int(settings["shards"]), float(settings["wall"]))
+        self.books = Books(self.world.shards)
+        self.campaigns = dict(
+            enumerate(campaigns(self.world.shards, int(settings["budget"])), start=1)
+        )
+        self._servers = servers
+        self._folder = folder
+        self._workers: dict[str, Worker] = {}
+        self._drain: tuple[Process, asyncio.Event] | None = None
+        self._has_drain = bool(settings["drain"])
+        self._has_left = False
+        self._saved: dict[str, tuple[float, Any]] = {}
+        self._busy: set[str] = set()  # stores that are being restarted
+        self._is_foreign = False  # the ledger may be another warehouse's
+
+    def _begin(self) -> None:
+        """Everything starts."""
+        settings, world = self.settings, self.world
+        own = Settings(int(settings["ttl"]), int(settings["hold"]))
+        names = str(settings["workers"]).split(",")
+        self._publish()
+        for name in sorted({name[0] for name in names}):
+            world.machine(name, self._folder, own)
+        self._drains_on = world.machine("d", self._folder, own)
+        for name in names:
+            self._launch(name)
+        self._launch("drain")
+        if any(step.do in CHANGING for step in self.script.steps):
+            self._keep_publishing()
+
+    def figures(self) -> Figures:
+        """What the warehouse has counted."""
+        return market.counted(self._servers.postgres)
+
+    def _later(self, seconds: float, action: Callable[..., None], *args: object) -> None:
+        self.world.loop.call_later(seconds, action, *args)
+
+    # -- the catalog -------------------------------------------------------------------------
+
+    def _keep_publishing(self) -> None:
+        if self._servers.postgres.is_up:
+            self._publish()
+        self._later(LOOK_S, self._keep_publishing)
+
+    def _publish(self) -> None:
+        """Let the workers know of what has changed in the warehouse."""
+        catalog = market.catalog(self._servers.postgres)
+        if catalog == self.world.catalog:
+            return
+        self.world.catalog = catalog
+        for name in sorted(self._workers):
+            worker = self._workers[name]
+            if worker.process.alive:
+                self._later(self.world.rng.uniform(*PUBLISH_S), worker.take_up, catalog)
+
+    def _do_campaign(self, number: int, kind: str, budget: int) -> None:
+        """A new one, if the warehouse is there to take it."""
+        if self._servers.postgres.is_up:
+            name = f"{kind}-{number}"
+            self.books.added_to_restored(name)
+            self.campaigns[number] = campaign_of(name, kind, self.world.shards, budget)
+            market.add(self._servers.postgres, name)
+
+    # -- processes and machines --------------------------------------------------------------
+
+    def _launch(self, name: str) -> None:
+        if name == "drain":
+            if self._has_drain and (self._drain is None or not self._drain[0].alive):
+                self._drain = self.world.drain(self._drains_on)
+            return
+        machine = self.world.machines.get(name[0])
+        worker = self._workers.get(name)
+        if machine is None or machine.is_gone:
+            return
+        if worker is None or not worker.process.alive:
+            self._workers[name] = Worker(self.world, machine, name)
+
+    def _do_launch(self, process: str) -> None:
+        worker = self._workers.get(process)
+        if process == "drain":
+            is_stopping = self._drain is not None and self._drain[1].is_set()
+            is_alive = self._drain is not None and self._drain[0].alive
+        else:
+            is_stopping = worker is not None and worker.is_stopping
+            is_alive = worker is not None and worker.process.alive
+        if is_alive and is_stopping:
+            self._later(0.1, self._do_launch, process)
+        elif not is_alive:
+            self._launch(process)
+
+    def _do_kill(self, process: str) -> None:
+        if process == "drain":
+            if self._drain is not None and self._drain[0].alive:
+                self._drain[0].kill()
+            return
+        worker = self._workers.get(process)
+        if worker is not None and worker.process.alive:
+            self._kill(worker)
+
+    def _kill(self, worker: Worker) -> None:
+        wire = self._wire(worker.machine.name, "redis")
+        if not wire.is_whole or not self._servers.redis.is_up:
+            self.world.network.trouble(wire)
+        worker.process.kill()
+        self.books.killed(worker.name, self.world.loop.time(), wire.bad)
+
+    def _do_stop(self, process: str) -> None:
+        if process == "drain":
+            if self._drain is not None:
+                self._drain[1].set()
+                self._later(STOP_S, self._finish_drain, self._drain)
+            return
+        worker = self._workers.get(process)
+        if worker is not None and worker.takes_requests:
+            closed = worker.stop()
+            killing = self.world.loop.call_later(STOP_S, self._kill_living, worker)
+
+            def done(task: "asyncio.Task[None]") -> None:
+                killing.cancel()
+                if worker.process.alive:
+                    worker.process.kill()
+
+            closed.add_done_callback(done)
+
+    def _kill_living(self, worker: Worker) -> None:
+        if worker.process.alive:
+            self._kill(worker)
+
+    def _finish_drain(self, drain: tuple[Process, asyncio.Event]) -> None:
+        if drain[0].alive:
+            drain[0].kill()
+
+    def _do_settings(self, machine: str, ttl: int, hold: int) -> None:
+        if machine in self.world.machines:
+            self.world.machines[machine].settings = Settings(ttl, hold)
+
+    def _do_join(self, machine: str, ttl: int, hold: int, ahead: float) -> None:
+        self.world.machine(machine, self._folder, Settings(ttl, hold), ahead)
+        self._launch(f"{machine}0")
+
+    def _do_leave(self, machine: str) -> None:
+        """With its disk, and what is spooled there."""
+        leaving = self.world.machines.get(machine)
+        if leaving is None or leaving.is_gone:
+            return
+        for name in sorted(self._workers):
+            worker = self._workers[name]
+            if worker.machine is leaving and worker.process.alive:
+                self._kill(worker)
+        leaving.is_gone = self._has_left = True
+        self.books.left(machine, self._wire(machine, "redis").first_bad)
+
+    def _do_clock(self, whose: str, by: float) -> None:
+        self.world.set_clock(whose, by)
+        self.books.limits.clock_was_set(by, self.world.loop.time())
+
+    def _do_disk(self, machine: str, seconds: float) -> None:
+        if machine in self.world.machines:
+            self.world.machines[machine].disk_is_full = True
+            self._later(seconds, self._free, self.world.machines[machine])
+
+    def _free(self, machine: Machine) -> None:
+        machine.disk_is_full = False
+
+    # -- connections -------------------------------------------------------------------------
+
+    def _wire(self, machine: str, store: str) -> Wire:
+        return self.world.network.wire(machine, store)
+
+    def _do_stall(
+        self, machine: str, store: str, requests: int, replies: int, seconds: float
+    ) -> None:
+        wire = self._wire(machine, store)
+        self.world.network.hold(wire, requests=bool(requests), replies=bool(replies))
+        self._later(seconds, self.world.network.heal, wire)
+
+    def _do_slow(self, machine: str, store: str, by: float, seconds: float) -> None:
+        wire = self._wire(machine, store)
+        self.world.network.trouble(wire)
+        wire.slow_s = by
+        self._later(seconds, self.world.network.heal, wire)
+
+    def _do_cut(self, machine: str, store: str, seconds: float) -> None:
+        wire = self._wire(machine, store)
+        wire.refuses = True
+        self.world.network.cut(wire)
+        self._later(seconds, self.world.network.heal, wire)
+
+    # -- stores ------------------------------------------------------------------------------
+
+    def _down(self, store: str) -> None:
+        server = self._servers.redis if store == "redis" else self._servers.postgres
+        server.is_up = False
+        for wire in self.world.network.wires(store):
+            self.world.network.cut(wire)
+
+    def _up(self, store: str) -> None:
+        if store not in self._busy:
+            return
+        if store == "redis":
+            self._servers.redis.is_up = True
+            self._servers.redis.restart()
+        else:
+            self._servers.postgres.is_up = True
+        for wire in self.world.network.wires(store):
+            self.world.network.trouble(wire)
+        self._busy.discard(store)
+
+    def _do_restart(self, store: str, seconds: float) -> None:
+        if store not in self._busy:
+            self._busy.add(store)
+            self._down(store)
+            self._later(seconds, self._up, store)
+
+    def _do_save(self, store: str) -> None:
+        if store == "redis":
+            self._servers.redis.tick()
+            self._servers.redis.save(1)
+            self._saved[store] = (self.world.loop.time(), None)
+        else:
+            self._saved[store] = (self.world.loop.time(), self._servers.postgres.save())
+
+    def _do_restore(self, store: str, seconds: float) -> None:
+        """The store comes back with what was saved, or with nothing."""
+        if store in self._busy:
+            return
+        figures = self.figures()
+        self._do_restart(store, seconds)
+        now = self.world.loop.time()
+        if store == "redis":
+            since, _ = self._saved.get(store, (-1.0, None))
+            self._servers.redis.tick()
+            if since < 0:
+                self._servers.redis.client.flushdb()
+            else:
+                self._servers.redis.load(1)
+            self.books.redis_went_back(since, now, figures, self.world.walls())
+            if self._is_foreign:
+                self._later(seconds, self._adopt)
+        elif store in self._saved:
+            copy: Copy = self._saved[store][1]
+            self._servers.postgres.load(copy)
+            kept = market.catalog(self._servers.postgres).campaigns
+            gone = {campaign.name for campaign in self.campaigns.values()} - kept.keys()
+            self.books.warehouse_went_back(now, self.figures(), gone)
+
+    def _do_replace(self, seconds: float, adopt: float) -> None:
+        """Another warehouse, which has given its numbers in another order."""
+        if "postgres" in self._busy:
+            return
+        self._do_restart("postgres", seconds)
+        postgres, names = self._servers.postgres, [c.name for c in self.campaigns.values()]
+        postgres.load(self._servers.empty)
+        postgres.run(
+            postgres.admin.execute(
+                "update warehouse_identity set id = $1::text::uuid",
+                self.world.rng.randbytes(16).hex(),
+            )
+        )
+        market.register(postgres, names, self.world.rng)
+        self._saved.pop("postgres", None)
+        self.books.replaced()
+        self._is_foreign, self._replaced_at = True, self.world.loop.time()
+        self._later(seconds + adopt, self._adopt)
+
+    def _adopt(self) -> None:
+        def done(shards: int) -> None:
+            self.books.redis_went_back(
+                self._replaced_at, self.world.loop.time(), self.figures(), self.world.walls()
+            )
+
+        self.world.adopt(self._drains_on, done)
