@@ -6,6 +6,7 @@ import msgspec
 
 import snapbid
 from snapbid.describe import bidding, ingesting, reporting
+from snapbid.describe.attributes import ATTRIBUTES
 from snapbid.describe.event_schemas import event_schemas
 from snapbid.describe.openapi import Example, Fragment
 from snapbid.describe.openrtb import request_schemas, response_schemas
@@ -13,6 +14,8 @@ from snapbid.events.routes import BATCH_PATH, SINGLE_PATH
 from snapbid.settings import Settings
 
 EXAMPLES: Final = "x-examples"  # of an operation: `openapi.Example`s
+
+ATTRIBUTE_TABLE: Final = "x-attributes"  # of the document: `attributes.ATTRIBUTES`
 
 INFO: Final = (
     "The buying side of real-time advertising, for SSPs and partners: bids, their notifications, "
@@ -56,6 +59,7 @@ def document(settings: Settings) -> dict[str, Any]:
         "servers": [{"url": settings.base_url}],
         "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
         "paths": _paths(settings),
+        ATTRIBUTE_TABLE: [entry._asdict() for entry in ATTRIBUTES],
         "components": {"schemas": _schemas(), "securitySchemes": SECURITY},
     }
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from http import HTTPStatus
 from importlib.resources import files
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 from snapbid.describe.types import enumeration, type_of
@@ -38,6 +40,7 @@ def page(document: dict[str, Any]) -> str:
             "</small></h1>",
             *_introduction(document),
             *(part for operation in operations for part in _operation(document, *operation)),
+            *_attributes(document["x-attributes"]),
             '<h2 id="events">Event catalog</h2>',
             "<p>Each event is an envelope with <code>event</code>, <code>timestamp</code>, "
             "<code>identity</code> and <code>context</code>. <b>Required</b> fields must be "
@@ -71,6 +74,7 @@ def _navigation(
                 yield f'<li><a href="#{operation["operationId"]}"><b class="{method}">{method}</b> '
                 yield f"{_inline(operation['summary'])}</a>"
         yield "</ul>"
+    yield '<p><a href="#honoured">What we honour</a></p>'
     for title, anchor, names in (
         ("Event catalog", "events", _events(schemas)),
         ("Objects and values", "schemas", _others(schemas)),
@@ -119,6 +123,22 @@ def _operation(
     for example in operation["x-examples"]:
         yield from _example(base, example, operation["responses"])
     yield "</section>"
+
+
+def _attributes(attributes: list[dict[str, str]]) -> Iterator[str]:
+    """What becomes of each attribute of a bid request, by object."""
+    yield '<h2 id="honoured">What we honour</h2>'
+    yield "<p>Every attribute of a bid request (OpenRTB 2.6 to 202606, Native Ads 1.2), and the "
+    yield "lists of AdCOM. <b>Enforced</b>: a limit that no bid breaks. <b>Targeted</b>: campaigns "
+    yield "can ask for it; the dimension is named. <b>Used</b>: read for another purpose.</p>"
+    for owner, entries in groupby(attributes, itemgetter("object")):
+        rows = [
+            (f"<code>{escape(entry['name'])}</code>", entry["status"], _inline(entry["note"]))
+            for entry in entries
+        ]
+        yield "<details><summary>" + escape(owner) + "</summary>"
+        yield from _table("", ("Attribute", "Status", "How, or why not"), rows)
+        yield "</details>"
 
 
 def _answers(responses: dict[str, Any]) -> Iterator[tuple[str, str, str]]:

@@ -1,0 +1,100 @@
+"""The table "What we honour" is complete, and of one mind with the structs and the matcher.
+
+`openrtb-2.6-202606.json` lists the attributes of each object of a bid request and AdCOM's lists, as
+the IAB Tech Lab's public specifications name them (OpenRTB 2.6 and AdCOM 1.0, CC BY 3.0).
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from support.described import DOCUMENT
+
+from snapbid.describe.attributes import ATTRIBUTES, STATUSES
+from snapbid.describe.page import page
+from snapbid.exchange import request
+from snapbid.match import _matcher
+from snapbid.match.vocabulary import DIMENSIONS
+
+SPECIFIED = json.loads((Path(__file__).parent / "openrtb-2.6-202606.json").read_text())
+TABLE = {(entry.object.lower(), entry.name): entry for entry in ATTRIBUTES}
+# Attributes of other versions and documents: OpenRTB 2.1, native requests, regulations.
+BEYOND = {("video", "protocol"), ("native", "plcmttype"), ("regs", "gpc"), ("regs", "dsa")}
+OTHER_DOCUMENTS = ("dsa", "native")
+# Structs of OpenRTB 2.5's `ext`: their fields count as those of the object itself.
+PLACES = {"regsext": "regs", "userext": "user"}
+# What Python reads: ids, times, consent and users; the matcher reads everything else.
+READ_IN_PYTHON = {
+    ("bidrequest", "imp"), ("bidrequest", "test"), ("bidrequest", "tmax"), ("bidrequest", "cur"),
+    ("imp", "id"), ("user", "id"), ("user", "buyeruid"), ("user", "consent"), ("user", "eids"),
+    ("user", "ext"), ("eid", "source"), ("eid", "uids"), ("uid", "id"), ("device", "ifa"),
+    ("device", "lmt"), ("device", "dnt"), ("useragent", "browsers"), ("useragent", "platform"),
+    ("brandversion", "brand"),
+}  # fmt: skip
+
+
+def fields() -> set[tuple[str, str]]:
+    """The decoded fields, by object and name in lower case."""
+    decoded = set()
+    for name, struct in vars(request).items():
+        if isinstance(struct, type) and issubclass(struct, msgspec.Struct):
+            owner = PLACES.get(name.lower(), name.lower())
+            decoded |= {(owner, field) for field in struct.__struct_fields__}
+    return decoded - {("struct", field) for _, field in decoded}
+
+
+def read_by_the_matcher() -> set[tuple[str, str]]:
+    names: Any = getattr(_matcher, "_Field")  # noqa: B009
+    read = set()
+    for field in names:
+        owner, _, name = field.name.lower().partition("_")
+        read.add((PLACES.get(owner, owner), name))
+    return read - {("n", "fields")}
+
+
+def test_every_attribute_of_the_specification_is_in_the_table() -> None:
+    assert len(TABLE) == len(ATTRIBUTES)
+    specified = {(owner.lower(), name) for owner, names in SPECIFIED.items() for name in names}
+    assert len(specified) > 400
+    assert specified - TABLE.keys() == set()
+    beyond = {key for key in TABLE.keys() - specified if not key[0].startswith(OTHER_DOCUMENTS)}
+    assert beyond | {("native", "plcmttype")} == BEYOND
+
+
+def test_every_entry_says_how_or_why_not() -> None:
+    for entry in ATTRIBUTES:
+        assert entry.status in STATUSES, entry
+        assert entry.note, entry
+
+
+def test_what_is_decoded_is_what_the_table_says_is_honoured() -> None:
+    objects = {owner for owner, _ in fields()}
+    honoured = {
+        key for key, entry in TABLE.items() if entry.status != "not used" and key[0] in objects
+    }
+    assert fields() == honoured
+
+
+def test_what_is_honoured_is_read() -> None:
+    assert fields() - read_by_the_matcher() == READ_IN_PYTHON
+
+
+def test_every_targeting_dimension_is_in_the_table() -> None:
+    named = {
+        name
+        for entry in ATTRIBUTES
+        if entry.status == "targeted" and entry.object != "AdCOM lists"
+        for name in re.findall(r"`(\w+)`", entry.note.partition(", w")[0])
+    }
+    here = {dimension.name for dimension in DIMENSIONS} - {"ssp", "hour"}
+    assert named == here | {"geo_radius"}
+
+
+def test_the_table_is_published() -> None:
+    assert len(DOCUMENT["x-attributes"]) == len(ATTRIBUTES)
+    shown = page(DOCUMENT)
+    assert "What we honour" in shown
+    for entry in ATTRIBUTES:
+        assert f"<td><code>{entry.name}</code><td>{entry.status}<td>" in shown, entry
