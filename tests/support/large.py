@@ -3,6 +3,7 @@
 import functools
 import gc
 import json
+from collections.abc import Iterable
 
 import msgspec
 
@@ -22,14 +23,19 @@ DIFFERENT = 2_000
 
 @functools.cache
 def large_market(count: int = 100_000) -> Market:
-    """A market of so many campaigns, in which no two have the same price."""
-    parsed = [parse(decode(json.dumps(document))) for document in documents(DIFFERENT)]
+    """A market of so many campaigns of every kind."""
+    return repeated(documents(DIFFERENT), count)
+
+
+def repeated(originals: Iterable[object], count: int) -> Market:
+    """A market of so many campaigns that are like these, with ids and prices of their own."""
+    parsed = [parse(decode(json.dumps(document))) for document in originals]
     builder = Builder()
     for number in range(count):
-        campaign = parsed[number % DIFFERENT]
-        cpm_micros = campaign.cpm_micros + 1 + number // DIFFERENT
-        again = msgspec.structs.replace(campaign, id=f"{number:06}", cpm_micros=cpm_micros)
-        put(builder, again, number + 1)
+        turn, which = divmod(number, len(parsed))
+        campaign = parsed[which]
+        own = {"id": f"{number:06}", "cpm_micros": campaign.cpm_micros + 1 + turn}
+        put(builder, msgspec.structs.replace(campaign, **own), number + 1)
     ssps = {name: (of, number) for number, (name, of) in enumerate(REGISTRY.items(), 1)}
     catalog = Catalog(b"".join(encode(ssps, rates.load(), builder.build())))
     agents.load()
