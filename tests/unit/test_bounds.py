@@ -239,11 +239,20 @@ def test_a_tmax_out_of_range_counts_as_absent(redis_url: str, tmax: str) -> None
 
 def test_a_body_with_too_much_to_convert_is_refused() -> None:
     """Tolerance takes Python a microsecond a value."""
-    most = tolerance.MAX_CONVERTED
-    for values, accepted in ((most // 2, True), (most + 1, False)):
-        body = json.dumps({"id": "a", "imp": [{"id": "1"}], "bcat": [1.5] * values}).encode()
-        if accepted:
-            assert decode(body).bcat
-        else:
-            with pytest.raises(BadRequest, match="bcat: more than 10000 values"):
-                decode(body)
+    for values, accepted in ((tolerance.MAX_STEPS // 5, True), (tolerance.MAX_STEPS, False)):
+        for more in ({"bcat": [1.5] * values}, {"regs": {"gpp_sid": [6.5] * values}}):
+            body = json.dumps({"id": "a", "imp": [{"id": "1"}], **more}).encode()
+            if accepted:
+                assert decode(body).id == "a"
+            else:
+                with pytest.raises(BadRequest, match="too much has to be converted"):
+                    decode(body)
+
+
+def test_integers_beyond_any_number_of_digits() -> None:
+    large = "9" * 4301
+    body = '{"id":"a","imp":[{"id":"1","bidfloor":%s}],"tmax":%s,"bapp":[%s]}'
+    assert decode((body % (large, large, "1,2")).encode()).bapp == [1, 2]
+    many = ",".join(["7"] * (tolerance.MAX_STEPS + 1))
+    with pytest.raises(BadRequest, match="too many integers"):
+        decode((body % (large, large, many)).encode())

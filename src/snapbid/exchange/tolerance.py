@@ -8,7 +8,7 @@ parsed, except in enumerations, where unknown text is an unknown value: a floor,
 flag is never guessed.
 
 The time it takes is bounded: of lists of objects only those entries are read that are looked at,
-and a body in which more than `MAX_CONVERTED` values stand is rejected, lists of plain texts aside.
+and a body that takes more than `MAX_STEPS` is rejected.
 """
 
 import json
@@ -24,9 +24,13 @@ from snapbid.exchange.bounds import MAX_ENTRIES, MAX_FORMATS, MAX_IMPRESSIONS
 
 T = TypeVar("T", bound=Struct)
 
-MAX_CONVERTED: Final = 10_000  # values of a body, some 7 ms
+MAX_STEPS: Final = 12_000  # some 3 ms
+_CONVERTED: Final = 4  # steps that a value takes that is not of the field's own type
+_PLAIN_TEXTS: Final = 8  # plain texts of a list a step
 _MOST: Final = {"Imp": MAX_IMPRESSIONS, "Format": MAX_FORMATS}  # entries that are looked at
-_PLAIN: Final = frozenset({str, int, type(None)})
+_TEXT: Final = frozenset({str, int})  # numbers as ids
+_ABSENT: Final = frozenset({type(None)})
+_NUMERIC: Final = frozenset("0123456789+-.nNiI \t\n\r\f\v")  # how a number in text may begin
 _BEYOND: Final = math.inf  # stands for an integer beyond any range
 _MAX_DIGITS: Final = 4300  # the typed decoder gives up beyond this, too
 _EXT: Final = "ext"  # every exchange's own, so what stands in it may be anything
@@ -36,7 +40,7 @@ _FLAG_TEXTS: Final = {"true": True, "false": False}  # as in the typed decoder
 def decode_tolerantly(text: str, struct: type[T]) -> T:
     """Decode JSON to a struct. Raises BadRequest, naming the field."""
     try:
-        raw = json.loads(text, parse_int=_parse_int, parse_constant=_refuse_constant)
+        raw = _loads(text)
     except ValueError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     except RecursionError:
@@ -46,8 +50,24 @@ def decode_tolerantly(text: str, struct: type[T]) -> T:
     return msgspec.convert(_Conversion().struct(raw, struct, ""), struct)
 
 
-def _parse_int(digits: str) -> float:
-    return int(digits) if len(digits) <= _MAX_DIGITS else math.copysign(_BEYOND, float(digits[:9]))
+def _loads(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # an integer of more digits than Python converts
+        left = MAX_STEPS
+
+        def parse_int(digits: str) -> float:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise BadRequest("the body has too many integers to be converted") from None
+            if len(digits) <= _MAX_DIGITS:
+                return int(digits)
+            return math.copysign(_BEYOND, float(digits[:9]))
+
+        return json.loads(text, parse_int=parse_int, parse_constant=_refuse_constant)
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -60,6 +80,8 @@ class _Shape(Struct, frozen=True):
     kind: str  # "text", "integer", "enumeration", "flag", "number", "struct"
     struct: type[Struct] | None = None
     many: bool = False
+    plain: frozenset[type] = frozenset()  # classes of values that are as they should be
+    plain_items: frozenset[type] = frozenset()  # the same in a list
 
 
 @cache
@@ -78,31 +100,32 @@ def _shape(annotation: msgspec.inspect.Type, many: bool = False) -> _Shape:
     kinds = [kind for kind in kinds if not isinstance(kind, msgspec.inspect.NoneType)]
     first = kinds[0]
     if isinstance(first, msgspec.inspect.Metadata):
-        return _Shape("enumeration", many=many)
+        return _Shape("enumeration", many=many, plain=frozenset({int}))
     if isinstance(first, msgspec.inspect.ListType):
         return _shape(first.item_type, many=True)
     if isinstance(first, msgspec.inspect.StructType):
         return _Shape("struct", first.cls, many)
     types = {type(kind) for kind in kinds}
     if msgspec.inspect.StrType in types:
-        return _Shape("text", many=many)
+        items = _TEXT if msgspec.inspect.IntType in types else _TEXT - {int}
+        return _Shape("text", many=many, plain=_TEXT - {int}, plain_items=items)
     if msgspec.inspect.BoolType in types:
-        return _Shape("flag", many=many)
+        return _Shape("flag", many=many, plain=frozenset({int}))
     if msgspec.inspect.FloatType in types:
-        return _Shape("number", many=many)
-    return _Shape("integer", many=many)
+        return _Shape("number", many=many, plain=frozenset({float}))
+    return _Shape("integer", many=many, plain=frozenset({int}))
 
 
 class _Conversion:
-    """The reading of one body, which may convert so many values."""
+    """The reading of one body, which may take so many steps."""
 
     def __init__(self) -> None:
-        self._left = MAX_CONVERTED
+        self._left = MAX_STEPS
 
-    def _count(self, values: int, path: str) -> None:
-        self._left -= values
+    def _count(self, steps: int, path: str) -> None:
+        self._left -= steps
         if self._left < 0:
-            raise BadRequest(f"{path}: more than {MAX_CONVERTED} values have to be converted")
+            raise BadRequest(f"{path}: too much has to be converted in one body")
 
     def struct(self, raw: dict[str, Any], struct: type[Struct], path: str) -> dict[str, Any]:
         shapes, values = _shapes(struct), {}
@@ -119,7 +142,11 @@ class _Conversion:
 
     def _field(self, value: Any, shape: _Shape, path: str) -> Any:
         """Return a field's value for the typed decoder, or None if it counts as absent."""
-        self._count(1, path)
+        kind = value.__class__
+        if kind in shape.plain and not shape.many and (kind is not str or value.isascii()):
+            self._left -= 1  # what is left shows at the next conversion
+            return value
+        self._count(_CONVERTED, path)
         is_text = value.__class__ is str
         if is_text and value.lower() == "null" and (shape.many or shape.kind != "text"):
             return None  # as in the typed decoder
@@ -129,8 +156,8 @@ class _Conversion:
             raise BadRequest(f"{path}: expected a list, found an object")
         if not isinstance(value, list):
             value = [value]
-        if shape.kind == "text" and (texts := _plain_texts(value)) is not None:
-            self._count(len(value) // 8, path)
+        if shape.kind == "text" and (texts := _plain_texts(value, shape)) is not None:
+            self._count(len(value) // _PLAIN_TEXTS, path)
             return texts
         return self._items(value, shape, path)
 
@@ -141,7 +168,7 @@ class _Conversion:
         items: list[Any] = []
         for index, item in enumerate(value):
             if item is not None and item != "":
-                self._count(1, path)
+                self._count(_CONVERTED, path)
                 item = self._item(item, shape, f"{path}[{index}]")
                 if item is not None:
                     items.append(item)
@@ -172,16 +199,20 @@ class _Conversion:
         return _read_number(value, shape.kind, path)
 
 
-def _plain_texts(value: list[Any]) -> list[Any] | None:
-    """Return the texts and integers of a list of nothing else; None of any other list."""
-    if not _PLAIN.issuperset(map(type, value)):
+def _plain_texts(value: list[Any], shape: _Shape) -> list[Any] | None:
+    """Return the items of a list of plain texts; None for any other list."""
+    kinds = set(map(type, value))
+    if not kinds <= shape.plain_items | _ABSENT:
         return None
-    items = [item for item in value if item is not None and item != ""]
-    try:
-        "".join([item for item in items if type(item) is str]).encode()
-    except UnicodeEncodeError:
-        return None
-    return items
+    if kinds & _ABSENT:
+        value = [item for item in value if item is not None]
+    if str in kinds:
+        texts = [item for item in value if type(item) is str] if int in kinds else value
+        try:
+            "".join(texts).encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, in one of them
+            return None
+    return value
 
 
 _EXPECTED: Final = {
@@ -244,6 +275,8 @@ def _read_number(value: Any, kind: str, path: str) -> float | None:
 
 def _number(text: str) -> float:
     """Parse a number. Raises ValueError."""
+    if text[:1] not in _NUMERIC:  # what raises takes long
+        raise ValueError(text)
     if "_" in text or not text.isascii():  # forms that only Python accepts
         raise ValueError(text)
     try:

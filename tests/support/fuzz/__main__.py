@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 OUTPUT = Path("build/fuzz")
+COST = "cost"  # looks for the dearest request, with a search of its own
 
 
 def main() -> int:
@@ -21,16 +22,19 @@ def main() -> int:
         fuzz(options.targets[0], int(options.minutes * 60))
     from support.fuzz.targets import TARGETS
 
-    unknown = set(options.targets) - TARGETS.keys()
+    names = [*TARGETS, COST]
+    unknown = set(options.targets).difference(names)
     if unknown:
-        parser.error(f"no such target: {', '.join(unknown)}; there are {', '.join(TARGETS)}")
-    chosen = options.targets or list(TARGETS)
+        parser.error(f"no such target: {', '.join(unknown)}; there are {', '.join(names)}")
+    chosen = options.targets or names
     failed = []
     for name in chosen:
-        share = str(options.minutes / len(chosen))
-        command = [sys.executable, "-m", "support.fuzz", "--in-this-process", "--minutes", share]
+        share = ("--minutes", str(options.minutes / len(chosen)))
+        command = ["support.fuzz", "--in-this-process", *share, name]
+        if name == COST:
+            command = ["support.fuzz.cost", *share]
         print(f"fuzzing {name}", flush=True)
-        if subprocess.run([*command, name]).returncode:
+        if subprocess.run([sys.executable, "-m", *command]).returncode:
             failed.append(name)
     print(f"failures, in {OUTPUT}: {', '.join(failed)}" if failed else "no failures")
     return bool(failed)

@@ -1,9 +1,9 @@
 """Looks for the dearest bid request: `make fuzz TARGET=cost`.
 
-A request is a random one (`random_requests.py`) to which genes are applied: what stands in a list, a
-text or an unknown field, and how much of it. Hill climbing changes the genes of the dearest requests
-so far. The cost is the processor time of the bid endpoint, from the body to the answer, all but the
-socket and Redis, over large markets; the body stays below the limit of the endpoint.
+A request is a random one (`random_requests.py`) to which genes are applied: what stands in a list,
+a text or an unknown field, and how much of it. Hill climbing changes the genes of the dearest
+requests so far. The cost is the processor time of the bid endpoint, from the body to the answer,
+all but the socket and Redis, over large markets; the body stays below the limit of the endpoint.
 """
 
 import argparse
@@ -74,7 +74,8 @@ FILLS: Final[dict[str, Callable[[int, list[Any]], Any]]] = {
     "lists": lambda n, own: [],
 }
 TEXTS: Final = (
-    "a", "a.", "\u00e9", "\u0130", "a@", "@:", "a-", "~", "A~", "1.", "//", "Mozilla/5.0 (", " ", "%",
+    "a", "a.", "\u00e9", "\u0130", "a@", "@:", "a-", "~", "A~", "1.", "//",
+    "Mozilla/5.0 (", " ", "%",
 )  # fmt: skip
 LISTS: Final[dict[str, tuple[str, str]]] = {
     "bcat": ("", "categories"), "badv": ("", "advertiser"), "bapp": ("", "bundle"),
@@ -277,6 +278,7 @@ def body_of(genome: Genome) -> bytes | None:
 
 
 def main() -> int:
+    """Search, print what was dearest, and write it to build/fuzz/cost.json; 1 if it is too dear."""
     parser = argparse.ArgumentParser(prog="support.fuzz.cost")
     parser.add_argument("--minutes", type=float, default=2)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
