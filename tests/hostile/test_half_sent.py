@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import resource
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -70,6 +71,34 @@ def test_thousands_of_bodies_that_do_not_come(server: Stack, key: str) -> None:
             wire.write(REQUEST)
             assert wire.read().status in (200, 204)  # half-sent ones may count as waiting
         eventually(lambda: all(map(is_closed, clients)), "the server to end them")
+
+
+def test_half_a_head_ends(server: Stack) -> None:
+    """Long before an idle connection does."""
+    with connect(server) as fresh, Wire(server.port) as used:
+        fresh.sendall(REQUEST[:30])
+        used.write(REQUEST)
+        assert used.read().status == 200
+        time.sleep(0.1)  # the kernel tells when something came by its clock's ticks
+        used.write(REQUEST[:30])
+        eventually(lambda: is_closed(fresh) and is_closed(used.socket), "their end")
+
+
+def test_half_closed_clients_harm_nobody(server: Stack) -> None:
+    """They get no answer (server/README.md, Connections), and hold no place."""
+    with contextlib.ExitStack() as opened:
+        for start in (REQUEST, REQUEST[:-1], REQUEST[:30], b""):
+            for _ in range(50):
+                wire = opened.enter_context(Wire(server.port))
+                wire.write(start)
+                wire.half_close()
+                wire.socket.settimeout(60)
+                with contextlib.suppress(ConnectionError):
+                    answer = wire.socket.recv(64)
+                    assert answer[:12] in (b"", b"HTTP/1.1 200", b"HTTP/1.1 400")
+        with Wire(server.port) as wire:
+            wire.write(REQUEST)
+            assert wire.read().status == 200
 
 
 def test_a_late_body_is_answered_before_the_connection_ends(server: Stack, key: str) -> None:

@@ -58,12 +58,14 @@ class Port:
         self._socket = stack.enter_context(socket.create_server((host, 0), family=family))
         self.number: int = self._socket.getsockname()[1]
 
-    def connect(self) -> Pair:
+    def connect(self, sent: bytes = b"") -> Pair:
         client = socket.create_connection(self._socket.getsockname()[:2])
+        client.sendall(sent)
         pair = Pair(client, self._socket.accept()[0])
         for end in pair:
             self._stack.enter_context(end)
-        later()
+        if not sent:
+            later()
         return pair
 
 
@@ -103,6 +105,19 @@ def test_a_request_without_an_answer_ends_and_idle_ones_do_not(
     assert not silent.is_ended()
     assert not idle.is_ended()
     assert looks(keeper) == 2
+
+
+def test_a_request_that_comes_with_its_connection(
+    listen: Callable[[], Port], metrics: Metrics
+) -> None:
+    """Within a tick of the kernel's clock, so that its times are the same."""
+    port = listen()
+    keeper = ConnectionKeeper(port.number, metrics, most=1000, answer_s=0.0)
+    pairs = [port.connect(b"?") for _ in range(20)]
+    later()
+    assert looks(keeper) == 20
+    assert looks(keeper) == 20
+    assert all(pair.is_ended() for pair in pairs)
 
 
 def test_an_answer_begins_the_time_anew(listen: Callable[[], Port], metrics: Metrics) -> None:

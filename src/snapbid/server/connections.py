@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from snapbid.metrics import Counters, Metrics
 
 MOST: Final = 16_384  # connections of a worker at a time
-EVERY_S: Final = 1.0
+EVERY_S: Final = 2.0
 CROWDED_EVERY_S: Final = 0.1
 ANSWER_S: Final = 20.0  # longer than any answer takes
 YOUNG_S: Final = 1.0  # for a new connection to get its first answer
@@ -31,8 +31,8 @@ SLICE: Final = 256  # sockets looked at before other tasks get a turn
 
 _FOLDER: Final = "/proc/self/fd"
 _ESTABLISHED: Final = (1, 8)  # TCP_ESTABLISHED, TCP_CLOSE_WAIT (net/tcp_states.h)
-_INFO: Final = struct.Struct("=B43xI4xI100xI")  # tcp_info: state, ms since the last data sent and
-# received, segments with data sent (linux/tcp.h)
+_INFO: Final = struct.Struct("=B43xI4xI96xII")  # tcp_info: state, ms since the last data sent and
+# received, segments with data received and sent (linux/tcp.h)
 _ADDRESS_BYTES: Final = 128  # sockaddr_storage
 
 
@@ -116,12 +116,13 @@ class _Sockets:
         self._size.value = _INFO.size
         if self._libc.getsockopt(fd, socket.IPPROTO_TCP, socket.TCP_INFO, self._info, size):
             return None
-        state, sent_ms, received_ms, answers = _INFO.unpack(self._info.raw)
+        state, sent_ms, received_ms, questions, answers = _INFO.unpack(self._info.raw)
         if state not in _ESTABLISHED or self._addressed(self._libc.getsockname, fd) != self._port:
             return None
         self._addressed(self._libc.getpeername, fd)
         peer = self._address.raw[: self._size.value]
-        return Connection(fd, peer, sent_ms / 1000, received_ms < sent_ms, answers)
+        asks = received_ms < sent_ms or (questions > 0 and answers == 0)
+        return Connection(fd, peer, sent_ms / 1000, asks, answers)
 
     def _addressed(self, call: "ctypes._FuncPointer", fd: int) -> bytes | None:
         """The port of an address of a socket, which is left in the buffer."""
