@@ -253,6 +253,19 @@ class TestAnotherWarehouse:
                 await stores.drain()
         assert await stores.wins() == 0
 
+    async def test_a_ledger_that_no_drain_has_seen_belongs_to_its_servers(
+        self, stores: Stores
+    ) -> None:
+        """Seen: a new warehouse had the bids that were made for the old one."""
+        async with stores.ledger() as ledger:
+            ledger.belong_to("11111111-1111-1111-1111-111111111111")
+            stores.restart_ledger()
+            await until(lambda: not ledger.connected)
+            await until(lambda: ledger.connected)
+            await stores.sell(ledger, 1)
+        with pytest.raises(UnrelatedStoresError, match="11111111-"):
+            await stores.drain()
+
     async def test_nothing_is_remembered_until_it_is_adopted(
         self, stores: Stores, tmp_path: Path
     ) -> None:
