@@ -42,8 +42,11 @@ cdef double EARTH_KM = 6371.0088
 
 cdef dict ATTRIBUTE_SPACE = {
     SB_BANNER: SB_BANNER_ATTRIBUTE, SB_VIDEO: SB_VIDEO_ATTRIBUTE, SB_AUDIO: SB_AUDIO_ATTRIBUTE,
+    SB_NATIVE: SB_NATIVE_ATTRIBUTE,
 }
-cdef dict MIME_SPACE = {SB_VIDEO: SB_VIDEO_MIME, SB_AUDIO: SB_AUDIO_MIME}
+cdef dict MIME_SPACE = {
+    SB_BANNER: SB_BANNER_MIME, SB_VIDEO: SB_VIDEO_MIME, SB_AUDIO: SB_AUDIO_MIME,
+}
 cdef dict PROTOCOL_SPACE = {SB_VIDEO: SB_VIDEO_PROTOCOL, SB_AUDIO: SB_AUDIO_PROTOCOL}
 
 
@@ -224,6 +227,18 @@ cdef class Builder:
             self.parents[value] = self.value(SB_AD_CATEGORY, parent)
         return value
 
+    cdef uint32_t language(self, str tag) except 0:
+        """The value of a language tag; its prefixes (`en` of `en-gb`) become values, too."""
+        cdef uint32_t value = self.value(SB_AD_LANGUAGE, tag)
+        cdef uint32_t child = value
+        while child not in self.parents:
+            tag, dash, _ = tag.rpartition("-")
+            if not dash:
+                break
+            self.parents[child] = self.value(SB_AD_LANGUAGE, tag)
+            child = self.parents[child]
+        return value
+
     def discard(self, str id):
         """Forgets a campaign; unknown ids are ignored."""
         self.entries.pop(id, None)
@@ -336,6 +351,11 @@ cdef class Builder:
             one.duration = -1 if duration is None else duration
             one.media = media
             one.flags = SB_SECURE if creative.secure else 0
+            one.apis = mask(creative.apis)
+            one.type = creative.type or 0
+            language = creative.language
+            if language is not None:
+                one.language = self.language(language)
             one.w = w or 0
             one.h = h or 0
             one.lists = lists.n
@@ -467,6 +487,8 @@ cdef class _Writer:
             self.rename_line(entry.record.advertiser)
             self.rename(entry.record.seat)
             self.rename(entry.record.bundle)
+            for i in range(entry.n_creatives):
+                self.rename_line(entry.creatives[i].language)
             for i in range(SB_DIMENSIONS):
                 dimensions[i].includes += entry.includes >> i & 1
                 dimensions[i].excludes += entry.excludes >> i & 1
@@ -678,6 +700,7 @@ cdef class _Writer:
             for i in range(entry.n_creatives):
                 creative[creatives] = entry.creatives[i]
                 creative[creatives].lists += lists
+                creative[creatives].language = self.rename(entry.creatives[i].language)
                 creatives += 1
             detail[rank] = entry.detail
             detail[rank].extra = extras

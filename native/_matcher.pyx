@@ -129,7 +129,7 @@ cdef struct Offer:  # a deal that some campaign targets
 cdef struct Asker:
     uint64_t auction
     int64_t now_ms
-    bint has_wseat, located, recognised
+    bint has_wseat, has_languages, located, recognised
     bint asks_dsa, needs_dsa  # what the campaign declares, or nothing but campaigns that do
     uint32_t renders  # flags of such a campaign
     double lat, lon  # degrees
@@ -139,8 +139,11 @@ cdef struct Asker:
 cdef struct Asked:
     int64_t floor
     bint secure, private, native
+    bint has_mimes  # of the banner
+    uint32_t types  # bits of a banner's types that are blocked
     Stream video, audio
     uint32_t attributes[SB_NATIVE + 1]  # by medium: bits of what is blocked
+    uint32_t apis[SB_NATIVE + 1]  # by medium: bits of what there is
     uint64_t *sizes  # w << 24 | h
     uint32_t n_sizes
     Deal *deals
@@ -215,15 +218,17 @@ cpdef enum _Struct:
 cpdef enum _Field:
     BIDREQUEST_ID, BIDREQUEST_SITE, BIDREQUEST_APP, BIDREQUEST_DOOH, BIDREQUEST_DEVICE
     BIDREQUEST_USER, BIDREQUEST_REGS, BIDREQUEST_BCAT, BIDREQUEST_BADV, BIDREQUEST_BAPP
-    BIDREQUEST_BSEAT, BIDREQUEST_WSEAT
+    BIDREQUEST_BSEAT, BIDREQUEST_WSEAT, BIDREQUEST_WLANG, BIDREQUEST_WLANGB
     IMP_BANNER, IMP_VIDEO, IMP_AUDIO, IMP_NATIVE, IMP_PMP, IMP_BIDFLOOR, IMP_BIDFLOORCUR, IMP_SECURE
     IMP_RWDD, IMP_INSTL
     BANNER_W, BANNER_H, BANNER_FORMAT, BANNER_BATTR, BANNER_POS
+    BANNER_BTYPE, BANNER_MIMES, BANNER_API
     FORMAT_W, FORMAT_H
     VIDEO_MIMES, VIDEO_MINDURATION, VIDEO_MAXDURATION, VIDEO_PROTOCOLS, VIDEO_PROTOCOL, VIDEO_BATTR
-    VIDEO_POS, VIDEO_PLCMT, VIDEO_PLACEMENT
+    VIDEO_POS, VIDEO_PLCMT, VIDEO_PLACEMENT, VIDEO_API
     AUDIO_MIMES, AUDIO_MINDURATION, AUDIO_MAXDURATION, AUDIO_PROTOCOLS, AUDIO_BATTR
-    NATIVE_PLCMTTYPE
+    AUDIO_API
+    NATIVE_PLCMTTYPE, NATIVE_BATTR, NATIVE_API
     PMP_PRIVATE_AUCTION, PMP_DEALS
     DEAL_ID, DEAL_BIDFLOOR, DEAL_BIDFLOORCUR, DEAL_WSEAT, DEAL_WADOMAIN
     SITE_DOMAIN, SITE_PAGE, SITE_CAT, SITE_SECTIONCAT, SITE_PAGECAT, SITE_PUBLISHER
@@ -330,6 +335,17 @@ cdef inline bint integer(object number, int64_t *result) noexcept:
 cdef inline bint is_one(object flag) noexcept:
     cdef int64_t number
     return integer(flag, &number) and number == 1
+
+
+cdef uint32_t bits(object numbers) noexcept:
+    """Bits of the numbers below SB_MASKED; what is beyond has no bit."""
+    cdef uint32_t mask = 0
+    cdef int64_t number
+    if filled(numbers):
+        for item in <list>numbers:
+            if item is not None and integer(item, &number) and number < SB_MASKED:
+                mask |= <uint32_t>1 << number
+    return mask
 
 
 cdef inline bint is_given(object text) noexcept:
@@ -558,6 +574,7 @@ cdef class Index:
 cdef enum:  # parts of a request's terms: the dimensions, then
     BLOCKED = SB_DIMENSIONS  # categories, advertisers, apps and seats that may not bid
     SEATS                    # seats that alone may bid
+    LANGUAGES                # of creatives that alone may bid
     ASKED                    # the impression's blocked attributes, mimes and protocols
     CONDITIONS               # seats and advertisers that its deals admit
     N_PARTS
@@ -597,8 +614,8 @@ cdef class Query:
     cdef list made  # rows of this query alone
     cdef Py_ssize_t request_made
     # The limits.
-    cdef sb_set blocked, seats, wanted
-    cdef uint32_t n_limits, n_blocked, n_seats, n_offers
+    cdef sb_set blocked, seats, languages, wanted
+    cdef uint32_t n_limits, n_blocked, n_seats, n_languages, n_offers
     cdef int64_t lowest  # no campaign below this price can answer
     cdef int64_t undealt  # nor one without a deal below this price
     cdef sb_group deals
@@ -685,6 +702,12 @@ cdef class Query:
         self.begin(SEATS)
         self.asker.has_wseat = self.texts(SB_SEAT, reader.get(request, BIDREQUEST_WSEAT), False)
         self.end(SEATS)
+        self.begin(LANGUAGES)
+        self.asker.has_languages = self.texts(
+            SB_AD_LANGUAGE, reader.get(request, BIDREQUEST_WLANG), True)
+        self.asker.has_languages |= self.texts(
+            SB_AD_LANGUAGE, reader.get(request, BIDREQUEST_WLANGB), True)
+        self.end(LANGUAGES)
         self.read_dsa(reader.child(request, BIDREQUEST_REGS, REGS))
         return 0
 
@@ -1026,10 +1049,18 @@ cdef class Query:
         if banner is not None:
             asked.attributes[SB_BANNER] = self.masked(
                 SB_BANNER_ATTRIBUTE, reader.get(banner, BANNER_BATTR), NULL)
+            asked.types = bits(reader.get(banner, BANNER_BTYPE))
+            asked.apis[SB_BANNER] = bits(reader.get(banner, BANNER_API))
+            asked.has_mimes = self.texts(
+                SB_BANNER_MIME, reader.get(banner, BANNER_MIMES), False)
         if video is not None:
             self.read_video(video)
         if audio is not None:
             self.read_audio(audio)
+        if native is not None:
+            asked.attributes[SB_NATIVE] = self.masked(
+                SB_NATIVE_ATTRIBUTE, reader.get(native, NATIVE_BATTR), NULL)
+            asked.apis[SB_NATIVE] = bits(reader.get(native, NATIVE_API))
         self.end(ASKED)
         self.begin(SB_DEAL)
         self.end(SB_DEAL)
@@ -1095,6 +1126,7 @@ cdef class Query:
         cdef int64_t number
         self.asked.attributes[SB_VIDEO] = self.masked(
             SB_VIDEO_ATTRIBUTE, reader.get(video, VIDEO_BATTR), NULL)
+        self.asked.apis[SB_VIDEO] = bits(reader.get(video, VIDEO_API))
         stream.has_mimes = self.texts(SB_VIDEO_MIME, reader.get(video, VIDEO_MIMES), False)
         stream.protocols = self.masked(
             SB_VIDEO_PROTOCOL, reader.get(video, VIDEO_PROTOCOLS), &stream.has_protocols)
@@ -1113,6 +1145,7 @@ cdef class Query:
         cdef int64_t number
         self.asked.attributes[SB_AUDIO] = self.masked(
             SB_AUDIO_ATTRIBUTE, reader.get(audio, AUDIO_BATTR), NULL)
+        self.asked.apis[SB_AUDIO] = bits(reader.get(audio, AUDIO_API))
         stream.has_mimes = self.texts(SB_AUDIO_MIME, reader.get(audio, AUDIO_MIMES), False)
         stream.protocols = self.masked(
             SB_AUDIO_PROTOCOL, reader.get(audio, AUDIO_PROTOCOLS), &stream.has_protocols)
@@ -1336,8 +1369,11 @@ cdef class Query:
         self.n_limits = 0
         self.n_blocked = self.limit(source, BLOCKED)
         self.n_seats = self.limit(source, SEATS)
+        self.n_languages = self.limit(source, LANGUAGES)
         sb_make_set(&self.blocked, self.workspace.limits, self.n_blocked)
         sb_make_set(&self.seats, self.workspace.limits + self.n_blocked, self.n_seats)
+        sb_make_set(&self.languages, self.workspace.limits + self.n_blocked + self.n_seats,
+                    self.n_languages)
         if self.asker.has_wseat and self.seats.count == 0:
             self.nobody = True
         self.request_rows = self.n_rows
@@ -1905,13 +1941,26 @@ cdef class Query:
     cdef inline bint fits(self, const sb_creative *creative) noexcept:
         if self.asked.secure and not creative.flags & SB_SECURE:
             return False
+        if creative.apis & ~self.asked.apis[creative.media]:
+            return False
+        if self.asker.has_languages and not sb_line_in(
+                &self.languages, self.index.values, creative.language):
+            return False
         if creative.media == SB_BANNER:
-            return self.fits_size(creative) and not self.is_blocked(creative)
+            return self.fits_banner(creative)
         if creative.media == SB_VIDEO:
             return self.fits_stream(creative, &self.asked.video)
         if creative.media == SB_AUDIO:
             return self.fits_stream(creative, &self.asked.audio)
-        return self.asked.native
+        return self.asked.native and not self.is_blocked(creative)
+
+    cdef inline bint fits_banner(self, const sb_creative *creative) noexcept:
+        if not self.fits_size(creative) or self.is_blocked(creative):
+            return False
+        if self.asked.types >> creative.type & 1:
+            return False
+        return not (self.asked.has_mimes and creative.mimes) or sb_any_in(
+            &self.wanted, self.index.lists + creative.lists, creative.mimes)
 
     cdef inline bint is_blocked(self, const sb_creative *creative) noexcept:
         return (creative.attributes & self.asked.attributes[creative.media] != 0

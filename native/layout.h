@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define SB_MAGIC 0x5844494249504e53ULL /* "SNPIBIDX" */
-#define SB_VERSION 5u
+#define SB_VERSION 6u
 #define SB_BLOCK 512u      /* campaigns a block */
 #define SB_WORDS 8u        /* 64-bit words a block */
 #define SB_KEY_MAX 512u    /* bytes of the longest key; longer ones are in no campaign */
@@ -38,9 +38,9 @@ enum sb_space {
     SB_DIMENSIONS, SB_OF_IMPRESSION = SB_DEAL,
     /* Vocabularies of the limits: only compared. One per medium where the request has one list
      * per medium, so that a mark on a value says in which list it stood. */
-    SB_AD_CATEGORY = SB_DIMENSIONS, SB_AD_DOMAIN, SB_AD_BUNDLE, SB_SEAT,
-    SB_BANNER_ATTRIBUTE, SB_VIDEO_ATTRIBUTE, SB_AUDIO_ATTRIBUTE,
-    SB_VIDEO_MIME, SB_AUDIO_MIME, SB_VIDEO_PROTOCOL, SB_AUDIO_PROTOCOL,
+    SB_AD_CATEGORY = SB_DIMENSIONS, SB_AD_DOMAIN, SB_AD_BUNDLE, SB_SEAT, SB_AD_LANGUAGE,
+    SB_BANNER_ATTRIBUTE, SB_VIDEO_ATTRIBUTE, SB_AUDIO_ATTRIBUTE, SB_NATIVE_ATTRIBUTE,
+    SB_BANNER_MIME, SB_VIDEO_MIME, SB_AUDIO_MIME, SB_VIDEO_PROTOCOL, SB_AUDIO_PROTOCOL,
     SB_CAMPAIGN_ID, /* in a table of its own */
     SB_SPACES
 };
@@ -58,7 +58,8 @@ typedef struct {
     sb_posting excluded;
     uint32_t row;    /* offset / 64: campaigns that accept a request with this value alone, or 0;
                         where a request never has another one, the postings are left out */
-    uint32_t parent; /* of SB_AD_DOMAIN and SB_AD_CATEGORY: the parent's value, or SB_NONE */
+    uint32_t parent; /* of SB_AD_DOMAIN, SB_AD_CATEGORY and SB_AD_LANGUAGE: the parent's value, or
+                        SB_NONE */
     uint32_t key;    /* offset in the keys: uint32_t space << 24 | length, then the bytes */
 } sb_value;
 
@@ -92,9 +93,12 @@ typedef struct {
     uint32_t w, h;
     int32_t duration; /* seconds, -1: none */
     uint32_t attributes, protocols; /* bits: those below SB_MASKED */
+    uint32_t apis;     /* bits */
+    uint32_t language; /* value or SB_NONE */
     uint32_t lists; /* in the uint32_t pool: mimes, then other attributes, then other protocols */
     uint16_t mimes, other_attributes, other_protocols;
     uint8_t media, flags;
+    uint8_t type; /* of a banner */
 } sb_creative;
 
 enum sb_campaign_flag {

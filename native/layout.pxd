@@ -9,9 +9,9 @@ cdef extern from "layout.h" nogil:
     enum: SB_OS, SB_BROWSER, SB_CARRIER, SB_LANGUAGE, SB_INVENTORY, SB_DOMAIN, SB_BUNDLE
     enum: SB_PUBLISHER, SB_CATEGORY, SB_SEGMENT, SB_HOUR
     enum: SB_DEAL, SB_POSITION, SB_PLACEMENT, SB_REWARDED, SB_INTERSTITIAL, SB_FORMAT
-    enum: SB_DIMENSIONS, SB_OF_IMPRESSION, SB_AD_CATEGORY, SB_AD_DOMAIN, SB_AD_BUNDLE, SB_SEAT
-    enum: SB_BANNER_ATTRIBUTE, SB_VIDEO_ATTRIBUTE, SB_AUDIO_ATTRIBUTE
-    enum: SB_VIDEO_MIME, SB_AUDIO_MIME, SB_VIDEO_PROTOCOL, SB_AUDIO_PROTOCOL, SB_CAMPAIGN_ID, SB_SPACES
+    enum: SB_DIMENSIONS, SB_OF_IMPRESSION, SB_AD_CATEGORY, SB_AD_DOMAIN, SB_AD_BUNDLE, SB_SEAT, SB_AD_LANGUAGE
+    enum: SB_BANNER_ATTRIBUTE, SB_VIDEO_ATTRIBUTE, SB_AUDIO_ATTRIBUTE, SB_NATIVE_ATTRIBUTE
+    enum: SB_BANNER_MIME, SB_VIDEO_MIME, SB_AUDIO_MIME, SB_VIDEO_PROTOCOL, SB_AUDIO_PROTOCOL, SB_CAMPAIGN_ID, SB_SPACES
     enum: SB_BANNER, SB_VIDEO, SB_AUDIO, SB_NATIVE
     enum: SB_SECURE, SB_LAST, SB_TIMED, SB_CAPPED, SB_DEALS, SB_CIRCLES, SB_EXTRA
     enum: SB_DSA, SB_RENDERS, SB_LEAVES
@@ -33,9 +33,9 @@ cdef extern from "layout.h" nogil:
         uint64_t seed
         uint32_t w, h
         int32_t duration
-        uint32_t attributes, protocols, lists
+        uint32_t attributes, protocols, apis, language, lists
         uint16_t mimes, other_attributes, other_protocols
-        uint8_t media, flags
+        uint8_t media, flags, type
     ctypedef struct sb_campaign:
         int64_t price
         uint32_t seat, bundle, advertiser, lists, creatives

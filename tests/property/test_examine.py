@@ -13,7 +13,7 @@ import pytest
 from support import matching_cases, oracle, strategies
 from support.deciders import LIMITS, SIDES
 from support.market import AROUND, market_of_world
-from support.oracle_reading import read_impression
+from support.oracle_reading import read_impression, read_request
 from support.oracle_values import Document
 
 from snapbid.exchange.request import BidRequest, decode
@@ -49,6 +49,9 @@ CAUSES = {
     "creative.duration.unknown": "duration",
     "creative.minduration": "duration",
     "creative.maxduration": "duration",
+    "creative.api": "apis",
+    "creative.btype": "type",
+    "creative.language": "language",
 }
 OF_FORMAT = {"creative.media", "creative.size"}
 
@@ -75,8 +78,9 @@ def situations(
 def compare(world: oracle.World, ssp: str, request: Document, seen: Counter[str]) -> None:
     """Each campaign of the world, for each impression that is looked at."""
     ((situation, decoded),) = situations(world, ssp, request)
+    facts = read_request(world, ssp, request)
     for imp, document in zip(decoded.imp or (), request["imp"], strict=False):
-        slot = read_impression(world, document)
+        slot = read_impression(world, document, facts)
         for campaign in world.campaigns:
             rules = oracle.refusals(world, ssp, request, document, campaign)
             expected = {row_of(rule) for rule in rules if rule != "cur"}

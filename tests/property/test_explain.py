@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from support import oracle, strategies
 from support.market import AROUND, market_of_world
-from support.oracle_reading import read_impression
+from support.oracle_reading import Slot, read_impression, read_request
 from support.oracle_values import Document
 
 from snapbid.exchange.request import decode
@@ -40,10 +40,8 @@ OF_FORMAT = {"creative.media", "creative.size"}
 ELSEWHERE = {"cur", "floor.rate"}  # refuse the request or the impression before any campaign
 
 
-def explanations(world: oracle.World, rules: list[str], imp: Document, campaign: Document
-                 ) -> Iterator[Explanation]:  # fmt: skip
+def explanations(slot: Slot, rules: list[str], campaign: Document) -> Iterator[Explanation]:
     """What may be named where these rules refuse."""
-    slot = read_impression(world, imp)
     misfits = [set(oracle.misfits(slot, creative)) for creative in campaign["creatives"]]
     for rule in rules:
         if rule.startswith("creative."):
@@ -84,12 +82,14 @@ def test_what_is_named_refuses(campaigns: int, worlds: int, requests: int) -> No
         rng = random.Random(f"explained {seed}")
         for _ in range(requests):
             ssp, request = strategies.random_request(rng, world)
+            facts = read_request(world, ssp, request)
             for query, imp, ranked in queries(world, ssp, request):
+                slot = read_impression(world, imp, facts)
                 for rank, campaign in ranked:
                     rules = oracle.refusals(world, ssp, request, imp, campaign)
                     left = [rule for rule in rules if rule not in ELSEWHERE]
                     explained = query.explain(rank)
-                    expected = set(explanations(world, left, imp, campaign))
+                    expected = set(explanations(slot, left, campaign))
                     assert explained in expected, (explained, left, campaign, request)
                     named[explained] += 1
     if campaigns == 8:

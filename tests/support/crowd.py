@@ -79,7 +79,7 @@ class Crowd:
     def offers(self, ssp: str, request: Document) -> dict[str, set[oracle.Offer]]:
         """As `oracle.offers`."""
         facts = read_request(self._world, ssp, request)
-        slots = [read_impression(self._world, imp, facts.currency) for imp in request["imp"]]
+        slots = [read_impression(self._world, imp, facts) for imp in request["imp"]]
         return {slot.id: self._best(facts, slot) for slot in slots}
 
     def _best(self, facts: Facts, slot: Slot) -> set[oracle.Offer]:

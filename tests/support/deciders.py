@@ -16,7 +16,8 @@ from support.pools import ENTRIES
 CREATIVE_RULES = (
     *("creative.media", "creative.secure", "creative.battr", "creative.size", "creative.mimes"),
     *("creative.protocols", "creative.duration.unknown"),
-    *("creative.minduration", "creative.maxduration"),
+    *("creative.minduration", "creative.maxduration", "creative.api", "creative.btype"),
+    "creative.language",
 )
 LIMITS = (
     *("status", "starts_at", "ends_at", "frequency_caps.user", "targeting.geo_radius", "cur"),
@@ -48,7 +49,7 @@ class Deciders:
         facts = read_request(world, descriptor, request)
         open_world = replace(world, may_use_user_data=lambda **_: True)
         open_facts = read_request(open_world, descriptor, request)
-        for slot in (read_impression(world, imp, facts.currency) for imp in request["imp"]):
+        for slot in (read_impression(world, imp, facts) for imp in request["imp"]):
             eligible = []
             for campaign in world.campaigns:
                 refusing = list(rules(world, facts, slot, campaign))

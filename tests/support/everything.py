@@ -18,6 +18,8 @@ REQUEST: Document = {
     "bapp": ["com.blocked"],
     "bseat": ["blocked"],
     "wseat": ["s1"],
+    "wlang": ["en"],
+    "wlangb": ["en-GB"],
     "imp": [
         {
             "id": "1",
@@ -30,6 +32,9 @@ REQUEST: Document = {
                 "format": [{"w": 728, "h": 90}],
                 "battr": [9],
                 "pos": 1,
+                "btype": [1],
+                "mimes": ["text/html"],
+                "api": [5],
             },
             "video": {
                 "mimes": ["video/mp4"],
@@ -39,6 +44,7 @@ REQUEST: Document = {
                 "protocol": 3,
                 "battr": [9],
                 "pos": 1,
+                "api": [7],
                 "plcmt": 1,
                 "placement": 1,
             },
@@ -48,8 +54,9 @@ REQUEST: Document = {
                 "maxduration": 30,
                 "protocols": [9],
                 "battr": [9],
+                "api": [7],
             },
-            "native": {"plcmttype": 1},
+            "native": {"plcmttype": 1, "battr": [9], "api": [7]},
             "rwdd": 1,
             "instl": 1,
             "pmp": {
@@ -139,10 +146,31 @@ _ENTRIES: Document = {
     "hour": 0,
 }
 _CREATIVES: list[Document] = [
-    {"id": "b", "media": "banner", "adm": "{{auction_id}}|{{imp_id}}", "w": 300, "h": 250},
-    {"id": "v", "media": "video", "adm": "<VAST/>", "mimes": ["video/mp4"], "duration": 15},
-    {"id": "a", "media": "audio", "adm": "<VAST/>", "protocols": [9], "duration": 15},
-    {"id": "n", "media": "native", "adm": "{}", "attributes": [1]},
+    {
+        "id": "b",
+        "media": "banner",
+        "adm": "{{auction_id}}|{{imp_id}}",
+        "w": 300,
+        "h": 250,
+        "language": "en-GB",
+    },
+    {
+        "id": "v",
+        "media": "video",
+        "adm": "<VAST/>",
+        "mimes": ["video/mp4"],
+        "duration": 15,
+        "language": "en-GB",
+    },
+    {
+        "id": "a",
+        "media": "audio",
+        "adm": "<VAST/>",
+        "protocols": [9],
+        "duration": 15,
+        "language": "en-GB",
+    },
+    {"id": "n", "media": "native", "adm": "{}", "attributes": [1], "language": "en-GB"},
 ]
 
 

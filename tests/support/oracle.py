@@ -218,21 +218,41 @@ def misfits(slot: Slot, creative: Document) -> Iterator[str]:
         return
     if slot.secure and not creative.get("secure", True):
         yield "creative.secure"
-    if kind == "native":
-        return
+    if slot.languages and not speaks(slot.languages, creative.get("language")):
+        yield "creative.language"
+    if not set(creative.get("apis", [])) <= integers(media.get("api")):
+        yield "creative.api"
     if integers(media.get("battr")) & set(creative.get("attributes", [])):
         yield "creative.battr"
-    if kind == "banner":
-        if (creative["w"], creative["h"]) not in sizes(media):
-            yield "creative.size"
+    if kind == "native":
         return
     mimes, offered = texts(media.get("mimes")), set(creative.get("mimes", []))
     if mimes and offered and not mimes & offered:
         yield "creative.mimes"
+    if kind == "banner":
+        if banner_type(creative) in integers(media.get("btype")):
+            yield "creative.btype"
+        if (creative["w"], creative["h"]) not in sizes(media):
+            yield "creative.size"
+        return
     protocols, spoken = protocols_of(kind, media), set(creative.get("protocols", []))
     if protocols and spoken and not protocols & spoken:
         yield "creative.protocols"
     yield from misfits_in_time(media, creative.get("duration"))
+
+
+def speaks(admitted: set[str], language: str | None) -> bool:
+    """Tell if a language tag is admitted, or begins with an admitted one at a subtag."""
+    tag = f"{language}-".lower()
+    return language is not None and any(tag.startswith(f"{each}-".lower()) for each in admitted)
+
+
+def banner_type(creative: Document) -> int:
+    """Give a banner's ad type: as stated, else by its markup."""
+    if "type" in creative:
+        return int(creative["type"])
+    markup = creative["adm"].lower()
+    return 3 if "<script" in markup else 4 if "<iframe" in markup else 2
 
 
 def sizes(banner: Document) -> set[tuple[int | None, int | None]]:
@@ -287,7 +307,7 @@ def refusals(
 ) -> list[str]:
     """Name every rule that refuses a campaign for an impression."""
     facts = read_request(world, descriptor, request)
-    return list(rules(world, facts, read_impression(world, imp, facts.currency), campaign))
+    return list(rules(world, facts, read_impression(world, imp, facts), campaign))
 
 
 def refusal(
@@ -307,7 +327,7 @@ def offers(world: World, descriptor: str, request: Document) -> dict[str, set[Of
     return {
         slot.id: best(world, facts, slot)
         for slot in (
-            read_impression(world, imp, facts.currency) for imp in request["imp"][:MOST_IMPRESSIONS]
+            read_impression(world, imp, facts) for imp in request["imp"][:MOST_IMPRESSIONS]
         )
     }
 

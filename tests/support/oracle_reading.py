@@ -79,6 +79,7 @@ class Facts:
     bapp: set[str]
     bseat: set[str]
     wseat: set[str]
+    languages: set[str]
     user: tuple[str, str] | None = None
 
 
@@ -93,6 +94,7 @@ class Slot:
     floor: int | None
     private: bool
     deals: list[Deal]
+    languages: set[str]
 
 
 def dsa_of(regs: Document) -> tuple[int, int | None]:
@@ -226,6 +228,7 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
         currency=currency_of(world, currencies),
         dsa=dsa_of(part(request, "regs")),
         **{name: texts(request.get(name)) for name in REQUEST_LISTS},
+        languages=texts(request.get("wlang")) | texts(request.get("wlangb")),
         user=recognised(device, user) if usable else None,
     )
 
@@ -274,9 +277,9 @@ def placements(media: dict[str, Document]) -> Iterator[str | int]:
         yield f"n{native}"
 
 
-def read_impression(world: World, imp: Document, currency: str | None = "USD") -> Slot:
-    """Read one impression, for bids in a currency."""
-    bid_in = currency or "USD"
+def read_impression(world: World, imp: Document, facts: Facts) -> Slot:
+    """Read one impression of a request."""
+    bid_in = facts.currency or "USD"
     pmp = part(imp, "pmp")
     kinds = ("banner", "video", "audio", "native")
     media = {kind: value for kind in kinds if (value := members(imp.get(kind))) is not None}
@@ -306,4 +309,5 @@ def read_impression(world: World, imp: Document, currency: str | None = "USD") -
         floor=floor_micros(world, imp.get("bidfloor"), imp.get("bidfloorcur"), bid_in),
         private=flag(pmp.get("private_auction")),
         deals=deals,
+        languages=facts.languages,
     )

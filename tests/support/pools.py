@@ -42,6 +42,7 @@ CUR: tuple[Any, ...] = (
 SIZES = ((300, 250), (320, 50), (250, 300), (728, 90))
 ATTRIBUTES = (1, 3, 6, 8)
 MIMES = {
+    "banner": ("text/html", "image/png", "image/gif"),
     "video": ("video/mp4", "video/webm", "VIDEO/MP4", "application/javascript"),
     "audio": ("audio/mp4", "audio/mpeg", "audio/ogg"),
 }
@@ -51,6 +52,10 @@ DECLARATIONS: tuple[Any, ...] = (
     {"behalf": "brand", "adrender": 1},
     {"adrender": 0},
 )
+APIS = (3, 5, 7)
+BANNER_TYPES = (1, 2, 3, 4)
+CREATIVE_LANGUAGES = ("en", "en-GB", "pt-BR", "de")
+ADMITTED_LANGUAGES = ("en", "EN-gb", "pt", "pt-PT", "DE", "d")
 DURATIONS = (15, 30, 6, 60, 14)
 POSITIONS = (0, 1, 3, 7, -1)
 PLACEMENTS = (1, 2, 3, 4, -1)

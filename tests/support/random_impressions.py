@@ -40,6 +40,10 @@ def banner_of(choices: Choices) -> Document:
         banner["format"] = [{"w": whole(choices, w), "h": h} for w, h in formats]
     if choices.chance(4):
         banner["w"] = choices.pick((0, -1))
+    if choices.chance(25):
+        banner["btype"] = [whole(choices, kind) for kind in choices.some(pools.BANNER_TYPES, 2)]
+    if choices.chance(25):
+        banner["mimes"] = choices.some(pools.MIMES["banner"])
     return {**banner, **shared_of(choices)}
 
 
@@ -49,6 +53,8 @@ def shared_of(choices: Choices) -> Document:
     if choices.chance(30):
         battr = [whole(choices, attribute) for attribute in choices.some(pools.ATTRIBUTES, 3)]
         shared["battr"] = choices.pick((battr, battr, battr, battr, [], None))
+    if choices.chance(60):
+        shared["api"] = [whole(choices, api) for api in choices.some((*pools.APIS, 600), 3)]
     if choices.chance(60):
         shared["pos"] = alone(choices, choices.pick(pools.POSITIONS))
     return shared
@@ -87,9 +93,9 @@ def timed_of(choices: Choices, kind: str) -> Document:
 
 def native_of(choices: Choices) -> Document:
     """Make a native object, with the members that are not read."""
-    native: Document = choices.pick(
-        ({"request": "{}"}, {}, {"request": {"native": {}}, "battr": 1, "api": 3, "ver": 1})
-    )
+    native: Document = choices.pick(({"request": "{}"}, {}, {"request": {"native": {}}, "ver": 1}))
+    if choices.chance(40):
+        native = {**native, **shared_of(choices)}
     if choices.chance(50):
         native = {**native, "plcmttype": alone(choices, choices.pick(pools.PLACEMENTS))}
     return native

@@ -35,6 +35,9 @@ def request_of(choices: Choices) -> Document:
     ):
         if choices.chance(percent):
             request[key] = ids(choices, choices.some(pool, 2))
+    for key in ("wlang", "wlangb"):
+        if choices.chance(8):
+            request[key] = ids(choices, choices.some(pools.ADMITTED_LANGUAGES, 3))
     if choices.chance(30):
         request["cur"] = choices.pick(pools.CUR)
     if choices.chance(5):

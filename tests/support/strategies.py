@@ -138,9 +138,17 @@ def creative_of(choices: Choices, name: str) -> Document:
     creative: Document = {"id": name, "media": media, "adm": "<p>{{auction_id}}</p>"}
     if media == "banner":
         creative["w"], creative["h"] = choices.pick(pools.SIZES)
+        if choices.chance(30):
+            creative["adm"] = choices.pick(("<SCRIPT src=x></script><iframe>", "a<iframe src=x>"))
+        if choices.chance(20):
+            creative["type"] = choices.pick(pools.BANNER_TYPES)
+    if media != "native" and choices.chance(60 if media != "banner" else 25):
+        creative["mimes"] = choices.some(pools.MIMES[media], 2)
+    if choices.chance(15):
+        creative["apis"] = choices.some(pools.APIS, 2)
+    if choices.chance(50):
+        creative["language"] = choices.pick(pools.CREATIVE_LANGUAGES)
     if media in ("video", "audio"):
-        if choices.chance(60):
-            creative["mimes"] = choices.some(pools.MIMES[media], 2)
         if choices.chance(60):
             creative["protocols"] = choices.some(pools.PROTOCOLS, 2)
         if choices.chance(75):

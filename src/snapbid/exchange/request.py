@@ -38,6 +38,9 @@ class Banner(Struct, gc=False):
     format: list[Format] | None = None
     battr: Enumerations = None
     pos: Enumeration = None
+    btype: Enumerations = None
+    mimes: Texts = None
+    api: Enumerations = None
 
 
 class Video(Struct, gc=False):
@@ -52,6 +55,7 @@ class Video(Struct, gc=False):
     pos: Enumeration = None
     plcmt: Enumeration = None
     placement: Enumeration = None
+    api: Enumerations = None
 
 
 class Audio(Struct, gc=False):
@@ -62,12 +66,15 @@ class Audio(Struct, gc=False):
     maxduration: int | None = None
     protocols: Enumerations = None
     battr: Enumerations = None
+    api: Enumerations = None
 
 
 class Native(Struct, gc=False):
     """2.6, 3.2.9."""
 
     plcmttype: Enumeration = None
+    battr: Enumerations = None
+    api: Enumerations = None
 
 
 class Deal(Struct, gc=False):
@@ -274,6 +281,8 @@ class BidRequest(Struct, gc=False):
     bapp: Texts = None
     bseat: Texts = None
     wseat: Texts = None
+    wlang: Texts = None
+    wlangb: Texts = None
 
 
 _decoder: Final = msgspec.json.Decoder(BidRequest, strict=False)

@@ -98,6 +98,8 @@ def template(
         "h": creative.h,
         "iurl": creative.iurl,
         "mtype": creative.mtype,
+        "apis": creative.apis,
+        "language": creative.language and creative.language.partition("-")[0],
     }
     rest = _json({name: value for name, value in fields.items() if value not in (None, (), [])})
     pieces[-1] += b"," + rest[1:-1]

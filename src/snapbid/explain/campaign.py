@@ -73,6 +73,7 @@ def _refusals(
     shows that.
     """
     imp = _replace(imp, native=imp.native or Native())
+    request = _replace(request, wlang=None, wlangb=None)  # limits of creatives
     campaign = _replace(campaign, creatives=_FITTING)
     while True:
         answer = _ask(campaign, request, imp, situation)
@@ -269,6 +270,9 @@ _LIMITS: Final = {
     "mimes": ("mimes",),
     "protocols": ("protocols", "protocol"),
     "duration": ("minduration", "maxduration"),
+    "apis": ("api",),
+    "type": ("btype",),
+    "language": (),  # the request says so
 }
 _SHAPE: Final = ("w", "h", "format")  # of a banner
 _FITS: Final = (Refusal.NOT_REFUSED, None)
@@ -277,8 +281,10 @@ _FITS: Final = (Refusal.NOT_REFUSED, None)
 def causes(creative: Creative, request: BidRequest, imp: Imp, situation: Situation) -> list[str]:
     """What keeps a creative from an impression, whatever the campaign; empty where it fits."""
     plain = BidRequest(id=request.id)
+    speaking = _replace(plain, wlang=request.wlang, wlangb=request.wlangb)
     bare = Campaign(id="c", advertiser="c", cpm_micros=_ANY_PRICE, creatives=(creative,))
-    answer = _ask(bare, plain, _replace(imp, pmp=None, bidfloor=None), situation)
+    alone = _replace(bare, creatives=(_replace(creative, apis=()),))
+    answer = _ask(bare, speaking, _replace(imp, pmp=None, bidfloor=None), situation)
     if answer == _FITS:
         return []
     if answer == (Refusal.REFUSED_TARGETING, FORMAT_NAME):
@@ -286,7 +292,13 @@ def causes(creative: Creative, request: BidRequest, imp: Imp, situation: Situati
     return [
         cause
         for cause, fields in _LIMITS.items()
-        if _ask(bare, plain, _with_only(imp, creative.media, fields), situation) != _FITS
+        if _ask(
+            bare if cause == "apis" else alone,
+            speaking if cause == "language" else plain,
+            _with_only(imp, creative.media, fields),
+            situation,
+        )
+        != _FITS
     ]
 
 
@@ -316,5 +328,5 @@ def _creative_rows(
         return
     for cause, creatives in misfits.items():
         own = words.some(dict.fromkeys(words.misfit(creative, cause) for creative in creatives))
-        wants = dict.fromkeys(words.wanted(creative, imp, cause) for creative in creatives)
+        wants = dict.fromkeys(words.wanted(creative, request, imp, cause) for creative in creatives)
         yield RuleCheck(f"creative {cause}", own, words.some(wants), False, CREATIVE.get(cause))

@@ -175,7 +175,7 @@ class Groups:
 _BLOCKED = {"blocked app": "bapp", "blocked advertiser": "badv", "blocked category": "bcat"}
 _WHY = {
     "private auction": "only campaigns that target one of its deals may bid",
-    "creative": "secure, battr, mimes, protocols or duration: --campaign ID says which",
+    "creative": "mimes, battr, api, language and the like: --campaign ID says which",
     "flight": "not started yet, or over",
     SPENT: "what is left does not pay for one more bid",
     PACED: "what the day allows until now is used",

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from snapbid.exchange.lookups import NO_RATE
-from snapbid.exchange.request import Deal, Dsa, Imp
+from snapbid.exchange.request import BidRequest, Deal, Dsa, Imp
 from snapbid.explain.carried import asked, shown_hour
 from snapbid.match.campaign import Creative, Declaration
 
@@ -98,12 +98,16 @@ def misfit(of: Creative, cause: str) -> str:
             return "not secure"
         case "duration":
             return "no duration" if of.duration is None else f"{of.duration} s"
-        case "attributes" | "mimes" | "protocols":
+        case "attributes" | "mimes" | "protocols" | "apis":
             return some(getattr(of, cause))
+        case "language":
+            return of.language or "no language"
+        case "type":
+            return f"ad type {of.type}"
     return creative(of)
 
 
-def wanted(of: Creative, imp: Imp, cause: str) -> str:
+def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
     """The impression's side of such a rule."""
     stream: Any = getattr(imp, of.media)
     match cause:
@@ -114,6 +118,12 @@ def wanted(of: Creative, imp: Imp, cause: str) -> str:
         case "duration":
             asks = {name: getattr(stream, name) for name in ("minduration", "maxduration")}
             return ", ".join(f"{name} {s}" for name, s in asks.items() if s is not None)
+        case "language":
+            return lists(wlang=request.wlang, wlangb=request.wlangb)
+        case "apis":
+            return lists(api=stream.api) or "no api"
+        case "type":
+            return lists(btype=stream.btype)
         case "mimes" | "protocols":
             return some(getattr(stream, cause) or [getattr(stream, "protocol", None)])
     return asked(imp)

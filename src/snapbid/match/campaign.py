@@ -55,7 +55,11 @@ class Declaration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One advertisement; `duration` in seconds."""
+    """One advertisement; `duration` in seconds.
+
+    `language` is a language tag in lower case, `apis` the API frameworks that it needs, `type` a
+    banner's ad type (OpenRTB 2.6, 5.2 ff.: AdCOM's lists).
+    """
 
     id: str
     media: Literal["banner", "video", "native", "audio"]
@@ -68,6 +72,9 @@ class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
     duration: int | None = None
     protocols: tuple[int, ...] = ()
     iurl: str | None = None
+    language: str | None = None
+    apis: tuple[int, ...] = ()
+    type: int | None = None
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

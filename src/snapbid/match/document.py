@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from snapbid.match.campaign import (
     Budget,
@@ -28,6 +29,7 @@ from snapbid.match.value_rules import (
     ADM,
     ADVERTISER,
     FLAG,
+    LANGUAGE,
     MICROS,
     TIME,
     choice,
@@ -44,6 +46,9 @@ MAX_URL: Final = 2048
 MAX_DECLARED: Final = 100  # bytes; exchanges refuse longer ones
 MAX_TRANSPARENCY: Final = 100
 MAX_FREQUENCY_CAPS: Final = 16
+MAX_API: Final = 31  # the index has a bit for each; the list of API frameworks ends at 9
+XHTML, JAVASCRIPT, IFRAME = 2, 3, 4  # banner ad types; 1 is a text ad
+MAX_BANNER_TYPE: Final = IFRAME
 MAX_QUICK: Final = min(MAX_MARKUP, MAX_ENTRIES)  # bytes; a shorter document has not too much of it
 
 
@@ -52,6 +57,14 @@ def _banner_has_a_size(creative: Any, at: Path, mistakes: Mistakes) -> None:
         for side in ("w", "h"):
             if getattr(creative, side) is None:
                 report(mistakes, (at, side), "is required for a banner")
+
+
+def _derive_type(creative: Creative) -> None:
+    """A banner's ad type follows from its markup where it is not stated (contract 2)."""
+    if creative.media == "banner" and creative.type is None:
+        markup = creative.adm.lower()
+        kind = JAVASCRIPT if "<script" in markup else IFRAME if "<iframe" in markup else XHTML
+        force_setattr(creative, "type", kind)
 
 
 def _ends_after_it_starts(campaign: Any, at: Path, mistakes: Mistakes) -> None:
@@ -106,10 +119,14 @@ _CREATIVES: Final = list_of(
             "duration": integer(1),
             "protocols": list_of(integer(0)),
             "iurl": string(MAX_URL),
+            "language": LANGUAGE,
+            "apis": list_of(integer(1, MAX_API)),
+            "type": integer(1, MAX_BANNER_TYPE),
         },
         Creative,
         required=("id", "media", "adm"),
         together=_banner_has_a_size,
+        settle=_derive_type,
     ),
     MAX_CREATIVES,
     least=1,

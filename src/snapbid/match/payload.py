@@ -26,6 +26,8 @@ class CreativePayload(msgspec.Struct, frozen=True, array_like=True):
     h: int | None
     attr: tuple[int, ...]
     iurl: str | None
+    language: str | None = None
+    apis: tuple[int, ...] = ()
 
 
 class CampaignPayload(msgspec.Struct, frozen=True, array_like=True):
@@ -86,4 +88,6 @@ def _creative_payload(creative: Creative) -> CreativePayload:
         creative.h,
         creative.attributes,
         creative.iurl,
+        creative.language,
+        creative.apis,
     )

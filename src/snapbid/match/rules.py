@@ -176,14 +176,23 @@ def object_of(
     *,
     required: tuple[str, ...] = (),
     together: Together | None = None,
+    settle: Callable[[Any], None] | None = None,
 ) -> Rule:
     """An object that becomes a struct, field by field.
 
     `build` makes it from the fields, as keyword arguments, where it has others than a document.
-    `together` is a rule about several fields.
+    `together` is a rule about several fields. `settle` sets, in a struct without `build`, what
+    follows from its fields.
     """
     checks = {name: rule.check for name, rule in rules.items()}
-    check = check_of_object(checks, build or struct, required=required, together=together)
+
+    def make(**fields: Any) -> msgspec.Struct:
+        made = struct(**fields)
+        if settle is not None:
+            settle(made)
+        return made
+
+    check = check_of_object(checks, build or make, required=required, together=together)
     defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
     fields: list[Any] = [(name, rules[name].shape) for name in required]
     steps: list[tuple[str, Finish, Any]] = []
@@ -203,7 +212,7 @@ def object_of(
         frozen=True,
         gc=struct.__struct_config__.gc,
     )
-    return Rule(check, shape, _finisher(steps, together, build))
+    return Rule(check, shape, _finisher(steps, together, build, settle))
 
 
 def check_of_object(
@@ -240,6 +249,7 @@ def _finisher(
     steps: list[tuple[str, Finish, Any]],
     together: Together | None,
     build: Callable[..., Any] | None,
+    settle: Callable[[Any], None] | None,
 ) -> Finish:
     """The finish of an object: the fields that are present, in place. Steps have the field's name,
     its finish and its value where it is absent.
@@ -257,6 +267,8 @@ def _finisher(
             together(decoded, (), mistakes)
             if mistakes:
                 raise UndecidedError
+        if settle is not None:
+            settle(decoded)
         return decoded if build is None else build(**asdict(decoded))
 
     return finish

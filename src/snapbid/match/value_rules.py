@@ -39,6 +39,7 @@ _NOT_A_BIDDER_MACRO = re.compile(rf"{{{{(?!(?:{'|'.join(BIDDER_MACROS)})}}}})")
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
+_LANGUAGE_TAG = re.compile(r"[a-z]{2,8}(?:-[a-z0-9]{1,8})*", re.ASCII)  # BCP 47, in lower case
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -107,6 +108,14 @@ def _finish_adm(markup: str) -> str:
     return markup
 
 
+def _check_language(value: Any, at: Path, mistakes: Mistakes) -> str | None:
+    tag = text_rule(value) is None and _LANGUAGE_TAG.fullmatch(value.lower())
+    if not tag:
+        rule = text_rule(value) or f"is not a language tag such as en or pt-BR: {shown(value)}"
+        report(mistakes, at, rule)
+    return tag[0] if tag else None
+
+
 def _check_time(value: Any, at: Path, mistakes: Mistakes) -> int | None:
     """Read an RFC 3339 UTC time as ms since the epoch, truncated to the millisecond."""
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
@@ -128,6 +137,7 @@ def _check_time(value: Any, at: Path, mistakes: Mistakes) -> int | None:
 
 ADVERTISER: Final = Rule(_check_advertiser, str, Remembered(checked(_check_advertiser)).__getitem__)
 ADM: Final = Rule(_check_adm, text_shape(MAX_ADM_BYTES), _finish_adm)
+LANGUAGE: Final = Rule(_check_language, str, Remembered(checked(_check_language)).__getitem__)
 TIME: Final = Rule(_check_time, str, Remembered(checked(_check_time)).__getitem__)
 
 
