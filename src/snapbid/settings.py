@@ -19,7 +19,13 @@ from snapbid.access import parse_networks
 SECRET_MIN_BYTES = 32
 TOKEN_MIN_CHARACTERS = 16
 KNOWN_ELSEWHERE = frozenset(  # read by setup.py, the tests and `snapbid load`
-    {"SNAPBID_DEBUG", "SNAPBID_CORPUS", "SNAPBID_API_KEY", "SNAPBID_REPORT_TOKEN"}
+    {
+        "SNAPBID_DEBUG",
+        "SNAPBID_CORPUS",
+        "SNAPBID_VAST_SCHEMAS",
+        "SNAPBID_API_KEY",
+        "SNAPBID_REPORT_TOKEN",
+    }
 )
 
 
