@@ -218,6 +218,19 @@ class TestOlderWarehouse:
             assert (await stores.wins(), await stores.wins("c-2")) == (3, 4)
         assert caplog.text.count("the warehouse is older than the ledger") == 1
 
+    async def test_no_campaign_inherits_what_was_not_drained(self, stores: Stores) -> None:
+        """Seen: the backup had all that was drained, but not the campaign that bid since."""
+        await stores.drain()
+        backup = stores.copy_warehouse()
+        number = await stores.add_campaign("lost")
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 3, campaign=number)
+        stores.restore_warehouse(backup)
+        assert await stores.add_campaign("later") == number
+        await stores.drain(2)
+        assert await stores.wins("later") == 0
+
     async def test_no_campaign_inherits_a_number(self, stores: Stores) -> None:
         await stores.drain()
         copy = stores.copy_warehouse()

@@ -8,6 +8,8 @@ whatever is killed when.
 
     A > R  the ledger lacks what was absorbed: its data is older than the warehouse
     A < D  the warehouse lacks what was absorbed: it is older than the ledger
+
+It is older, too, where it does not remember numbers of campaigns that it had told the ledger.
 """
 
 import logging
@@ -51,12 +53,17 @@ class Fence:
             absorbed = await fence.absorbed_batch(connection, state.epoch, shard.number)
         if absorbed > state.read:
             state = await _outdate(connection, shard, state, absorbed)
-        elif absorbed < state.released:
+        elif absorbed < state.released or await self._has_forgotten(connection, state):
             await _catch_up(connection, shard, state)
             absorbed = state.read
         self._batches[shard.number] = (state.epoch, absorbed)
         await self._tell_numbers(connection, shard, state)
         return state
+
+    async def _has_forgotten(self, connection: asyncpg.Connection, state: ShardState) -> bool:
+        """Whether the ledger was told numbers by a later state of the warehouse than this one."""
+        told = self._told or await fence.told_numbers(connection)
+        return state.ssps > told.ssps or state.campaigns > told.campaigns
 
     def next_batch(self, shard: int) -> int:
         """Give the number of the next batch of a shard."""

@@ -86,6 +86,15 @@ async def highest_numbers(connection: asyncpg.Connection) -> Numbers:
     )
 
 
+async def told_numbers(connection: asyncpg.Connection) -> Numbers:
+    """Fetch the numbers that the ledger was told, as far as this warehouse remembers."""
+    return Numbers(
+        *await connection.fetchrow(
+            "select coalesce(ssps, 0), coalesce(campaigns, 0) from warehouse_identity"
+        )
+    )
+
+
 async def tell_numbers(connection: asyncpg.Connection, numbers: Numbers) -> None:
     """Record the numbers that the ledger is about to receive."""
     await connection.execute("update warehouse_identity set ssps = $1, campaigns = $2", *numbers)
