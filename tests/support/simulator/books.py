@@ -314,7 +314,7 @@ class Books:
         done = notice.done_wall[1] if notice.done_at < NEVER else notice.sent_wall[1] + 60
         days = set()
         for day in days_of_bid(record):
-            for wall in (notice.sent_wall[0], done):
+            for wall in (notice.sent_wall[0] - notice.skew_s, done):
                 is_open = wall < (day + 1) * DAY_S + OPEN_S
                 days.add(day if is_open else int(wall // DAY_S))
         return days
