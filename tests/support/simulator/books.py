@@ -118,6 +118,7 @@ class Books:
             record.seen_at = now
         record.seen_wall_s = min(record.seen_wall_s, notice.sent_wall[0])
         if notice.kind == WIN:
+            record.is_won_in_spool |= is_spooled
             record.won_at = min(record.won_at, now)
 
     def refused(self, notice: Notice, now: float, wall: Walls) -> None:

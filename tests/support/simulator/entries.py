@@ -69,9 +69,14 @@ class Record:
     unknown: bool = True  # may be there, or not
     lost_at: float = NEVER  # the first loss was fired
     won_at: float = NEVER  # the first win was answered 200, within the hold
+    is_won_in_spool: bool = False  # so that a loss may come first
     seen_at: float = NEVER  # the first win or billing was answered 200, within the hold
     seen_wall_s: float = NEVER  # the earliest that any clock showed when it came
     replaced_at: float = NEVER
+
+    def is_spent(self, at: float) -> bool:
+        """For certain; a loss that Redis knows before the win releases the hold."""
+        return self.won_at <= at and not (self.is_won_in_spool and self.lost_at < NEVER)
 
     def is_held(self, begin: float, end: float, early_s: float) -> bool:
         """For certain, for all of that time, where no hold ends earlier than by so much."""

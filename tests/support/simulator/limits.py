@@ -71,7 +71,7 @@ class LimitBooks:
             for record in self._by_campaign[campaign.name, shard]:
                 if record.asked_at < self.loosened_at:
                     continue
-                if record.won_at <= new.asked_at or self._is_held(record, new):
+                if record.is_spent(new.asked_at) or self._is_held(record, new):
                     total += record.price
                     if len(days) == 1 and days_of_bid(record) == days:
                         today += record.price
