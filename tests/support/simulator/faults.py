@@ -125,7 +125,7 @@ def _settings(made: Draft, at: float) -> None:
 
 def _join(made: Draft, at: float) -> None:
     """Another machine, with settings of its own."""
-    name = "cefg"[len([worker for worker in made.workers if worker[0] in "cefg"])]
+    name = "cefgh"[len([worker for worker in made.workers if worker[0] in "cefgh"])]
     ttl, hold = made.rng.choice(TTLS_S), made.rng.choice(HOLDS_S)
     made.add(at, "join", machine=name, ttl=ttl, hold=hold, ahead=made.rng.choice((0, 0, -5, 5)))
     made.workers.append(f"{name}0")
