@@ -28,7 +28,7 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> date
 
 
 @click.command()
-@click.argument("object", metavar="ID", required=False)
+@click.argument("object", metavar="[ID]", required=False)
 @click.option("--kind", type=click.Choice(KINDS), help="Only changes of these.")
 @click.option("--since", callback=_time, metavar="TIME", help="From then on (UTC).")
 @click.option("--until", callback=_time, metavar="TIME", help="Before then (UTC).")
