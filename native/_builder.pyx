@@ -219,12 +219,15 @@ cdef class Builder:
             child = self.parents[child]
         return value
 
-    cdef uint32_t category(self, str name) except 0:
-        """The value of a category of ads; its IAB parent (`IAB3` of `IAB3-1`) becomes one, too."""
-        cdef uint32_t value = self.value(SB_AD_CATEGORY, name)
-        parent, dash, _ = name.partition("-")
-        if dash:
-            self.parents[value] = self.value(SB_AD_CATEGORY, parent)
+    cdef uint32_t category(self, tuple line) except 0:
+        """The value of a category of ads; its ancestors, which follow it, become values, too."""
+        cdef uint32_t value = self.value(SB_AD_CATEGORY, line[0])
+        cdef uint32_t child = value
+        for key in line[1:]:
+            if child in self.parents:
+                break
+            self.parents[child] = self.value(SB_AD_CATEGORY, key)
+            child = self.parents[child]
         return value
 
     cdef uint32_t language(self, str tag) except 0:
@@ -249,11 +252,11 @@ cdef class Builder:
         self.entries.pop(id, None)
         self.gone.add(id)
 
-    def put(self, object campaign, bytes payload):
+    def put(self, object campaign, bytes payload, object categories):
         """Adds or replaces a campaign.
 
         campaign: with the attributes of `campaign.Campaign`. payload: what `Index.payload` gives
-        back. Raises ValueError where a value is none.
+        back. categories: as `reference.taxonomies.Categories`. Raises ValueError where a value is none.
         """
         cdef _Entry entry = _Entry()
         self.terms.n = self.lists.n = 0
@@ -263,8 +266,18 @@ cdef class Builder:
             raise ValueError(f"a campaign's id is over {SB_KEY_MAX} bytes")
         entry.detail.seed = sb_hash(SB_CAMPAIGN_ID, <const char *>encoded, len(encoded))
         entry.active = campaign.status == "active"
+        family, own, mapped = categories
         self.put_record(entry, campaign)
+        entry.record.flags |= <uint16_t>family << SB_FAMILY
+        for line in own:
+            self.lists.add(self.category(line))
+        entry.record.categories = counted(self.lists.n)
         self.put_targeting(entry, campaign.targeting)
+        for marker, lines in mapped:
+            self.lists.add(self.value(SB_AD_CATEGORY, marker))
+            for line in lines:
+                self.lists.add(self.category(line))
+            self.lists.add(self.value(SB_AD_CATEGORY, marker))
         self.put_creatives(entry, campaign.creatives, campaign.geo_radius)
         self.put_circles(entry, campaign.geo_radius)
         entry.n_terms = self.terms.n
@@ -304,9 +317,6 @@ cdef class Builder:
         if bundle is not None:
             entry.record.bundle = self.value(SB_AD_BUNDLE, bundle)
         entry.record.advertiser = self.domain(campaign.advertiser)
-        for category in campaign.categories:
-            self.lists.add(self.category(category))
-        entry.record.categories = counted(self.lists.n)
         return 0
 
     cdef int put_targeting(self, _Entry entry, dict targeting) except -1:
@@ -462,7 +472,7 @@ cdef class _Writer:
         cdef _Entry entry
         cdef sb_header head
         cdef sb_dimension dimensions[32]
-        cdef uint32_t i, term, n_capped = 0, n_extras = 0
+        cdef uint32_t i, term, n_capped = 0, n_extras = 0, families = 0
         cdef uint64_t n_lists = 0, n_creatives = 0, n_circles = 0, payload = 0, id_bytes = 0
         cdef list gone = sorted(self.builder.gone)
         entries = self.builder.entries
@@ -480,10 +490,10 @@ cdef class _Writer:
                     self.outside[self.rename(term & ~EXCLUDE)] += 1
                 else:
                     self.inside[self.rename(term)] += 1
-            for i in range(entry.record.categories):
+            for i in range(entry.n_lists):
                 self.rename_line(entry.lists[i])
-            for i in range(entry.record.categories, entry.n_lists):
-                self.rename(entry.lists[i])
+            if entry.record.categories:
+                families |= 1u << (entry.record.flags >> SB_FAMILY)
             self.rename_line(entry.record.advertiser)
             self.rename(entry.record.seat)
             self.rename(entry.record.bundle)
@@ -517,6 +527,7 @@ cdef class _Writer:
         head.campaigns = self.n
         head.blocks = self.blocks
         head.capped = n_capped
+        head.families = families
         head.values = self.n_values + 1
         head.n_ids = n_ids + n_ids // 4 + 1
         cdef uint64_t at = sb_align(sizeof(sb_header))

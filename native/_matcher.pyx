@@ -80,6 +80,9 @@ cdef double MICROS = 1e6
 cdef double EXACT_USD = 1e9  # below, a product with MICROS is exact enough; see reference.rates
 cdef int64_t UNREACHABLE = 1LL << 62  # micro-USD, beyond any price
 
+# Number of a taxonomy in AdCOM's list -> its family, as in reference.taxonomies.
+cdef uint8_t[10] FAMILIES = [0, 1, 2, 3, 4, 2, 2, 7, 8, 7]
+
 FORMAT_DIMENSION = SB_FORMAT  # the formats of creatives, which no campaign targets
 
 # Why a campaign is refused: the first rule that does not hold.
@@ -129,9 +132,10 @@ cdef struct Offer:  # a deal that some campaign targets
 cdef struct Asker:
     uint64_t auction
     int64_t now_ms
-    bint has_wseat, has_languages, located, recognised
+    bint has_wseat, has_languages, has_bcat, has_acat, located, recognised
     bint asks_dsa, needs_dsa  # what the campaign declares, or nothing but campaigns that do
     uint32_t renders  # flags of such a campaign
+    uint32_t family  # the taxonomy of its categories (reference.taxonomies), 0: an unknown one
     double lat, lon  # degrees
 
 
@@ -217,7 +221,7 @@ cpdef enum _Struct:
 
 cpdef enum _Field:
     BIDREQUEST_ID, BIDREQUEST_SITE, BIDREQUEST_APP, BIDREQUEST_DOOH, BIDREQUEST_DEVICE
-    BIDREQUEST_USER, BIDREQUEST_REGS, BIDREQUEST_BCAT, BIDREQUEST_BADV, BIDREQUEST_BAPP
+    BIDREQUEST_USER, BIDREQUEST_REGS, BIDREQUEST_BCAT, BIDREQUEST_ACAT, BIDREQUEST_CATTAX, BIDREQUEST_BADV, BIDREQUEST_BAPP
     BIDREQUEST_BSEAT, BIDREQUEST_WSEAT, BIDREQUEST_WLANG, BIDREQUEST_WLANGB
     IMP_BANNER, IMP_VIDEO, IMP_AUDIO, IMP_NATIVE, IMP_PMP, IMP_BIDFLOOR, IMP_BIDFLOORCUR, IMP_SECURE
     IMP_RWDD, IMP_INSTL
@@ -425,6 +429,7 @@ cdef class Index:
     cdef const sb_creative *creatives
     cdef const uint32_t *lists
     cdef uint64_t *active
+    cdef uint32_t families  # bits: taxonomies of categories, overlay included
     cdef uint32_t used  # bits: dimensions in which any campaign has an entry, overlay included
     cdef uint8_t order[SB_DIMENSIONS]  # those of this index, what refuses most campaigns first
     cdef uint32_t n_order
@@ -447,6 +452,7 @@ cdef class Index:
         self.details = <const sb_detail *>(self.base + self.head.details)
         self.creatives = <const sb_creative *>(self.base + self.head.creatives)
         self.lists = <const uint32_t *>(self.base + self.head.lists)
+        self.families = self.head.families
         cdef const sb_header *hidden
         cdef size_t row = self.head.blocks * SB_WORDS * sizeof(uint64_t)
         self.active = <uint64_t *>PyMem_Malloc(max(row, 1))
@@ -460,6 +466,7 @@ cdef class Index:
         if overlay is not None:
             self.over = Index(overlay)
             self.used |= self.over.used
+            self.families |= self.over.families
             self.shown = <uint64_t *>PyMem_Malloc(max(row, 1))
             if self.shown is NULL:
                 raise MemoryError
@@ -575,6 +582,8 @@ cdef enum:  # parts of a request's terms: the dimensions, then
     BLOCKED = SB_DIMENSIONS  # categories, advertisers, apps and seats that may not bid
     SEATS                    # seats that alone may bid
     LANGUAGES                # of creatives that alone may bid
+    CATEGORIES               # that alone may bid
+    MARKER                   # of categories that are mapped to the request's taxonomy
     ASKED                    # the impression's blocked attributes, mimes and protocols
     CONDITIONS               # seats and advertisers that its deals admit
     N_PARTS
@@ -614,8 +623,9 @@ cdef class Query:
     cdef list made  # rows of this query alone
     cdef Py_ssize_t request_made
     # The limits.
-    cdef sb_set blocked, seats, languages, wanted
-    cdef uint32_t n_limits, n_blocked, n_seats, n_languages, n_offers
+    cdef sb_set blocked, seats, languages, allowed, wanted
+    cdef uint32_t marker
+    cdef uint32_t n_limits, n_blocked, n_seats, n_languages, n_allowed, n_offers
     cdef int64_t lowest  # no campaign below this price can answer
     cdef int64_t undealt  # nor one without a deal below this price
     cdef sb_group deals
@@ -693,8 +703,9 @@ cdef class Query:
             self.push_number(
                 SB_HOUR, (self.asker.now_ms // HOUR_MS + EPOCH_HOUR) % WEEK_HOURS)
         self.end(SB_HOUR)
+        self.read_categories_of_ads(request)
         self.begin(BLOCKED)
-        self.texts(SB_AD_CATEGORY, reader.get(request, BIDREQUEST_BCAT), False)
+        self.asker.has_bcat = self.ad_categories(reader.get(request, BIDREQUEST_BCAT))
         self.texts(SB_AD_DOMAIN, reader.get(request, BIDREQUEST_BADV), True)
         self.texts(SB_AD_BUNDLE, reader.get(request, BIDREQUEST_BAPP), False)
         self.texts(SB_SEAT, reader.get(request, BIDREQUEST_BSEAT), False)
@@ -727,6 +738,39 @@ cdef class Query:
         if integer(reader.get(dsa, DSA_PUBRENDER), &number):
             self.asker.renders = SB_RENDERS if number == 0 else SB_LEAVES if number == 2 else 0
         return 0
+
+    cdef int read_categories_of_ads(self, object request) except -1:
+        """The taxonomy, the categories that alone may bid, and what marks mapped ones."""
+        cdef Reader reader = self.reader
+        cdef int64_t number
+        cattax = reader.get(request, BIDREQUEST_CATTAX)
+        self.asker.family = 1
+        if cattax is not None and integer(cattax, &number):
+            self.asker.family = FAMILIES[number] if number < <int64_t>sizeof(FAMILIES) else 0
+        self.begin(CATEGORIES)
+        self.asker.has_acat = self.ad_categories(reader.get(request, BIDREQUEST_ACAT))
+        self.end(CATEGORIES)
+        self.begin(MARKER)
+        if self.index.families & ~(1u << self.asker.family):
+            marker = f"{self.asker.family}:"
+            self.keep(marker)
+            self.text(SB_AD_CATEGORY, marker, False)
+        self.end(MARKER)
+        return 0
+
+    cdef bint ad_categories(self, object texts) except -1:
+        """Add terms for categories in the request's taxonomy; return whether there is any."""
+        cdef bint any = False
+        if self.asker.family == 1:
+            return self.texts(SB_AD_CATEGORY, texts, False)
+        if filled(texts):
+            for text in <list>texts:
+                if is_given(text):
+                    any = True
+                    key = f"{self.asker.family}:{text}"
+                    self.keep(key)
+                    self.text(SB_AD_CATEGORY, key, False)
+        return any
 
     cdef int read_auction(self, object id) except -1:
         cdef Py_ssize_t size
@@ -1370,10 +1414,16 @@ cdef class Query:
         self.n_blocked = self.limit(source, BLOCKED)
         self.n_seats = self.limit(source, SEATS)
         self.n_languages = self.limit(source, LANGUAGES)
+        self.n_allowed = self.limit(source, CATEGORIES)
         sb_make_set(&self.blocked, self.workspace.limits, self.n_blocked)
         sb_make_set(&self.seats, self.workspace.limits + self.n_blocked, self.n_seats)
         sb_make_set(&self.languages, self.workspace.limits + self.n_blocked + self.n_seats,
                     self.n_languages)
+        sb_make_set(&self.allowed, self.workspace.limits + self.n_blocked + self.n_seats
+                    + self.n_languages, self.n_allowed)
+        self.marker = SB_NONE
+        if source.ends[MARKER] != source.begins[MARKER]:
+            self.marker = self.workspace.values[source.begins[MARKER]]
         if self.asker.has_wseat and self.seats.count == 0:
             self.nobody = True
         self.request_rows = self.n_rows
@@ -1845,9 +1895,9 @@ cdef class Query:
                 return REFUSED_BLOCKED_APP
             if sb_line_in(&self.blocked, values, campaign.advertiser):
                 return REFUSED_BLOCKED_ADVERTISER
-            for i in range(campaign.categories):
-                if sb_line_in(&self.blocked, values, lists[i]):
-                    return REFUSED_BLOCKED_CATEGORY
+        if (self.asker.has_bcat or self.asker.has_acat) and not self.admits_categories(
+                campaign, lists, extra.deals if campaign.flags & SB_DEALS else 0):
+            return REFUSED_BLOCKED_CATEGORY
         if self.asker.asks_dsa and not self.suits_dsa(campaign.flags):
             return REFUSED_DSA
         if campaign.flags & SB_CIRCLES and not self.is_near(extra):
@@ -1855,6 +1905,31 @@ cdef class Query:
         if not self.choose_creative(campaign):
             return REFUSED_CREATIVE
         return NOT_REFUSED
+
+    cdef bint admits_categories(self, const sb_campaign *campaign, const uint32_t *own,
+                                uint32_t deals) noexcept:
+        """Return whether the request admits the categories, as they are or as they are mapped."""
+        cdef const sb_value *values = self.index.values
+        cdef const uint32_t *end = own + campaign.categories
+        if campaign.categories == 0:
+            return not self.asker.has_acat
+        if campaign.flags >> SB_FAMILY != self.asker.family:
+            own = end + deals
+            end = self.index.lists + self.index.creatives[campaign.creatives].lists
+            if self.marker == SB_NONE:
+                return False
+            while own < end and own[0] != self.marker:
+                own += 1
+            own += 1
+            if own >= end:  # they cannot be mapped
+                return False
+        while own < end and own[0] != self.marker:
+            if sb_line_in(&self.blocked, values, own[0]):
+                return False
+            if self.asker.has_acat and not sb_line_in(&self.allowed, values, own[0]):
+                return False
+            own += 1
+        return True
 
     cdef bint choose_deal(self, const sb_campaign *campaign, const uint32_t *own,
                           uint32_t count) noexcept:

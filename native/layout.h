@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define SB_MAGIC 0x5844494249504e53ULL /* "SNPIBIDX" */
-#define SB_VERSION 6u
+#define SB_VERSION 7u
 #define SB_BLOCK 512u      /* campaigns a block */
 #define SB_WORDS 8u        /* 64-bit words a block */
 #define SB_KEY_MAX 512u    /* bytes of the longest key; longer ones are in no campaign */
@@ -101,6 +101,8 @@ typedef struct {
     uint8_t type; /* of a banner */
 } sb_creative;
 
+enum { SB_FAMILY = 8 }; /* in the flags, from this bit on: the taxonomy of the categories */
+
 enum sb_campaign_flag {
     SB_CAPPED = 1, /* bids only for a recognised user */
     SB_TIMED = 2,  /* starts or ends */
@@ -116,7 +118,9 @@ enum sb_campaign_flag {
 typedef struct {
     int64_t price;                     /* micro-USD CPM */
     uint32_t seat, bundle, advertiser; /* values or SB_NONE */
-    uint32_t lists;                    /* in the uint32_t pool: categories, then deals */
+    uint32_t lists;                    /* in the uint32_t pool: categories, then deals; up to
+                                          those of the creatives, the categories as mapped to
+                                          other taxonomies, each between two markers */
     uint32_t creatives;                /* the first; the last is marked */
     uint16_t categories, flags;
 } sb_campaign;
@@ -144,6 +148,7 @@ typedef struct {
     uint32_t values;
     uint32_t capped;  /* campaigns with caps */
     uint32_t n_ids;   /* places */
+    uint32_t families; /* bits: taxonomies of the campaigns' categories */
     uint64_t size;
     uint64_t slots, slot_mask;
     uint64_t keys;

@@ -13,7 +13,7 @@ cdef extern from "layout.h" nogil:
     enum: SB_BANNER_ATTRIBUTE, SB_VIDEO_ATTRIBUTE, SB_AUDIO_ATTRIBUTE, SB_NATIVE_ATTRIBUTE
     enum: SB_BANNER_MIME, SB_VIDEO_MIME, SB_AUDIO_MIME, SB_VIDEO_PROTOCOL, SB_AUDIO_PROTOCOL, SB_CAMPAIGN_ID, SB_SPACES
     enum: SB_BANNER, SB_VIDEO, SB_AUDIO, SB_NATIVE
-    enum: SB_SECURE, SB_LAST, SB_TIMED, SB_CAPPED, SB_DEALS, SB_CIRCLES, SB_EXTRA
+    enum: SB_FAMILY, SB_SECURE, SB_LAST, SB_TIMED, SB_CAPPED, SB_DEALS, SB_CIRCLES, SB_EXTRA
     enum: SB_DSA, SB_RENDERS, SB_LEAVES
     ctypedef struct sb_posting:
         uint32_t at, count
@@ -48,7 +48,7 @@ cdef extern from "layout.h" nogil:
         uint32_t deals, circles, n_circles
     ctypedef struct sb_header:
         uint64_t magic
-        uint32_t version, campaigns, blocks, values, capped, n_ids
+        uint32_t version, campaigns, blocks, values, capped, n_ids, families
         uint64_t size, slots, slot_mask, keys, values_at, dimensions, active
         uint64_t campaigns_at, details, extras, creatives, circles, lists, ids, payload
     uint64_t sb_hash(uint64_t seed, const void *key, size_t size)

@@ -29,6 +29,7 @@ ROWS = {
     "targeting.geo_radius": "geo_radius",
     "dsa": "dsa",
     "bcat": "blocked categories",
+    "acat": "blocked categories",
     "badv": "blocked advertisers",
     "bapp": "blocked apps",
     "bseat": "seats",

@@ -23,6 +23,7 @@ RULES = {
     "ends_at": Refusal.REFUSED_TIME,
     "frequency_caps.user": Refusal.REFUSED_USER,
     "bcat": Refusal.REFUSED_BLOCKED_CATEGORY,
+    "acat": Refusal.REFUSED_BLOCKED_CATEGORY,
     "badv": Refusal.REFUSED_BLOCKED_ADVERTISER,
     "bapp": Refusal.REFUSED_BLOCKED_APP,
     "bseat": Refusal.REFUSED_SEAT,

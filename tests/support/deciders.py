@@ -21,7 +21,18 @@ CREATIVE_RULES = (
 )
 LIMITS = (
     *("status", "starts_at", "ends_at", "frequency_caps.user", "targeting.geo_radius", "cur"),
-    *("dsa", "bcat", "badv", "bapp", "bseat", "wseat", "floor", "floor.rate", "private_auction"),
+    *(
+        "dsa",
+        "bcat",
+        "acat",
+        "badv",
+        "bapp",
+        "bseat",
+        "wseat",
+        "floor",
+        "floor.rate",
+        "private_auction",
+    ),
     *("deal.rate", "deal.wseat", "deal.wadomain", "deal.floor"),
 )
 SIDES = tuple(f"targeting.{name}.{side}" for name in ENTRIES for side in ("include", "exclude"))

@@ -14,6 +14,8 @@ REQUEST: Document = {
     "tmax": 60_000,
     "cur": ["USD"],
     "bcat": ["IAB25"],
+    "acat": ["IAB2"],
+    "cattax": 1,
     "badv": ["blocked.example"],
     "bapp": ["com.blocked"],
     "bseat": ["blocked"],

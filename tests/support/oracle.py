@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
+from support import pools
 from support.oracle_reading import (
     MOST_FORMATS,
     MOST_IMPRESSIONS,
@@ -140,8 +141,12 @@ def refused_by_lists(facts: Facts, campaign: Document) -> Iterator[str]:
         yield "cur"
     if misses_dsa(facts.dsa, campaign.get("dsa")):
         yield "dsa"
-    if any(category_in(facts.bcat, category) for category in campaign.get("categories", [])):
+    taxonomy = campaign.get("cattax", 1)
+    lines = [pools.line(taxonomy, facts.cattax, each) for each in campaign.get("categories", [])]
+    if facts.bcat and any(line is None or line & facts.bcat for line in lines):
         yield "bcat"
+    if facts.acat and not (lines and all(line and line & facts.acat for line in lines)):
+        yield "acat"
     if covers(facts.badv, domain(campaign["advertiser"])):
         yield "badv"
     if campaign.get("bundle") in facts.bapp:

@@ -36,7 +36,7 @@ CATEGORY_MEMBERS = ("cat", "sectioncat", "pagecat")
 MOST_IMPRESSIONS = 100
 MOST_FORMATS = 100
 
-REQUEST_LISTS = ("bcat", "badv", "bapp", "bseat", "wseat")
+REQUEST_LISTS = ("bcat", "acat", "badv", "bapp", "bseat", "wseat")
 
 
 @dataclass
@@ -75,6 +75,8 @@ class Facts:
     currency: str | None
     dsa: tuple[int, int | None]
     bcat: set[str]
+    acat: set[str]
+    cattax: int
     badv: set[str]
     bapp: set[str]
     bseat: set[str]
@@ -228,6 +230,7 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
         currency=currency_of(world, currencies),
         dsa=dsa_of(part(request, "regs")),
         **{name: texts(request.get(name)) for name in REQUEST_LISTS},
+        cattax=1 if (cattax := integer(request.get("cattax"))) is None else cattax,
         languages=texts(request.get("wlang")) | texts(request.get("wlangb")),
         user=recognised(device, user) if usable else None,
     )

@@ -29,6 +29,9 @@ SEATS = ("seat-1", "seat-2", "7", "Seat-1")
 BUNDLES = ("com.example.game", "com.example.Game", "553834731", "com.example")
 CATEGORIES = ("IAB3", "IAB3-1", "IAB3-2", "IAB1", "IAB30", "IAB30-1", "503")
 BLOCKED_CATEGORIES = ("IAB3", "IAB3-1", "IAB1", "IAB30", "IAB25", "503")
+PRODUCTS = ("1003", "1002", "1010", "none")
+BLOCKED_PRODUCTS = ("1002", "1011", "1010", "1008", "90", "52", "1014", "IAB8", "IAB8-5")
+TAXONOMIES = (8, 8, 2, 6, 1, 600, 3, "8", None)
 PUBLISHERS = ("pub-1", "pub-2", "44", "Pub-1")
 
 CPMS = (1.0, 0.5, 1.25, 1.5, 2, 2.000001, 2.5, 3.75, 5.0, 12.34, 50, 0.000001)
@@ -213,3 +216,31 @@ ADVERTISING_IDS = (
     "00000000-0000-0000-0000-000000000000", "9d8e3f2a-0000-4000-8000-0123456789ab", "", "0",
     "9D8E3F2A-0000-4000-8000-0123456789AB", None, 7,
 )  # fmt: skip
+
+
+# A part of what the IAB has published: ids of the Content Taxonomy 1.0 and 2.x (families 1 and 2)
+# and of the Ad Product Taxonomy 2.0 (8).
+FAMILY = {1: 1, 2: 2, 5: 2, 6: 2, 3: 3, 7: 7, 9: 7, 8: 8}
+ABOVE = {2: {"91": "90", "102": "90", "90": "52", "1014": "1010"}} | {
+    8: {"1011": "1010", "1003": "1002"}
+}
+MAPPED: dict[tuple[int, int], dict[str, str]] = {
+    (1, 2): {"IAB3": "52", "IAB3-1": "91", "IAB3-2": "102", "IAB1": "1014"},
+    (1, 8): {"IAB3": "1010", "IAB3-1": "1011", "IAB3-2": "1010", "IAB1": "1008"},
+    (8, 1): {"1002": "IAB8-5", "1003": "IAB8-9", "1010": "IAB3"},
+}
+
+
+def line(taxonomy: int, asked: int, category: str) -> set[str] | None:
+    """A category with its ancestors in the taxonomy asked for; None if it has none there."""
+    family, wanted = FAMILY[taxonomy], FAMILY.get(asked)
+    if family != wanted:
+        mapped = MAPPED.get((family, wanted or 0), {}).get(category)
+        if mapped is None:
+            return None
+        category = mapped
+    found = {category, category.partition("-")[0]} if wanted == 1 else {category}
+    while (above := ABOVE.get(wanted or 0, {}).get(category)) is not None:
+        found.add(above)
+        category = above
+    return found

@@ -35,6 +35,11 @@ def request_of(choices: Choices) -> Document:
     ):
         if choices.chance(percent):
             request[key] = ids(choices, choices.some(pool, 2))
+    if choices.chance(15):
+        request[choices.pick(("bcat", "acat"))] = choices.some(pools.BLOCKED_PRODUCTS, 3)
+        request["cattax"] = choices.pick(pools.TAXONOMIES)
+    if choices.chance(8):
+        request["acat"] = ids(choices, choices.some(pools.BLOCKED_CATEGORIES, 3))
     for key in ("wlang", "wlangb"):
         if choices.chance(8):
             request[key] = ids(choices, choices.some(pools.ADMITTED_LANGUAGES, 3))

@@ -75,6 +75,9 @@ def campaign_of(choices: Choices, world: World, name: str) -> Document:
             campaign[key] = choices.pick(pool)
     if choices.chance(50):
         campaign["categories"] = choices.some(pools.CATEGORIES)
+    elif choices.chance(50):
+        campaign["categories"] = choices.some(pools.PRODUCTS)
+        campaign["cattax"] = 8
     if choices.chance(4):
         campaign["status"] = "paused"
     campaign.update(flight_of(choices, world.now))

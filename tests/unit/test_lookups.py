@@ -19,6 +19,7 @@ from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import Index, Query, Reader
 from snapbid.match.campaign import Campaign, Creative
 from snapbid.reference.rates import Rates
+from snapbid.reference.taxonomies import categories_of
 
 Document = dict[str, Any]
 RATES = Rates({"USD": Fraction(1), "EUR": Fraction(11, 10), "XTS": Fraction(1, 3)}, date.today())
@@ -326,7 +327,7 @@ def index_at(price_micros: int) -> Index:
     campaign = Campaign(
         id="c", advertiser="a.example", cpm_micros=price_micros, creatives=(creative,)
     )
-    builder.put(campaign, b"")
+    builder.put(campaign, b"", categories_of(1, ()))
     return Index(builder.build())
 
 

@@ -93,6 +93,7 @@ def template(
         "cid": document.cid,
         "crid": creative.crid,
         "cat": document.cat,
+        "cattax": document.cattax if document.cat else None,
         "attr": creative.attr,
         "w": creative.w,
         "h": creative.h,

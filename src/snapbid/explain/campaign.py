@@ -137,7 +137,7 @@ def _without(
         case Refusal.REFUSED_BLOCKED_ADVERTISER:
             request = _replace(request, badv=None)
         case Refusal.REFUSED_BLOCKED_CATEGORY:
-            request = _replace(request, bcat=None)
+            request = _replace(request, bcat=None, acat=None)
         case Refusal.REFUSED_DSA:
             regs = request.regs
             assert regs is not None
@@ -249,9 +249,9 @@ def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
     if dsa := _dsa_of(request):
         asks = words.declared(campaign.dsa)
         yield RuleCheck("dsa", asks, words.declaring(dsa), True)
-    if request.bcat:
+    if request.bcat or request.acat:
         asks = words.some(campaign.categories) or "has no categories"
-        yield RuleCheck("blocked categories", asks, words.lists(bcat=request.bcat), True)
+        yield RuleCheck("blocked categories", asks, words.categories(request), True)
 
 
 def _dsa_of(request: BidRequest) -> Dsa | None:

@@ -164,6 +164,8 @@ class Groups:
             seats = dict.fromkeys(campaign.seat or "none" for campaign in campaigns)
             limits = words.lists(wseat=request.wseat, bseat=request.bseat)
             return f"request {limits}; campaigns' seats {words.some(seats)}"
+        if label == "blocked category":
+            return f"request {words.categories(request)}"
         if label in _BLOCKED:
             field = _BLOCKED[label]
             return f"request {words.lists(**{field: getattr(request, field)})}"
@@ -172,7 +174,7 @@ class Groups:
         return _WHY.get(label, "")
 
 
-_BLOCKED = {"blocked app": "bapp", "blocked advertiser": "badv", "blocked category": "bcat"}
+_BLOCKED = {"blocked app": "bapp", "blocked advertiser": "badv"}
 _WHY = {
     "private auction": "only campaigns that target one of its deals may bid",
     "creative": "mimes, battr, api, language and the like: --campaign ID says which",

@@ -45,6 +45,12 @@ def lists(**named: Sequence[object] | None) -> str:
     return "; ".join(f"{name} {some(values)}" for name, values in named.items() if values)
 
 
+def categories(request: BidRequest) -> str:
+    """The request's limits of categories."""
+    taxonomy = "" if request.cattax is None else f"; cattax {request.cattax}"
+    return lists(bcat=request.bcat, acat=request.acat) + taxonomy
+
+
 def time(ms: int) -> str:
     """A UTC time to the second."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -88,6 +88,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bundle: str | None = None
     name: str | None = None
     categories: tuple[str, ...] = ()
+    cattax: int = 1  # of AdCOM's list of category taxonomies
     status: Literal["active", "paused"] = "active"
     starts_at_ms: int | None = None
     ends_at_ms: int | None = None

@@ -37,6 +37,7 @@ from snapbid.match.value_rules import (
     string,
 )
 from snapbid.match.vocabulary import size
+from snapbid.reference.taxonomies import FAMILIES
 
 MAX_DOCUMENT: Final = 64 * 1024 * 1024  # characters of JSON
 MAX_STORED: Final = 2 * MAX_DOCUMENT  # PostgreSQL writes it with more spaces
@@ -46,6 +47,7 @@ MAX_URL: Final = 2048
 MAX_DECLARED: Final = 100  # bytes; exchanges refuse longer ones
 MAX_TRANSPARENCY: Final = 100
 MAX_FREQUENCY_CAPS: Final = 16
+MAX_CATEGORY: Final = 500  # bytes, where the key has the taxonomy before it
 MAX_API: Final = 31  # the index has a bit for each; the list of API frameworks ends at 9
 XHTML, JAVASCRIPT, IFRAME = 2, 3, 4  # banner ad types; 1 is a text ad
 MAX_BANNER_TYPE: Final = IFRAME
@@ -67,7 +69,11 @@ def _derive_type(creative: Creative) -> None:
         force_setattr(creative, "type", kind)
 
 
-def _ends_after_it_starts(campaign: Any, at: Path, mistakes: Mistakes) -> None:
+def _fields_fit_together(campaign: Any, at: Path, mistakes: Mistakes) -> None:
+    for category in campaign.categories or () if campaign.cattax not in (None, 1) else ():
+        if isinstance(category, str) and size(category) > MAX_CATEGORY:
+            report(mistakes, (at, "categories"), f"must have at most {MAX_CATEGORY} bytes each")
+            break
     starts, ends = campaign.starts_at, campaign.ends_at
     if starts is not None and ends is not None and starts >= ends:
         report(mistakes, (at, "ends_at"), "must be later than starts_at")
@@ -161,6 +167,7 @@ CAMPAIGN: Final = object_of(
         "bundle": string(),
         "name": string(),
         "categories": list_of(string()),
+        "cattax": integer(1, max(FAMILIES)),
         "status": choice("active", "paused"),
         "starts_at": TIME,
         "ends_at": TIME,
@@ -176,7 +183,7 @@ CAMPAIGN: Final = object_of(
     Campaign,
     _campaign,
     required=("id", "advertiser", "cpm", "creatives"),
-    together=_ends_after_it_starts,
+    together=_fields_fit_together,
 )
 
 

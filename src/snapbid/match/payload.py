@@ -5,6 +5,7 @@ import msgspec
 from snapbid.match._builder import MEDIA
 from snapbid.match._builder import Builder as Builder
 from snapbid.match.campaign import Budget, Campaign, Creative, Declaration, FrequencyCap
+from snapbid.reference.taxonomies import categories_of
 
 __all__ = [
     "Builder",
@@ -47,6 +48,7 @@ class CampaignPayload(msgspec.Struct, frozen=True, array_like=True):
     caps: tuple[FrequencyCap, ...] = ()
     since_ms: int = 0
     dsa: Declaration | None = None
+    cattax: int = 1
 
 
 _encoder = msgspec.json.Encoder()
@@ -66,12 +68,14 @@ def build_payload(campaign: Campaign, number: int, created_at_ms: int = 0) -> Ca
         campaign.frequency_caps,
         max(created_at_ms, campaign.starts_at_ms or 0),
         campaign.dsa,
+        campaign.cattax,
     )
 
 
 def put(builder: Builder, campaign: Campaign, number: int, created_at_ms: int = 0) -> None:
     """Add or replace a campaign in the builder. Raises ValueError where an index cannot hold it."""
-    builder.put(campaign, _encoder.encode(build_payload(campaign, number, created_at_ms)))
+    payload = _encoder.encode(build_payload(campaign, number, created_at_ms))
+    builder.put(campaign, payload, categories_of(campaign.cattax, campaign.categories))
 
 
 def decode_payload(payload: bytes) -> CampaignPayload:

@@ -1,0 +1,89 @@
+"""Makes data/taxonomies.json from a checkout of the IAB's repository (data/README.md).
+
+python -m snapbid.reference.renew_taxonomies CHECKOUT VERSION
+"""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+# Family (reference/taxonomies.py) -> the newest of its versions and the lines above its table.
+_TABLES: Final = {
+    "2": ("Content Taxonomies/Content Taxonomy 2.2.tsv", 2),
+    "3": ("Ad Product Taxonomies/Ad Product Taxonomy 1.1.tsv", 1),
+    "7": ("Content Taxonomies/Content Taxonomy 3.1.tsv", 2),
+    "8": ("Ad Product Taxonomies/Ad Product Taxonomy 2.0.tsv", 1),
+}
+_CONTENT_1: Final = "Content Taxonomies/Content Taxonomy 1.0.tsv"
+_OUTPUT: Final = Path(__file__).parent / "data" / "taxonomies.json"
+
+Table = dict[str, tuple[str, str]]  # id -> parent's id, name
+
+
+def _rows(path: Path, skipped: int) -> Iterator[list[str]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        for number, row in enumerate(csv.reader(file, delimiter="\t")):
+            if number >= skipped:
+                yield [*map(str.strip, row), *[""] * 12]
+
+
+def _mapping(
+    path: Path, skipped: int, columns: tuple[int, int, int], of: Table, to: Table
+) -> dict[str, str]:
+    """Read one mapping: the columns of the id, of its name (-1: none) and of the other's id.
+
+    Where a row's name and id differ, the name counts if the taxonomy has it once; else the row is
+    left out, so that the category cannot be mapped.
+    """
+    ids: dict[str, list[str]] = {}
+    for id, (_, name) in of.items():
+        ids.setdefault(name, []).append(id)
+    mapped = {}
+    for row in _rows(path, skipped):
+        id, target = row[columns[0]], row[columns[2]]
+        id = f"I{id}" if f"I{id}" in of else id  # "AB7"
+        if columns[1] >= 0 and of.get(id, ("", ""))[1] != row[columns[1]]:
+            named = ids.get(row[columns[1]], [])
+            id = named[0] if len(named) == 1 else ""
+        if id in of and target in to:
+            mapped[id] = target
+    return mapped
+
+
+def make(checkout: Path, version: str) -> dict[str, object]:
+    """Make the content of the file."""
+    tables: dict[str, Table] = {
+        family: {row[0]: (row[1], row[2]) for row in _rows(checkout / name, skipped) if row[0]}
+        for family, (name, skipped) in _TABLES.items()
+    }
+    first = {row[0]: ("", row[2]) for row in _rows(checkout / _CONTENT_1, 1) if row[0]}
+    folder = checkout / "Taxonomy Mappings"
+    to_content = folder / "Content 1.0 to Content 2.0.tsv"
+    to_product = folder / "Content 1.0 to Ad Product 2.0.tsv"
+    from_product = folder / "Ad Product 2.0 to Content 1.0.tsv"
+    return {
+        "source": "https://github.com/InteractiveAdvertisingBureau/Taxonomies",
+        "version": version,
+        "license": "IAB Technology Laboratory, Creative Commons Attribution 3.0",
+        "parents": {
+            family: {
+                id: parent for id, (parent, _) in table.items() if parent in table and parent != id
+            }
+            for family, table in tables.items()
+        },
+        "mappings": {
+            "1": {
+                "2": _mapping(to_content, 1, (0, -1, 3), first, tables["2"]),
+                "8": _mapping(to_product, 1, (0, -1, 3), first, tables["8"]),
+            },
+            "8": {"1": _mapping(from_product, 2, (1, 0, 6), tables["8"], first)},
+        },
+    }
+
+
+if __name__ == "__main__":
+    content = make(Path(sys.argv[1]), sys.argv[2])
+    _OUTPUT.write_text(json.dumps(content, indent=0, sort_keys=True) + "\n", encoding="utf-8")
