@@ -4,6 +4,7 @@
 # make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario
 # make simulate   RUNS=50 of the simulator from SEED=1, STEPS=400 each; SCRIPT=file plays one again
 # make fuzz     coverage-guided fuzzing of every decoder for MINUTES=2 in all; TARGET=bid: of one
+#               TARGET=cost: looks for the bid request that takes the most processor time
 # make sanitize   the extensions' tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make exchange PREBID_SERVER=checkout   Prebid Server (Go) trades with `snapbid up`; RECORD=1 keeps it
 # make lock    renews requirements/: the newest versions that pyproject.toml allows, with their hashes

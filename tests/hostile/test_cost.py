@@ -8,10 +8,12 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.client import JSON_HEADERS, LocalApp, call
+from support.fuzz import cost
 from support.large import large_market, repeated
 from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
@@ -22,6 +24,7 @@ from snapbid.exchange.routes import bid_path
 from snapbid.explain.overview import MatchableRequest, explain, read
 
 WITHIN_S = 0.05
+DEAREST = json.loads(Path(__file__).with_name("dearest.json").read_text())
 BANNER: dict[str, Any] = {"banner": {"w": 300, "h": 250}}
 PLAIN: dict[str, Any] = {"id": "a", "device": {"geo": {"country": "USA"}}}
 GOOD = json.dumps({**requests.make(1)[0], "tmax": 60_000}).encode()
@@ -100,6 +103,16 @@ def test_no_request_makes_another_one_wait(app: LocalApp, name: str) -> None:
     attacked = [waited_s(app, attack) for _ in range(5)]
     print(f"{name}: quiet {quiet * 1000:.2f} ms, slowest {max(attacked) * 1000:.2f} ms")
     assert max(attacked) < quiet + WITHIN_S
+
+
+@pytest.mark.parametrize("number", range(len(DEAREST)))
+def test_the_dearest_requests_that_were_found(app: LocalApp, number: int) -> None:
+    """What `make fuzz TARGET=cost` has come up with, some of it before it was bounded."""
+    body = cost.body_of(DEAREST[number])
+    assert body
+    attacked = max(waited_s(app, body) for _ in range(3))
+    print(f"{json.dumps(DEAREST[number])[:60]}: {attacked * 1000:.2f} ms")
+    assert attacked < WITHIN_S
 
 
 def test_formats_make_nobody_wait(redis_url: str) -> None:

@@ -39,6 +39,8 @@ _FLAG_TEXTS: Final = {"true": True, "false": False}  # as in the typed decoder
 
 def decode_tolerantly(text: str, struct: type[T]) -> T:
     """Decode JSON to a struct. Raises BadRequest, naming the field."""
+    if text.count("{") + text.count("[") > MAX_STEPS:  # before anything is made of them
+        raise BadRequest("the body is nested too deeply, or has too many lists and objects")
     try:
         raw = _loads(text)
     except ValueError as error:

@@ -7,6 +7,7 @@ all but the socket and Redis, over large markets; the body stays below the limit
 """
 
 import argparse
+import gc
 import json
 import random
 import sys
@@ -24,6 +25,7 @@ from snapbid.exchange.bid import Bidder
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.http import Headers
 from snapbid.metrics import Metrics
+from snapbid.server.process import GC_THRESHOLD
 from support import pools
 from support.choices import Choices
 from support.large import large_market
@@ -36,6 +38,7 @@ MARKETS: Final = (100_000, 20_000)
 MAX_BYTES: Final = 262_144
 KEPT: Final = 12  # dearest requests that are changed further
 ROUNDS: Final = 5  # of which the quickest counts: the machine may be busy
+AGAIN: Final = 15  # times that the dearest are measured again
 
 Gene = tuple[str, str, int]  # where, what, how many
 Genome = dict[str, Any]  # {"seed": int, "genes": [Gene, …]}
@@ -210,6 +213,7 @@ class _Ledger:
 @contextmanager
 def endpoint(campaigns: int) -> Iterator[BidEndpoint]:
     """A bid endpoint over a market of so many campaigns."""
+    gc.set_threshold(*GC_THRESHOLD)  # as in a worker
     with tempfile.TemporaryDirectory() as folder:
         metrics = Metrics(Path(folder))
         ledger: Any = _Ledger()
@@ -265,6 +269,16 @@ class Climber:
         del self._best[KEPT:]
 
 
+def again(of: BidEndpoint, worst: tuple[float, Genome]) -> tuple[float, Genome]:
+    """Measure a request over some seconds: a processor that is shared takes longer now and then."""
+    cost, genome = worst
+    body = body_of(genome) if genome else None
+    for _ in range(AGAIN if body else 0):
+        time.sleep(0.2)
+        cost = min(cost, cost_ms(of, body or b""))
+    return cost, genome
+
+
 def body_of(genome: Genome) -> bytes | None:
     """The request's body; None if it is beyond the limit of the endpoint."""
     if sum(count for _, _, count in genome["genes"]) > 2 * MAX_BYTES:
@@ -283,7 +297,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=2)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     options = parser.parse_args()
-    worst: list[tuple[float, int, Genome]] = []
+    worst: list[tuple[float, Genome, int]] = []
     for campaigns in MARKETS:
         with endpoint(campaigns) as of:
             climbers = [Climber(of, options.seed + n, n % 2 == 1) for n in range(4)]
@@ -292,11 +306,11 @@ def main() -> int:
                 for climber in climbers:
                     climber.step()
             tried = sum(climber.tried for climber in climbers)
-            worst += [(*climber.worst, campaigns) for climber in climbers]  # type: ignore[misc]
+            worst += [(*again(of, climber.worst), campaigns) for climber in climbers]
         print(f"{campaigns} campaigns: {tried} requests tried", flush=True)
     worst.sort(key=lambda each: -each[0])
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    for cost, genome, campaigns in worst:  # type: ignore[assignment]
+    for cost, genome, campaigns in worst:
         print(f"{cost:.2f} ms over {campaigns} campaigns: {json.dumps(genome)[:300]}")
     (OUTPUT / "cost.json").write_text(json.dumps(worst, indent=1))
     print(f"the worst request took {worst[0][0]:.2f} ms, at most {WORST_MS} are allowed")
