@@ -66,11 +66,12 @@ def queries(
     index = made.catalog.index
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode(request))
-    query = index.query(made.lookups, decoded, ssp, world.registry[ssp], now_ms)
+    lookups = made.lookups.bidding_in(decoded.cur) or made.lookups
+    query = index.query(lookups, decoded, ssp, world.registry[ssp], now_ms)
     ranks = {campaign["id"]: index.rank(campaign["id"]) for campaign in world.campaigns}
     ranked = [(rank, c) for c in world.campaigns if (rank := ranks[c["id"]]) is not None]
     assert len(ranked) == len(world.campaigns)
-    for imp, document in zip(decoded.imp or (), request["imp"], strict=True):
+    for imp, document in zip(decoded.imp or (), request["imp"], strict=False):
         if query.impression(imp):
             yield query, document, ranked
 
