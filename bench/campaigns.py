@@ -130,8 +130,14 @@ def _creatives(random: Random, number: int) -> list[dict[str, Any]]:
         sizes = pools.ALL_SIZES.draw_several(random, 2)
         return [_banner(random, number, *size) for size in sizes]
     if media == "native":
-        native = {"native": {"ver": "1.2", "link": {"url": _landing(number)}, "assets": []}}
-        return [{"id": f"cr-{number}-n", "media": "native", "adm": json.dumps(native)}]
+        image = {"type": 3, "url": f"https://cdn.example/{number}.jpg", "w": 1200, "h": 627}
+        native = {
+            "title": f"Offer {number}",
+            "images": [image],
+            "data": {"2": "What it is about, in a line"},
+            "link": {"url": _landing(number)},
+        }
+        return [{"id": f"cr-{number}-n", "media": "native", "native": native}]
     duration = random.choice((15, 15, 30, 30, 30, 6))
     mime = "video/mp4" if media == "video" else "audio/mpeg"
     return [

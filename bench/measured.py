@@ -24,6 +24,7 @@ STEPS: Final = ("request", "impression", "walk")
 FOLDER: Final = ROOT / "build" / "bench"
 CALLBACKS: Final = (
     "country_of_address", "region", "host", "may_use_user_data", "person", "floor_micros",
+    "native_request", "fits_native",
 )  # fmt: skip
 
 

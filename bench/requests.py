@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Final
 
 from bench import pools
+from snapbid.load.traffic import NATIVE_REQUEST
 
 APPS: Final = 0.56
 VIDEOS: Final = 0.15
@@ -154,7 +155,7 @@ def _imp(random: Random, app: bool) -> Request:
             "placement": 1,
         }
     elif draw < VIDEOS + NATIVES:
-        imp["native"] = {"request": '{"ver":"1.2","assets":[]}', "ver": "1.2", "battr": [1, 3]}
+        imp["native"] = {"request": NATIVE_REQUEST, "ver": "1.2", "battr": [1, 3]}
     else:
         imp["banner"] = _banner(random, app)
     if random.random() < 0.75:

@@ -380,6 +380,8 @@ cdef class Builder:
                 one.protocols = mask(protocols)
                 one.other_protocols = counted(
                     self.add_all(lists, PROTOCOL_SPACE[media], beyond(protocols)))
+            if creative.native is not None:
+                one.protocols = creative.native.kinds
             size = (<uint64_t>one.w << 24 | one.h) if media == SB_BANNER else 0
             formats.append(<uint64_t>media << 56 | size)
             one += 1

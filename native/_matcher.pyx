@@ -145,6 +145,7 @@ cdef struct Asked:
     bint secure, private, native
     bint has_mimes  # of the banner
     uint32_t types  # bits of a banner's types that are blocked
+    uint32_t native_kinds  # of assets that the native request requires
     Stream video, audio
     uint32_t attributes[SB_NATIVE + 1]  # by medium: bits of what is blocked
     uint32_t apis[SB_NATIVE + 1]  # by medium: bits of what there is
@@ -600,6 +601,7 @@ cdef class Query:
     cdef Reader reader
     cdef object request
     cdef object imp
+    cdef object native  # what its native request asks for, or None
     cdef str ssp
     cdef str canonical
     # Texts that terms point into, apart from the request's own.
@@ -1067,7 +1069,11 @@ cdef class Query:
         native = reader.child(imp, IMP_NATIVE, NATIVE)
         pmp = reader.child(imp, IMP_PMP, PMP)
         asked.secure = is_one(reader.get(imp, IMP_SECURE))
-        asked.native = native is not None
+        self.native = None
+        if native is not None:
+            self.native = (<object>reader).native_request(native)
+            asked.native = self.native is not None
+            asked.native_kinds = 0 if self.native is None else self.native.required_kinds
         self.clear_terms()
         self.begin(SB_FORMAT)
         if banner is not None:
@@ -1400,6 +1406,7 @@ cdef class Query:
         cdef uint32_t i, dimension
         if source is not self:
             self.asker = source.asker
+            self.reader = source.reader
         self.resolve(source)
         self.workspace.rows[0] = self.index.active
         self.n_rows = 1
@@ -1610,6 +1617,7 @@ cdef class Query:
         cdef uint32_t i, dimension, first
         if source is not self:
             self.asked = source.asked
+            self.native = source.native
         if self.made is not None:
             del self.made[self.request_made:]
         self.resolve(source)
@@ -1902,7 +1910,7 @@ cdef class Query:
             return REFUSED_DSA
         if campaign.flags & SB_CIRCLES and not self.is_near(extra):
             return REFUSED_DISTANCE
-        if not self.choose_creative(campaign):
+        if not self.choose_creative(campaign, rank):
             return REFUSED_CREATIVE
         return NOT_REFUSED
 
@@ -1996,14 +2004,15 @@ cdef class Query:
                 return True
         return False
 
-    cdef bint choose_creative(self, const sb_campaign *campaign) noexcept:
+    cdef bint choose_creative(self, const sb_campaign *campaign, uint32_t rank) except -1:
         """Choose, of the creatives that fit, the one with the highest score."""
         cdef const sb_creative *creative = self.index.creatives + campaign.creatives
         cdef uint64_t score, best = 0
         cdef bint any = False
         cdef uint32_t i = 0
         while True:
-            if self.fits(creative + i):
+            if self.fits(creative + i) and (creative[i].media != SB_NATIVE
+                                            or self.fits_native(rank, i)):
                 score = sb_score(self.asker.auction, creative[i].seed)
                 if not any or score > best:
                     any = True
@@ -2027,7 +2036,14 @@ cdef class Query:
             return self.fits_stream(creative, &self.asked.video)
         if creative.media == SB_AUDIO:
             return self.fits_stream(creative, &self.asked.audio)
-        return self.asked.native and not self.is_blocked(creative)
+        return (self.asked.native and not self.asked.native_kinds & ~creative.protocols
+                and not self.is_blocked(creative))
+
+    cdef bint fits_native(self, uint32_t rank, uint32_t creative) except -1:
+        """Return whether the creative's assets fit; exchange.native_answer decides."""
+        if sb_spend(self.allowance, CALL_STEPS):
+            return False
+        return (<object>self.reader).fits_native(self.native, self.index, rank, creative)
 
     cdef inline bint fits_banner(self, const sb_creative *creative) noexcept:
         if not self.fits_size(creative) or self.is_blocked(creative):

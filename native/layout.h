@@ -92,7 +92,7 @@ typedef struct {
     uint64_t seed;
     uint32_t w, h;
     int32_t duration; /* seconds, -1: none */
-    uint32_t attributes, protocols; /* bits: those below SB_MASKED */
+    uint32_t attributes, protocols; /* bits: those below SB_MASKED; native: kinds of assets */
     uint32_t apis;     /* bits */
     uint32_t language; /* value or SB_NONE */
     uint32_t lists; /* in the uint32_t pool: mimes, then other attributes, then other protocols */

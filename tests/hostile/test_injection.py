@@ -65,7 +65,7 @@ async def test_campaigns_come_back_as_they_were_written(database: str) -> None:
             "name": text,
             "seat": text,
             "cpm": 1,
-            "creatives": [{"id": text, "media": "native", "adm": text}],
+            "creatives": [{"id": text, "media": "banner", "adm": text, "w": 1, "h": 1}],
         }
         for text in TEXTS
     }

@@ -19,7 +19,7 @@ CAMPAIGN: dict[str, Any] = {
     "id": "c1",
     "advertiser": "shop.example",
     "cpm": 2.5,
-    "creatives": [{"id": "n", "media": "native", "adm": "x"}],
+    "creatives": [{"id": "n", "media": "banner", "adm": "x", "w": 1, "h": 1}],
 }
 NO_BUDGET = "\t" * 6
 
@@ -136,8 +136,8 @@ def test_campaigns(cli: Cli, tmp_path: Path) -> None:
     assert done(cli("campaign", "pause", "c1")) == "c1: paused\n"
     assert done(cli("campaign", "pause", "c1")) == "c1: paused already\n"
     assert done(cli("campaign", "list")) == (
-        f"c1\tpaused\t2.5\tnative\tshop.example\t{NO_BUDGET}\n"
-        f"c2\tactive\t2.5\tnative\tshop.example\ta\\tb\\x1b[31m{NO_BUDGET}\n"
+        f"c1\tpaused\t2.5\tbanner\tshop.example\t{NO_BUDGET}\n"
+        f"c2\tactive\t2.5\tbanner\tshop.example\ta\\tb\\x1b[31m{NO_BUDGET}\n"
     )
     assert done(cli("campaign", "resume", "c1")) == "c1: active\n"
     assert refused(cli("campaign", "pause", "c3")) == ["there is no campaign with the id 'c3'"]

@@ -131,7 +131,7 @@ def test_the_catalog_carries_them() -> None:
         "id": "c",
         "advertiser": "shop.example",
         "cpm": 1,
-        "creatives": [{"id": "n", "media": "native", "adm": "{}"}],
+        "creatives": [{"id": "n", "media": "banner", "adm": "{}", "w": 1, "h": 1}],
     }
     ssps = {"nova": "nova", "acme": "acme", "acme-eu": "acme"}
     catalog = catalog_of([{**document, "id": "b", "cpm": 2}, document], ssps, rates.load())

@@ -127,7 +127,7 @@ class TestCampaigns:
     async def test_numbers_stay_exact(self, connection: asyncpg.Connection) -> None:
         text = (
             '{"id":"a","advertiser":"shop.example","cpm":9007199254.740993,'
-            '"creatives":[{"id":"n","media":"native","adm":"\\u2028 ü"}]}'
+            '"creatives":[{"id":"n","media":"banner","w":1,"h":1,"adm":"\\u2028 ü"}]}'
         )
         await campaigns.replace_many(connection, [("a", text)])
         (stored,) = (await campaigns.fetch_since(connection, 0)).changed

@@ -142,7 +142,7 @@ def test_the_search_goes_on_in_the_order_of_price() -> None:
 @pytest.mark.parametrize("share", [7, 40, 500])
 def test_deals_below_the_floor(share: int) -> None:
     """Below it only their campaigns can answer, wherever in the index these are."""
-    creative = {"id": "k", "media": "native", "adm": "-"}
+    creative = {"id": "k", "media": "banner", "adm": "-", "w": 1, "h": 1}
     documents = [
         {"id": f"{n:04}", "advertiser": "b.example", "cpm": 1800 - n, "creatives": [creative]}
         for n in range(1600)
@@ -156,7 +156,7 @@ def test_deals_below_the_floor(share: int) -> None:
     for offered, private in product(offers, (0, 1)):
         deals = [{"id": deal, "bidfloor": 400} for deal in offered]
         pmp = {"private_auction": private, "deals": deals}
-        imp = {"id": "1", "native": {}, "bidfloor": 1700, "pmp": pmp}
+        imp = {"id": "1", "banner": {"w": 1, "h": 1}, "bidfloor": 1700, "pmp": pmp}
         request = {"id": "r", "imp": [imp]}
         assert_every_eligible_is_given(world, made, next(iter(world.registry)), request, imp)
 

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 from snapbid.exchange.request import decode
 from support.client import Reply
 from support.openrtb import violations
+from support.oracle_native import judge
 
 REQUIRED = {"id", "impid", "price", "adm", "adomain", "cid", "crid", "mtype"}
 NOTICES = {"nurl": "/rtb/win", "burl": "/rtb/bill", "lurl": "/rtb/loss"}
@@ -37,7 +38,13 @@ def check_reply(reply: Reply, body: bytes, base_url: str) -> None:
         request = decode(body)
         assert isinstance(request.id, str)
         ids = {as_echoed(imp.id) for imp in request.imp or ()}
-        check_bid_response(reply.json(), request.id, ids, base_url)
+        bids = check_bid_response(reply.json(), request.id, ids, base_url)
+        natives = {as_echoed(imp.id): imp.native for imp in request.imp or ()}
+        for bid in bids:
+            if bid["mtype"] == 4:
+                native = natives[bid["impid"]]
+                assert native is not None
+                judge({"request": native.request, "ver": native.ver}, bid["adm"])
 
 
 def check_refusal(problem: Any) -> None:

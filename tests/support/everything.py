@@ -6,7 +6,7 @@ Document = dict[str, Any]
 
 _GEO = {"country": "USA", "region": "CA", "city": "x", "zip": "94601", "lat": 37.8, "lon": -122.2}
 _DSA = {"dsarequired": 0, "pubrender": 1}
-_SIGNALS = {"gdpr": 0, "us_privacy": "1---", "gpp": "DBAA", "gpp_sid": [2]}
+_SIGNALS = {"coppa": 0, "gpc": 0, "gdpr": 0, "us_privacy": "1---", "gpp": "DBAA", "gpp_sid": [2]}
 
 REQUEST: Document = {
     "id": "auction",
@@ -58,7 +58,13 @@ REQUEST: Document = {
                 "battr": [9],
                 "api": [7],
             },
-            "native": {"plcmttype": 1, "battr": [9], "api": [7]},
+            "native": {
+                "request": '{"assets":[{"id":1,"title":{"len":90}}]}',
+                "ver": "1.2",
+                "battr": [9],
+                "api": [7],
+                "plcmttype": 1,
+            },
             "rwdd": 1,
             "instl": 1,
             "pmp": {
@@ -172,7 +178,13 @@ _CREATIVES: list[Document] = [
         "duration": 15,
         "language": "en-GB",
     },
-    {"id": "n", "media": "native", "adm": "{}", "attributes": [1], "language": "en-GB"},
+    {
+        "id": "n",
+        "media": "native",
+        "native": {"title": "t", "link": {"url": "https://shop.example/"}},
+        "attributes": [1],
+        "language": "en-GB",
+    },
 ]
 
 

@@ -71,6 +71,8 @@ def case_of(name: str, document: Document, around: Surroundings) -> MatchingCase
 def campaign_of(document: Document) -> Document:
     """Build the campaign of a case."""
     creative = {"id": "k", "media": "banner", "adm": "<p></p>", "w": 300, "h": 250}
+    if "native" in document.get("creative", {}):
+        del creative["adm"]
     return {
         "id": "c",
         "advertiser": "brand.example",

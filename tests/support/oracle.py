@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
-from support import pools
+from support import oracle_native, pools
 from support.oracle_reading import (
     MOST_FORMATS,
     MOST_IMPRESSIONS,
@@ -230,6 +230,8 @@ def misfits(slot: Slot, creative: Document) -> Iterator[str]:
     if integers(media.get("battr")) & set(creative.get("attributes", [])):
         yield "creative.battr"
     if kind == "native":
+        if not oracle_native.has(creative, media):
+            yield "creative.native"
         return
     mimes, offered = texts(media.get("mimes")), set(creative.get("mimes", []))
     if mimes and offered and not mimes & offered:

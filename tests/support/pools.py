@@ -244,3 +244,12 @@ def line(taxonomy: int, asked: int, category: str) -> set[str] | None:
         found.add(above)
         category = above
     return found
+
+
+TITLES = (5, 20, 25, 90)  # characters
+IMAGES = [
+    {"type": 1, "url": "https://cdn.example/icon.png", "w": 80, "h": 80},
+    {"type": 1, "url": "https://cdn.example/large-icon.png", "w": 300, "h": 300},
+    {"type": 3, "url": "https://cdn.example/main.jpg", "w": 1200, "h": 627},
+    {"type": 3, "url": "https://cdn.example/square.jpg", "w": 300, "h": 300},
+]

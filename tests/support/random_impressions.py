@@ -1,5 +1,6 @@
 """Random impressions of bid requests, from few values of each kind."""
 
+import json
 from typing import Any
 
 from support import pools
@@ -92,13 +93,54 @@ def timed_of(choices: Choices, kind: str) -> Document:
 
 
 def native_of(choices: Choices) -> Document:
-    """Make a native object, with the members that are not read."""
-    native: Document = choices.pick(({"request": "{}"}, {}, {"request": {"native": {}}, "ver": 1}))
+    """Make a native object, at times with a request that cannot be read."""
+    native: Document = {"request": "{}"} if choices.chance(10) else native_request_of(choices)
     if choices.chance(40):
         native = {**native, **shared_of(choices)}
     if choices.chance(50):
-        native = {**native, "plcmttype": alone(choices, choices.pick(pools.PLACEMENTS))}
+        native["plcmttype"] = alone(choices, choices.pick(pools.PLACEMENTS))
     return native
+
+
+def native_request_of(choices: Choices) -> Document:
+    """Make a native request: as text or as an object, wrapped or not, of any version."""
+    markup: Document = {
+        "assets": [
+            {
+                "id": choices.integer(1, 3) + 10 * position,
+                "required": choices.pick((0, 1, 1)),
+                **asset_of(choices),
+            }
+            for position in range(choices.integer(1, 3))
+        ]
+    }
+    native: Document = {}
+    if ver := choices.pick((None, "1.0", "1.1", "1.2", "1.2", "1", "2.0")):
+        (markup if choices.chance(60) else native)["ver"] = ver
+    if choices.chance(40):
+        markup["eventtrackers"] = [{"event": choices.integer(1, 3), "methods": [1, 2]}]
+    if choices.chance(30):
+        markup["privacy"] = 1
+    if choices.chance(40):
+        markup = {"native": markup}
+    native["request"] = markup if choices.chance(20) else json.dumps(markup)
+    return native
+
+
+def asset_of(choices: Choices) -> Document:
+    """Make what an asset asks for."""
+    match choices.integer(1, 8):
+        case 1 | 2 | 3:
+            return {"title": {"len": choices.pick(pools.TITLES)}}
+        case 4 | 5:
+            image = choices.pick(pools.IMAGES)
+            asks = {"w": image["w"], "h": image["h"]}
+            if choices.chance(50):
+                asks = {"wmin": choices.pick((50, 300)), "hmin": choices.pick((50, 300))}
+            return {"img": {"type": choices.pick((1, 3)), **asks}}
+        case 6 | 7:
+            return {"data": {"type": choices.pick((1, 2, 3)), "len": choices.pick(pools.TITLES)}}
+    return {"video": {"mimes": ["video/mp4"], "protocols": [2, 3], "maxduration": 30}}
 
 
 def pmp_of(choices: Choices) -> Document:

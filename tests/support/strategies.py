@@ -138,7 +138,13 @@ def creative_of(choices: Choices, name: str) -> Document:
     media = choices.pick(
         ("banner", "banner", "banner", "banner", "video", "video", "native", "audio")
     )
-    creative: Document = {"id": name, "media": media, "adm": "<p>{{auction_id}}</p>"}
+    creative: Document = {"id": name, "media": media}
+    if media == "native":
+        creative["native"] = native_ad_of(choices)
+        if choices.chance(50):
+            creative["duration"] = choices.pick(pools.DURATIONS)
+    else:
+        creative["adm"] = "<p>{{auction_id}}</p>"
     if media == "banner":
         creative["w"], creative["h"] = choices.pick(pools.SIZES)
         if choices.chance(30):
@@ -161,6 +167,30 @@ def creative_of(choices: Choices, name: str) -> Document:
     if choices.chance(25):
         creative["secure"] = choices.chance(20)
     return creative
+
+
+def native_ad_of(choices: Choices) -> Document:
+    """Make the assets of a native creative, with a title at least."""
+    ad: Document = {
+        "title": "t" * choices.pick(pools.TITLES),
+        "link": {"url": "https://shop.example/{{campaign_id}}"},
+    }
+    if choices.chance(70):
+        ad["images"] = choices.some(pools.IMAGES, 2)
+    if choices.chance(50):
+        ad["data"] = {
+            str(kind): "d" * choices.pick(pools.TITLES) for kind in choices.some((1, 2, 3, 12), 2)
+        }
+    if choices.chance(30):
+        ad["video"] = "<VAST/>"
+    if choices.chance(40):
+        ad["eventtrackers"] = [
+            {"event": event, "method": 1, "url": "https://t.example/{{auction_id}}"}
+            for event in choices.some((1, 2, 3), 2)
+        ]
+    if choices.chance(30):
+        ad["privacy"] = "https://shop.example/privacy"
+    return ad
 
 
 # For tests

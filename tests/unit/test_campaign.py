@@ -18,7 +18,7 @@ from snapbid.match.document import decode, parse
 from snapbid.match.targeting_rules import MAX_ENTRIES
 from snapbid.match.vocabulary import DIMENSIONS
 
-CREATIVE = {"id": "n", "media": "native", "adm": "x"}
+CREATIVE = {"id": "n", "media": "banner", "adm": "x", "w": 1, "h": 1}
 BASE: dict[str, Any] = {
     "id": "c1",
     "advertiser": "shop.example",

@@ -44,7 +44,7 @@ def test_every_field_and_dimension_is_on_the_page() -> None:
 
 
 def test_the_mistakes_shown_are_those_that_an_import_names() -> None:
-    creative = {"id": "n", "media": "native", "adm": "x"}
+    creative = {"id": "n", "media": "banner", "adm": "x", "w": 1, "h": 1}
     good = {"id": "a", "advertiser": "shop.example", "cpm": 1, "creatives": [creative]}
     with pytest.raises(ValueError, match=r".") as caught:
         parse({**good, "cpm": 0, "targeting": {"country": {"include": ["USA", "XX"]}}, "budgt": 1})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.market import builder_of
 
 from snapbid.exchange.lookups import NO_RATE, STRUCTS, UNREACHABLE, Lookups, Memo
-from snapbid.exchange.request import BidRequest, Device, Geo, Imp, Native, Regs, RegsExt, decode
+from snapbid.exchange.request import Banner, BidRequest, Device, Geo, Imp, Regs, RegsExt, decode
 from snapbid.match import vocabulary
 from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import Index, Query, Reader
@@ -316,14 +316,14 @@ def answers_at(price_micros: int, amount: float | None, currency: str | None) ->
     started = of.query(Lookups(Addresses(), RATES), request, "acme", "acme", 0)
     if not started.impression(imp):
         return price_micros == NO_RATE
-    imp.native = Native()
+    imp.banner = Banner(w=1, h=1)
     started.impression(imp)
     return started.next() is not None
 
 
 def index_at(price_micros: int) -> Index:
     builder = builder_of([])
-    creative = Creative("k", "native", "x")
+    creative = Creative("k", "banner", "x", 1, 1)
     campaign = Campaign(
         id="c", advertiser="a.example", cpm_micros=price_micros, creatives=(creative,)
     )

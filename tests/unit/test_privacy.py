@@ -177,7 +177,7 @@ def test_vendor_ranges(vendor: int, entries: list[list[int]]) -> None:
     assert may_use(gdpr=1, consent=consent, gvl_id=vendor) is named
 
 
-@given(VENDORS, st.lists(RANGES | st.sets(VENDORS, max_size=5), max_size=2))
+@given(VENDORS, st.lists(RANGES | st.sets(st.integers(1, 9_000), max_size=5), max_size=2))
 def test_disclosed_vendors(vendor: int, segments: list[set[int] | list[list[int]]]) -> None:
     consent = tc_string({1, 3, 4}, [[vendor, vendor]])
     disclosed = True

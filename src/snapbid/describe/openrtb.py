@@ -32,6 +32,7 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "secure": "1: only creatives that load over HTTPS.",
         "rwdd": "1: whoever sees the ad to its end is rewarded.",
         "instl": "1: the ad fills the screen.",
+        "native": "Answered with the assets that its request asks for.",
     },
     "Banner": {
         "w": "Pixels.",

@@ -226,10 +226,11 @@ def bid_of(choice: Choice, market: Market, decision: Decision) -> Bid:
         assert imp.pmp.deals is not None
         deal_id = str(imp.pmp.deals[choice.deal].id)
     lookups, declares = decision.lookups, decision.declares
+    asked = None if imp.native is None else lookups.native_request(imp.native)
     if lookups.currency == USD and not declares:
-        template = market.template(choice.rank, choice.creative)
+        template = market.template(choice.rank, choice.creative, asked)
     else:
-        template = market.adapted(choice.rank, choice.creative, lookups, declares)
+        template = market.adapted(choice.rank, choice.creative, lookups, declares, asked)
     return Bid(imp.id, template, deal_id)  # type: ignore[arg-type]
 
 

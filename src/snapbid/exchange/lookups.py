@@ -12,12 +12,24 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from snapbid.exchange import gpp, privacy, request
+from snapbid.exchange import gpp, native_answer, privacy, request
 from snapbid.exchange.bounds import MAX_ENTRIES
 from snapbid.exchange.identity import recognise
-from snapbid.exchange.request import BidRequest, Device, Regs, RegsExt, Text, Texts, User, UserAgent
+from snapbid.exchange.native_request import NATIVE_REQUESTS, NativeRequest
+from snapbid.exchange.request import (
+    BidRequest,
+    Device,
+    Native,
+    Regs,
+    RegsExt,
+    Text,
+    Texts,
+    User,
+    UserAgent,
+)
 from snapbid.match import vocabulary
-from snapbid.match.catalog import Reader
+from snapbid.match.catalog import Index, Reader
+from snapbid.match.payload import decode_payload
 from snapbid.reference import agents, countries
 from snapbid.reference.rates import Rates
 
@@ -25,6 +37,7 @@ USD: Final = "USD"
 NO_RATE: Final = -1  # a floor whose currency has no exchange rate
 UNREACHABLE: Final = 2**62  # a floor beyond any price, micro-USD
 MAX_CACHED: Final = 256  # characters of a memo key
+MAX_FITS: Final = 65_536  # verdicts kept on native creatives
 
 T = TypeVar("T")
 
@@ -95,6 +108,7 @@ class Lookups(Reader):
         self._rates = rates
         self._needs_user = needs_user
         self._gvl_id = gvl_id
+        self._fits_native: dict[tuple[int, int, int, int], bool] = {}
 
     def bidding_in(self, cur: Texts) -> "Lookups | None":
         """Return the lookups for a request that takes these currencies; None if none has a rate.
@@ -161,6 +175,23 @@ class Lookups(Reader):
     def objections(self, request: BidRequest) -> list[privacy.Objection]:
         """Return why the request's user data may not be used; empty if it may."""
         return list(privacy.objections(signals(request), self._gvl_id))
+
+    def native_request(self, native: Native) -> NativeRequest | None:
+        """Read what a native impression asks for; None if that is impossible."""
+        return NATIVE_REQUESTS.read(native.request, native.ver)
+
+    def fits_native(self, asked: NativeRequest, index: Index, rank: int, creative: int) -> bool:
+        """Return whether a native creative's assets fit the request. Remembered."""
+        key = asked.number, id(index), rank, creative
+        fits = self._fits_native.get(key) if asked.number else None
+        if fits is None:
+            native = decode_payload(index.payload(rank)).creatives[creative].native
+            fits = native is not None and native_answer.fits(asked, native)
+            if len(self._fits_native) >= MAX_FITS:
+                self._fits_native.clear()
+            if asked.number:
+                self._fits_native[key] = fits
+        return fits
 
     def person(self, request: BidRequest) -> str | None:
         """Return the user for whom frequency caps count, or None."""

@@ -4,13 +4,18 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from snapbid.exchange.lookups import Lookups
+from snapbid.exchange.native_answer import native_markup
+from snapbid.exchange.native_request import NativeRequest
 from snapbid.exchange.response import Template, adapted, template
 from snapbid.ledger.limits import Limits
 from snapbid.match.catalog import Catalog
-from snapbid.match.payload import CampaignPayload, decode_payload
+from snapbid.match.payload import CampaignPayload, CreativePayload, decode_payload
 
 MAX_TEMPLATES: Final = 30_000  # kept per index, about 2 KB each
+MAX_NATIVE_TEMPLATES: Final = 10_000  # kept for native requests that came before
 CARRY_BATCH: Final = 50  # campaigns carried over before other tasks get a turn
 
 
@@ -49,44 +54,83 @@ class Market:
         self.lookups = lookups
         self.shards = shards
         self.exhausted: dict[int, ExhaustedCampaign] = {}
-        self._adapted: dict[tuple[int, int, str, bool], Template] = {}
+        self._native: dict[tuple[int, int, int], Template] = {}
+        self._adapted: dict[tuple[int, int, int, str, bool], Template] = {}
         self._of_base: RankCache = RankCache()
         self._of_overlay: RankCache = RankCache()
         if before is not None and before.catalog.base == catalog.base:
             self._of_base = before._of_base
         self._overlaid = catalog.base.campaigns if catalog.base is not None else 0
 
-    def template(self, rank: int, creative: int) -> Template:
-        """Return the template of a creative, built at its first use."""
-        cache = self._of_base if rank < self._overlaid else self._of_overlay
+    def template(self, rank: int, creative: int, asked: NativeRequest | None = None) -> Template:
+        """Return the template of a creative, built at its first use.
+
+        `asked` is what the impression's native request asks for, if it has one.
+        """
+        if asked is not None:
+            return self._native_template(rank, creative, asked)
+        cache = self._cache(rank)
         result = cache.templates.get((rank, creative))
         if result is None:
             document = self._document(rank)
-            if rank not in cache.limits:
-                cache.limits[rank] = limits_of(document, self.shards)
-            price = self.catalog.index.price(rank)
-            result = template(document, document.creatives[creative], price, cache.limits[rank])
+            result = self._build(rank, document, document.creatives[creative])
             if len(cache.templates) >= MAX_TEMPLATES:
                 cache.templates.clear()
                 cache.limits.clear()
             cache.templates[rank, creative] = result
         return result
 
-    def adapted(self, rank: int, creative: int, lookups: Lookups, declares: bool) -> Template:
+    def adapted(
+        self,
+        rank: int,
+        creative: int,
+        lookups: Lookups,
+        declares: bool,
+        asked: NativeRequest | None = None,
+    ) -> Template:
         """Return the template of a creative with its price in the currency of the lookups.
 
         `declares`: with what the campaign declares under the Digital Services Act.
         """
-        key = (rank, creative, lookups.currency, declares)
-        result = self._adapted.get(key)
+        number = 0 if asked is None else asked.number
+        key = (rank, creative, number, lookups.currency, declares)
+        is_kept = asked is None or asked.number != 0
+        result = self._adapted.get(key) if is_kept else None
         if result is None:
-            plain = self.template(rank, creative)
+            plain = self.template(rank, creative, asked)
             price = lookups.price_micros(plain.price_micros)
             result = adapted(plain, price, self._document(rank).dsa if declares else None)
             if len(self._adapted) >= MAX_TEMPLATES:
                 self._adapted.clear()
-            self._adapted[key] = result
+            if is_kept:
+                self._adapted[key] = result
         return result
+
+    def _native_template(self, rank: int, creative: int, asked: NativeRequest) -> Template:
+        key = asked.number, rank, creative
+        result = self._native.get(key)
+        if result is None:
+            document = self._document(rank)
+            payload = document.creatives[creative]
+            if payload.native is None:  # of another media, which the impression takes as well
+                result = self.template(rank, creative)
+            else:
+                markup = native_markup(asked, payload.native)
+                result = self._build(rank, document, replace(payload, adm=markup))
+            if len(self._native) >= MAX_NATIVE_TEMPLATES:
+                self._native.clear()
+            if asked.number:
+                self._native[key] = result
+        return result
+
+    def _build(self, rank: int, document: CampaignPayload, creative: CreativePayload) -> Template:
+        limits = self._cache(rank).limits
+        if rank not in limits:
+            limits[rank] = limits_of(document, self.shards)
+        return template(document, creative, self.catalog.index.price(rank), limits[rank])
+
+    def _cache(self, rank: int) -> RankCache:
+        return self._of_base if rank < self._overlaid else self._of_overlay
 
     def _document(self, rank: int) -> CampaignPayload:
         return decode_payload(self.catalog.index.payload(rank))

@@ -5,7 +5,7 @@ places. A request is decoded in one typed pass; if that fails, `tolerance` reads
 """
 
 from codecs import BOM_UTF8
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -70,8 +70,10 @@ class Audio(Struct, gc=False):
 
 
 class Native(Struct, gc=False):
-    """2.6, 3.2.9."""
+    """2.6, 3.2.9; `request` is text, or an object as some send it (`native_request`)."""
 
+    request: Any = None
+    ver: Text = None
     plcmttype: Enumeration = None
     battr: Enumerations = None
     api: Enumerations = None

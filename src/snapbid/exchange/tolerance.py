@@ -79,7 +79,7 @@ def _refuse_constant(name: str) -> NoReturn:
 class _Shape(Struct, frozen=True):
     """How to read a field: as which kind of value, and whether as a list of them."""
 
-    kind: str  # "text", "integer", "enumeration", "flag", "number", "struct"
+    kind: str  # "text", "integer", "enumeration", "flag", "number", "struct", "any"
     struct: type[Struct] | None = None
     many: bool = False
     plain: frozenset[type] = frozenset()  # classes of values that are as they should be
@@ -101,6 +101,8 @@ def _shape(annotation: msgspec.inspect.Type, many: bool = False) -> _Shape:
         kinds = [annotation]
     kinds = [kind for kind in kinds if not isinstance(kind, msgspec.inspect.NoneType)]
     first = kinds[0]
+    if isinstance(first, msgspec.inspect.AnyType):
+        return _Shape("any", many=many)
     if isinstance(first, msgspec.inspect.Metadata):
         return _Shape("enumeration", many=many, plain=frozenset({int}))
     if isinstance(first, msgspec.inspect.ListType):
@@ -144,6 +146,9 @@ class _Conversion:
 
     def _field(self, value: Any, shape: _Shape, path: str) -> Any:
         """Return a field's value for the typed decoder, or None if it counts as absent."""
+        if shape.kind == "any":
+            self._count(1, path)
+            return value
         kind = value.__class__
         if kind in shape.plain and not shape.many and (kind is not str or value.isascii()):
             self._left -= 1  # what is left shows at the next conversion

@@ -5,6 +5,7 @@ request and the matcher is run again, until nothing refuses; so every verdict is
 own. Budgets and caps are not checked here.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -16,11 +17,24 @@ from snapbid.explain.carried import Carried, asked, known_by, sizes_of, unrecogn
 from snapbid.explain.codes import CREATIVE, Code, code_of
 from snapbid.explain.search import NO_RATE, Search, Situation, deals_of, floor_of
 from snapbid.match.campaign import Campaign, Creative, Values
+from snapbid.match.native import NativeAd, NativeLink
 from snapbid.match.single import FORMAT_NAME, Refusal, index_of
 
 _ANY_PRICE: Final = 10**9  # micro-USD; even without a floor a price may round down to nothing
 _replace = msgspec.structs.replace
-_FITTING: Final = (Creative("fits", "native", ""),)  # with an impression that takes native
+_FITTING: Final = (Creative("fits", "native", native=NativeAd(NativeLink("x"), title="x")),)
+ANY_ASSETS: Final = json.dumps(
+    {
+        "assets": [
+            {"id": id_, kind: asked}
+            for id_, (kind, asked) in enumerate(
+                [("title", {}), ("img", {}), ("video", {})]
+                + [("data", {"type": number}) for number in range(1, 13)]
+            )
+        ]
+    }
+)
+"""A native request that takes whatever there is."""
 
 
 class RuleCheck(msgspec.Struct, frozen=True):
@@ -72,7 +86,8 @@ def _refusals(
     Once its deals are removed, a campaign may break a rule for campaigns without deals; no row
     shows that.
     """
-    imp = _replace(imp, native=imp.native or Native())
+    native = _replace(imp.native or Native(), request=ANY_ASSETS, battr=None, api=None)
+    imp = _replace(imp, native=native)
     request = _replace(request, wlang=None, wlangb=None)  # limits of creatives
     campaign = _replace(campaign, creatives=_FITTING)
     while True:
@@ -273,6 +288,7 @@ _LIMITS: Final = {
     "apis": ("api",),
     "type": ("btype",),
     "language": (),  # the request says so
+    "native": ("request", "ver"),
 }
 _SHAPE: Final = ("w", "h", "format")  # of a banner
 _FITS: Final = (Refusal.NOT_REFUSED, None)
@@ -306,6 +322,8 @@ def _with_only(imp: Imp, media: str, fields: tuple[str, ...]) -> Imp:
     """An impression of one format with no limits but those that stand in these fields."""
     given: Any = getattr(imp, media)
     kept = {name: getattr(given, name) for name in (*_SHAPE, *fields) if hasattr(given, name)}
+    if media == "native" and "request" not in fields:
+        kept["request"] = ANY_ASSETS
     secure = imp.secure if "secure" in fields else None
     return Imp(id=imp.id, secure=secure, **{media: type(given)(**kept)})
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from snapbid.exchange.lookups import Lookups
+from snapbid.exchange.native_request import NATIVE_REQUESTS
 from snapbid.exchange.privacy import Objection
 from snapbid.exchange.request import BidRequest, Device, Imp
 
@@ -69,8 +70,10 @@ def asked(imp: Imp) -> str:
     parts = []
     if imp.banner is not None:
         parts.append(f"banner {', '.join(sizes_of(imp)) or 'without a size'}")
-    names = ("video", "audio", "native")
-    parts += [name for name in names if getattr(imp, name) is not None]
+    parts += [name for name in ("video", "audio") if getattr(imp, name) is not None]
+    if imp.native is not None:
+        readable = NATIVE_REQUESTS.read(imp.native.request, imp.native.ver) is not None
+        parts.append("native" if readable else "native, whose request cannot be read")
     return "; ".join(parts) or "no media"
 
 

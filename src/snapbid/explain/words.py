@@ -5,9 +5,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from snapbid.exchange.lookups import NO_RATE
-from snapbid.exchange.request import BidRequest, Deal, Dsa, Imp
+from snapbid.exchange.native_request import NATIVE_REQUESTS, AssetAsked
+from snapbid.exchange.request import BidRequest, Deal, Dsa, Imp, Native
 from snapbid.explain.carried import asked, shown_hour
 from snapbid.match.campaign import Creative, Declaration
+from snapbid.match.native import NativeAd
 
 SHOWN: Final = 8  # of a list
 LONGEST: Final = 60  # characters of one value
@@ -97,6 +99,36 @@ def creative(of: Creative) -> str:
     return f"{of.media} {of.w}x{of.h}" if of.media == "banner" else of.media
 
 
+def assets(ad: NativeAd | None) -> str:
+    """What a native creative has."""
+    if ad is None:
+        return NOTHING
+    parts = [f"a title of {len(ad.title)}"] if ad.title is not None else []
+    parts += [f"image type {image.type} {image.w}x{image.h}" for image in ad.images]
+    parts += [f"data type {kind} of {len(text)}" for kind, text in ad.data.items()]
+    return some([*parts, "a video"] if ad.video is not None else parts)
+
+
+def required_assets(native: Native) -> str:
+    """What a native impression requires."""
+    request = NATIVE_REQUESTS.read(native.request, native.ver)
+    if request is None:
+        return "a native request that cannot be read"
+    required = [asset for asset in request.assets if asset.required == 1]
+    return "requires " + some(map(_required_asset, required)) if required else "any of its assets"
+
+
+def _required_asset(asset: AssetAsked) -> str:
+    if asset.title is not None:
+        return f"a title of at most {asset.title.len or 'any length'}"
+    if asset.img is not None:
+        sides = ((name, getattr(asset.img, name)) for name in ("type", "w", "h", "wmin", "hmin"))
+        return " ".join(["image", *(f"{name} {value}" for name, value in sides if value)])
+    if asset.data is not None:
+        return f"data type {asset.data.type} of at most {asset.data.len or 'any length'}"
+    return "a video"
+
+
 def misfit(of: Creative, cause: str) -> str:
     """The creative's side of a rule (`cause`) that keeps it from an impression."""
     match cause:
@@ -104,6 +136,8 @@ def misfit(of: Creative, cause: str) -> str:
             return "not secure"
         case "duration":
             return "no duration" if of.duration is None else f"{of.duration} s"
+        case "native":
+            return assets(of.native)
         case "attributes" | "mimes" | "protocols" | "apis":
             return some(getattr(of, cause))
         case "language":
@@ -130,6 +164,8 @@ def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
             return lists(api=stream.api) or "no api"
         case "type":
             return lists(btype=stream.btype)
+        case "native":
+            return required_assets(stream)
         case "mimes" | "protocols":
             return some(getattr(stream, cause) or [getattr(stream, "protocol", None)])
     return asked(imp)

@@ -145,7 +145,7 @@ def _imp_limits(imp: Imp, rates: Rates, unit: Fraction | int) -> ImpLimits:
     if imp.audio is not None:
         blocked[AUDIO] = _numbers(imp.audio.battr)
     if imp.native is not None:
-        blocked[NATIVE] = frozenset()
+        blocked[NATIVE] = _numbers(imp.native.battr)
     deals = (imp.pmp.deals or []) if imp.pmp is not None else []
     return ImpLimits(
         quote(str(imp.id), safe=""),

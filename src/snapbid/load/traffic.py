@@ -18,7 +18,12 @@ from snapbid.load.pools import Pool, zipf
 Request = dict[str, Any]
 
 USERS: Final = 50_000
-_MARKUP: Final = '{"ver":"1.2","assets":[{"id":1,"required":1,"title":{"len":90}}]}'
+NATIVE_REQUEST: Final = (
+    '{"ver":"1.2","assets":[{"id":1,"required":1,"title":{"len":90}},'
+    '{"id":2,"required":1,"img":{"type":3,"wmin":300,"hmin":250}},'
+    '{"id":3,"img":{"type":1,"wmin":50,"hmin":50}},{"id":4,"data":{"type":2,"len":140}}],'
+    '"eventtrackers":[{"event":1,"methods":[1,2]}],"privacy":1}'
+)
 _LANGUAGES: Final = {
     "DEU": "de", "AUT": "de", "FRA": "fr", "ITA": "it", "ESP": "es", "MEX": "es", "COL": "es",
     "ARG": "es", "BRA": "pt", "PRT": "pt", "JPN": "ja", "POL": "pl", "NLD": "nl", "TUR": "tr",
@@ -182,7 +187,7 @@ class _RequestGenerator:
         }
 
     def _native(self, kind: str, inventory: str) -> Request:
-        return {"request": _MARKUP, "ver": "1.2", "battr": [1, 3]}
+        return {"request": NATIVE_REQUEST, "ver": "1.2", "battr": [1, 3]}
 
     def _audio(self, kind: str, inventory: str) -> Request:
         mimes = ["audio/mpeg", "audio/mp4", "audio/aac"]

@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from snapbid.match.native import NativeAd
+
 
 class Values(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One targeting dimension, each entry in its normal form."""
@@ -55,7 +57,7 @@ class Declaration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One advertisement; `duration` in seconds.
+    """One advertisement; `duration` in seconds. One of `adm` and, for media native, `native`.
 
     `language` is a language tag in lower case, `apis` the API frameworks that it needs, `type` a
     banner's ad type (OpenRTB 2.6, 5.2 ff.: AdCOM's lists).
@@ -63,7 +65,7 @@ class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
 
     id: str
     media: Literal["banner", "video", "native", "audio"]
-    adm: str
+    adm: str = ""
     w: int | None = None
     h: int | None = None
     attributes: tuple[int, ...] = ()
@@ -75,6 +77,7 @@ class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
     language: str | None = None
     apis: tuple[int, ...] = ()
     type: int | None = None
+    native: NativeAd | None = None
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

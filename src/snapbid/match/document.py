@@ -23,13 +23,15 @@ from snapbid.match.campaign import (
     FrequencyCap,
     Transparency,
 )
-from snapbid.match.rules import Mistakes, Path, list_of, object_of, report
+from snapbid.match.native_rules import NATIVE, read_response
+from snapbid.match.rules import Mistakes, Path, list_of, object_of, path_text, report
 from snapbid.match.targeting_rules import MAX_ENTRIES, TARGETING
 from snapbid.match.value_rules import (
     ADM,
     ADVERTISER,
     FLAG,
     LANGUAGE,
+    MAX_URL,
     MICROS,
     TIME,
     choice,
@@ -42,8 +44,7 @@ from snapbid.reference.taxonomies import FAMILIES
 MAX_DOCUMENT: Final = 64 * 1024 * 1024  # characters of JSON
 MAX_STORED: Final = 2 * MAX_DOCUMENT  # PostgreSQL writes it with more spaces
 MAX_CREATIVES: Final = 1_000
-MAX_MARKUP: Final = 1024 * 1024  # bytes of all `adm` together: a worker decodes them at once
-MAX_URL: Final = 2048
+MAX_MARKUP: Final = 1024 * 1024  # bytes of all `adm` and `native`: a worker decodes them at once
 MAX_DECLARED: Final = 100  # bytes; exchanges refuse longer ones
 MAX_TRANSPARENCY: Final = 100
 MAX_FREQUENCY_CAPS: Final = 16
@@ -54,11 +55,43 @@ MAX_BANNER_TYPE: Final = IFRAME
 MAX_QUICK: Final = min(MAX_MARKUP, MAX_ENTRIES)  # bytes; a shorter document has not too much of it
 
 
-def _banner_has_a_size(creative: Any, at: Path, mistakes: Mistakes) -> None:
+def _has_what_its_media_needs(creative: Any, at: Path, mistakes: Mistakes) -> None:
     if creative.media == "banner":
         for side in ("w", "h"):
             if getattr(creative, side) is None:
                 report(mistakes, (at, side), "is required for a banner")
+    if creative.native is not None:
+        if creative.media != "native":
+            report(mistakes, (at, "native"), "is for media native")
+        elif creative.adm:
+            report(mistakes, (at, "adm"), "must not stand beside native")
+    elif creative.adm:
+        if creative.media == "native" and not _has_mistakes(((at, "adm"),), mistakes):
+            read_response(creative.adm, (at, "adm"), mistakes)
+    elif not _has_mistakes(((at, "adm"), (at, "native")), mistakes):
+        report(mistakes, (at, "adm"), "is required")
+
+
+def _has_mistakes(places: Sequence[Path], mistakes: Mistakes) -> bool:
+    return any(
+        mistake.field.startswith(path_text(place)) for mistake in mistakes for place in places
+    )
+
+
+def _assets(creative: Creative) -> Creative:
+    """Return a native creative with its assets, whichever form it was written in; or another."""
+    if creative.media != "native":
+        return creative
+    native = creative.native or read_response(creative.adm, (), [])
+    assert native is not None
+    if native.video is not None:
+        native = msgspec.structs.replace(
+            native,
+            mimes=creative.mimes,
+            protocols=creative.protocols,
+            duration=creative.duration,
+        )
+    return msgspec.structs.replace(creative, adm="", native=native)
 
 
 def _derive_type(creative: Creative) -> None:
@@ -82,14 +115,21 @@ def _fields_fit_together(campaign: Any, at: Path, mistakes: Mistakes) -> None:
 def _markup_is_short_enough(
     creatives: Sequence[Creative | None], at: Path, mistakes: Mistakes
 ) -> None:
-    markup = sum([size(creative.adm) for creative in creatives if creative is not None])
+    markup = sum([_markup_size(creative) for creative in creatives if creative is not None])
     if markup > MAX_MARKUP:
         report(mistakes, at, f"must have at most {MAX_MARKUP} bytes of adm, found {markup}")
+
+
+def _markup_size(creative: Creative) -> int:
+    return size(creative.adm) + (
+        len(msgspec.json.encode(creative.native)) if creative.native else 0
+    )
 
 
 def _campaign(
     *,
     cpm: int,
+    creatives: tuple[Creative, ...],
     starts_at: int | None = None,
     ends_at: int | None = None,
     targeting: dict[str, Any] | None = None,
@@ -97,8 +137,13 @@ def _campaign(
 ) -> Campaign:
     targeting = targeting or {}
     circles = targeting.pop("geo_radius", ())
+    for creative in creatives:
+        if creative.media == "native":
+            creatives = tuple(map(_assets, creatives))
+            break
     return Campaign(
         cpm_micros=cpm,
+        creatives=creatives,
         starts_at_ms=starts_at,
         ends_at_ms=ends_at,
         targeting=dict(sorted(targeting.items())),  # jsonb, too, changes the order
@@ -128,10 +173,11 @@ _CREATIVES: Final = list_of(
             "language": LANGUAGE,
             "apis": list_of(integer(1, MAX_API)),
             "type": integer(1, MAX_BANNER_TYPE),
+            "native": NATIVE,
         },
         Creative,
-        required=("id", "media", "adm"),
-        together=_banner_has_a_size,
+        required=("id", "media"),
+        together=_has_what_its_media_needs,
         settle=_derive_type,
     ),
     MAX_CREATIVES,

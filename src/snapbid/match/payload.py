@@ -5,6 +5,7 @@ import msgspec
 from snapbid.match._builder import MEDIA
 from snapbid.match._builder import Builder as Builder
 from snapbid.match.campaign import Budget, Campaign, Creative, Declaration, FrequencyCap
+from snapbid.match.native import NativeAd
 from snapbid.reference.taxonomies import categories_of
 
 __all__ = [
@@ -29,6 +30,7 @@ class CreativePayload(msgspec.Struct, frozen=True, array_like=True):
     iurl: str | None
     language: str | None = None
     apis: tuple[int, ...] = ()
+    native: NativeAd | None = None
 
 
 class CampaignPayload(msgspec.Struct, frozen=True, array_like=True):
@@ -94,4 +96,5 @@ def _creative_payload(creative: Creative) -> CreativePayload:
         creative.iurl,
         creative.language,
         creative.apis,
+        creative.native,
     )

@@ -29,6 +29,7 @@ from snapbid.match.rules import (
 from snapbid.match.vocabulary import MAX_INTEGER, MAX_TEXT, domain, size
 
 MAX_ADM_BYTES: Final = 64 * 1024
+MAX_URL: Final = 2048
 MAX_MICROS: Final = 2**63 - 1  # the largest signed 64-bit integer, in micro-USD
 UTF8_BYTES: Final = 4  # of one character, at most
 
@@ -91,21 +92,27 @@ def _check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
     return name
 
 
-def _check_adm(value: Any, at: Path, mistakes: Mistakes) -> Any:
-    if rule := text_rule(value, MAX_ADM_BYTES):
-        report(mistakes, at, rule)
-        return None
-    for macro in _MACRO.finditer(value) if "{{" in value else ():
-        if macro[0][2:-2] not in BIDDER_MACROS:
-            known = ", ".join(f"{{{{{name}}}}}" for name in BIDDER_MACROS)
-            report(mistakes, at, f"holds the unknown macro {shown(macro[0])}; known are {known}")
-    return value
+def markup(longest: int) -> Rule:
+    """Text in which bidder macros are filled in."""
+
+    def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
+        if rule := text_rule(value, longest):
+            report(mistakes, at, rule)
+            return None
+        for macro in _MACRO.finditer(value) if "{{" in value else ():
+            if macro[0][2:-2] not in BIDDER_MACROS:
+                known = ", ".join(f"{{{{{name}}}}}" for name in BIDDER_MACROS)
+                rule = f"holds the unknown macro {shown(macro[0])}; known are {known}"
+                report(mistakes, at, rule)
+        return value
+
+    return Rule(check, text_shape(longest), _finish_markup)
 
 
-def _finish_adm(markup: str) -> str:
-    if _NOT_A_BIDDER_MACRO.search(markup) is not None:
+def _finish_markup(text: str) -> str:
+    if _NOT_A_BIDDER_MACRO.search(text) is not None:
         raise UndecidedError
-    return markup
+    return text
 
 
 def _check_language(value: Any, at: Path, mistakes: Mistakes) -> str | None:
@@ -136,7 +143,7 @@ def _check_time(value: Any, at: Path, mistakes: Mistakes) -> int | None:
 
 
 ADVERTISER: Final = Rule(_check_advertiser, str, Remembered(checked(_check_advertiser)).__getitem__)
-ADM: Final = Rule(_check_adm, text_shape(MAX_ADM_BYTES), _finish_adm)
+ADM: Final = markup(MAX_ADM_BYTES)
 LANGUAGE: Final = Rule(_check_language, str, Remembered(checked(_check_language)).__getitem__)
 TIME: Final = Rule(_check_time, str, Remembered(checked(_check_time)).__getitem__)
 

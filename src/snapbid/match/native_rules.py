@@ -1,0 +1,170 @@
+"""The rules of a native creative (contract 2, "Creative").
+
+It is written as a `native` object, or as a native response in `adm` (Native 1.0 to 1.2, wrapped in
+`native` or not), which is read into the same form and held to the same rules.
+"""
+
+import json
+from typing import Any, Final
+
+from snapbid.match.native import NativeAd, NativeImage, NativeLink, NativeTracker
+from snapbid.match.rules import (
+    Fields,
+    Mistakes,
+    Path,
+    Rule,
+    UndecidedError,
+    list_of,
+    object_of,
+    report,
+    shown,
+)
+from snapbid.match.value_rules import MAX_ADM_BYTES, MAX_URL, integer, markup
+
+MAX_TITLE: Final = 1_024  # bytes
+MAX_DATA: Final = 4_096
+MAX_DATA_TYPE: Final = 9_999
+MAX_ASSETS: Final = 50  # of a kind
+
+_TITLE: Final = markup(MAX_TITLE)
+_DATA_TEXT: Final = markup(MAX_DATA)
+_URL: Final = markup(MAX_URL)
+_URLS: Final = list_of(_URL, MAX_ASSETS)
+
+
+def _check_data(value: Any, at: Path, mistakes: Mistakes) -> dict[str, str]:
+    if not isinstance(value, dict):
+        report(mistakes, at, f"must be an object of texts by data type, found {shown(value)}")
+        return {}
+    if len(value) > MAX_ASSETS:
+        report(mistakes, at, f"must have at most {MAX_ASSETS} entries, found {len(value)}")
+        return {}
+    for kind, text in value.items():
+        _DATA_TEXT.check(text, (at, str(kind)), mistakes)
+        if not _is_data_type(kind):
+            rule = f"must be a data type of Native 1.2, such as 2, found {shown(kind)}"
+            report(mistakes, (at, str(kind)), rule)
+    return dict(sorted(value.items())) if all(map(_is_data_type, value)) else {}
+
+
+def _is_data_type(kind: object) -> bool:
+    digits = isinstance(kind, str) and kind.isascii() and kind.isdigit()
+    return digits and str(int(kind)) == kind and 1 <= int(kind) <= MAX_DATA_TYPE  # type: ignore[call-overload]
+
+
+def _finish_data(value: dict[str, str]) -> dict[str, str]:
+    mistakes: Mistakes = []
+    normal = _check_data(value, (), mistakes)
+    if mistakes:
+        raise UndecidedError
+    return normal
+
+
+def _has_an_asset(native: Any, at: Path, mistakes: Mistakes) -> None:
+    if not (native.title or native.images or native.data or native.video):
+        report(mistakes, at, "must have a title, an image, data or a video")
+
+
+NATIVE: Final = object_of(
+    {
+        "title": _TITLE,
+        "images": list_of(
+            object_of(
+                {"type": integer(1), "url": _URL, "w": integer(1), "h": integer(1)},
+                NativeImage,
+                required=("type", "url"),
+            ),
+            MAX_ASSETS,
+        ),
+        "data": Rule(_check_data, dict[str, str], _finish_data),
+        "video": markup(MAX_ADM_BYTES),
+        "link": object_of(
+            {"url": _URL, "clicktrackers": _URLS}, NativeLink, required=("url",)
+        ),
+        "imptrackers": _URLS,
+        "eventtrackers": list_of(
+            object_of(
+                {"event": integer(1), "method": integer(1), "url": _URL},
+                NativeTracker,
+                required=("event", "method", "url"),
+            ),
+            MAX_ASSETS,
+        ),
+        "privacy": _URL,
+    },
+    NativeAd,
+    required=("link",),
+    together=_has_an_asset,
+)  # fmt: skip
+
+
+def read_response(text: str, at: Path, mistakes: Mistakes) -> NativeAd | None:
+    """Read a native response; None if there are mistakes."""
+    try:
+        response = json.loads(text)
+    except ValueError as error:
+        report(mistakes, at, f"must be a native response in JSON: {error}")
+        return None
+    except RecursionError:
+        report(mistakes, at, "must be a native response in JSON, found one nested too deeply")
+        return None
+    if isinstance(response, dict) and isinstance(response.get("native"), dict):
+        response = response["native"]
+    if not isinstance(response, dict) or not isinstance(response.get("assets"), list):
+        report(mistakes, at, "must be a native response, an object with assets")
+        return None
+    before = len(mistakes)
+    document = _document(response, at, mistakes)
+    ad = NATIVE.check(document, at, mistakes)
+    return ad if isinstance(ad, NativeAd) and len(mistakes) == before else None
+
+
+def _document(response: Fields, at: Path, mistakes: Mistakes) -> Fields:
+    """Write a response as a `native` object."""
+    document: Fields = {name: response[name] for name in _SAME if response.get(name) is not None}
+    if response.get("jstracker"):
+        report(mistakes, (at, "jstracker"), "is not supported; use eventtrackers")
+    if isinstance(document.get("link"), dict):
+        document["link"] = _only(document["link"], ("url", "clicktrackers"))
+    if isinstance(document.get("eventtrackers"), list):
+        document["eventtrackers"] = [
+            _only(tracker, ("event", "method", "url")) for tracker in document["eventtrackers"]
+        ]
+    images: list[Any] = []
+    data: Fields = {}
+    for index, asset in enumerate(response["assets"]):
+        place: Path = ((at, "assets"), index)
+        asset = asset if isinstance(asset, dict) else {}
+        if isinstance(title := asset.get("title"), dict):
+            _add(document, "title", title.get("text"), place, mistakes)
+        elif isinstance(image := asset.get("img"), dict):
+            images.append(_only(image, ("type", "url", "w", "h")))
+            if image.get("type") is None:
+                report(mistakes, ((place, "img"), "type"), "is required: 1 icon, 3 main image")
+                images.pop()
+        elif isinstance(datum := asset.get("data"), dict):
+            if datum.get("type") is None:
+                report(mistakes, ((place, "data"), "type"), "is required, such as 2, a description")
+            else:
+                _add(data, str(datum["type"]), datum.get("value"), place, mistakes)
+        elif isinstance(video := asset.get("video"), dict):
+            _add(document, "video", video.get("vasttag"), place, mistakes)
+        else:
+            report(mistakes, place, "must have a title, img, data or video")
+    return document | ({"images": images} if images else {}) | ({"data": data} if data else {})
+
+
+_SAME: Final = ("link", "imptrackers", "eventtrackers", "privacy")
+
+
+def _only(value: Any, names: tuple[str, ...]) -> Any:
+    """Drop what a `native` object does not have, such as `ext`."""
+    if not isinstance(value, dict):
+        return value
+    return {name: value[name] for name in names if value.get(name) is not None}
+
+
+def _add(document: Fields, name: str, value: Any, at: Path, mistakes: Mistakes) -> None:
+    if name in document:
+        report(mistakes, at, "is the second asset of its kind, of which one is sent")
+    document[name] = value
