@@ -62,6 +62,7 @@ def test_a_whole_response() -> None:
                         "cid": "c",
                         "crid": "k",
                         "cat": ["IAB3"],
+                        "cattax": 1,
                         "attr": [1, 6],
                         "iurl": iurl,
                         "mtype": 1,
