@@ -114,6 +114,8 @@ cdef struct Match:
 cdef struct Stream:  # what an impression's video or audio requires
     bint present, has_mimes, has_protocols
     int64_t shortest, longest  # seconds, -1: no limit
+    bint exact  # no other durations than these of the impression's, from the first to the last
+    uint32_t first_duration, last_duration
     uint32_t protocols  # bits, those below SB_MASKED
 
 
@@ -151,6 +153,8 @@ cdef struct Asked:
     uint32_t apis[SB_NATIVE + 1]  # by medium: bits of what there is
     uint64_t *sizes  # w << 24 | h
     uint32_t n_sizes
+    int64_t *durations  # seconds
+    uint32_t n_durations
     Deal *deals
     uint32_t n_deals
 
@@ -169,10 +173,11 @@ cdef struct Workspace:
     sb_cursor *cursors
     Match *matches
     uint64_t *sizes
+    int64_t *durations
     Deal *deals
     Offer *offers
     uint32_t terms_capacity, values_capacity, limits_capacity, fresh_capacity, cursors_capacity
-    uint32_t matches_capacity, sizes_capacity, deals_capacity, offers_capacity
+    uint32_t durations_capacity, matches_capacity, sizes_capacity, deals_capacity, offers_capacity
     # What narrows the blocks, the request's part first, then the impression's: rows (that of the
     # active campaigns first), groups whose cursors are all rows, other groups.
     const uint64_t *rows[MAX_ROWS]
@@ -205,6 +210,7 @@ cdef void release(Workspace *workspace) noexcept:
         PyMem_Free(workspace.cursors)
         PyMem_Free(workspace.matches)
         PyMem_Free(workspace.sizes)
+        PyMem_Free(workspace.durations)
         PyMem_Free(workspace.deals)
         PyMem_Free(workspace.offers)
         PyMem_Free(workspace)
@@ -229,9 +235,11 @@ cpdef enum _Field:
     BANNER_W, BANNER_H, BANNER_FORMAT, BANNER_BATTR, BANNER_POS
     BANNER_BTYPE, BANNER_MIMES, BANNER_API
     FORMAT_W, FORMAT_H
-    VIDEO_MIMES, VIDEO_MINDURATION, VIDEO_MAXDURATION, VIDEO_PROTOCOLS, VIDEO_PROTOCOL, VIDEO_BATTR
+    VIDEO_MIMES, VIDEO_MINDURATION, VIDEO_MAXDURATION, VIDEO_RQDDURS, VIDEO_PODDUR
+    VIDEO_PROTOCOLS, VIDEO_PROTOCOL, VIDEO_BATTR
     VIDEO_POS, VIDEO_PLCMT, VIDEO_PLACEMENT, VIDEO_API
-    AUDIO_MIMES, AUDIO_MINDURATION, AUDIO_MAXDURATION, AUDIO_PROTOCOLS, AUDIO_BATTR
+    AUDIO_MIMES, AUDIO_MINDURATION, AUDIO_MAXDURATION, AUDIO_RQDDURS, AUDIO_PODDUR
+    AUDIO_PROTOCOLS, AUDIO_BATTR
     AUDIO_API
     NATIVE_PLCMTTYPE, NATIVE_BATTR, NATIVE_API
     PMP_PRIVATE_AUCTION, PMP_DEALS
@@ -1187,7 +1195,8 @@ cdef class Query:
                     SB_VIDEO_PROTOCOL, [protocol], &stream.has_protocols)
         stream.shortest = number if integer(reader.get(video, VIDEO_MINDURATION), &number) else -1
         stream.longest = number if integer(reader.get(video, VIDEO_MAXDURATION), &number) else -1
-        return 0
+        return self.read_durations(
+            stream, reader.get(video, VIDEO_RQDDURS), reader.get(video, VIDEO_PODDUR))
 
     cdef int read_audio(self, object audio) except -1:
         cdef Reader reader = self.reader
@@ -1201,6 +1210,29 @@ cdef class Query:
             SB_AUDIO_PROTOCOL, reader.get(audio, AUDIO_PROTOCOLS), &stream.has_protocols)
         stream.shortest = number if integer(reader.get(audio, AUDIO_MINDURATION), &number) else -1
         stream.longest = number if integer(reader.get(audio, AUDIO_MAXDURATION), &number) else -1
+        return self.read_durations(
+            stream, reader.get(audio, AUDIO_RQDDURS), reader.get(audio, AUDIO_PODDUR))
+
+    cdef int read_durations(self, Stream *stream, object exact, object pod) except -1:
+        """The durations that alone are accepted, and that of the whole pod."""
+        cdef Workspace *workspace = self.workspace
+        cdef int64_t number
+        if pod is not None and integer(pod, &number) and number > 0:
+            stream.longest = number if stream.longest < 0 else min(stream.longest, number)
+        stream.first_duration = self.asked.n_durations
+        if filled(exact):
+            for item in <list>exact:
+                if item is not None:
+                    stream.exact = True
+                    if integer(item, &number):
+                        if self.asked.n_durations == workspace.durations_capacity:
+                            workspace.durations = <int64_t *>grow(
+                                workspace.durations, &workspace.durations_capacity,
+                                self.asked.n_durations + 1, sizeof(int64_t))
+                        workspace.durations[self.asked.n_durations] = number
+                        self.asked.n_durations += 1
+        stream.last_duration = self.asked.n_durations
+        self.asked.durations = workspace.durations
         return 0
 
     cdef int read_deals(self, object deals) except -1:
@@ -2066,6 +2098,13 @@ cdef class Query:
                 return True
         return False
 
+    cdef bint is_exact(self, int64_t duration, const Stream *stream) noexcept:
+        cdef uint32_t i
+        for i in range(stream.first_duration, stream.last_duration):
+            if self.asked.durations[i] == duration:
+                return True
+        return False
+
     cdef bint fits_stream(self, const sb_creative *creative, const Stream *stream) noexcept:
         cdef const uint32_t *lists = self.index.lists + creative.lists
         if not stream.present or self.is_blocked(creative):
@@ -2077,6 +2116,8 @@ cdef class Query:
         if (stream.has_protocols and (creative.protocols or creative.other_protocols)
                 and not creative.protocols & stream.protocols
                 and not sb_any_in(&self.wanted, lists, creative.other_protocols)):
+            return False
+        if stream.exact and not self.is_exact(creative.duration, stream):
             return False
         if creative.duration < 0:
             return stream.shortest < 0 and stream.longest < 0

@@ -53,6 +53,8 @@ CAUSES = {
     "creative.api": "apis",
     "creative.btype": "type",
     "creative.language": "language",
+    "creative.rqddurs": "duration",
+    "creative.poddur": "duration",
 }
 OF_FORMAT = {"creative.media", "creative.size"}
 

@@ -11,7 +11,12 @@ from support.oracle_native import judge
 
 REQUIRED = {"id", "impid", "price", "adm", "adomain", "cid", "crid", "mtype"}
 NOTICES = {"nurl": "/rtb/win", "burl": "/rtb/bill", "lurl": "/rtb/loss"}
-OPTIONAL = {"cat", "cattax", "attr", "apis", "language", "w", "h", "iurl", "dealid", "ext"}
+OPTIONAL = {"cat", "cattax", "attr", "apis", "language", "w", "h", "iurl"} | {
+    "dur",
+    "protocol",
+    "dealid",
+    "ext",
+}
 LOSS_MACRO = "&nbr=${AUCTION_LOSS}"
 
 # The detail of a 400 begins with the path of a field, or with what is wrong with the body.

@@ -17,7 +17,7 @@ CREATIVE_RULES = (
     *("creative.media", "creative.secure", "creative.battr", "creative.size", "creative.mimes"),
     *("creative.protocols", "creative.duration.unknown"),
     *("creative.minduration", "creative.maxduration", "creative.api", "creative.btype"),
-    *("creative.language", "creative.native"),
+    *("creative.language", "creative.native", "creative.rqddurs", "creative.poddur"),
 )
 LIMITS = (
     *("status", "starts_at", "ends_at", "frequency_caps.user", "targeting.geo_radius", "cur"),

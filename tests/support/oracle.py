@@ -280,10 +280,15 @@ def protocols_of(kind: str, media: Document) -> set[int]:
 def misfits_in_time(media: Document, duration: int | None) -> Iterator[str]:
     """Apply minduration and maxduration, in seconds."""
     shortest, longest = integer(media.get("minduration")), integer(media.get("maxduration"))
+    pod, exact = integer(media.get("poddur"), 1), items(media.get("rqddurs"))
     if duration is None:
-        if shortest is not None or longest is not None:
+        if exact or shortest is not None or longest is not None or pod is not None:
             yield "creative.duration.unknown"
         return
+    if exact and duration not in {integer(each) for each in exact}:
+        yield "creative.rqddurs"
+    if pod is not None and duration > pod:
+        yield "creative.poddur"
     if shortest is not None and duration < shortest:
         yield "creative.minduration"
     if longest is not None and duration > longest:

@@ -89,6 +89,10 @@ def timed_of(choices: Choices, kind: str) -> Document:
         media["minduration"] = alone(choices, choices.pick((0, 6, 15, 16, -1)))
     if choices.chance(30):
         media["maxduration"] = alone(choices, choices.pick((60, 30, 15, 14, -1)))
+    if choices.chance(15):
+        media["rqddurs"] = [whole(choices, each) for each in choices.some(pools.DURATIONS)]
+    if choices.chance(15):
+        media["poddur"] = alone(choices, choices.pick((60, 30, 15, 14, 0, -1)))
     return media
 
 

@@ -101,6 +101,8 @@ def template(
         "mtype": creative.mtype,
         "apis": creative.apis,
         "language": creative.language and creative.language.partition("-")[0],
+        "dur": creative.duration,
+        "protocol": creative.protocol,
     }
     rest = _json({name: value for name, value in fields.items() if value not in (None, (), [])})
     pieces[-1] += b"," + rest[1:-1]

@@ -284,7 +284,7 @@ _LIMITS: Final = {
     "attributes": ("battr",),
     "mimes": ("mimes",),
     "protocols": ("protocols", "protocol"),
-    "duration": ("minduration", "maxduration"),
+    "duration": ("minduration", "maxduration", "rqddurs", "poddur"),
     "apis": ("api",),
     "type": ("btype",),
     "language": (),  # the request says so

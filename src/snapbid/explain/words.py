@@ -156,8 +156,11 @@ def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
         case "attributes":
             return lists(battr=stream.battr)
         case "duration":
-            asks = {name: getattr(stream, name) for name in ("minduration", "maxduration")}
-            return ", ".join(f"{name} {s}" for name, s in asks.items() if s is not None)
+            names = ("minduration", "maxduration", "poddur")
+            asks = {name: getattr(stream, name) for name in names}
+            told = [f"{name} {s}" for name, s in asks.items() if s is not None]
+            exact = lists(rqddurs=stream.rqddurs)
+            return ", ".join([*told, exact] if exact else told)
         case "language":
             return lists(wlang=request.wlang, wlangb=request.wlangb)
         case "apis":

@@ -31,6 +31,8 @@ class CreativePayload(msgspec.Struct, frozen=True, array_like=True):
     language: str | None = None
     apis: tuple[int, ...] = ()
     native: NativeAd | None = None
+    duration: int | None = None
+    protocol: int | None = None
 
 
 class CampaignPayload(msgspec.Struct, frozen=True, array_like=True):
@@ -97,4 +99,6 @@ def _creative_payload(creative: Creative) -> CreativePayload:
         creative.language,
         creative.apis,
         creative.native,
+        creative.duration,
+        creative.protocols[0] if len(creative.protocols) == 1 else None,
     )
