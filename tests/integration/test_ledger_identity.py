@@ -146,6 +146,36 @@ async def test_notices_counted_for_a_late_bid_are_moved(
         assert not keys(store, "{sb0}:fc:2:*")
 
 
+async def test_spooled_notices_of_a_late_bid_are_those_of_the_bid_after_it(
+    fresh_redis: str, tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the machine that took them is behind: both bids seem to be newer."""
+    clock, behind = Clock(NOON), Clock(NOON - 5)
+    async with opened(fresh_redis, tmp_path / "a", clock=clock) as first:
+        (core,) = first._cores
+        done = first.remember(b"a", 1, [(b"1", 2, 999, limits(2, total=100_000))], "u", 10.0)
+        assert done is not None
+        while not core._sent_answers:
+            await asyncio.sleep(0)
+        with monkeypatch.context() as patch:
+            patch.setattr(core, "send", lambda now: [])  # nothing is taken back for now
+            done.cancel()
+            await until(lambda: core.has_to_take_back)
+            async with opened(fresh_redis, tmp_path / "b", clock=clock) as second:
+                own = limits(1, total=100_000)
+                assert await reserve(second, b"a", (b"1", PRICE, own)) == "k"
+            async with opened(fresh_redis, tmp_path / "c", clock=behind, wait=False) as third:
+                fired = (third.settle(kind, b"a", b"1", 7) for kind in (WIN, BILLING, LOSS))
+                assert await asyncio.gather(*fired) == ["s", "s", "s"]
+                await until(lambda: third._spool.is_empty)
+            assert counts(store)[DAY]["p:1"] == 999
+        await flushed(first)
+        assert counts(store) == {DAY: expected(bids=1, wins=1, imps=1, price=PRICE, losses={7: 1})}
+        assert await settle_all(first, b"a", b"1", 8) == "ddd"
+        assert await state(first) == (PRICE, PRICE, 0, 0)
+        assert await state(first, 2) == (0, 0, 0, 0)
+
+
 async def test_a_late_bid_gives_back_money_and_impression(ledger: Ledger, clock: Clock) -> None:
     of = limits(total=PRICE // 1000, caps=((1, 3600),))
     for number in range(5):

@@ -1,5 +1,7 @@
 -- Takes back bids that were never answered: their records, counts and holds, and the notices that
--- were counted for them, which were meant for what they had replaced.
+-- were counted for them, which were meant for what they had replaced; or, where they had replaced
+-- nothing, for what has replaced them: a spooled notice seems to be older than its bid where the
+-- clock of the machine that took it is behind.
 --
 -- ARGV     1 now (epoch ms); 2 writer, 3 number of the batch in which the bids were; 4 the bids as in
 --          remember.lua; where one has no limits it is certain that it was kept, if the batch arrived
@@ -15,18 +17,20 @@ if last ~= number then
   return 0
 end
 
--- The record with that identity, and the pair's next older one.
+-- The record with that identity, and the pair's next older and next newer ones.
 local function find(bucket, field, id)
-  local found, older
+  local found, older, newer
   each_record(bucket, field, function(record)
     if found then
       older = record
     elseif record.id == id then
       found = record
+    else
+      newer = record
     end
     return older
   end)
-  return found, older
+  return found, older, newer
 end
 
 local function remove(record, older)
@@ -40,7 +44,7 @@ end
 
 -- Where the day of the bid has closed, they stay where they are: the day on which they were counted
 -- is forgotten, and they must not be counted again.
-local function move_notices(digest, record, older)
+local function move_notices(digest, record, other)
   local day = math.floor(record.time / DAY_S)
   local open = is_open(day, now)
   if open and bit.band(record.kinds, WIN) ~= 0 then
@@ -51,12 +55,12 @@ local function move_notices(digest, record, older)
       if open then
         count_notice(date(day), record, kind, -1)
       end
-      if open and older then
-        settle_record(digest, older, kind, record.reason or 0, now_ms)
-      elseif older and bit.band(older.kinds, kind) == 0 then
-        older.kinds = older.kinds + kind
-        older.reason = older.reason or record.reason
-        redis.call('HSET', older.key, older.field, pack_record(older))
+      if open and other then
+        settle_record(digest, other, kind, record.reason or 0, now_ms)
+      elseif other and bit.band(other.kinds, kind) == 0 then
+        other.kinds = other.kinds + kind
+        other.reason = other.reason or record.reason
+        redis.call('HSET', other.key, other.field, pack_record(other))
       end
     end
   end
@@ -79,12 +83,12 @@ while at <= size do
   end
   local digest, ssp, campaign, time, _, id =
     bids:sub(start + 1, start + 16), struct.unpack(HEAD, value)
-  local record, older = find(bucket, field, id)
+  local record, older, newer = find(bucket, field, id)
   if record then
     remove(record, older)
     release(record)
     forget_impression(digest, record)
-    move_notices(digest, record, older)
+    move_notices(digest, record, older or newer)
   end
   if record or not limits then
     uncount(time, 'B:' .. campaign)

@@ -39,6 +39,8 @@ SCRIPTS: Final = {
     "nothing restored": Mutation(
         "forget.lua", "if older and record.current and not older.current then", "if false then"
     ),
+    # A bid that is taken back takes with it a notice that was meant for the one after it.
+    "nothing passed on": Mutation("forget.lua", "older or newer)", "older)"),
     # Holds end by the clock, whatever is spooled.
     "holds by the clock": Mutation(
         "clock.lua", "mark = math.min(mark, tonumber(settled))", "mark = mark"
