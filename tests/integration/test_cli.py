@@ -148,6 +148,46 @@ def test_campaigns(cli: Cli, tmp_path: Path) -> None:
     assert back == "2 campaigns imported: 0 added, 0 changed, 2 as they were\n"
 
 
+def test_show(cli: Cli, tmp_path: Path) -> None:
+    banner = {
+        "id": "b\t", "media": "banner", "w": 1, "h": 1,
+        "adm": '<p title="{{imp_id}}">\n{{auction_id}}<img src="https://t.example/?cb={{cachebuster}}">'
+               "<script>f('{{campaign_id}}')</script>",
+    }  # fmt: skip
+    native = {"title": "{{imp_id}}", "link": {"url": "https://t.example/{{auction_id}}"}}
+    response = '{"assets": [{"video": {"vasttag": "<VAST>{{imp_id}}"}}], "link": {"url": "x"}}'
+    document = {
+        **CAMPAIGN,
+        "cpm": 2.500001,
+        "creatives": [
+            banner,
+            {"id": "n", "media": "native", "native": native},
+            {"id": "r", "media": "native", "adm": response},
+        ],
+    }
+    done(cli("campaign", "import", write(tmp_path / "a.jsonl", document, {**CAMPAIGN, "id": "c2"})))
+    shown, _, places = done(cli("campaign", "show", "c1")).partition("\n\n")
+    assert json.loads(shown) == {**document, "status": "active"}
+    assert places.splitlines() == [
+        "b\\t\tadm\t1\t{{imp_id}}\tattribute title of <p>",
+        "b\\t\tadm\t2\t{{auction_id}}\ttext of <p>",
+        "b\\t\tadm\t2\t{{cachebuster}}\tURL parameter cb, attribute src of <img>",
+        "b\\t\tadm\t2\t{{campaign_id}}\tscript of <script>",
+        "n\tnative.link.url\t1\t{{auction_id}}\tURL",
+        "n\tnative.title\t1\t{{imp_id}}\ttext",
+        "r\tadm.assets[0].video.vasttag\t1\t{{imp_id}}\ttext of <vast>",
+    ]
+    both = json.loads(done(cli("campaign", "show", "c1", "--json")))
+    assert both["document"] == {**document, "status": "active"}
+    assert both["macros"][2] == {
+        "creative": "b\t", "field": "adm", "macro": "cachebuster", "line": 2,
+        "where": "URL parameter", "element": "img", "attribute": "src", "parameter": "cb",
+    }  # fmt: skip
+    assert json.loads(done(cli("campaign", "show", "c2", "--json")))["macros"] == []
+    assert json.loads(done(cli("campaign", "show", "c2")))["id"] == "c2"
+    assert refused(cli("campaign", "show", "c3")) == ["there is no campaign with the id 'c3'"]
+
+
 def test_list_shows_what_plain_sql_wrote(cli: Cli, database: str) -> None:
     deep = '{"id": "b", "creatives": ' + "[" * 3_000 + "]" * 3_000 + "}"
     sql = "insert into campaign (id, document) values ($1, $2::text::jsonb)"
@@ -156,6 +196,8 @@ def test_list_shows_what_plain_sql_wrote(cli: Cli, database: str) -> None:
     asyncio.run(execute(database, sql, "b", deep))
     listed = f"a\tactive\t[1]\t\t\t{{}}{NO_BUDGET}\nb\tactive\t\t\t\t{NO_BUDGET}\n"
     assert done(cli("campaign", "list")) == listed
+    assert json.loads(done(cli("campaign", "show", "a"))) == {**json.loads(odd), "status": "active"}
+    assert done(cli("campaign", "show", "b")).startswith("{")
 
 
 def test_import_from_stdin(cli: Cli) -> None:

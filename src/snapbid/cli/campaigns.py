@@ -1,4 +1,4 @@
-"""`snapbid campaign`: list, pause and resume; `campaign import` has a module of its own."""
+"""`snapbid campaign`: list, show, pause and resume; `campaign import` has a module of its own."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,52 @@ def campaign_list(as_json: bool, budgets: bool) -> None:
     console.print_table(columns, [row for row in rows if not budgets or row[0] in money])
 
 
+@campaign.command("show")
+@click.argument("campaign_id", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="Print an object: document and macros.")
+def campaign_show(campaign_id: str, as_json: bool) -> None:
+    """Show a campaign's document as it is stored, and where each macro of it stands.
+
+    A line for each macro: creative, field, line of its text, macro, place.
+    """
+    import msgspec
+
+    from snapbid.match.document import decode
+    from snapbid.match.macros import macros_of
+    from snapbid.warehouse import campaigns
+
+    async def work(connection: "asyncpg.Connection") -> list[campaigns.StoredCampaign]:
+        return await campaigns.fetch_some(connection, [campaign_id])
+
+    stored = console.in_warehouse(work)
+    if not stored:
+        raise console.Refused(f"there is no campaign with the id {campaign_id[:60]!a}")
+    text = stored[0].document
+    try:
+        document = decode(text)
+    except ValueError:
+        document = None
+    macros = list(macros_of(document))
+    if as_json:
+        places = [
+            {"creative": creative, "field": field, **msgspec.to_builtins(place)}
+            for creative, field, place in macros
+        ]
+        value = {"document": msgspec.Raw(text.encode()), "macros": places}
+        click.echo(_laid_out(msgspec.json.encode(value).decode()))
+        return
+    click.echo(_laid_out(text))
+    if macros:
+        click.echo()
+    console.print_table(
+        ("creative", "field", "line", "macro", "place"),
+        [
+            (creative, field, place.line, f"{{{{{place.macro}}}}}", place)
+            for creative, field, place in macros
+        ],
+    )
+
+
 @campaign.command("pause")
 @click.argument("campaign_id", metavar="ID")
 def campaign_pause(campaign_id: str) -> None:
@@ -71,6 +117,16 @@ def _set_status(campaign_id: str, status: Any) -> None:
     except campaigns.UnknownCampaignError as error:
         raise console.Refused(str(error)) from error
     click.echo(f"{console.one_line(campaign_id)}: {status}{'' if changed else ' already'}")
+
+
+def _laid_out(text: str) -> str:
+    """JSON with its numbers as they are written; on one line where it is nested too deeply."""
+    import msgspec
+
+    try:
+        return msgspec.json.format(text, indent=2)
+    except RecursionError:
+        return text
 
 
 def _campaign_row(stored: Any) -> tuple[object, ...]:

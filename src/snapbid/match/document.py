@@ -23,6 +23,7 @@ from snapbid.match.campaign import (
     FrequencyCap,
     Transparency,
 )
+from snapbid.match.markup import Language
 from snapbid.match.native_rules import NATIVE, read_response
 from snapbid.match.rules import Mistakes, Path, list_of, object_of, path_text, report
 from snapbid.match.targeting_rules import MAX_ENTRIES, TARGETING
@@ -36,6 +37,7 @@ from snapbid.match.value_rules import (
     TIME,
     choice,
     integer,
+    report_unprotected,
     string,
 )
 from snapbid.match.vocabulary import size
@@ -66,7 +68,10 @@ def _has_what_its_media_needs(creative: Any, at: Path, mistakes: Mistakes) -> No
         elif creative.adm:
             report(mistakes, (at, "adm"), "must not stand beside native")
     elif creative.adm:
-        if creative.media == "native" and not _has_mistakes(((at, "adm"),), mistakes):
+        if creative.media != "native":
+            language: Language = "HTML" if creative.media == "banner" else "VAST"
+            report_unprotected(creative.adm, language, (at, "adm"), mistakes)
+        elif not _has_mistakes(((at, "adm"),), mistakes):
             read_response(creative.adm, (at, "adm"), mistakes)
     elif not _has_mistakes(((at, "adm"), (at, "native")), mistakes):
         report(mistakes, (at, "adm"), "is required")

@@ -28,7 +28,7 @@ MAX_ASSETS: Final = 50  # of a kind
 
 _TITLE: Final = markup(MAX_TITLE)
 _DATA_TEXT: Final = markup(MAX_DATA)
-_URL: Final = markup(MAX_URL)
+_URL: Final = markup(MAX_URL, "URL")
 _URLS: Final = list_of(_URL, MAX_ASSETS)
 
 
@@ -77,7 +77,7 @@ NATIVE: Final = object_of(
             MAX_ASSETS,
         ),
         "data": Rule(_check_data, dict[str, str], _finish_data),
-        "video": markup(MAX_ADM_BYTES),
+        "video": markup(MAX_ADM_BYTES, "VAST"),
         "link": object_of(
             {"url": _URL, "clicktrackers": _URLS}, NativeLink, required=("url",)
         ),

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from snapbid.match.markup import BIDDER_MACROS, Language, unprotected
 from snapbid.match.rules import (
     Check,
     Mistakes,
@@ -32,8 +33,6 @@ MAX_ADM_BYTES: Final = 64 * 1024
 MAX_URL: Final = 2048
 MAX_MICROS: Final = 2**63 - 1  # the largest signed 64-bit integer, in micro-USD
 UTF8_BYTES: Final = 4  # of one character, at most
-
-BIDDER_MACROS: Final = ("auction_id", "imp_id", "campaign_id", "creative_id", "cachebuster")
 
 _MACRO = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
 _NOT_A_BIDDER_MACRO = re.compile(rf"{{{{(?!(?:{'|'.join(BIDDER_MACROS)})}}}})")
@@ -92,8 +91,8 @@ def _check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
     return name
 
 
-def markup(longest: int) -> Rule:
-    """Text in which bidder macros are filled in."""
+def markup(longest: int, language: Language | None = None) -> Rule:
+    """Text in which bidder macros are filled in; in a language, where percent-encoding protects."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         if rule := text_rule(value, longest):
@@ -104,15 +103,25 @@ def markup(longest: int) -> Rule:
                 known = ", ".join(f"{{{{{name}}}}}" for name in BIDDER_MACROS)
                 rule = f"holds the unknown macro {shown(macro[0])}; known are {known}"
                 report(mistakes, at, rule)
+        if language is not None:
+            report_unprotected(value, language, at, mistakes)
         return value
 
-    return Rule(check, text_shape(longest), _finish_markup)
+    def finish(text: str) -> str:
+        if _NOT_A_BIDDER_MACRO.search(text) is not None:
+            raise UndecidedError
+        if language is not None and unprotected(text, language):
+            raise UndecidedError
+        return text
+
+    return Rule(check, text_shape(longest), finish)
 
 
-def _finish_markup(text: str) -> str:
-    if _NOT_A_BIDDER_MACRO.search(text) is not None:
-        raise UndecidedError
-    return text
+def report_unprotected(text: str, language: Language, at: Path, mistakes: Mistakes) -> None:
+    """Add the macros of markup that percent-encoding does not protect where they stand."""
+    for place in unprotected(text, language):
+        rule = f"has {{{{{place.macro}}}}} where percent-encoding does not protect: {place}"
+        report(mistakes, at, f"{rule}, line {place.line} of the text")
 
 
 def _check_language(value: Any, at: Path, mistakes: Mistakes) -> str | None:
