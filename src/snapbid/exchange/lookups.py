@@ -233,5 +233,5 @@ def signals(request: BidRequest) -> privacy.PrivacySignals:
         consents=[consent for consent in consents if consent],
         us_privacy={place.us_privacy for place in places if place.us_privacy},
         gpp={place.gpp for place in places if place.gpp},
-        gpp_sid={sid for place in places for sid in place.gpp_sid or ()},
+        gpp_sid=set().union(*(place.gpp_sid or () for place in places)),
     )
