@@ -1,4 +1,7 @@
-"""Random requests made longer than anything that is looked at."""
+"""Random requests made longer than anything that is looked at.
+
+Only the first impression gets long lists of deals: what has to be converted in one body is bounded.
+"""
 
 from support import pools
 from support.choices import Choices
@@ -30,11 +33,11 @@ def long_formats(choices: Choices, request: Document) -> None:
 
 
 def long_deals(choices: Choices, request: Document) -> None:
-    """Put deals before those of the impressions."""
-    for imp in request["imp"]:
-        imp["pmp"] = pmp_of(choices)
-        fillers = [{"id": "-", "wseat": ["-"]}] * choices.pick((1000, 998))
-        imp["pmp"]["deals"] = [*fillers, *imp["pmp"].get("deals", [])]
+    """Put deals before those of the first impression."""
+    imp = request["imp"][0]
+    imp["pmp"] = pmp_of(choices)
+    fillers = [{"id": "-", "wseat": ["-"]}] * choices.pick((1000, 998))
+    imp["pmp"]["deals"] = [*fillers, *imp["pmp"].get("deals", [])]
 
 
 def long_limits(choices: Choices, request: Document) -> None:
@@ -44,9 +47,7 @@ def long_limits(choices: Choices, request: Document) -> None:
                       ("bapp", pools.BUNDLES), ("wseat", pools.SEATS)):  # fmt: skip
         if choices.chance(40):
             request[key] = [*fillers, *choices.some(pool, 2)]
-    for deal in [
-        deal for imp in request["imp"] for deal in (imp.get("pmp") or {}).get("deals", [])
-    ]:
+    for deal in (request["imp"][0].get("pmp") or {}).get("deals", []):
         for key in ("wseat", "wadomain"):
             if deal.get(key):
                 deal[key] = [*fillers, *deal[key]]
