@@ -103,5 +103,7 @@ def world() -> World:
         brand=agents.brand,
         alpha3=countries.alpha3,
         usd=rates.load().usd,
-        may_use_user_data=privacy.may_use_user_data,
+        may_use_user_data=lambda gvl_id, **given: privacy.may_use_user_data(
+            privacy.PrivacySignals(**given), gvl_id
+        ),
     )

@@ -524,6 +524,7 @@ cdef class _Writer:
         while n_slots < 2 * (<uint64_t>self.n_values + 1):
             n_slots *= 2
 
+        memset(&head, 0, sizeof(head))  # padding, too: equal catalogs are equal files
         head.magic = SB_MAGIC
         head.version = SB_VERSION
         head.campaigns = self.n

@@ -196,7 +196,12 @@ def test_a_budget_that_is_not_confirmed(cli: Cli, fresh_redis: str) -> None:
             400,
             "bad_request: imp[0].banner.w: expected an integer, found an object",
         ),
-        ("acme", bid_request(cur=["EUR"]), 204, "currency: cur names EUR, and bids are in USD"),
+        (
+            "acme",
+            bid_request(cur=["XTS"]),
+            204,
+            "currency: no exchange rate for any currency of cur (XTS)",
+        ),
         ("acme", " " * 300_000, 413, "too_large: the body has 300000 bytes, over 262144"),
         ("acme", bid_request(id="x" * 513), 204,
          "long_id: id is over 512 bytes, its notifications could not be taken"),

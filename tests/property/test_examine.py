@@ -55,8 +55,9 @@ CAUSES = {
     "creative.language": "language",
     "creative.rqddurs": "duration",
     "creative.poddur": "duration",
+    "creative.native": "native",
 }
-OF_FORMAT = {"creative.media", "creative.size"}
+OF_FORMAT = {"creative.media", "creative.size", "creative.native"}
 
 
 def row_of(rule: str) -> str:

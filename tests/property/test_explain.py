@@ -38,6 +38,7 @@ RULES = {
     "dsa": Refusal.REFUSED_DSA,
 }
 OF_FORMAT = {"creative.media", "creative.size"}
+NATIVE = "creative.native"  # of the format, too, where the native request cannot be read
 ELSEWHERE = {"cur", "floor.rate"}  # refuse the request or the impression before any campaign
 
 
@@ -46,9 +47,9 @@ def explanations(slot: Slot, rules: list[str], campaign: Document) -> Iterator[E
     misfits = [set(oracle.misfits(slot, creative)) for creative in campaign["creatives"]]
     for rule in rules:
         if rule.startswith("creative."):
-            if all(each & OF_FORMAT for each in misfits):
+            if all(each & {*OF_FORMAT, NATIVE} for each in misfits):
                 yield Refusal.REFUSED_TARGETING, FORMAT_DIMENSION
-            else:
+            if not all(each & OF_FORMAT for each in misfits):
                 yield Refusal.REFUSED_CREATIVE, -1
         elif rule in RULES:
             yield RULES[rule], -1

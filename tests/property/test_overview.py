@@ -101,7 +101,7 @@ def test_the_winner_is_that_of_the_live_decision() -> None:
 
 def test_one_without_money_leaves_its_place_to_the_next() -> None:
     passed = 0
-    for seed in range(40):
+    for seed in range(120):
         world = strategies.random_world(seed, 12, AROUND)
         for number, campaign in enumerate(world.campaigns, 1):
             campaign["budget"] = {"daily": number}

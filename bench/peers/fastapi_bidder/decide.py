@@ -18,7 +18,7 @@ from bench.peers.fastapi_bidder.models import (
     Stream,
     User,
 )
-from snapbid.exchange.privacy import may_use_user_data
+from snapbid.exchange.privacy import PrivacySignals, may_use_user_data
 from snapbid.match.campaign import Campaign, Circle, Creative
 from snapbid.match.vocabulary import host, primary_subtag, region
 from snapbid.reference import agents, countries
@@ -182,16 +182,17 @@ class Decider:
 def _may_use_user_data(regs: Regs | None, user: User) -> bool:
     if regs is None:
         return True
-    old = regs.ext or regs
-    return may_use_user_data(
-        coppa=regs.coppa,
-        gdpr=regs.gdpr if regs.gdpr is not None else old.gdpr,
-        consent=user.consent or (user.ext.consent if user.ext else None),
-        us_privacy=regs.us_privacy or old.us_privacy,
-        gpp=regs.gpp or old.gpp,
-        gpp_sid=regs.gpp_sid or old.gpp_sid,
-        gvl_id=None,
+    places = [regs, regs.ext or regs]
+    consents = {user.consent, user.ext.consent if user.ext else None}
+    signals = PrivacySignals(
+        coppa=regs.coppa == 1,
+        gdpr=any(place.gdpr == 1 for place in places),
+        consents=[consent for consent in consents if consent],
+        us_privacy={place.us_privacy for place in places if place.us_privacy},
+        gpp={place.gpp for place in places if place.gpp},
+        gpp_sid={section for place in places for section in place.gpp_sid},
     )
+    return may_use_user_data(signals, None)
 
 
 def _domains(site: Publication) -> list[str]:

@@ -108,7 +108,7 @@ class Lookups(Reader):
         self._rates = rates
         self._needs_user = needs_user
         self._gvl_id = gvl_id
-        self._fits_native: dict[tuple[int, int, int, int], bool] = {}
+        self._fits_native: dict[tuple[int, Index, int, int], bool] = {}
 
     def bidding_in(self, cur: Texts) -> "Lookups | None":
         """Return the lookups for a request that takes these currencies; None if none has a rate.
@@ -182,7 +182,7 @@ class Lookups(Reader):
 
     def fits_native(self, asked: NativeRequest, index: Index, rank: int, creative: int) -> bool:
         """Return whether a native creative's assets fit the request. Remembered."""
-        key = asked.number, id(index), rank, creative
+        key = asked.number, index, rank, creative
         fits = self._fits_native.get(key) if asked.number else None
         if fits is None:
             native = decode_payload(index.payload(rank)).creatives[creative].native

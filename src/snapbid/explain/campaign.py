@@ -86,7 +86,7 @@ def _refusals(
     Once its deals are removed, a campaign may break a rule for campaigns without deals; no row
     shows that.
     """
-    native = _replace(imp.native or Native(), request=ANY_ASSETS, battr=None, api=None)
+    native = _replace(imp.native or Native(), request=ANY_ASSETS, ver=None, battr=None, api=None)
     imp = _replace(imp, native=native)
     request = _replace(request, wlang=None, wlangb=None)  # limits of creatives
     campaign = _replace(campaign, creatives=_FITTING)

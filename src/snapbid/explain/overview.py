@@ -168,7 +168,7 @@ async def explain(
     )
     if lookups.bidding_in(request.cur) is None:
         names = words.some(request.cur or ())
-        reason = f"{Reason.CURRENCY.value}: cur names {names}, which have no exchange rate"
+        reason = f"{Reason.CURRENCY.value}: no exchange rate for any currency of cur ({names})"
         return msgspec.structs.replace(base, reason=reason)
     if not can_be_notified(str(request.id)):
         reason = (

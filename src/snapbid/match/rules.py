@@ -193,12 +193,11 @@ def object_of(
         return made
 
     check = check_of_object(checks, build or make, required=required, together=together)
-    defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
+    defaults = {field.name: _default(field) for field in msgspec.structs.fields(struct)}
     fields: list[Any] = [(name, rules[name].shape) for name in required]
     steps: list[tuple[str, Finish, Any]] = []
     for name, rule in rules.items():
-        default = defaults.get(name, msgspec.NODEFAULT)
-        default = None if default is msgspec.NODEFAULT else default
+        default = defaults.get(name)
         if name not in required:
             takes_null = default is None and rule.shape is not msgspec.Raw
             fields.append((name, rule.shape | None if takes_null else rule.shape, default))
@@ -213,6 +212,12 @@ def object_of(
         gc=struct.__struct_config__.gc,
     )
     return Rule(check, shape, _finisher(steps, together, build, settle))
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return None if field.default is msgspec.NODEFAULT else field.default
 
 
 def check_of_object(
