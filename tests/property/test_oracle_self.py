@@ -159,7 +159,9 @@ def test_random_campaigns_are_valid() -> None:
 
 def test_every_rule_decides_over_a_run() -> None:
     deciders, rng = Deciders(), random.Random(1)
-    for seed in range(700):
+    for seed in range(5000):
+        if seed >= 700 and not deciders.missing(least=2):
+            break
         world = strategies.random_world(seed)
         for _ in range(20):
             deciders.observe(world, *strategies.random_request(rng, world))
