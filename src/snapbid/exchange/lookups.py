@@ -183,13 +183,13 @@ class Lookups(Reader):
     def fits_native(self, asked: NativeRequest, index: Index, rank: int, creative: int) -> bool:
         """Return whether a native creative's assets fit the request. Remembered."""
         key = asked.number, index, rank, creative
-        fits = self._fits_native.get(key) if asked.number else None
+        fits = self._fits_native.get(key)
         if fits is None:
             native = decode_payload(index.payload(rank)).creatives[creative].native
             fits = native is not None and native_answer.fits(asked, native)
-            if len(self._fits_native) >= MAX_FITS:
-                self._fits_native.clear()
-            if asked.number:
+            if asked.number:  # the request is remembered
+                if len(self._fits_native) >= MAX_FITS:
+                    self._fits_native.clear()
                 self._fits_native[key] = fits
         return fits
 

@@ -55,7 +55,7 @@ class Market:
         self.shards = shards
         self.exhausted: dict[int, ExhaustedCampaign] = {}
         self._native: dict[tuple[int, int, int], Template] = {}
-        self._adapted: dict[tuple[int, int, int, str, bool], Template] = {}
+        self._adapted: dict[tuple[int, int, int | None, str, bool], Template] = {}
         self._of_base: RankCache = RankCache()
         self._of_overlay: RankCache = RankCache()
         if before is not None and before.catalog.base == catalog.base:
@@ -92,17 +92,17 @@ class Market:
 
         `declares`: with what the campaign declares under the Digital Services Act.
         """
-        number = 0 if asked is None else asked.number
+        number = None if asked is None else asked.number
         key = (rank, creative, number, lookups.currency, declares)
-        is_kept = asked is None or asked.number != 0
-        result = self._adapted.get(key) if is_kept else None
+        is_kept = number != 0
+        result = self._adapted.get(key)
         if result is None:
             plain = self.template(rank, creative, asked)
             price = lookups.price_micros(plain.price_micros)
             result = adapted(plain, price, self._document(rank).dsa if declares else None)
-            if len(self._adapted) >= MAX_TEMPLATES:
-                self._adapted.clear()
             if is_kept:
+                if len(self._adapted) >= MAX_TEMPLATES:
+                    self._adapted.clear()
                 self._adapted[key] = result
         return result
 
@@ -117,9 +117,9 @@ class Market:
             else:
                 markup = native_markup(asked, payload.native)
                 result = self._build(rank, document, replace(payload, adm=markup))
-            if len(self._native) >= MAX_NATIVE_TEMPLATES:
-                self._native.clear()
-            if asked.number:
+            if asked.number:  # the request is remembered
+                if len(self._native) >= MAX_NATIVE_TEMPLATES:
+                    self._native.clear()
                 self._native[key] = result
         return result
 
