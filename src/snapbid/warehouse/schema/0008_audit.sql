@@ -35,7 +35,8 @@ create trigger audit_append_only before update or delete or truncate on audit
     for each statement execute function audit_refuse();
 
 
--- The fields in which two documents differ; null is one without fields.
+-- The fields in which two documents differ; null is one without fields. Null and an empty list say
+-- as little as a field that is missing.
 create function audit_difference(before jsonb, after jsonb) returns jsonb
 language sql immutable as $$
     select jsonb_object_agg(
@@ -43,7 +44,8 @@ language sql immutable as $$
         case when length(coalesce(before ->> field, '')) + length(coalesce(after ->> field, '')) <= 200
              then jsonb_build_array(before -> field, after -> field) end)
     from jsonb_object_keys(coalesce(before, '{}') || coalesce(after, '{}')) field
-    where before -> field is distinct from after -> field
+    where nullif(nullif(before -> field, 'null'), '[]')
+        is distinct from nullif(nullif(after -> field, 'null'), '[]')
 $$;
 
 
