@@ -60,7 +60,8 @@ class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
     """One advertisement; `duration` in seconds. One of `adm` and, for media native, `native`.
 
     `language` is a language tag in lower case, `apis` the API frameworks that it needs, `type` a
-    banner's ad type (OpenRTB 2.6, 5.2 ff.: AdCOM's lists).
+    banner's ad type (OpenRTB 2.6, 5.2 ff.: AdCOM's lists). Of video and audio, `bitrate` is in
+    kbit/s, and `delivery` lists AdCOM's delivery methods; `w` and `h` are a video's pixels.
     """
 
     id: str
@@ -78,6 +79,10 @@ class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
     apis: tuple[int, ...] = ()
     type: int | None = None
     native: NativeAd | None = None
+    linear: bool | None = None  # False: an overlay
+    skippable: bool | None = None
+    bitrate: int | None = None
+    delivery: tuple[int, ...] = ()
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -54,6 +54,8 @@ MAX_CATEGORY: Final = 500  # bytes, where the key has the taxonomy before it
 MAX_API: Final = 31  # the index has a bit for each; the list of API frameworks ends at 9
 XHTML, JAVASCRIPT, IFRAME = 2, 3, 4  # banner ad types; 1 is a text ad
 MAX_BANNER_TYPE: Final = IFRAME
+MAX_DELIVERY: Final = 3  # 1 streaming, 2 progressive, 3 download
+SKIP_BUTTON: Final = 16  # the creative attribute
 MAX_QUICK: Final = min(MAX_MARKUP, MAX_ENTRIES)  # bytes; a shorter document has not too much of it
 
 
@@ -62,6 +64,7 @@ def _has_what_its_media_needs(creative: Any, at: Path, mistakes: Mistakes) -> No
         for side in ("w", "h"):
             if getattr(creative, side) is None:
                 report(mistakes, (at, side), "is required for a banner")
+    _has_what_only_its_media_has(creative, at, mistakes)
     if creative.native is not None:
         if creative.media != "native":
             report(mistakes, (at, "native"), "is for media native")
@@ -75,6 +78,21 @@ def _has_what_its_media_needs(creative: Any, at: Path, mistakes: Mistakes) -> No
             read_response(creative.adm, (at, "adm"), mistakes)
     elif not _has_mistakes(((at, "adm"), (at, "native")), mistakes):
         report(mistakes, (at, "adm"), "is required")
+
+
+def _has_what_only_its_media_has(creative: Any, at: Path, mistakes: Mistakes) -> None:
+    if creative.media == "video":
+        if creative.skippable is False and SKIP_BUTTON in (creative.attributes or ()):
+            rule = f"must not be false beside attribute {SKIP_BUTTON}, a skip button"
+            report(mistakes, (at, "skippable"), rule)
+    elif creative.media is not None:
+        for field in ("linear", "skippable"):
+            if getattr(creative, field) is not None:
+                report(mistakes, (at, field), "is for media video")
+        if creative.media != "audio":
+            for field in ("bitrate", "delivery"):
+                if getattr(creative, field):
+                    report(mistakes, (at, field), "is for media video and audio")
 
 
 def _has_mistakes(places: Sequence[Path], mistakes: Mistakes) -> bool:
@@ -99,12 +117,22 @@ def _assets(creative: Creative) -> Creative:
     return msgspec.structs.replace(creative, adm="", native=native)
 
 
-def _derive_type(creative: Creative) -> None:
-    """A banner's ad type follows from its markup where it is not stated (contract 2)."""
-    if creative.media == "banner" and creative.type is None:
-        markup = creative.adm.lower()
-        kind = JAVASCRIPT if "<script" in markup else IFRAME if "<iframe" in markup else XHTML
-        force_setattr(creative, "type", kind)
+def _derive(creative: Creative) -> None:
+    """Set what follows from other fields.
+
+    A banner's ad type follows from its markup where it is not stated (contract 2). A video is
+    skippable if it has the attribute that says so, and has the attribute if it is.
+    """
+    if creative.media == "banner":
+        if creative.type is None:
+            markup = creative.adm.lower()
+            kind = JAVASCRIPT if "<script" in markup else IFRAME if "<iframe" in markup else XHTML
+            force_setattr(creative, "type", kind)
+    elif creative.media == "video":
+        if SKIP_BUTTON in creative.attributes:
+            force_setattr(creative, "skippable", True)
+        elif creative.skippable:
+            force_setattr(creative, "attributes", (*creative.attributes, SKIP_BUTTON))
 
 
 def _fields_fit_together(campaign: Any, at: Path, mistakes: Mistakes) -> None:
@@ -179,11 +207,15 @@ _CREATIVES: Final = list_of(
             "apis": list_of(integer(1, MAX_API)),
             "type": integer(1, MAX_BANNER_TYPE),
             "native": NATIVE,
+            "linear": FLAG,
+            "skippable": FLAG,
+            "bitrate": integer(1),
+            "delivery": list_of(integer(1, MAX_DELIVERY)),
         },
         Creative,
         required=("id", "media"),
         together=_has_what_its_media_needs,
-        settle=_derive_type,
+        settle=_derive,
     ),
     MAX_CREATIVES,
     least=1,
