@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from math import inf
 from typing import Any
 
@@ -184,6 +185,15 @@ def test_bids_end_with_their_time() -> None:
     proposal = Bidder("http://b.example").propose(request, "acme", market, 0, 0)
     assert not isinstance(proposal, NoBid)
     assert (len(proposal.bids), proposal.undecided) == (1, 2)
+
+
+def test_a_thread_that_waited_for_its_processor_is_not_cut_short() -> None:
+    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    decision = search(decode(json.dumps(slow_request(1)).encode()), "acme", market, 0)
+    assert not isinstance(decision, NoBid)
+    decision.query.allow(inf, 0.002)
+    time.sleep(0.02)
+    assert decision.query.has_time()
 
 
 def test_an_overlay_shares_the_time_of_its_base() -> None:
