@@ -256,6 +256,27 @@ async def test_a_notice_applied_and_spooled_counts_once_whatever_was_bid_since(
         assert sum_of(store) == {"b:1": 2, "w:1": 2, "p:1": 57}
 
 
+@pytest.mark.parametrize("ahead_s", [3600, -3600])
+async def test_a_notice_that_comes_before_redis_has_told_its_time(
+    own_redis: Redis,
+    proxy: FaultProxy,
+    tmp_path: Path,
+    store: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead_s: int,
+) -> None:
+    """Seen: it carried the time of its machine, whose clock was wrong, and counted for no bid."""
+    async with opened(own_redis.url, tmp_path / "a", ttl_s=600) as first:
+        assert await remember(first, b"a", (b"1", 1, 7))
+        await proxy.refuse()
+        monkeypatch.setattr("snapbid.ledger.clock.time", lambda: time.time() + ahead_s)
+        async with opened(proxy.redis_url, tmp_path / "b", ttl_s=600, wait=False) as joined:
+            assert await joined.settle(WIN, b"a", b"1") == "s"
+            await proxy.resume()
+            await until(lambda: not spool_files(tmp_path / "b"))
+    assert sum_of(store) == {"b:1": 1, "w:1": 1, "p:1": 7}
+
+
 async def test_a_spooled_notice_is_of_its_own_time(
     own_redis: Redis, tmp_path: Path, store: Any, clock: Clock
 ) -> None:

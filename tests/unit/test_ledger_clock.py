@@ -19,6 +19,16 @@ def test_it_goes_on_from_what_redis_told() -> None:
     assert abs(clock.now_ms(3650.005) - SERVER_MS - 3_600_000) <= 1
 
 
+def test_it_knows_how_far_its_machine_is_behind() -> None:
+    clock = LedgerClock()
+    assert (clock.is_known, clock.behind_ms) == (False, 0)
+    now_s = monotonic()
+    own_ms = clock.now_ms(now_s)
+    clock.adjust(own_ms - 5_000, now_s, now_s)
+    assert clock.is_known
+    assert abs(clock.behind_ms + 5_000) <= 2
+
+
 def test_two_machines_agree() -> None:
     """Their monotonic clocks begin anywhere."""
     first, second = LedgerClock(), LedgerClock()

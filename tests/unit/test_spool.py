@@ -373,3 +373,24 @@ async def test_a_process_is_known_to_be_gone_and_what_it_has_left(tmp_path: Path
     gone.done()
     second.leave()
     assert not list(tmp_path.iterdir())
+
+
+async def test_a_time_by_the_machines_own_clock_becomes_that_of_redis(tmp_path: Path) -> None:
+    """However far the two differ; the others are as they were."""
+    spool = Spool(tmp_path, PLENTY)
+    loop = asyncio.get_running_loop()
+    waiting: list[asyncio.Future[str | None]] = [loop.create_future() for _ in range(3)]
+    for number, done in enumerate(waiting):
+        spool.append(2, notice(number), done, own_time=number != 1)
+    await asyncio.gather(*waiting)
+    await spool.close()
+    (spooled,) = Spool(tmp_path, PLENTY).abandoned()
+    assert spooled.notices(0) == [(2, notice(number)) for number in range(3)]
+    for behind_ms, seconds, ms in ((-5_001, 1_899_999_994, 999), (300_007, 1_900_000_300, 7)):
+        first, second, third = spooled.notices(0, behind_ms)
+        assert first == (2, NOTICE.pack(WIN, -1, bytes(16), seconds, ms))
+        assert second == (2, notice(1))
+        assert NOTICE.unpack(third[1])[2:] == (
+            (2).to_bytes(16, "big"), *divmod(1_900_000_000_002 + behind_ms, 1000),
+        )  # fmt: skip
+    spooled.done()

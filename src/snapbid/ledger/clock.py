@@ -16,9 +16,19 @@ class LedgerClock:
 
     def __init__(self, simulated: Callable[[], float] | None = None) -> None:
         self._simulated = simulated
-        self._ahead_s = time() - monotonic()
-        self._known = False
+        self._own_ahead_s = self._ahead_s = time() - monotonic()
+        self._known = simulated is not None
         self._last: tuple[float, tuple[int, int]] = (-1.0, (0, 0))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the time is that of Redis."""
+        return self._known
+
+    @property
+    def behind_ms(self) -> int:
+        """By how much the clock of this machine is behind that of Redis."""
+        return 0 if self._simulated else round((self._ahead_s - self._own_ahead_s) * 1000)
 
     def now(self, loop_s: float) -> tuple[int, int]:
         """The time at a time of the event loop, in epoch s and ms."""

@@ -70,7 +70,12 @@ class Ledger:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _to_spool(self, number: int) -> Callable[[PendingNotice], None]:
-        return lambda notice: self._spool.append(number, _spooled(notice.packed), notice.done)
+        return lambda notice: self._append(number, notice.packed, notice.done)
+
+    def _append(self, number: int, packed: bytes, done: "asyncio.Future[str | None]") -> None:
+        """Spool a notice."""
+        own_time = not self._clocks[number].is_known
+        self._spool.append(number, _spooled(packed), done, own_time=own_time)
 
     def _now_s(self) -> float:
         return self._clocks[0].now_ms(self._loop.time()) / 1000
@@ -171,7 +176,7 @@ class Ledger:
         done = self._shards[number].settle(packed, NOTICE_S)
         if done is None:
             done = self._loop.create_future()
-            self._spool.append(number, _spooled(packed), done)
+            self._append(number, packed, done)
         verdict = await done
         assert verdict is not None
         return verdict
@@ -205,7 +210,7 @@ class Ledger:
             await _finish(process, self._sign_off_gone)
 
     async def _settle_all(self, spooled: SpoolFile) -> bool:
-        notices = spooled.notices(int(self._now_s() * 1000))
+        notices = spooled.notices(int(self._now_s() * 1000), self._clocks[0].behind_ms)
         for start in range(0, len(notices), REPLAY_BATCH):
             waiting = [
                 self._shards[shard % len(self._shards)].settle(

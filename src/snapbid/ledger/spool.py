@@ -27,6 +27,7 @@ from snapbid.ledger.records import NOTICE, NoticeVerdict
 
 MAGIC: Final = b"snapbid\x02"  # at the start of a file; before that, notices had no time
 _ENTRY: Final = Struct(f"<HI{NOTICE.size}s")  # shard, checksum, notice
+_OWN_TIME: Final = 1 << 15  # with the shard: the time of Redis was not known yet
 _UNTIMED: Final = Struct("<Bh16s")  # kind, loss reason, digest
 _UNTIMED_ENTRY: Final = Struct(f"<HI{_UNTIMED.size}s")
 _SUFFIX: Final = ".spool"
@@ -79,10 +80,20 @@ class Spool:
         self.append(shard, packed, done)
         await done
 
-    def append(self, shard: int, packed: bytes, done: "asyncio.Future[str | None]") -> None:
-        """Write the notice; `done` becomes SPOOLED once it is synced, or SpoolFullError."""
+    def append(
+        self,
+        shard: int,
+        packed: bytes,
+        done: "asyncio.Future[str | None]",
+        *,
+        own_time: bool = False,
+    ) -> None:
+        """Write the notice; `done` becomes SPOOLED once it is synced, or SpoolFullError.
+
+        `own_time`: it came at that time by the clock of this machine, not by that of Redis.
+        """
         try:
-            self._append(shard, packed)
+            self._append(shard | _OWN_TIME if own_time else shard, packed)
         except SpoolFullError as error:
             if not done.done():
                 done.set_exception(error)
@@ -213,14 +224,18 @@ class SpoolFile:
         """Of the process whose file it is."""
         return self._path.stem
 
-    def notices(self, now_ms: int) -> list[tuple[int, bytes]]:
+    def notices(self, now_ms: int, behind_ms: int = 0) -> list[tuple[int, bytes]]:
         """(shard, notice) each; an entry that a crash cut short was never answered.
 
-        Notices of an older version get `now_ms` for the time at which they came.
+        Times by the clock of this machine, which is behind that of Redis by so much, become times
+        by that of Redis. Notices of an older version get `now_ms` for the time at which they came.
         """
         data = self._path.read_bytes()
         if data.startswith(MAGIC):
-            return list(_entries(_ENTRY, data[len(MAGIC) :]))
+            return [
+                (shard & ~_OWN_TIME, _later(packed, behind_ms) if shard & _OWN_TIME else packed)
+                for shard, packed in _entries(_ENTRY, data[len(MAGIC) :])
+            ]
         seconds, ms = divmod(now_ms, 1000)
         return [
             (shard, NOTICE.pack(*_UNTIMED.unpack(packed), seconds, ms))
@@ -252,6 +267,11 @@ def _entries(layout: Struct, data: bytes) -> Iterator[tuple[int, bytes]]:
     for shard, check, packed in layout.iter_unpack(data[:whole]):
         if crc32(packed) == check:
             yield shard, packed
+
+
+def _later(packed: bytes, by_ms: int) -> bytes:
+    *notice, seconds, ms = NOTICE.unpack(packed)
+    return NOTICE.pack(*notice, *divmod(max(seconds * 1000 + ms + by_ms, 0), 1000))
 
 
 def _take_over(directory: Path, suffix: str) -> Iterator[SpoolFile]:
