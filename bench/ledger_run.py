@@ -95,7 +95,7 @@ async def _drain(
     turns = []
     try:
         await connection.execute(
-            "insert into campaign_number (id) select 'c' || n from generate_series(1, $1::int) n",
+            "insert into campaign_number select n, 'c' || n from generate_series(1, $1::int) n",
             COUNTERS,
         )
         assert await absorb.become_the_drain(connection)

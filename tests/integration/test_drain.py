@@ -137,9 +137,9 @@ async def test_unknown_numbers_wait_and_hold_up_nobody(bench: Bench) -> None:
     for _ in range(2):
         await bench.drain()
         await bench.assert_equal()
-    await bench.connection.execute("insert into ssp values ('late', 'late')")
+    await bench.connection.execute("insert into ssp_number values (5, 'late', 'late')")
     await bench.drain()
-    await bench.connection.execute("insert into campaign values ('c-4', '{\"id\": \"c-4\"}')")
+    await bench.connection.execute("insert into campaign_number values (4, 'c-4')")
     await bench.drain()
     tables = await counted(bench.connection)
     assert tables["bid_daily"][DAY, "late"] == (3, 0, 0)

@@ -222,32 +222,44 @@ class TestOlderWarehouse:
         """Seen: the backup had all that was drained, but not the campaign that bid since."""
         await stores.drain()
         backup = stores.copy_warehouse()
-        number = await stores.add_campaign("lost")
+        lost = await stores.add_campaign("lost")
         await stores.drain()
         async with stores.ledger() as ledger:
-            await stores.sell(ledger, 3, campaign=number)
+            await stores.sell(ledger, 3, campaign=lost)
         stores.restore_warehouse(backup)
-        assert await stores.add_campaign("later") == number
+        assert await stores.add_campaign("later") != lost
         await stores.drain(2)
         assert await stores.wins("later") == 0
 
-    async def test_no_campaign_inherits_a_number(self, stores: Stores) -> None:
+    async def test_a_campaign_bids_before_the_drain_has_seen_the_backup(
+        self, stores: Stores
+    ) -> None:
+        """Seen: it had the number of one that was lost, and so that one's wins and budget."""
         await stores.drain()
-        copy = stores.copy_warehouse()
+        backup = stores.copy_warehouse()
         lost = await stores.add_campaign("lost")
         async with stores.ledger() as ledger:
-            await stores.sell(ledger, 4, campaign=lost)
-            await stores.drain()
-            stores.restore_warehouse(copy)
-            assert await stores.add_campaign("hasty") == lost
+            await stores.sell(ledger, 4, limits(lost, total=BUDGET))
+            stores.restore_warehouse(backup)
+            hasty = await stores.add_campaign("hasty")
             await stores.drain(2)
-            assert await stores.wins("hasty") == 0
-            later = await stores.add_campaign("later")
-            hasty = await stores.fetch("select number from campaign_number where id = 'hasty'")
-            assert len({lost, hasty, later}) == 3
-            await stores.sell(ledger, 1, campaign=hasty)
+            assert await stores.sell(ledger, 12, limits(hasty, total=BUDGET)) == 10
             await stores.drain()
-        assert (await stores.wins("hasty"), await stores.wins("later")) == (1, 0)
+        assert await stores.wins("hasty") == 10
+
+    async def test_a_lost_campaign_that_is_added_again_has_its_counts(self, stores: Stores) -> None:
+        await stores.drain()
+        backup = stores.copy_warehouse()
+        lost = await stores.add_campaign("lost")
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 4, limits(lost, total=BUDGET))
+            await stores.drain()
+            stores.restore_warehouse(backup)
+            await stores.drain()
+            assert await stores.add_campaign("lost") == lost
+            await stores.drain()
+            assert await stores.wins("lost") == 4
+            assert await stores.sell(ledger, 12, limits(lost, total=BUDGET)) == 6
 
 
 class TestAnotherWarehouse:

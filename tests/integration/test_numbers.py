@@ -1,7 +1,8 @@
-"""The numbers of descriptors and campaigns: given at the first insert, kept for ever."""
+"""The numbers of descriptors and campaigns: made from the name, and kept for ever."""
 
 import json
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from importlib import resources
 
 import asyncpg
@@ -35,53 +36,97 @@ async def known_campaigns(connection: asyncpg.Connection) -> dict[str, int]:
     return dict(await connection.fetch("select id, number from campaign_number"))
 
 
+async def ssp_numbers(connection: asyncpg.Connection) -> dict[str, int]:
+    numbered = await registry.fetch_numbered(connection)
+    return {descriptor: number for descriptor, (_, number) in numbered.items()}
+
+
+def the_number(warehouse: str, name: str, attempt: int = 0) -> int:
+    digest = sha256(f"{warehouse} {attempt} {name}".encode()).digest()
+    return int.from_bytes(digest[:4]) % (2**31 - 1) + 1
+
+
+async def identity(connection: asyncpg.Connection) -> str:
+    return str(await connection.fetchval("select id from warehouse_identity"))
+
+
 async def test_every_way_in_gives_a_number(connection: asyncpg.Connection) -> None:
     await registry.add(connection, "acme")
     await registry.add(connection, "acme-eu", "acme")
     await connection.execute("insert into ssp values ('nova', 'nova'), ('nova-tv', 'nova')")
-    assert await registry.fetch_numbered(connection) == {
-        "acme": ("acme", 1),
-        "acme-eu": ("acme", 2),
-        "nova": ("nova", 3),
-        "nova-tv": ("nova", 4),
-    }
+    own = await identity(connection)
+    names = ("acme", "acme-eu", "nova", "nova-tv")
+    assert await ssp_numbers(connection) == {name: the_number(own, name) for name in names}
     await put(connection, "b", "a")
     await put(connection, "a", "c")
     await connection.execute("insert into campaign values ('d', '{\"id\": \"d\"}')")
-    assert await campaign_numbers(connection) == {"a": 1, "b": 2, "c": 3, "d": 4}
+    names = ("a", "b", "c", "d")
+    assert await campaign_numbers(connection) == {name: the_number(own, name) for name in names}
     (changed,) = (await campaigns.fetch_since(connection, 4)).changed
-    assert (changed.id, changed.number) == ("d", 4)
+    assert (changed.id, changed.number) == ("d", the_number(own, "d"))
 
 
-async def test_changes_keep_the_number_and_do_not_use_numbers_up(
+async def test_another_warehouse_gives_other_numbers(connection: asyncpg.Connection) -> None:
+    """So that a ledger which is not its own shows as a stranger's."""
+    await put(connection, "a")
+    before = await campaign_numbers(connection)
+    await connection.execute("truncate campaign, campaign_number")
+    await connection.execute("update warehouse_identity set id = gen_random_uuid()")
+    await put(connection, "a")
+    assert await campaign_numbers(connection) != before
+
+
+async def test_a_number_that_is_taken_is_given_to_nobody_else(
     connection: asyncpg.Connection,
 ) -> None:
+    own = await identity(connection)
+    for attempt in range(2):
+        taken = the_number(own, "b", attempt)
+        await connection.execute(
+            "insert into campaign_number values ($1, $2)", taken, f"other {attempt}"
+        )
+        await connection.execute(
+            "insert into ssp_number values ($1, $2, $2)", taken, f"other-{attempt}"
+        )
+    await put(connection, "a", "b", "c")
+    assert await campaign_numbers(connection) == {
+        "a": the_number(own, "a"),
+        "b": the_number(own, "b", 2),
+        "c": the_number(own, "c"),
+    }
+    await connection.execute("insert into ssp values ('a', 'a'), ('b', 'b'), ('c', 'c')")
+    assert await ssp_numbers(connection) == await campaign_numbers(connection)
+
+
+async def test_changes_keep_the_number(connection: asyncpg.Connection) -> None:
     await registry.add(connection, "acme")
     await put(connection, "a", "b")
+    before = await campaign_numbers(connection), await ssp_numbers(connection)
     for _ in range(3):
         await put(connection, "a", "b")
         await connection.execute("update campaign set status = 'paused'")
         await registry.add(connection, "acme")
         await connection.execute("update ssp set canonical = canonical")
-    await registry.add(connection, "nova")
-    await put(connection, "c")
-    assert await campaign_numbers(connection) == {"a": 1, "b": 2, "c": 3}
-    assert await registry.fetch_numbered(connection) == {"acme": ("acme", 1), "nova": ("nova", 2)}
+    assert (await campaign_numbers(connection), await ssp_numbers(connection)) == before
 
 
 async def test_numbers_outlive_what_they_name(connection: asyncpg.Connection) -> None:
     await connection.execute("insert into ssp values ('acme', 'acme'), ('acme-eu', 'acme')")
     await put(connection, "a", "b")
+    of_ssps, of_campaigns = await ssp_numbers(connection), await campaign_numbers(connection)
     await connection.execute("delete from ssp where descriptor = 'acme-eu'")
     await connection.execute("delete from campaign where id = 'a'")
     await connection.execute("truncate campaign")
-    assert await known_campaigns(connection) == {"a": 1, "b": 2}
+    assert await known_campaigns(connection) == of_campaigns
     kept = await connection.fetch("select descriptor, canonical, number from ssp_number")
-    assert [tuple(row) for row in kept] == [("acme", "acme", 1), ("acme-eu", "acme", 2)]
+    assert {tuple(row) for row in kept} == {
+        ("acme", "acme", of_ssps["acme"]),
+        ("acme-eu", "acme", of_ssps["acme-eu"]),
+    }
     await registry.add(connection, "acme-eu")
     await put(connection, "c", "b")
-    assert await campaign_numbers(connection) == {"b": 2, "c": 3}
-    assert (await registry.fetch_numbered(connection))["acme-eu"] == ("acme-eu", 2)
+    assert (await campaign_numbers(connection))["b"] == of_campaigns["b"]
+    assert await ssp_numbers(connection) == of_ssps
     canonical = "select canonical from ssp_number where descriptor = 'acme-eu'"
     assert await connection.fetchval(canonical) == "acme-eu"
 
@@ -89,12 +134,16 @@ async def test_numbers_outlive_what_they_name(connection: asyncpg.Connection) ->
 async def test_a_renamed_one_is_another_one(connection: asyncpg.Connection) -> None:
     await registry.add(connection, "acme")
     await put(connection, "a")
+    own = await identity(connection)
     await connection.execute("update ssp set descriptor = 'zeta', canonical = 'zeta'")
     await connection.execute(
         "update campaign set id = 'z', document = document || '{\"id\": \"z\"}'"
     )
-    assert await registry.fetch_numbered(connection) == {"zeta": ("zeta", 2)}
-    assert await known_campaigns(connection) == {"a": 1, "z": 2}
+    assert await ssp_numbers(connection) == {"zeta": the_number(own, "zeta")}
+    assert await known_campaigns(connection) == {
+        "a": the_number(own, "a"),
+        "z": the_number(own, "z"),
+    }
 
 
 async def test_rows_from_before_have_numbers(postgres: Postgres) -> None:

@@ -18,10 +18,14 @@ _COLUMN = {"b": 0, "w": 1, "p": 2, "B": 0, "W": 1, "I": 2, "P": 3}
 
 
 async def register(connection: asyncpg.Connection) -> None:
-    """Add SSPS and CAMPAIGNS to an empty warehouse, so that they are numbered from 1."""
-    for descriptor, canonical in SSPS.items():
+    """Add SSPS and CAMPAIGNS to an empty warehouse, numbered from 1."""
+    for number, (descriptor, canonical) in enumerate(SSPS.items(), start=1):
+        await connection.execute(
+            "insert into ssp_number values ($1, $2, $3)", number, descriptor, canonical
+        )
         await connection.execute("insert into ssp values ($1, $2)", descriptor, canonical)
-    for campaign in CAMPAIGNS:
+    for number, campaign in enumerate(CAMPAIGNS, start=1):
+        await connection.execute("insert into campaign_number values ($1, $2)", number, campaign)
         await connection.execute(
             "insert into campaign (id, document) values ($1, jsonb_build_object('id', $1::text))",
             campaign,

@@ -9,7 +9,9 @@ whatever is killed when.
     A > R  the ledger lacks what was absorbed: its data is older than the warehouse
     A < D  the warehouse lacks what was absorbed: it is older than the ledger
 
-It is older, too, where it does not remember numbers of campaigns that it had told the ledger.
+A restored warehouse gives no number to another campaign or SSP than the later state did that is
+lost: numbers are made from names (warehouse/schema/0010_numbers.sql). What counts for a number that
+it does not know waits, and is that campaign's if it is added again.
 """
 
 import logging
@@ -19,7 +21,6 @@ import asyncpg
 from snapbid.drain.counters import ShardCounters
 from snapbid.ledger.segment import ShardState
 from snapbid.warehouse import fence
-from snapbid.warehouse.fence import Numbers
 
 logger = logging.getLogger("snapbid")
 
@@ -34,12 +35,11 @@ class Fence:
     def __init__(self) -> None:
         self._batches: dict[int, tuple[str, int]] = {}  # shard -> epoch, last batch absorbed
         self._identity = ""
-        self._told: Numbers | None = None
 
     def reset(self) -> None:
         """Compare anew what the stores have; either may be another one than before."""
         self._batches.clear()
-        self._identity, self._told = "", None
+        self._identity = ""
 
     async def check(self, connection: asyncpg.Connection, shard: ShardCounters) -> ShardState:
         """Make what both sides know of a shard fit, and give the state of its ledger.
@@ -53,17 +53,11 @@ class Fence:
             absorbed = await fence.absorbed_batch(connection, state.epoch, shard.number)
         if absorbed > state.read:
             state = await _outdate(connection, shard, state, absorbed)
-        elif absorbed < state.released or await self._has_forgotten(connection, state):
+        elif absorbed < state.released:
             await _catch_up(connection, shard, state)
             absorbed = state.read
         self._batches[shard.number] = (state.epoch, absorbed)
-        await self._tell_numbers(connection, shard, state)
         return state
-
-    async def _has_forgotten(self, connection: asyncpg.Connection, state: ShardState) -> bool:
-        """Whether the ledger was told numbers by a later state of the warehouse than this one."""
-        told = self._told or await fence.told_numbers(connection)
-        return state.ssps > told.ssps or state.campaigns > told.campaigns
 
     def next_batch(self, shard: int) -> int:
         """Give the number of the next batch of a shard."""
@@ -92,17 +86,6 @@ class Fence:
                 " belong together, or give the ledger up with snapbid ledger adopt"
             )
 
-    async def _tell_numbers(
-        self, connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
-    ) -> None:
-        """Let the ledger know the highest numbers; the warehouse notes it first."""
-        numbers = await fence.highest_numbers(connection)
-        if numbers != self._told:
-            await fence.tell_numbers(connection, numbers)
-            self._told = numbers
-        if numbers != (state.ssps, state.campaigns):
-            await shard.change(state.segment, ssps=numbers.ssps, campaigns=numbers.campaigns)
-
 
 async def _outdate(
     connection: asyncpg.Connection, shard: ShardCounters, state: ShardState, absorbed: int
@@ -123,12 +106,10 @@ async def _catch_up(
     connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
 ) -> None:
     """Have a warehouse that went back to a backup absorb what the ledger still has."""
-    renumbered = await fence.renumber(connection, Numbers(state.ssps, state.campaigns))
     logger.warning(
         "shard %d: the warehouse is older than the ledger: figures of the last days are absorbed"
-        " again, older ones are as in the backup; new numbers were assigned to %s",
+        " again, older ones are as in the backup",
         shard.number,
-        ", ".join(f"{name!a}" for name in renumbered) or "no campaign or SSP",
     )
     await shard.name_all()
     await fence.set_batch(connection, state.epoch, shard.number, state.read)

@@ -22,18 +22,14 @@ class ShardState(NamedTuple):
     warehouse: str
     read: int
     released: int
-    ssps: int
-    campaigns: int
 
     @classmethod
     def parse(cls, reply: Sequence[bytes | None]) -> Self:
         texts = [(value or b"").decode() for value in reply]
         epoch, segment, confirmed, carried, warehouse = texts[:5]
-        read, released, ssps, campaigns = (int(text or 0) for text in texts[5:])
-        return cls(
-            epoch, segment, confirmed == segment, bool(carried), warehouse,
-            read, released, ssps, campaigns,
-        )  # fmt: skip
+        read, released = (int(text or 0) for text in texts[5:])
+        is_confirmed = confirmed == segment
+        return cls(epoch, segment, is_confirmed, bool(carried), warehouse, read, released)
 
 
 async def fetch_segments(redis: Redis, keys: ShardKeys) -> list[str]:

@@ -1,20 +1,10 @@
 """What the warehouse knows of the ledger that belongs to it (contract 5, point 3).
 
-Three things: the identity of the warehouse, the last batch of counters that it absorbed of each
-data set, and the highest numbers of SSPs and campaigns that the ledger has been told. A restored
-backup has the figures of its time, and so differs from what the ledger remembers.
+Two things: the identity of the warehouse, and the last batch of counters that it absorbed of each
+data set. A restored backup has that of its time, and so differs from what the ledger remembers.
 """
 
-from typing import NamedTuple
-
 import asyncpg
-
-
-class Numbers(NamedTuple):
-    """The highest numbers of SSPs and of campaigns."""
-
-    ssps: int
-    campaigns: int
 
 
 async def identity(connection: asyncpg.Connection) -> str:
@@ -71,64 +61,3 @@ async def spend_of_day(connection: asyncpg.Connection, day: int) -> dict[int, tu
         day,
     )
     return {number: (total, today) for number, total, today in rows}
-
-
-# -- numbers ---------------------------------------------------------------------------------------
-
-
-async def highest_numbers(connection: asyncpg.Connection) -> Numbers:
-    """Fetch the highest numbers assigned."""
-    return Numbers(
-        *await connection.fetchrow(
-            "select coalesce((select max(number) from ssp_number), 0),"
-            " coalesce((select max(number) from campaign_number), 0)"
-        )
-    )
-
-
-async def told_numbers(connection: asyncpg.Connection) -> Numbers:
-    """Fetch the numbers that the ledger was told, as far as this warehouse remembers."""
-    return Numbers(
-        *await connection.fetchrow(
-            "select coalesce(ssps, 0), coalesce(campaigns, 0) from warehouse_identity"
-        )
-    )
-
-
-async def tell_numbers(connection: asyncpg.Connection, numbers: Numbers) -> None:
-    """Record the numbers that the ledger is about to receive."""
-    await connection.execute("update warehouse_identity set ssps = $1, campaigns = $2", *numbers)
-
-
-async def renumber(connection: asyncpg.Connection, ledger: Numbers) -> list[str]:
-    """Give no number that the ledger knows from before the warehouse went back to a backup.
-
-    Those that were given since then are given anew, above the highest that the ledger knows. Give
-    the campaigns and SSPs that got another number.
-    """
-    async with connection.transaction():
-        await connection.execute("select catalog_lock()")
-        told = await connection.fetchrow("select ssps, campaigns from warehouse_identity")
-        given = await highest_numbers(connection)
-        renumbered = []
-        for table, name, highest, known in (
-            ("ssp_number", "descriptor", ledger.ssps, told["ssps"]),
-            ("campaign_number", "id", ledger.campaigns, told["campaigns"]),
-        ):
-            most = max(highest, given.ssps if table == "ssp_number" else given.campaigns, 1)
-            await connection.execute(
-                "select setval(pg_get_serial_sequence($1, 'number'), $2::bigint)", table, most
-            )
-            rows = await connection.fetch(
-                f"update {table} set number = default where number > $1 and number <= $2"
-                f" returning {name}",
-                highest if known is None else known,
-                highest,
-            )
-            renumbered += [row[name] for row in rows]
-        # So that whoever publishes campaigns reads them again.
-        await connection.execute(
-            "update campaign set document = document where id = any($1)", renumbered
-        )
-        await connection.execute("select pg_notify('snapbid_catalog', '')")
-    return renumbered

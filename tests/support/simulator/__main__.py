@@ -64,9 +64,9 @@ def main() -> int:
     began, cpu, counts, failed = time.monotonic(), time.process_time(), Counter[str](), 0
     virtual_s, played = 0.0, 0
     with contextlib.ExitStack() as stack:
+        servers = stack.enter_context(started())
         if args.mutation:
             stack.enter_context(MUTATIONS[args.mutation]())
-        servers = stack.enter_context(started())
         todo = (
             iter([Script.parse(args.script.read_text())])
             if args.script

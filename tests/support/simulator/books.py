@@ -128,7 +128,10 @@ class Books:
         """The records that the notice may have met."""
         records = self._records.get(notice.pair, ())
         for record in records:
-            if not (record.promised or record.unknown) or record.asked_at > notice.done_at:
+            skew_s = notice.skew_s if notice.is_spooled else 0.0
+            if not (record.promised or record.unknown):
+                continue
+            if record.asked_at > notice.done_at + skew_s:
                 continue
             ended_at = record.answered_at if not record.unknown else record.asked_at + 10.0
             if notice.skew_s > EXACT_S or not any(
@@ -137,6 +140,13 @@ class Books:
                 for later in records
             ):  # fmt: skip
                 yield record
+
+    def clock_was_set(self, whose: str, by: float, now: float) -> None:
+        """Of a machine, of Redis, or of all."""
+        self.limits.clock_was_set(by, now)
+        for notice in self._notices:  # that are corrected by both clocks once they are replayed
+            if notice.is_own_time and whose in (notice.machine, "redis", "all"):
+                notice.skew_s += abs(by)
 
     # -- stores that come back with older data, machines that do not ------------------------------
 
@@ -170,11 +180,6 @@ class Books:
             for record in answer.records:
                 if since - TAKEN_BACK_S <= record.answered_at and record.asked_at <= now:
                     record.unknown = True
-
-    def added_to_restored(self, campaign: str) -> None:
-        """Its first bids may have another's number, and count for nobody."""
-        if self.warehouse_is_older:
-            self.limits.vague.add(campaign)
 
     def warehouse_went_back(self, now: float, figures: Figures, gone: set[str]) -> None:
         """To these figures, without some campaigns."""
@@ -315,7 +320,7 @@ class Books:
         done = notice.done_wall[1] if notice.done_at < NEVER else notice.sent_wall[1] + 60
         days = set()
         for day in days_of_bid(record):
-            for wall in (notice.sent_wall[0] - notice.skew_s, done):
+            for wall in (notice.sent_wall[0] - notice.skew_s, done + notice.skew_s):
                 is_open = wall < (day + 1) * DAY_S + OPEN_S
                 days.add(day if is_open else int(wall // DAY_S))
         return days

@@ -119,7 +119,8 @@ class Notice:
     sent_wall: Walls
     done_at: float = NEVER
     done_wall: Walls = (0.0, 0.0)
-    skew_s: float = 0.0  # of the worker's time to that of Redis
+    skew_s: float = 0.0  # of the time that it carries to that of Redis
+    is_own_time: bool = False  # which the worker did not know yet
     is_spooled: bool = False
     acknowledged: bool = False
     refused: bool = False  # 503: nothing is promised, nothing may count

@@ -33,6 +33,7 @@ from support.simulator.servers import Servers
 
 SPOOL_BYTES: Final = 1 << 20
 ADOPT_AGAIN_S: Final = 1.0
+FIRST_LOOK_S: Final = 0.5  # the largest error of a first look at Redis' clock: half of STALL_S
 NOTICED_S: Final = 1.0  # until every worker has noticed that a clock was set
 
 
@@ -116,12 +117,18 @@ class Worker:
         verdicts = "" if waiting is None else await waiting
         return [verdict == BidVerdict.KEPT for verdict in verdicts] if verdicts else None
 
-    def skew_s(self, shard: int) -> float:
-        """Of its time to that of Redis, which it follows while it reaches it."""
+    def skew_s(self, shard: int) -> tuple[float, bool]:
+        """Of its time to that of Redis, which it follows while it reaches it.
+
+        True with it where it has not reached Redis yet: its times are corrected once it has, or
+        another process of its machine, and are as exact as that one's first look at Redis' clock.
+        """
         assert self.ledger is not None
-        world = self._world
-        own_ms = self.ledger._clocks[shard].now_ms(world.loop.time())
-        return abs(own_ms / 1000 - world.wall_s(world.redis_ahead_s))
+        world, clock = self._world, self.ledger._clocks[shard]
+        own_s = clock.now_ms(world.loop.time()) / 1000
+        if clock.is_known:
+            return abs(own_s - world.wall_s(world.redis_ahead_s)), False
+        return abs(own_s - world.machine_s(self.machine)) + FIRST_LOOK_S, True
 
     async def notify(self, kind: int, auction: bytes, imp: bytes, reason: int) -> str:
         """The verdict where the answer is 200; "" where it is 503."""

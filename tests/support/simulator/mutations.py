@@ -11,7 +11,8 @@ from snapbid.drain import spend
 from snapbid.drain.fence import Fence
 from snapbid.ledger import ledger as ledger_module
 from snapbid.ledger.shard import LedgerShard
-from snapbid.warehouse import fence
+from support.simulator import market
+from support.simulator.servers import PostgresServer
 from support.simulator.system import replaced
 
 LEDGER: Final = Path(ledger_module.__file__).parent
@@ -142,11 +143,33 @@ def _any_warehouse() -> Iterator[None]:
         yield
 
 
+_COUNTED_UP: Final = """
+create or replace function number_of(name text, attempt int) returns int stable language sql as $$
+    select attempt + 1 + greatest(
+        (select max(number) from ssp_number), (select max(number) from campaign_number), 0
+    )
+$$
+"""
+
+
 @contextlib.contextmanager
 def _old_numbers() -> Iterator[None]:
     """A restored warehouse gives numbers again that the ledger knows already."""
-    with replaced(fence, renumber=_nothing):
-        yield
+    really, changed = market.register, list[tuple[PostgresServer, str]]()
+
+    def register(postgres: PostgresServer, *args: Any) -> None:
+        if not changed:
+            fetched = postgres.admin.fetchval("select pg_get_functiondef('number_of'::regproc)")
+            changed.append((postgres, postgres.run(fetched)))
+            postgres.run(postgres.admin.execute(_COUNTED_UP))
+        really(postgres, *args)
+
+    try:
+        with replaced(market, register=register):
+            yield
+    finally:
+        for postgres, function in changed:
+            postgres.run(postgres.admin.execute(function))
 
 
 MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {

@@ -12,10 +12,11 @@ from snapbid.ledger import commit
 from snapbid.ledger import ledger as ledger_module
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import NoticeVerdict, shard_of
+from support.simulator import market
 from support.simulator.entries import Answer, Notice, Record
 from support.simulator.loop import SimulationError
 from support.simulator.machines import Worker
-from support.simulator.market import SSPS, register
+from support.simulator.market import SSPS
 from support.simulator.script import Script
 from support.simulator.servers import Servers
 from support.simulator.stage import Stage
@@ -58,7 +59,7 @@ class Player(Stage):
     def play(self) -> None:
         """Fill `books.wrong` with what differs."""
         with self.world.open():
-            register(self._servers.postgres, [c.name for c in self.campaigns.values()])
+            market.register(self._servers.postgres, [c.name for c in self.campaigns.values()])
             self.world.loop.run_until_complete(self._play())
 
     async def _play(self) -> None:
@@ -148,7 +149,8 @@ class Player(Stage):
         wall = self.world.walls()
         now = self.world.loop.time()
         notice = Notice(pair, kind, reason, taker.machine.name, now, wall)
-        notice.skew_s = taker.skew_s(shard_of(pair[0].encode(), self.world.shards))
+        shard = shard_of(pair[0].encode(), self.world.shards)
+        notice.skew_s, notice.is_own_time = taker.skew_s(shard)
         self.books.fired(notice)
         taker.process.run(self._notify(taker, notice))
 

@@ -43,6 +43,9 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 """
 
+# From which numbers are made.
+_IDENTITY: Final = "update warehouse_identity set id = 'a5eedf00-0000-4000-8000-000000000000'"
+
 T = TypeVar("T")
 
 
@@ -189,6 +192,7 @@ class PostgresServer:
         )
         self._runner = asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)
         aside(migrate(self.dsn))
+        self.run(_execute(self.dsn, _IDENTITY))
         for setting in ("fsync = off", "synchronous_commit = off", "full_page_writes = off"):
             self.run(_execute(self.dsn, f"alter system set {setting}"))
         self.run(_execute(self.dsn, "select pg_reload_conf()"))

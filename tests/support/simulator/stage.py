@@ -86,7 +86,6 @@ class Stage:
         """A new one, if the warehouse is there to take it."""
         if self._servers.postgres.is_up:
             name = f"{kind}-{number}"
-            self.books.added_to_restored(name)
             self.campaigns[number] = campaign_of(name, kind, self.world.shards, budget)
             market.add(self._servers.postgres, name)
 
@@ -181,7 +180,7 @@ class Stage:
 
     def _do_clock(self, whose: str, by: float) -> None:
         self.world.set_clock(whose, by)
-        self.books.limits.clock_was_set(by, self.world.loop.time())
+        self.books.clock_was_set(whose, by, self.world.loop.time())
 
     def _do_disk(self, machine: str, seconds: float) -> None:
         if machine in self.world.machines:
