@@ -5,7 +5,10 @@ what another request has to wait for it, and that is counted.
 """
 
 import asyncio
+import base64
+import itertools
 import json
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +27,8 @@ from snapbid.exchange.routes import bid_path
 from snapbid.explain.overview import MatchableRequest, explain, read
 
 WITHIN_S = 0.05
+HEADERS = {**JSON_HEADERS, "accept-encoding": "gzip"}  # compressing is a part of the cost
+REGISTRY = {"acme": "acme", "nova": "nova"}
 DEAREST = json.loads(Path(__file__).with_name("dearest.json").read_text())
 BANNER: dict[str, Any] = {"banner": {"w": 300, "h": 250}}
 PLAIN: dict[str, Any] = {"id": "a", "device": {"geo": {"country": "USA"}}}
@@ -77,7 +82,7 @@ def written(request: dict[str, Any]) -> bytes:
 
 
 async def bid(app: LocalApp, body: bytes, ssp: str) -> int:
-    return (await call(app.app, "POST", bid_path(ssp), JSON_HEADERS, body)).status
+    return (await call(app.app, "POST", bid_path(ssp), HEADERS, body)).status
 
 
 def waited_s(app: LocalApp, attack: bytes | None) -> float:
@@ -127,6 +132,25 @@ def test_formats_make_nobody_wait(redis_url: str) -> None:
     assert attacked < WITHIN_S
 
 
+def test_an_answer_is_as_long_as_it_may_be(redis_url: str) -> None:
+    """A hundred bids of 64 KiB were 6 MB; compressing them took 300 ms."""
+    noise = base64.b64encode(random.Random(1).randbytes(48 << 10)).decode()
+    market = market_of([campaign_of({"creative": {"adm": noise}})], REGISTRY, RATES, Geo())
+    with LocalApp(market, redis_url, processor_ms=1000) as app:
+        times = [time.process_time()]
+        for _ in range(5):
+            reply = app.bid(written({"imp": imps(100)}), headers=HEADERS)
+            times.append(time.process_time())
+        cut_short = app.counted("snapbid_bid_cut_short_total", ssp="acme")
+    took = min(after - before for before, after in itertools.pairwise(times))
+    print(f"{len(reply.body):,} bytes took {took * 1000:.2f} ms")
+    assert took < WITHIN_S
+    assert "content-encoding" not in reply.headers
+    assert [len(seat["bid"]) for seat in reply.json()["seatbid"]] == [3]
+    assert cut_short == 5 * 97
+    assert len(reply.body) < 262_144 + 1_000
+
+
 def test_an_integer_of_400_digits_is_no_tmax(app: LocalApp) -> None:
     body = written({"imp": imps(1), "tmax": int("9" * 400)})
     assert app.run(bid(app, body, "acme")) in (200, 204)
@@ -151,7 +175,7 @@ def test_explain_takes_any_domain() -> None:
 def test_few_requests_hold_no_budget(fresh_redis: str) -> None:
     """Three requests of thousands of impressions once held all of 100 USD, for a minute."""
     document = campaign_of({"campaign": {"cpm": 10, "budget": {"daily": 100}}})
-    market = market_of([document], {"acme": "acme", "nova": "nova"}, RATES, Geo())
+    market = market_of([document], REGISTRY, RATES, Geo())
     with LocalApp(market, fresh_redis, processor_ms=1000) as app:
         for number in range(3):
             attack = written({"id": f"attack {number}", "imp": imps(4_000)})

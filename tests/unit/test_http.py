@@ -1,8 +1,10 @@
 """Bodies and headers of HTTP: media types, gzip, limits, and what is read of a refused body."""
 
 import asyncio
+import base64
 import contextlib
 import gzip
+import random
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -175,9 +177,21 @@ def test_any_bytes_inflate_or_are_refused(body: bytes) -> None:
             assert len(inflate(tried, LIMIT)) <= LIMIT
 
 
-@given(st.binary(max_size=LIMIT))
-def test_deflate_is_read_back(body: bytes) -> None:
-    assert gzip.decompress(deflate(body)) == body
+@given(st.binary(max_size=40_000), st.integers(1, 1_000))
+def test_deflate_is_read_back(body: bytes, times: int) -> None:
+    deflated = deflate(body)
+    assert deflated is not None
+    assert gzip.decompress(deflated) == body
+    repeated = deflate(body[:100] * times)
+    assert repeated is not None
+    assert gzip.decompress(repeated) == body[:100] * times
+
+
+def test_what_hardly_gets_shorter_is_left_as_it_is() -> None:
+    noise = random.Random(1).randbytes(262_144)
+    assert deflate(noise) is None
+    assert deflate(base64.b64encode(noise)) is None
+    assert deflate(noise[:40_000]) is not None
 
 
 @pytest.mark.parametrize("size", [LIMIT, LIMIT + 1, 1_000_000, 50_000_000])

@@ -10,7 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.answers import check_bid_response
 
-from snapbid.exchange.response import Bid, Template, Writer, percent_encoded, template
+from snapbid.exchange.response import (
+    MAX_ANSWER,
+    Bid,
+    Template,
+    Writer,
+    percent_encoded,
+    template,
+)
 from snapbid.match.payload import CampaignPayload, CreativePayload
 
 BASE = "https://bid.example"
@@ -35,7 +42,7 @@ def made(adm: str = "<p></p>", **members: Any) -> Template:
 
 
 def written(*bids: Bid, auction: str = "a") -> Any:
-    response = json.loads(WRITER.write(auction, b"b-1", bids))
+    response = json.loads(WRITER.write(auction, b"b-1", list(bids)))
     check_bid_response(response, auction, {bid.imp_id for bid in bids}, BASE)
     return response
 
@@ -113,6 +120,29 @@ def test_any_markup_comes_out_with_its_macros_filled(
     got = written(Bid(imp, made(adm, cid=cid, crid=crid), None), auction=auction)
     if "{{cachebuster}}" not in adm:
         assert got["seatbid"][0]["bid"][0]["adm"] == expected
+
+
+@pytest.mark.parametrize(
+    ("adm", "auction", "room_for"),
+    [
+        ("x" * 60_000, "a", 4),
+        ('"' * 60_000, "a", 2),  # each is escaped
+        ("x" * 300_000, "a", 1),  # a single bid always has room
+        ("{{auction_id}}" * 100, "\u00e9" * 256, 1),  # 154 KB of ids
+        ("x", "a", 40),
+    ],
+)
+def test_an_answer_of_several_bids_has_a_greatest_length(
+    adm: str, auction: str, room_for: int
+) -> None:
+    bids = [Bid(str(number), made(adm, seat=f"s{number % 2}"), None) for number in range(40)]
+    body = WRITER.write(auction, b"b", bids)
+    assert [bid.imp_id for bid in bids] == [str(number) for number in range(room_for)]
+    sent = [bid["impid"] for seat in json.loads(body)["seatbid"] for bid in seat["bid"]]
+    assert sorted(sent, key=int) == [str(number) for number in range(room_for)]
+    longest = max(MAX_ANSWER, WRITER.length(auction, bids[0])) + 10_000
+    assert len(body) <= longest
+    assert sum(WRITER.length(auction, bid) for bid in bids) <= longest
 
 
 def test_cachebusters_differ() -> None:

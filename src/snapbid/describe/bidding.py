@@ -178,7 +178,7 @@ def bid(settings: Settings, examples: list[Example]) -> Fragment:
             parameter("Content-Encoding", "header", {"enum": ["gzip", "identity"]},
                       "`gzip` where the body is compressed."),
             parameter("Accept-Encoding", "header", {"type": "string"},
-                      "With `gzip`, a response over 1 KiB is compressed."),
+                      "With `gzip`, a response over 1 KiB is compressed if that is quick enough."),
         ],
         "requestBody": {"required": True, "content": body(ref("BidRequest"), _valid(examples))},
         "responses": answered | errors,

@@ -42,7 +42,10 @@ __all__ = [
 
 MAX_NOTICE_ID: Final = 512  # bytes of an id in a notification URL
 MAX_TMAX_MS: Final = 2**31 - 1  # OpenRTB's integers; beyond, `tmax` counts as absent
-SEARCHING: Final = 0.8  # of the processor time allowed; the rest is for new templates
+# Of the processor time allowed. What is left is for the answer, whose length is bounded.
+SEARCHING: Final = 0.55
+TEMPLATES: Final = 0.15  # for those that are not built yet
+REPLACING: Final = 0.1  # for bids that the ledger refuses
 
 
 class Reason(Enum):
@@ -198,7 +201,7 @@ class Bidder:
         choices, limited = [], False
         query, undecided = decision.query, decision.query.undecided
         if len(decision.choices) > 1:
-            query.allow(left_s, (1 - SEARCHING) * processor_s)
+            query.allow(left_s, TEMPLATES * processor_s)
         for choice in decision.choices:
             if bids and not query.has_time():
                 undecided += len(decision.choices) - len(bids)
@@ -213,9 +216,13 @@ class Bidder:
         return Proposal(auction_id, bids, choices, decision, limited, undecided, processor_s)
 
     def write(self, auction_id: str, bids: list[Bid], currency: str = USD) -> bytes:
-        """Write the response's body."""
+        """Write the response's body; bids that have no room are taken from the end of `bids`."""
         bid_id = b"%b-%x" % (self._process, next(self._numbers))
         return self._writer.write(auction_id, bid_id, bids, currency)
+
+    def length(self, auction_id: str, bid: Bid) -> int:
+        """Return how many bytes a bid takes in an answer."""
+        return self._writer.length(auction_id, bid)
 
 
 def bid_of(choice: Choice, market: Market, decision: Decision) -> Bid:

@@ -11,6 +11,7 @@ from snapbid.exchange.admission import AdmissionControl
 from snapbid.exchange.bid import MAX_TMAX_MS, Bidder, Market, NoBid, Proposal, Reason
 from snapbid.exchange.limits import RemembersBids, ledger_bids, replace_refused
 from snapbid.exchange.request import decode
+from snapbid.exchange.response import MAX_ANSWER
 from snapbid.exchange.sightings import Sightings
 from snapbid.exchange.timing import BidTimings, StepTimer
 from snapbid.http import (
@@ -30,6 +31,7 @@ from snapbid.ledger.records import BidVerdict
 from snapbid.metrics import Counters, Metrics
 
 GZIP_FROM: Final = 1024  # bytes of a response
+GZIP_TO: Final = 2 * MAX_ANSWER  # a longer one is of a single bid, and would take too much time
 MARGIN_S: Final = 0.01  # of `tmax`, kept for the answer to travel
 LARGE: Final = 16_384  # bytes of a body whose decoding is a share of the request's processor time
 LEAST_SHARE: Final = 0.2  # of a request's processor time that decoding leaves for the search
@@ -143,8 +145,10 @@ class BidEndpoint:
             return self._no_bid(result)
         self._bids.inc()
         self._sightings.answered(200)
-        if len(result) > GZIP_FROM and accepts_gzip(headers.get(b"accept-encoding", b"")):
-            return answer(200, deflate(result), JSON, ((b"content-encoding", b"gzip"),))
+        if GZIP_FROM < len(result) <= GZIP_TO:
+            accepted = accepts_gzip(headers.get(b"accept-encoding", b""))
+            if accepted and (deflated := deflate(result)) is not None:
+                return answer(200, deflated, JSON, ((b"content-encoding", b"gzip"),))
         return json_body(result)
 
     async def leave(self, reason: Reason, headers: Headers, receive: Receive) -> Answer:
@@ -195,6 +199,8 @@ class BidEndpoint:
             return proposal.reason
         currency = proposal.decision.lookups.currency
         body = self._bidder.write(proposal.auction_id, proposal.bids, currency)
+        if without_room := len(proposal.choices) - len(proposal.bids):
+            self._cut_short.inc(without_room)
         test = request.test == 1
         if test and not proposal.limited:
             return body
@@ -213,6 +219,7 @@ class BidEndpoint:
         """The body with the bids that the ledger keeps, or the reason for no bid."""
         proposal, deadline = pending.proposal, pending.deadline
         kept = await replace_refused(
+            self._bidder,
             self._ledger,
             self._number,
             proposal,

@@ -8,11 +8,15 @@ then on, until `Recall` finds budget again.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from math import inf
 from operator import itemgetter
+from time import thread_time
 from typing import Final, Protocol
 
-from snapbid.exchange.bid import Choice, Market, Proposal, Reason, bid_of
-from snapbid.exchange.response import Bid
+from snapbid.exchange.bid import REPLACING, Bidder, Choice, Market, Proposal, Reason, bid_of
+from snapbid.exchange.request import Imp
+from snapbid.exchange.response import MAX_ANSWER, Bid
 from snapbid.ledger.batch import LedgerBid
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import BidVerdict
@@ -60,6 +64,7 @@ def ledger_bids(bids: Iterable[Bid]) -> list[LedgerBid]:
 
 
 async def replace_refused(
+    bidder: Bidder,
     ledger: RemembersBids,
     ssp: int,
     proposal: Proposal,
@@ -71,16 +76,18 @@ async def replace_refused(
     """Return the bids that the ledger accepts, in the order of the impressions, or a reason.
 
     `verdicts` are those on the proposal. Refused bids are replaced by the next best, as often
-    as `ATTEMPTS` and the time left (`left_s`) allow; each attempt may take its share of the
-    processor time that the first search was allowed. For a `test` nothing is reserved.
+    as `ATTEMPTS`, the time left (`left_s`), their share of the request's processor time and the
+    length of the answer allow. For a `test` nothing is reserved.
     """
     auction, user = proposal.auction_id.encode(), proposal.decision.user
-    replacements = _Replacements(proposal, market, ledger.shard_of(auction))
+    replacements = _Replacements(bidder, proposal, market, ledger.shard_of(auction))
+    processor_s = REPLACING * proposal.processor_s
     choices, pending = list(proposal.choices), list(enumerate(proposal.bids))
     kept: list[tuple[int, Bid]] = []
     for attempt in range(ATTEMPTS):
         retries: list[tuple[int, Bid]] = []
-        proposal.decision.query.allow(left_s(), proposal.processor_s / ATTEMPTS)
+        began = thread_time()
+        proposal.decision.query.allow(left_s(), processor_s)
         for (position, bid), verdict in zip(pending, verdicts, strict=True):
             if verdict == BidVerdict.KEPT:
                 kept.append((position, bid))
@@ -88,8 +95,11 @@ async def replace_refused(
             out_of_money = verdict != BidVerdict.OVER_CAP
             choice = replacements.replace(choices[position], out_of_money=out_of_money)
             if choice is not None:
-                choices[position] = choice
-                retries.append((position, bid_of(choice, market, proposal.decision)))
+                replacement = bid_of(choice, market, proposal.decision)
+                if replacements.make_room(bid, replacement):
+                    choices[position] = choice
+                    retries.append((position, replacement))
+        processor_s -= thread_time() - began
         if not retries or attempt == ATTEMPTS - 1:
             break
         pending = retries
@@ -115,9 +125,13 @@ class _Replacements:
     cost every request what only a refusal needs.
     """
 
-    def __init__(self, proposal: Proposal, market: Market, shard: int) -> None:
+    def __init__(self, bidder: Bidder, proposal: Proposal, market: Market, shard: int) -> None:
+        self._length = partial(bidder.length, proposal.auction_id)
+        self._room = inf  # of a single bid
+        if len(proposal.bids) > 1:
+            self._room = MAX_ANSWER - sum(map(self._length, proposal.bids))
         self._decision = proposal.decision
-        self._current = proposal.decision.last
+        self._current: Imp | None = proposal.decision.last
         self._market = market
         self._shard = shard
         self._tried: dict[str, set[int]] = {}
@@ -130,13 +144,21 @@ class _Replacements:
         tried = self._tried.setdefault(str(imp.id), set())
         tried.add(choice.rank)
         query = self._decision.query
+        if not query.has_time():
+            return None
         if self._current is not imp:
-            query.impression(imp)
-            self._current = imp
+            self._current = imp if query.impression(imp) else None
         while (best := query.next()) is not None:
             if best[0] not in tried and not self._market.skips(best[0], self._shard):
                 return Choice(imp, *best)
         return None
+
+    def make_room(self, refused: Bid, bid: Bid) -> bool:
+        """Return whether the answer is short enough with a bid in place of one that is refused."""
+        room = self._room + self._length(refused)
+        has_room = self._length(bid) <= room
+        self._room = room - self._length(bid) if has_room else room
+        return has_room
 
 
 class Recall:

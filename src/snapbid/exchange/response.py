@@ -6,7 +6,7 @@ it needs no escaping inside the markup.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from operator import itemgetter
 from typing import Final
@@ -23,6 +23,8 @@ from snapbid.match.payload import CampaignPayload, CreativePayload
 # The values between a template's pieces: the bid's id, the impression's id as JSON, and those of
 # macros, percent-encoded.
 VALUES: Final = ("bid_id", "imp_json", "auction_id", "imp_id", "cachebuster")
+
+MAX_ANSWER: Final = 262_144  # bytes of all bids, if they are several
 
 _MACRO: Final = re.compile(rb"\{\{(\w+)\}\}")
 _UNRESERVED: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~-"
@@ -126,9 +128,13 @@ class Writer:
         self._lurl = b'","lurl":"' + loss
 
     def write(
-        self, auction_id: str, bid_id: bytes, bids: Sequence[Bid], currency: str = "USD"
+        self, auction_id: str, bid_id: bytes, bids: list[Bid], currency: str = "USD"
     ) -> bytes:
-        """Write a response's body. `bid_id`: ASCII letters, digits and dashes, unique."""
+        """Write a response's body. `bid_id`: ASCII letters, digits and dashes, unique.
+
+        What would make it longer than `MAX_ANSWER` is taken from the end of `bids`; a single bid
+        may be longer.
+        """
         auction_json, auction = _identifier(auction_id)
         if len(bids) == 1:
             seats = [*self._bid(bids[0], auction, bid_id + b"-0"), bids[0].template.seat]
@@ -138,11 +144,20 @@ class Writer:
         tail = (b'],"bidid":"', bid_id, b'","cur":"', currency.encode(), b'"}')
         return b"".join([*head, *seats, *tail])
 
-    def _seats(self, bids: Sequence[Bid], auction: bytes, bid_id: bytes) -> list[bytes]:
-        """Group the bids by seat, in the order of the seats' first bids."""
+    def length(self, auction_id: str, bid: Bid) -> int:
+        """Return how many bytes a bid takes in an answer, without its own id."""
+        return len(b"".join(self._bid(bid, _identifier(auction_id)[1], b"")))
+
+    def _seats(self, bids: list[Bid], auction: bytes, bid_id: bytes) -> list[bytes]:
+        """Group the bids that have room by seat, in the order of the seats' first bids."""
         seats: dict[bytes, list[bytes]] = {}
+        room = MAX_ANSWER
         for number, bid in enumerate(bids):
             written = b"".join(self._bid(bid, auction, b"%b-%d" % (bid_id, number)))
+            room -= len(written)
+            if room < 0 and number:
+                del bids[number:]
+                break
             seats.setdefault(bid.template.seat, []).append(written)
         return [b',{"bid":['.join([b",".join(written) + seat for seat, written in seats.items()])]
 

@@ -104,7 +104,7 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "snapbid_bid_cut_short_total": Definition(
         "counter",
-        "Impressions that got no bid because the request's time was over before they were decided.",
+        "Impressions without a bid because the request's time was over, or the answer full.",
         ("ssp",),
     ),
     "snapbid_bid_seconds": Definition(

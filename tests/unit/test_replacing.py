@@ -1,0 +1,110 @@
+"""What replacing refused bids may cost: time, and the length of the answer (contract 3)."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import pytest
+from support.market import RATES, Geo, market_of
+from support.matching_cases import campaign_of
+
+from snapbid.exchange import limits
+from snapbid.exchange.bid import REPLACING, Bidder, Market, NoBid, Reason
+from snapbid.exchange.limits import ATTEMPTS, replace_refused
+from snapbid.exchange.request import decode
+from snapbid.exchange.response import MAX_ANSWER, Bid
+from snapbid.ledger.records import BidVerdict
+
+PROCESSOR_S = 1.0
+
+
+class Ledger:
+    """Refuses the bids of all campaigns but the accepted ones."""
+
+    def __init__(self, market: Market, *accepted: str) -> None:
+        index = market.catalog.index
+        self._numbers = {index.rank(name) for name in accepted}
+        self._number_of = {market.template(rank, 0).number: rank for rank in range(len(index))}
+        self.asked: list[int] = []
+
+    async def look(self, _auction: bytes, bids: list[Any], *_: object) -> str:
+        self.asked.append(len(bids))
+        return "".join(self.verdict(number) for _, number, _, _ in bids)
+
+    def verdict(self, number: int) -> str:
+        accepted = self._number_of[number] in self._numbers
+        return BidVerdict.KEPT if accepted else BidVerdict.OVER_CAP
+
+    def remember(self, auction: bytes, _ssp: int, bids: list[Any], *_: object) -> Any:
+        return self.look(auction, bids)
+
+    def shard_of(self, _auction: bytes) -> int:
+        return 0
+
+
+def priced(*markups: str) -> Market:
+    """A market with a campaign for each markup, from the dearest down: c0, c1, …"""
+    campaigns = [
+        campaign_of({"campaign": {"id": f"c{n}", "cpm": 50 - n}, "creative": {"adm": adm}})
+        for n, adm in enumerate(markups)
+    ]
+    return market_of(campaigns, {"acme": "acme"}, RATES, Geo())
+
+
+def replaced(
+    market: Market, ledger: Ledger, impressions: int, left_s: Callable[[], float] = lambda: inf
+) -> list[Bid] | Reason:
+    imps = [{"id": str(n), "banner": {"w": 300, "h": 250}} for n in range(impressions)]
+    request = decode(json.dumps({"id": "a", "imp": imps}).encode())
+    bidder: Any = Bidder("http://b.example")
+    proposal = bidder.propose(request, "acme", market, 0, inf, PROCESSOR_S)
+    assert not isinstance(proposal, NoBid)
+    bidder.write("a", proposal.bids)
+    verdicts = "".join(ledger.verdict(bid.template.number) for bid in proposal.bids)
+    return asyncio.run(
+        replace_refused(bidder, ledger, 1, proposal, market, verdicts, left_s, False)
+    )
+
+
+def cids(bids: list[Bid] | Reason, market: Market) -> list[str]:
+    assert isinstance(bids, list)
+    ranks = {market.template(rank, 0).number: rank for rank in range(len(market.catalog.index))}
+    index = market.catalog.index
+    names = {index.rank(name): name for name in (f"c{n}" for n in range(len(index)))}
+    return [str(names[ranks[bid.template.number]]) for bid in bids]
+
+
+def test_the_attempts_share_one_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once they have used up their share of the request's processor time, none follows."""
+    market = priced(*["x"] * (ATTEMPTS + 2))
+    last_tried = Ledger(market, f"c{ATTEMPTS - 1}")
+    assert cids(replaced(market, last_tried, 2), market) == [f"c{ATTEMPTS - 1}"] * 2
+    assert last_tried.asked == [2] * (ATTEMPTS - 1)
+
+    # Each attempt takes 40% of the share.
+    clock = itertools.chain.from_iterable(
+        (now, now + 0.4 * REPLACING * PROCESSOR_S) for now in itertools.count()
+    )
+    monkeypatch.setattr(limits, "thread_time", lambda: next(clock))
+    slow = Ledger(market, f"c{ATTEMPTS - 1}")
+    assert replaced(market, slow, 2) is Reason.LIMITED
+    assert slow.asked == [2, 2, 2]
+
+
+def test_what_replaces_a_bid_has_to_have_room_in_the_answer() -> None:
+    long, short = "x" * 60_000, "x"
+    market = priced(short, long)
+    kept = replaced(market, Ledger(market, "c1"), 10)
+    assert cids(kept, market) == ["c1"] * 4
+    assert isinstance(kept, list)
+    assert sum(len(bid.template.pieces[4]) for bid in kept) < MAX_ANSWER
+    market = priced(long, short)
+    assert cids(replaced(market, Ledger(market, "c1"), 10), market) == ["c1"] * 4  # as proposed
+
+
+def test_a_single_bid_may_be_replaced_by_a_longer_one() -> None:
+    market = priced("x", '"' * 60_000)
+    assert cids(replaced(market, Ledger(market, "c1"), 1), market) == ["c1"]
