@@ -363,6 +363,13 @@ cdef class Builder:
             one.flags = SB_SECURE if creative.secure else 0
             one.apis = mask(creative.apis)
             one.type = creative.type or 0
+            linear, bitrate = creative.linear, creative.bitrate
+            if linear is not None:
+                one.flags |= SB_LINEAR if linear else SB_OVERLAY
+            if creative.skippable is False:
+                one.flags |= SB_NOT_SKIPPABLE
+            one.bitrate = bitrate or 0
+            one.delivery = mask(creative.delivery)
             language = creative.language
             if language is not None:
                 one.language = self.language(language)

@@ -73,6 +73,7 @@ cdef enum:
     WEEK_HOURS = 168
     EPOCH_HOUR = 72  # 1 January 1970 was a Thursday
     MAX_SIDE = 0xffffff  # pixels
+    UNKNOWN_MODE = 1 << 16  # a flag that no creative has
     MAX_DIGITS = 20
     INK = 8192  # bytes
 
@@ -117,6 +118,12 @@ cdef struct Stream:  # what an impression's video or audio requires
     bint exact  # no other durations than these of the impression's, from the first to the last
     uint32_t first_duration, last_duration
     uint32_t protocols  # bits, those below SB_MASKED
+    bint limits_media  # by any of the following
+    uint32_t flags  # of a creative's, those that it must have
+    bint has_delivery
+    uint32_t delivery  # bits, those below SB_MASKED
+    int64_t least_bitrate, most_bitrate  # kbit/s, 0: no limit
+    int64_t player_w, player_h  # pixels, where there are no boxes; 0: no limit
 
 
 cdef struct Deal:  # its terms are among the impression's
@@ -237,9 +244,12 @@ cpdef enum _Field:
     FORMAT_W, FORMAT_H
     VIDEO_MIMES, VIDEO_MINDURATION, VIDEO_MAXDURATION, VIDEO_RQDDURS, VIDEO_PODDUR
     VIDEO_PROTOCOLS, VIDEO_PROTOCOL, VIDEO_BATTR
+    VIDEO_LINEARITY, VIDEO_SKIP, VIDEO_MINBITRATE, VIDEO_MAXBITRATE, VIDEO_DELIVERY
+    VIDEO_BOXINGALLOWED, VIDEO_W, VIDEO_H
     VIDEO_POS, VIDEO_PLCMT, VIDEO_PLACEMENT, VIDEO_API
     AUDIO_MIMES, AUDIO_MINDURATION, AUDIO_MAXDURATION, AUDIO_RQDDURS, AUDIO_PODDUR
     AUDIO_PROTOCOLS, AUDIO_BATTR
+    AUDIO_MINBITRATE, AUDIO_MAXBITRATE, AUDIO_DELIVERY
     AUDIO_API
     NATIVE_PLCMTTYPE, NATIVE_BATTR, NATIVE_API
     PMP_PRIVATE_AUCTION, PMP_DEALS
@@ -259,6 +269,22 @@ cpdef enum _Field:
     REGSEXT_COPPA, REGSEXT_GPC, REGSEXT_GDPR, REGSEXT_US_PRIVACY, REGSEXT_GPP, REGSEXT_GPP_SID
     REGS_DSA, REGSEXT_DSA, DSA_DSAREQUIRED, DSA_PUBRENDER
     N_FIELDS
+
+
+cdef void read_media(Stream *stream, object least, object most, object methods) noexcept:
+    """Bit rates and delivery methods; a method that is not known is one that no creative has."""
+    cdef int64_t number
+    stream.least_bitrate = positive(least)
+    stream.most_bitrate = positive(most)
+    if filled(methods):
+        for item in <list>methods:
+            number = positive(item)
+            if number:
+                stream.has_delivery = True
+                if number < SB_MASKED:
+                    stream.delivery |= <uint32_t>1 << number
+    if stream.has_delivery or stream.least_bitrate or stream.most_bitrate:
+        stream.limits_media = True
 
 
 cdef class Reader:
@@ -361,6 +387,17 @@ cdef uint32_t bits(object numbers) noexcept:
     return mask
 
 
+cdef inline bint is_zero(object flag) noexcept:
+    cdef int64_t number
+    return integer(flag, &number) and number == 0
+
+
+cdef inline int64_t positive(object number) noexcept:
+    """Convert a positive integer; 0 where it is absent, or out of range."""
+    cdef int64_t value
+    return value if integer(number, &value) else 0
+
+
 cdef inline bint is_given(object text) noexcept:
     """Return whether this is neither None nor an empty text."""
     if PyUnicode_CheckExact(text):
@@ -396,6 +433,37 @@ cdef inline object recall(object memo, object text):
     """Return a memo's entry for a text; a missing one is computed (exchange.lookups.Memo)."""
     cdef PyObject *value = PyDict_GetItem(memo, text)
     return <object>value if value is not NULL else memo[text]
+
+
+# -- media of video and audio ----------------------------------------------------------------
+
+cdef bint fits_media(const sb_creative *creative, const Stream *stream) noexcept:
+    """Check what the creative must say of its media: what it does not say does not fit."""
+    if stream.flags & ~<uint32_t>creative.flags:
+        return False
+    if stream.has_delivery and not stream.delivery & creative.delivery:
+        return False
+    if creative.bitrate < stream.least_bitrate:
+        return False
+    if stream.most_bitrate and not 0 < creative.bitrate <= stream.most_bitrate:
+        return False
+    return fits_player(creative.w, creative.h, stream)
+
+
+cdef inline bint fits_player(int64_t w, int64_t h, const Stream *stream) noexcept:
+    """Media are no larger, and of the player's aspect ratio but for less than a pixel, since
+    their sides are whole pixels.
+    """
+    cdef int64_t excess, most
+    if stream.player_w and not 0 < w <= stream.player_w:
+        return False
+    if stream.player_h and not 0 < h <= stream.player_h:
+        return False
+    if not (stream.player_w and stream.player_h):
+        return True
+    excess = w * stream.player_h - h * stream.player_w
+    most = max(stream.player_w, stream.player_h)
+    return -most < excess < most
 
 
 # -- the index -------------------------------------------------------------------------------
@@ -1195,6 +1263,9 @@ cdef class Query:
                     SB_VIDEO_PROTOCOL, [protocol], &stream.has_protocols)
         stream.shortest = number if integer(reader.get(video, VIDEO_MINDURATION), &number) else -1
         stream.longest = number if integer(reader.get(video, VIDEO_MAXDURATION), &number) else -1
+        self.read_player(stream, video)
+        read_media(stream, reader.get(video, VIDEO_MINBITRATE),
+                   reader.get(video, VIDEO_MAXBITRATE), reader.get(video, VIDEO_DELIVERY))
         return self.read_durations(
             stream, reader.get(video, VIDEO_RQDDURS), reader.get(video, VIDEO_PODDUR))
 
@@ -1210,8 +1281,27 @@ cdef class Query:
             SB_AUDIO_PROTOCOL, reader.get(audio, AUDIO_PROTOCOLS), &stream.has_protocols)
         stream.shortest = number if integer(reader.get(audio, AUDIO_MINDURATION), &number) else -1
         stream.longest = number if integer(reader.get(audio, AUDIO_MAXDURATION), &number) else -1
+        read_media(stream, reader.get(audio, AUDIO_MINBITRATE),
+                   reader.get(audio, AUDIO_MAXBITRATE), reader.get(audio, AUDIO_DELIVERY))
         return self.read_durations(
             stream, reader.get(audio, AUDIO_RQDDURS), reader.get(audio, AUDIO_PODDUR))
+
+    cdef int read_player(self, Stream *stream, object video) except -1:
+        """Linearity, skipping, and the player's size where media may not be boxed."""
+        cdef Reader reader = self.reader
+        cdef int64_t number = positive(reader.get(video, VIDEO_LINEARITY))
+        if number:
+            stream.flags = (SB_LINEAR if number == 1 else SB_OVERLAY if number == 2
+                            else UNKNOWN_MODE)
+        if is_zero(reader.get(video, VIDEO_SKIP)):
+            stream.flags |= SB_NOT_SKIPPABLE
+        if is_zero(reader.get(video, VIDEO_BOXINGALLOWED)):
+            number = positive(reader.get(video, VIDEO_W))
+            stream.player_w = number if number <= MAX_SIDE else 0
+            number = positive(reader.get(video, VIDEO_H))
+            stream.player_h = number if number <= MAX_SIDE else 0
+        stream.limits_media = stream.flags or stream.player_w or stream.player_h
+        return 0
 
     cdef int read_durations(self, Stream *stream, object exact, object pod) except -1:
         """The durations that alone are accepted, and that of the whole pod."""
@@ -2118,6 +2208,8 @@ cdef class Query:
                 and not sb_any_in(&self.wanted, lists, creative.other_protocols)):
             return False
         if stream.exact and not self.is_exact(creative.duration, stream):
+            return False
+        if stream.limits_media and not fits_media(creative, stream):
             return False
         if creative.duration < 0:
             return stream.shortest < 0 and stream.longest < 0

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define SB_MAGIC 0x5844494249504e53ULL /* "SNPIBIDX" */
-#define SB_VERSION 7u
+#define SB_VERSION 8u
 #define SB_BLOCK 512u      /* campaigns a block */
 #define SB_WORDS 8u        /* 64-bit words a block */
 #define SB_KEY_MAX 512u    /* bytes of the longest key; longer ones are in no campaign */
@@ -86,7 +86,12 @@ typedef struct {
     uint32_t key;  /* as in sb_value, or SB_FREE */
 } sb_id;
 
-enum sb_creative_flag { SB_SECURE = 1, SB_LAST = 2 }; /* SB_LAST: of its campaign */
+enum sb_creative_flag {
+    SB_SECURE = 1,
+    SB_LAST = 2, /* of its campaign */
+    /* Of a video; neither of the first two where it is unknown. */
+    SB_LINEAR = 4, SB_OVERLAY = 8, SB_NOT_SKIPPABLE = 16
+};
 
 typedef struct {
     uint64_t seed;
@@ -95,10 +100,12 @@ typedef struct {
     uint32_t attributes, protocols; /* bits: those below SB_MASKED; native: kinds of assets */
     uint32_t apis;     /* bits */
     uint32_t language; /* value or SB_NONE */
+    uint32_t bitrate;  /* kbit/s, 0: none */
     uint32_t lists; /* in the uint32_t pool: mimes, then other attributes, then other protocols */
     uint16_t mimes, other_attributes, other_protocols;
     uint8_t media, flags;
     uint8_t type; /* of a banner */
+    uint8_t delivery; /* bits */
 } sb_creative;
 
 enum { SB_FAMILY = 8 }; /* in the flags, from this bit on: the taxonomy of the categories */

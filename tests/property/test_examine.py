@@ -56,6 +56,11 @@ CAUSES = {
     "creative.rqddurs": "duration",
     "creative.poddur": "duration",
     "creative.native": "native",
+    "creative.linearity": "linear",
+    "creative.skip": "skippable",
+    "creative.bitrate": "bitrate",
+    "creative.delivery": "delivery",
+    "creative.player": "player",
 }
 OF_FORMAT = {"creative.media", "creative.size", "creative.native"}
 
@@ -109,7 +114,9 @@ def compare(world: oracle.World, ssp: str, request: Document, seen: Counter[str]
 
 def test_random_worlds() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(600):
+        if seed >= 60 and all(seen[rule] for rule in (*LIMITS, *SIDES)):
+            break
         world = strategies.random_world(seed, 8, AROUND)
         rng = random.Random(f"examined {seed}")
         for _ in range(7):

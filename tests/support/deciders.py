@@ -18,6 +18,8 @@ CREATIVE_RULES = (
     *("creative.protocols", "creative.duration.unknown"),
     *("creative.minduration", "creative.maxduration", "creative.api", "creative.btype"),
     *("creative.language", "creative.native", "creative.rqddurs", "creative.poddur"),
+    *("creative.linearity", "creative.skip", "creative.bitrate", "creative.delivery"),
+    "creative.player",
 )
 LIMITS = (
     *("status", "starts_at", "ends_at", "frequency_caps.user", "targeting.geo_radius", "cur"),

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from support import oracle_native, pools
+from support.oracle_media import attributes, misfits_in_media, misfits_in_player
 from support.oracle_reading import (
     MOST_FORMATS,
     MOST_IMPRESSIONS,
@@ -227,7 +228,7 @@ def misfits(slot: Slot, creative: Document) -> Iterator[str]:
         yield "creative.language"
     if not set(creative.get("apis", [])) <= integers(media.get("api")):
         yield "creative.api"
-    if integers(media.get("battr")) & set(creative.get("attributes", [])):
+    if integers(media.get("battr")) & attributes(creative):
         yield "creative.battr"
     if kind == "native":
         if not oracle_native.has(creative, media):
@@ -246,6 +247,9 @@ def misfits(slot: Slot, creative: Document) -> Iterator[str]:
     if protocols and spoken and not protocols & spoken:
         yield "creative.protocols"
     yield from misfits_in_time(media, creative.get("duration"))
+    yield from misfits_in_media(media, creative)
+    if kind == "video":
+        yield from misfits_in_player(media, creative)
 
 
 def speaks(admitted: set[str], language: str | None) -> bool:

@@ -43,7 +43,11 @@ CUR: tuple[Any, ...] = (
 )
 
 SIZES = ((300, 250), (320, 50), (250, 300), (728, 90))
-ATTRIBUTES = (1, 3, 6, 8)
+ATTRIBUTES = (1, 3, 6, 8, 16)
+MEDIA_SIZES = ((640, 360), (426, 240), (640, 480), (639, 359), (360, 640))
+PLAYERS = (*MEDIA_SIZES, (1280, 720), (320, 180), (0, 360), (640, -1))
+BITRATES = (300, 800, 801, 1500)
+DELIVERY = (1, 2, 3)
 MIMES = {
     "banner": ("text/html", "image/png", "image/gif"),
     "video": ("video/mp4", "video/webm", "VIDEO/MP4", "application/javascript"),

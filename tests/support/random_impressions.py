@@ -67,6 +67,14 @@ def video_of(choices: Choices) -> Document:
     for key in ("plcmt", "placement"):
         if choices.chance(50):
             video[key] = alone(choices, choices.pick(pools.PLACEMENTS))
+    if choices.chance(15):
+        video["linearity"] = alone(choices, choices.pick((1, 1, 2, 0, 3)))
+    if choices.chance(20):
+        video["skip"] = switch(choices, choices.pick((0, 0, 1)))
+    if choices.chance(30):
+        w, h = choices.pick(pools.PLAYERS)
+        video.update(w=alone(choices, w), h=alone(choices, h))
+        video["boxingallowed"] = switch(choices, choices.pick((0, 0, 1)))
     return video
 
 
@@ -93,6 +101,12 @@ def timed_of(choices: Choices, kind: str) -> Document:
         media["rqddurs"] = [whole(choices, each) for each in choices.some(pools.DURATIONS)]
     if choices.chance(15):
         media["poddur"] = alone(choices, choices.pick((60, 30, 15, 14, 0, -1)))
+    for key in ("minbitrate", "maxbitrate"):
+        if choices.chance(12):
+            media[key] = alone(choices, choices.pick((*pools.BITRATES, 0, -1)))
+    if choices.chance(15):
+        methods = choices.some((*pools.DELIVERY, 0, 4, 500), 2)
+        media["delivery"] = [whole(choices, method) for method in methods]
     return media
 
 

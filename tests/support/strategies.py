@@ -166,7 +166,26 @@ def creative_of(choices: Choices, name: str) -> Document:
         creative["attributes"] = choices.some(pools.ATTRIBUTES, 2)
     if choices.chance(25):
         creative["secure"] = choices.chance(20)
+    if media in ("video", "audio"):
+        creative.update(media_of(choices, media, creative.get("attributes", [])))
     return creative
+
+
+def media_of(choices: Choices, media: str, attributes: list[int]) -> Document:
+    """Choose what a creative of video or audio says of its media."""
+    said: Document = {}
+    if choices.chance(75):
+        said["bitrate"] = choices.pick(pools.BITRATES)
+    if choices.chance(75):
+        said["delivery"] = choices.some(pools.DELIVERY, 2)
+    if media == "video":
+        if choices.chance(75):
+            said["linear"] = choices.chance(75)
+        if choices.chance(75):
+            said["skippable"] = 16 in attributes or choices.chance(30)
+        if choices.chance(75):
+            said["w"], said["h"] = choices.pick(pools.MEDIA_SIZES)
+    return said
 
 
 def native_ad_of(choices: Choices) -> Document:

@@ -285,12 +285,17 @@ _LIMITS: Final = {
     "mimes": ("mimes",),
     "protocols": ("protocols", "protocol"),
     "duration": ("minduration", "maxduration", "rqddurs", "poddur"),
+    "linear": ("linearity",),
+    "skippable": ("skip",),
+    "bitrate": ("minbitrate", "maxbitrate"),
+    "delivery": ("delivery",),
+    "player": ("boxingallowed",),
     "apis": ("api",),
     "type": ("btype",),
     "language": (),  # the request says so
     "native": ("request", "ver"),
 }
-_SHAPE: Final = ("w", "h", "format")  # of a banner
+_SHAPE: Final = ("w", "h", "format")  # of a banner, or of a player
 _FITS: Final = (Refusal.NOT_REFUSED, None)
 
 

@@ -60,7 +60,9 @@ _REFUSALS: Final = {
 }
 CREATIVE: Final = {
     "size": SIZE,
+    "player": SIZE,
     FORMAT_NAME: FORMAT,
+    "linear": FORMAT,
     "secure": _loss(207, "Creative Filtered - Not Secure"),
     "attributes": _loss(210, "Creative Filtered - Creative Attribute Exclusions"),
 }

@@ -140,11 +140,25 @@ def misfit(of: Creative, cause: str) -> str:
             return assets(of.native)
         case "attributes" | "mimes" | "protocols" | "apis":
             return some(getattr(of, cause))
+        case "linear" | "skippable":
+            return _stated(cause, getattr(of, cause))
+        case "bitrate":
+            return "no bitrate" if of.bitrate is None else f"{of.bitrate} kbit/s"
+        case "delivery":
+            return some(of.delivery) or "no delivery"
+        case "player":
+            return f"media of {of.w}x{of.h}" if of.w and of.h else "media without a size"
         case "language":
             return of.language or "no language"
         case "type":
             return f"ad type {of.type}"
     return creative(of)
+
+
+def _stated(name: str, value: bool | None) -> str:
+    if value is None:
+        return f"does not say whether it is {name}"
+    return name if value else f"not {name}"
 
 
 def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
@@ -156,11 +170,19 @@ def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
         case "attributes":
             return lists(battr=stream.battr)
         case "duration":
-            names = ("minduration", "maxduration", "poddur")
-            asks = {name: getattr(stream, name) for name in names}
-            told = [f"{name} {s}" for name, s in asks.items() if s is not None]
+            told = _asks(stream, "minduration", "maxduration", "poddur")
             exact = lists(rqddurs=stream.rqddurs)
             return ", ".join([*told, exact] if exact else told)
+        case "linear":
+            return ", ".join(_asks(stream, "linearity"))
+        case "skippable":
+            return "skip 0"
+        case "bitrate":
+            return ", ".join(_asks(stream, "minbitrate", "maxbitrate"))
+        case "delivery":
+            return lists(delivery=stream.delivery)
+        case "player":
+            return f"boxingallowed 0, player {stream.w}x{stream.h}"
         case "language":
             return lists(wlang=request.wlang, wlangb=request.wlangb)
         case "apis":
@@ -172,3 +194,8 @@ def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
         case "mimes" | "protocols":
             return some(getattr(stream, cause) or [getattr(stream, "protocol", None)])
     return asked(imp)
+
+
+def _asks(stream: Any, *names: str) -> list[str]:
+    """The fields of an impression's medium that are present."""
+    return [f"{name} {value}" for name in names if (value := getattr(stream, name)) is not None]
