@@ -41,6 +41,14 @@ def judge(asked: Document, **changes: Any) -> BrokenRule | None:
 
 DEAL = {"deals": [{"id": "d", "bidfloor": 2, "wseat": ["s"], "wadomain": ["shop.example"]}]}
 EUROS = {"bidfloorcur": "EUR"}
+FILE = '<VAST><Linear><MediaFile delivery="progressive" bitrate="{}"></MediaFile></Linear></VAST>'
+FILM: Document = {"mtype": 2, "w": 640, "h": 360, "adm": FILE.format(800)}
+
+
+def video(**limits: Any) -> Document:
+    return {"imp": {"video": limits}}
+
+
 SPOILED: list[tuple[str, Document, Document]] = [
     ("id", {}, {"top": {"id": "another"}}),
     ("currency", {}, {"top": {"cur": "EUR"}}),
@@ -76,6 +84,18 @@ SPOILED: list[tuple[str, Document, Document]] = [
     ("deal", {"imp": {"pmp": DEAL}}, {"dealid": "d", "seat": "another"}),
     ("deal", {"imp": {"pmp": DEAL}}, {"dealid": "d", "seat": "s", "adomain": ["x.example"]}),
     ("price", {"imp": {"pmp": DEAL}}, {"dealid": "d", "seat": "s", "price": 1.5}),
+    ("linearity", video(linearity=2), FILM),
+    ("linearity", video(linearity=1), FILM | {"adm": "<VAST><NonLinearAds><NonLinear>"}),
+    ("linearity", video(linearity=3), FILM),
+    ("skip", video(skip=0), FILM | {"attr": [16]}),
+    ("skip", video(skip=0), FILM | {"adm": '<Linear skipoffset="00:00:05">'}),
+    ("delivery", video(delivery=[1, 3]), FILM),
+    ("bitrate", video(minbitrate=801), FILM),
+    ("bitrate", video(maxbitrate=799), FILM),
+    ("bitrate", {"imp": {"audio": {"maxbitrate": 320}}}, {"mtype": 3, "adm": FILE.format(321)}),
+    ("boxingallowed", video(boxingallowed=0, w=320, h=180), FILM),
+    ("boxingallowed", video(boxingallowed=0, w=640, h=480), FILM),
+    ("boxingallowed", video(boxingallowed=0, w=640), FILM | {"w": None}),
     ("nurl", {}, {"nurl": "http://h/rtb/win?id=auction-1&impId=1 a"}),
     ("nurl", {}, {"nurl": "ftp://h/rtb/win?id=auction-1&impId=1%20a"}),
     ("burl", {}, {"burl": "http://other/rtb/bill?id=auction-1&impId=1%20a"}),
@@ -96,6 +116,12 @@ GOOD: list[tuple[Document, Document]] = [
     ({"cur": ["EUR", "USD"]}, {}),
     ({"cur": ["XXX", "EUR"]}, {"top": {"cur": "EUR"}}),
     ({"cur": ["EUR"], "imp": EUROS}, {"price": 1.0, "top": {"cur": "EUR"}}),
+    (video(linearity=1, skip=0, delivery=[1, 2], minbitrate=800, maxbitrate=800), FILM),
+    (video(boxingallowed=0, w=1920, h=1080), FILM),
+    (video(boxingallowed=0, w=1920), FILM),
+    (video(boxingallowed=0), FILM | {"w": None}),
+    (video(w=320, h=180, skip=1), FILM | {"attr": [16]}),
+    (video(linearity=1, maxbitrate=9), {"mtype": 2, "adm": "<VAST><Ad><Wrapper>"}),
     ({"imp": {"pmp": DEAL}}, {"price": 2, "dealid": "d", "seat": "s"}),
     ({"imp": {"pmp": DEAL, "bidfloor": 9}}, {"price": 2, "dealid": "d", "seat": "s"}),
 ]

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from snapbid.exchange.request import BidRequest, Deal, Imp
+from snapbid.load.media import MediaLimits, media_limits, misfit
 from snapbid.reference.rates import MICROS, Rates
 
 LOSS_MACRO: Final = "&nbr=${AUCTION_LOSS}"
@@ -82,6 +83,7 @@ class ImpLimits(NamedTuple):
     blocked_attributes: dict[int, frozenset[int]]  # by media type; its keys are the media offered
     deals: dict[str, DealLimits]
     private: bool
+    media: dict[int, MediaLimits]  # by media type, where there are any
 
 
 class RequestLimits(NamedTuple):
@@ -136,14 +138,17 @@ def _currency(cur: Any, rates: Rates) -> str | None:
 def _imp_limits(imp: Imp, rates: Rates, unit: Fraction | int) -> ImpLimits:
     blocked: dict[int, frozenset[int]] = {}
     sizes: list[tuple[int | None, int | None]] = []
+    limited: dict[int, MediaLimits | None] = {}
     if imp.banner is not None:
         blocked[BANNER] = _numbers(imp.banner.battr)
         sizes = [(imp.banner.w, imp.banner.h)]
         sizes += [(size.w, size.h) for size in imp.banner.format or ()]
     if imp.video is not None:
         blocked[VIDEO] = _numbers(imp.video.battr)
+        limited[VIDEO] = media_limits(imp.video)
     if imp.audio is not None:
         blocked[AUDIO] = _numbers(imp.audio.battr)
+        limited[AUDIO] = media_limits(imp.audio)
     if imp.native is not None:
         blocked[NATIVE] = _numbers(imp.native.battr)
     deals = (imp.pmp.deals or []) if imp.pmp is not None else []
@@ -154,6 +159,7 @@ def _imp_limits(imp: Imp, rates: Rates, unit: Fraction | int) -> ImpLimits:
         blocked,
         {str(deal.id): _deal_limits(deal, rates, unit) for deal in deals},
         imp.pmp is not None and imp.pmp.private_auction == 1,
+        {kind: limits for kind, limits in limited.items() if limits is not None},
     )
 
 
@@ -260,7 +266,11 @@ def _check_creative(bid: ReceivedBid, imp_limits: ImpLimits) -> BrokenRule | Non
         return BrokenRule("size", f"{bid.w}x{bid.h} was not asked for")
     if blocked and not blocked.isdisjoint(bid.attr):
         return BrokenRule("battr", f"{bid.attr} with {sorted(blocked)} blocked")
-    return None if bid.adm else BrokenRule("adm", "is empty")
+    if not bid.adm:
+        return BrokenRule("adm", "is empty")
+    limits = imp_limits.media.get(bid.mtype)
+    broken = misfit(limits, bid.adm, bid.attr, bid.w, bid.h) if limits is not None else None
+    return broken and BrokenRule(*broken)
 
 
 def _check_blocks(bid: ReceivedBid, limits: RequestLimits) -> BrokenRule | None:

@@ -174,7 +174,7 @@ class _RequestGenerator:
     def _video(self, kind: str, inventory: str) -> Request:
         size = "1920x1080" if kind == "ctv" else self._sizes["video"].draw(self._random)
         w, h = map(int, size.split("x"))
-        return {
+        video: Request = {
             "mimes": ["video/mp4", "video/webm"][: self._random.randint(1, 2)],
             "minduration": self._random.choice((0, 3, 5)),
             "maxduration": self._random.choice((15, 30, 30, 60, 120)),
@@ -184,14 +184,31 @@ class _RequestGenerator:
             "linearity": 1,
             "plcmt": self._random.choice((1, 2, 4)),
             "battr": [13, 17],
+            **self._media((300, 1500), (1500, 2500, 8000)),
         }
+        if self._chance(0.45):
+            video["skip"] = int(self._chance(0.6))
+        if self._chance(0.25):
+            video["boxingallowed"] = int(self._chance(0.9))
+        return video
 
     def _native(self, kind: str, inventory: str) -> Request:
         return {"request": NATIVE_REQUEST, "ver": "1.2", "battr": [1, 3]}
 
     def _audio(self, kind: str, inventory: str) -> Request:
         mimes = ["audio/mpeg", "audio/mp4", "audio/aac"]
-        return {"mimes": mimes, "maxduration": 60, "protocols": [2, 3, 9, 10]}
+        rates = self._media((32, 64), (192, 320))
+        return {"mimes": mimes, "maxduration": 60, "protocols": [2, 3, 9, 10], **rates}
+
+    def _media(self, least: tuple[int, ...], most: tuple[int, ...]) -> Request:
+        """Limits of media; bit rates in kbit/s."""
+        limits: Request = {}
+        if self._chance(0.6):
+            limits["delivery"] = self._random.choice(([2], [1, 2]))
+        if self._chance(0.25):
+            limits["minbitrate"] = self._random.choice(least)
+            limits["maxbitrate"] = self._random.choice(most)
+        return limits
 
     # -- where and who ---------------------------------------------------------------------------
 
