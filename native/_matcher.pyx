@@ -20,7 +20,8 @@ from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check, PyLong_CheckExact
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_CheckExact
+from cpython.unicode cimport (PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_CheckExact,
+                              PyUnicode_DecodeUTF8)
 from libc.math cimport INFINITY, M_PI, cos, rint, sin
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
@@ -103,6 +104,7 @@ cpdef enum Refusal:
     REFUSED_INACTIVE = 12
     REFUSED_TARGETING = 13
     REFUSED_DSA = 14
+    REFUSED_POD = 15
 
 
 cdef struct Match:
@@ -613,6 +615,14 @@ cdef class Index:
         cdef Index layer = self.layer(&rank)
         return layer.campaigns[rank].price
 
+    def advertiser(self, uint32_t rank):
+        """Return the campaign's advertiser domain, in lower case."""
+        cdef Index layer = self.layer(&rank)
+        cdef const char *key = sb_key(layer.head, layer.campaigns[rank].advertiser)
+        cdef uint32_t size
+        memcpy(&size, key, sizeof(size))
+        return PyUnicode_DecodeUTF8(key + sizeof(size), size & 0xffffff, NULL)
+
     def set_active(self, uint32_t rank, bint active):
         """Let the campaign bid or not, in this process; a hidden one never does."""
         cdef Index layer = self.layer(&rank)
@@ -663,6 +673,7 @@ cdef enum:  # parts of a request's terms: the dimensions, then
     MARKER                   # of categories that are mapped to the request's taxonomy
     ASKED                    # the impression's blocked attributes, mimes and protocols
     CONDITIONS               # seats and advertisers that its deals admit
+    RIVALS                   # advertisers of the pod's other impressions
     N_PARTS
 
 
@@ -701,7 +712,7 @@ cdef class Query:
     cdef list made  # rows of this query alone
     cdef Py_ssize_t request_made
     # The limits.
-    cdef sb_set blocked, seats, languages, allowed, wanted
+    cdef sb_set blocked, seats, languages, allowed, wanted, rivals
     cdef uint32_t marker
     cdef uint32_t n_limits, n_blocked, n_seats, n_languages, n_allowed, n_offers
     cdef int64_t lowest  # no campaign below this price can answer
@@ -1700,9 +1711,12 @@ cdef class Query:
 
     # -- the impression ----------------------------------------------------------------------
 
-    def impression(self, object imp):
+    def impression(self, object imp, list rivals=None):
         """Turn to an impression of the request; False if its floor has no exchange rate, or if the
         time is over.
+
+        rivals: advertisers that may not answer, since they have other impressions of its pod; in
+        the form of Index.advertiser.
         """
         cdef bint rated = False
         self.imp = None
@@ -1715,6 +1729,10 @@ cdef class Query:
             raise TypeError("no impression")
         if not sb_spend(self.allowance, IMPRESSION_STEPS):
             rated = self.read_impression(imp)
+            self.begin(RIVALS)
+            if rivals is not None:
+                self.texts(SB_AD_DOMAIN, rivals, False)
+            self.end(RIVALS)
         if self.allowance.is_over:
             self.undecided += 1
             return False
@@ -1756,6 +1774,8 @@ cdef class Query:
                 self.arrange(dimension, source)
         first = source.begins[ASKED]
         sb_make_set(&self.wanted, workspace.values + first, source.ends[ASKED] - first)
+        first = source.begins[RIVALS]
+        sb_make_set(&self.rivals, workspace.values + first, source.ends[RIVALS] - first)
         if self.n_cursors > workspace.cursors_capacity:
             workspace.cursors = <sb_cursor *>grow(
                 workspace.cursors, &workspace.cursors_capacity, self.n_cursors, sizeof(sb_cursor))
@@ -2025,6 +2045,8 @@ cdef class Query:
                 return REFUSED_BLOCKED_APP
             if sb_line_in(&self.blocked, values, campaign.advertiser):
                 return REFUSED_BLOCKED_ADVERTISER
+        if sb_in(&self.rivals, campaign.advertiser):
+            return REFUSED_POD
         if (self.asker.has_bcat or self.asker.has_acat) and not self.admits_categories(
                 campaign, lists, extra.deals if campaign.flags & SB_DEALS else 0):
             return REFUSED_BLOCKED_CATEGORY

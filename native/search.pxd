@@ -25,6 +25,7 @@ cdef extern from "search.h" nogil:
     bint sb_bit(const uint64_t *row, uint32_t rank)
     void sb_text_term(sb_term *term, uint32_t space, const char *text, size_t size, bint fold)
     void sb_number_term(sb_term *term, uint32_t space, uint64_t number)
+    const char *sb_key(const sb_header *index, uint32_t value)
     void sb_expect(const sb_header *index, uint64_t hash)
     void sb_resolve(const sb_header *index, const sb_term *terms, uint32_t count, uint32_t *found)
     int sb_digits(char *at, int64_t number)

@@ -154,6 +154,13 @@ def test_faults_are_found(change: dict[str, Any], fault: str) -> None:
     assert fault in " ".join(faults(REQUEST, answer(**change)))
 
 
+def test_a_pod_with_an_advertiser_twice_is_a_fault() -> None:
+    imps = [{"id": id, "video": {"podid": "p"}} for id in ("1", "2")]
+    bids = [BID | {"id": id, "impid": id, "mtype": 2} for id in ("1", "2")]
+    found = faults({"id": "a", "imp": imps}, answer() | {"seatbid": [{"bid": bids}]})
+    assert found == ["good.example is in the pod p twice"]
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-from support.client import LocalApp
+import pytest
+from support.client import LocalApp, Reply
 from support.market import market_of
 from support.processes import eventually
 from support.remembered import Clock, at, counts, looking, opened
@@ -46,7 +47,10 @@ def market(*documents: dict[str, Any]) -> Market:
 def answer(app: LocalApp, auction: str, *sizes: str, **more: Any) -> Any:
     """The campaigns that bid, by impression; NOTHING for a 204."""
     request = bid_request(auction, [SIZES[size] for size in sizes or ("small",)], **more)
-    reply = app.bid(json.dumps(request).encode())
+    return bids_on(app.bid(json.dumps(request).encode()))
+
+
+def bids_on(reply: Reply) -> Any:
     if reply.status != 200:
         return reply.status
     bids = [bid for seat in reply.json()["seatbid"] for bid in seat["bid"]]
@@ -91,6 +95,45 @@ def test_each_impression_of_a_request_falls_back_by_itself(fresh_redis: str) -> 
     with looking(fresh_redis) as store:
         (of_day,) = counts(store).values()
     assert of_day == {"b:1": 2, "B:1": 1, "B:2": 2, "B:3": 2, "B:4": 1}
+
+
+def film(name: str, advertiser: str, cpm: float, **more: Any) -> dict[str, Any]:
+    creative = {"id": "15s", "media": "video", "duration": 15, "adm": "<VAST/>"}
+    return campaign(name, cpm, advertiser=advertiser, creatives=[creative], **more)
+
+
+POOR: dict[str, Any] = {"budget": {"total": 0.000001}}
+
+
+@pytest.mark.parametrize(
+    ("campaigns", "answers"),
+    [
+        (
+            [film("a", "a.test", 9, **POOR), film("b", "b.test", 8), film("c", "c.test", 6)],
+            {"1": "c", "2": "b"},
+        ),
+        (  # another campaign of the advertiser whose bid was refused
+            [film("a", "a.test", 9, **POOR), film("b", "b.test", 8), film("a2", "a.test", 7)],
+            {"1": "a2", "2": "b"},
+        ),
+        (  # both are refused, and the advertisers change places
+            [
+                film("a", "a.test", 9, **POOR),
+                film("b", "b.test", 8, **POOR),
+                film("b2", "b.test", 7),
+                film("a2", "a.test", 6),
+            ],
+            {"1": "b2", "2": "a2"},
+        ),
+        ([film("a", "a.test", 9, **POOR), film("b", "b.test", 8)], {"2": "b"}),
+    ],
+)
+def test_replacements_keep_the_advertisers_of_a_pod_apart(
+    campaigns: list[dict[str, Any]], answers: dict[str, str], fresh_redis: str
+) -> None:
+    imps = [{"id": id, "video": {"podid": "p"}} for id in ("1", "2")]
+    with LocalApp(market(*campaigns), fresh_redis) as app:
+        assert bids_on(app.bid(json.dumps({"id": "a", "imp": imps}).encode())) == answers
 
 
 def test_caps_and_their_users(fresh_redis: str) -> None:

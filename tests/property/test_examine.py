@@ -6,7 +6,8 @@ plain bidder names all that refuse at once.
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -28,6 +29,7 @@ ROWS = {
     "frequency_caps.user": "user",
     "targeting.geo_radius": "geo_radius",
     "dsa": "dsa",
+    "pod": "pod",
     "bcat": "blocked categories",
     "acat": "blocked categories",
     "badv": "blocked advertisers",
@@ -81,17 +83,27 @@ def situations(
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode(request))
     lookups = made.lookups.bidding_in(decoded.cur) or made.lookups
-    yield Situation(ssp, world.registry[ssp], now_ms, lookups, [], 1), decoded
+    yield Situation(ssp, world.registry[ssp], now_ms, lookups, [], 1, {}), decoded
 
 
-def compare(world: oracle.World, ssp: str, request: Document, seen: Counter[str]) -> None:
-    """Each campaign of the world, for each impression that is looked at."""
+def compare(
+    world: oracle.World,
+    ssp: str,
+    request: Document,
+    seen: Counter[str],
+    rivals: Sequence[str] = (),
+) -> None:
+    """Each campaign of the world, for each impression that is looked at.
+
+    `rivals`: advertisers that others of their pods have.
+    """
     ((situation, decoded),) = situations(world, ssp, request)
+    situation.rivals.update((imp.id, [*rivals]) for imp in decoded.imp or ())
     facts = read_request(world, ssp, request)
     for imp, document in zip(decoded.imp or (), request["imp"], strict=False):
-        slot = read_impression(world, document, facts)
+        slot = replace(read_impression(world, document, facts), rivals=frozenset(rivals))
         for campaign in world.campaigns:
-            rules = oracle.refusals(world, ssp, request, document, campaign)
+            rules = [*oracle.rules(world, facts, slot, campaign)]
             expected = {row_of(rule) for rule in rules if rule != "cur"}
             parsed = parse(campaign)
             rows = examine(parsed, decoded, imp, situation)
@@ -120,7 +132,8 @@ def test_random_worlds() -> None:
         world = strategies.random_world(seed, 8, AROUND)
         rng = random.Random(f"examined {seed}")
         for _ in range(7):
-            compare(world, *strategies.random_request(rng, world), seen)
+            rivals = rng.choice(((), ("brand.example", "sub.shop.example")))
+            compare(world, *strategies.random_request(rng, world), seen, rivals)
     assert not [rule for rule in (*LIMITS, *SIDES) if not seen[rule]]
 
 

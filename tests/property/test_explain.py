@@ -2,7 +2,8 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -36,9 +37,11 @@ RULES = {
     "deal.floor": Refusal.REFUSED_DEAL,
     "targeting.geo_radius": Refusal.REFUSED_DISTANCE,
     "dsa": Refusal.REFUSED_DSA,
+    "pod": Refusal.REFUSED_POD,
 }
 OF_FORMAT = {"creative.media", "creative.size"}
 NATIVE = "creative.native"  # of the format, too, where the native request cannot be read
+RIVALS: tuple[tuple[str, ...], ...] = ((), (), ("brand.example", "sub.shop.example"))
 ELSEWHERE = {"cur", "floor.rate"}  # refuse the request or the impression before any campaign
 
 
@@ -60,9 +63,12 @@ def explanations(slot: Slot, rules: list[str], campaign: Document) -> Iterator[E
 
 
 def queries(
-    world: oracle.World, ssp: str, request: Document
+    world: oracle.World, ssp: str, request: Document, rivals: Sequence[str] = ()
 ) -> Iterator[tuple[Query, Document, list[tuple[int, Document]]]]:
-    """Each impression that has a floor in USD: its query, and the campaigns with their ranks."""
+    """Each impression that has a floor in USD: its query, and the campaigns with their ranks.
+
+    `rivals`: advertisers that others of its pod have.
+    """
     made = market_of_world(world)
     index = made.catalog.index
     now_ms = round(world.now.timestamp() * 1000)
@@ -73,7 +79,7 @@ def queries(
     ranked = [(rank, c) for c in world.campaigns if (rank := ranks[c["id"]]) is not None]
     assert len(ranked) == len(world.campaigns)
     for imp, document in zip(decoded.imp or (), request["imp"], strict=False):
-        if query.impression(imp):
+        if query.impression(imp, list(rivals)):
             yield query, document, ranked
 
 
@@ -86,10 +92,11 @@ def test_what_is_named_refuses(campaigns: int, worlds: int, requests: int) -> No
         for _ in range(requests):
             ssp, request = strategies.random_request(rng, world)
             facts = read_request(world, ssp, request)
-            for query, imp, ranked in queries(world, ssp, request):
-                slot = read_impression(world, imp, facts)
+            rivals = frozenset(rng.choice(RIVALS))
+            for query, imp, ranked in queries(world, ssp, request, [*rivals]):
+                slot = replace(read_impression(world, imp, facts), rivals=rivals)
                 for rank, campaign in ranked:
-                    rules = oracle.refusals(world, ssp, request, imp, campaign)
+                    rules = [*oracle.rules(world, facts, slot, campaign)]
                     left = [rule for rule in rules if rule not in ELSEWHERE]
                     explained = query.explain(rank)
                     expected = set(explanations(slot, left, campaign))

@@ -46,9 +46,9 @@ def test_agreement_over_many_random_requests(campaigns: int, worlds: int, reques
         rng = random.Random(f"requests {seed}")
         for _ in range(requests):
             ssp, request = strategies.random_request(rng, world)
-            assert_agrees(world, made, ssp, request)
+            answers = assert_agrees(world, made, ssp, request)
             if campaigns == 8:
-                deciders.observe(world, ssp, request)
+                deciders.observe(world, ssp, request, answers)
     if campaigns == 8:  # every dimension and every limit was among what decided
         assert deciders.missing() == []
 

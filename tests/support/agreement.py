@@ -33,9 +33,17 @@ def decided(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[s
     return offers
 
 
-def assert_agrees(world: oracle.World, made: Market, ssp: str, request: Any) -> None:
-    wanted = oracle.offers(world, ssp, request)
-    assert disagreement(wanted, decided(world, made, ssp, request)) is None
+def assert_agrees(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[str, str]:
+    """Compare the answers to a request; the campaigns that answered, by impression."""
+    answers = decided(world, made, ssp, request)
+    campaigns = campaigns_of(answers)
+    assert disagreement(oracle.offers(world, ssp, request, campaigns), answers) is None
+    return campaigns
+
+
+def campaigns_of(answers: dict[str, oracle.Offer]) -> dict[str, str]:
+    """The campaign of each answer."""
+    return {imp: offer.campaign for imp, offer in answers.items()}
 
 
 def disagreement(wanted: dict[str, set[oracle.Offer]], answers: dict[str, oracle.Offer]) -> Any:

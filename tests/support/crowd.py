@@ -9,7 +9,7 @@ document stays JSON until it is needed.
 import heapq
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
@@ -19,7 +19,8 @@ import msgspec
 
 from snapbid.exchange.bid import Market
 from support import oracle
-from support.agreement import decided, disagreement
+from support.agreement import campaigns_of, decided, disagreement
+from support.oracle_pods import Separation
 from support.oracle_reading import Facts, Slot, World, read_impression, read_request
 from support.oracle_values import Document
 
@@ -76,11 +77,23 @@ class Crowd:
             if id in self._places:
                 self._standing &= ~(1 << self._places[id])
 
-    def offers(self, ssp: str, request: Document) -> dict[str, set[oracle.Offer]]:
+    def offers(
+        self, ssp: str, request: Document, answered: Mapping[str, str]
+    ) -> dict[str, set[oracle.Offer]]:
         """As `oracle.offers`."""
         facts = read_request(self._world, ssp, request)
-        slots = [read_impression(self._world, imp, facts) for imp in request["imp"]]
-        return {slot.id: self._best(facts, slot) for slot in slots}
+        separation, wanted = Separation(), {}
+        for imp in request["imp"]:
+            slot = separation.apart(read_impression(self._world, imp, facts))
+            wanted[slot.id] = self._best(facts, slot)
+            if slot.id in answered:
+                document = msgspec.json.decode(self._document(answered[slot.id]))
+                separation.take(slot, document["advertiser"])
+        return wanted
+
+    def _document(self, id: str) -> bytes:
+        changed = self._changed.get(id)
+        return self._ranked[self._places[id]][2] if changed is None else changed[2]
 
     def _best(self, facts: Facts, slot: Slot) -> set[oracle.Offer]:
         for block in self._blocks(self._candidates(facts, slot)):
@@ -190,8 +203,8 @@ def compare(
         tally.changes += len(made)
         winners = []
         for request in (*fresh, *before):
-            wanted = crowd.offers(ssp, request)
             answers = decided(world, market, ssp, request)
+            wanted = crowd.offers(ssp, request, campaigns_of(answers))
             if (difference := disagreement(wanted, answers)) is not None:
                 tally.differences.append((request["id"], difference))
             winners += [offer.campaign for offer in answers.values()]

@@ -7,10 +7,11 @@ data, and the eligible campaigns would be others with it), `tie`, `dealid` and `
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
-from support.oracle import Document, World, best_deal, fitting, micros, rules
-from support.oracle_reading import Slot, privacy_inputs, read_impression, read_request
+from support.oracle import Document, World, best_deal, fitting, micros, rules, slots
+from support.oracle_reading import Slot, privacy_inputs, read_request
 from support.pools import ENTRIES
 
 CREATIVE_RULES = (
@@ -34,6 +35,7 @@ LIMITS = (
         "floor",
         "floor.rate",
         "private_auction",
+        "pod",
     ),
     *("deal.rate", "deal.wseat", "deal.wadomain", "deal.floor"),
 )
@@ -57,12 +59,18 @@ class Deciders:
         """The rules that decided less often than `least` times."""
         return [name for name in ALL if self.counts[name] < least]
 
-    def observe(self, world: World, descriptor: str, request: Document) -> None:
-        """Count the rules that decided a request."""
+    def observe(
+        self,
+        world: World,
+        descriptor: str,
+        request: Document,
+        answered: Mapping[str, str] | None = None,
+    ) -> None:
+        """Count the rules that decided a request; `answered` as in `oracle.offers`."""
         facts = read_request(world, descriptor, request)
         open_world = replace(world, may_use_user_data=lambda **_: True)
         open_facts = read_request(open_world, descriptor, request)
-        for slot in (read_impression(world, imp, facts) for imp in request["imp"]):
+        for slot in slots(world, facts, request, answered):
             eligible = []
             for campaign in world.campaigns:
                 refusing = list(rules(world, facts, slot, campaign))

@@ -6,7 +6,7 @@ Of budgets, pacing and frequency caps it knows that a campaign with caps needs a
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -14,6 +14,7 @@ from typing import Any
 
 from support import oracle_native, pools
 from support.oracle_media import attributes, misfits_in_media, misfits_in_player
+from support.oracle_pods import Separation
 from support.oracle_reading import (
     MOST_FORMATS,
     MOST_IMPRESSIONS,
@@ -215,6 +216,12 @@ def refused_by_price(slot: Slot, campaign: Document) -> Iterator[str]:
         yield "floor"
 
 
+def refused_by_pod(slot: Slot, campaign: Document) -> Iterator[str]:
+    """Keep an advertiser to one impression of a pod."""
+    if domain(campaign["advertiser"]) in slot.rivals:
+        yield "pod"
+
+
 def misfits(slot: Slot, creative: Document) -> Iterator[str]:
     """Apply what an impression asks of one creative."""
     kind = creative["media"]
@@ -313,6 +320,7 @@ def rules(world: World, facts: Facts, slot: Slot, campaign: Document) -> Iterato
     yield from refused_by_targeting(world, facts, slot, campaign)
     yield from refused_by_lists(facts, campaign)
     yield from refused_by_price(slot, campaign)
+    yield from refused_by_pod(slot, campaign)
     if not fitting(slot, campaign):
         # Of the creatives the nearest miss speaks for the campaign.
         yield from min((list(misfits(slot, each)) for each in campaign["creatives"]), key=len)
@@ -333,19 +341,35 @@ def refusal(
     return next(iter(refusals(world, descriptor, request, imp, campaign)), None)
 
 
-def offers(world: World, descriptor: str, request: Document) -> dict[str, set[Offer]]:
+def offers(
+    world: World, descriptor: str, request: Document, answered: Mapping[str, str] | None = None
+) -> dict[str, set[Offer]]:
     """Give every acceptable answer per impression id; an empty set means no bid.
 
-    Acceptable are all fitting creatives of all eligible campaigns of the highest CPM. Raises
-    KeyError for a descriptor that is not registered, Malformed for a type that makes no sense.
+    Acceptable are all fitting creatives of all eligible campaigns of the highest CPM. What is left
+    to the later impressions of a pod depends on which of them answered the earlier ones: `answered`
+    names the campaigns by impression, else it is the first by name. Raises KeyError for a
+    descriptor that is not registered, Malformed for a type that makes no sense.
     """
     facts = read_request(world, descriptor, request)
-    return {
-        slot.id: best(world, facts, slot)
-        for slot in (
-            read_impression(world, imp, facts) for imp in request["imp"][:MOST_IMPRESSIONS]
-        )
-    }
+    return {slot.id: best(world, facts, slot) for slot in slots(world, facts, request, answered)}
+
+
+def slots(
+    world: World, facts: Facts, request: Document, answered: Mapping[str, str] | None = None
+) -> Iterator[Slot]:
+    """Give the impressions in turn, those of pods with the advertisers that they may not get."""
+    separation = Separation()
+    advertisers = {campaign["id"]: campaign["advertiser"] for campaign in world.campaigns}
+    for imp in request["imp"][:MOST_IMPRESSIONS]:
+        slot = separation.apart(read_impression(world, imp, facts))
+        yield slot
+        if answered is not None:
+            winner = answered.get(slot.id)
+        else:
+            winner = min((offer.campaign for offer in best(world, facts, slot)), default=None)
+        if winner is not None:
+            separation.take(slot, advertisers[winner])
 
 
 def best(world: World, facts: Facts, slot: Slot) -> set[Offer]:

@@ -87,7 +87,10 @@ class Facts:
 
 @dataclass(frozen=True)
 class Slot:
-    """What one impression says; `floor` is None where it has no exchange rate."""
+    """What one impression says; `floor` is None where it has no exchange rate.
+
+    `pods`: medium and id of each; `rivals`: advertisers that others of its pods have.
+    """
 
     id: str
     values: dict[str, set[str | int]]
@@ -97,6 +100,8 @@ class Slot:
     private: bool
     deals: list[Deal]
     languages: set[str]
+    pods: frozenset[tuple[str, str]]
+    rivals: frozenset[str] = frozenset()
 
 
 def dsa_of(regs: Document) -> tuple[int, int | None]:
@@ -313,4 +318,9 @@ def read_impression(world: World, imp: Document, facts: Facts) -> Slot:
         private=flag(pmp.get("private_auction")),
         deals=deals,
         languages=facts.languages,
+        pods=frozenset(
+            (kind, name)
+            for kind in ("video", "audio")
+            if (name := text(media.get(kind, {}).get("podid"))) is not None
+        ),
     )

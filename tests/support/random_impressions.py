@@ -107,6 +107,8 @@ def timed_of(choices: Choices, kind: str) -> Document:
     if choices.chance(15):
         methods = choices.some((*pools.DELIVERY, 0, 4, 500), 2)
         media["delivery"] = [whole(choices, method) for method in methods]
+    if choices.chance(45):
+        media["podid"] = ids(choices, [choices.pick(("7", "7", "7", "8", "", None))])[0]
     return media
 
 

@@ -39,6 +39,27 @@ def judge(asked: Document, **changes: Any) -> BrokenRule | None:
     return check(answer, "auction-1", request_limits(decode(json.dumps(asked).encode()), RATES))
 
 
+def test_two_impressions_of_a_pod() -> None:
+    def judged(*imps: Document) -> BrokenRule | None:
+        asked = {"id": "auction-1", "imp": [{"id": f"{n}", **imp} for n, imp in enumerate(imps)]}
+        answers = [
+            json.loads(bid({**asked, "imp": [imp]}, mtype=2).partition(b"\r\n\r\n")[2])
+            for imp in asked["imp"]
+        ]
+        bids = [answer["seatbid"][0]["bid"][0] for answer in answers]
+        whole = json.dumps({**answers[0], "seatbid": [{"bid": bids}]}).encode()
+        answer, limits = parse(whole), request_limits(decode(json.dumps(asked).encode()), RATES)
+        assert not isinstance(answer, BrokenRule)
+        return check(answer, "auction-1", limits)
+
+    pod = {"video": {"podid": "p"}}
+    assert judged(pod, {"video": {"podid": "q"}}, {"video": {}}, {"video": {}}) is None
+    assert judged(pod, {"video": {"podid": "q"}, "audio": {"podid": "p"}}) is None
+    broken = judged(pod, pod)
+    assert broken is not None
+    assert broken.rule == "pod"
+
+
 DEAL = {"deals": [{"id": "d", "bidfloor": 2, "wseat": ["s"], "wadomain": ["shop.example"]}]}
 EUROS = {"bidfloorcur": "EUR"}
 FILE = '<VAST><Linear><MediaFile delivery="progressive" bitrate="{}"></MediaFile></Linear></VAST>'

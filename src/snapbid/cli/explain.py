@@ -74,9 +74,9 @@ async def _explain(
             return asked, {}
         assert market is not None
         try:
-            rows = {} if campaign is None else await _examine(stores, asked, campaign)
             look, documents = stores.look, stores.documents
             answer = await explain(asked, market, look, documents, settings.bid_cpu_ms)
+            rows = {} if campaign is None else await _examine(stores, asked, campaign)
             origin = "warehouse" if market.catalog.base is None else "catalog"
             unread = sorted(stores.unread)
             return msgspec.structs.replace(answer, campaigns_from=origin, unread=unread), rows

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from snapbid.exchange.lookups import USD, Lookups
 from snapbid.exchange.market import Market
+from snapbid.exchange.pods import Pods, pods_of
 from snapbid.exchange.request import BidRequest, Imp
 from snapbid.exchange.response import Bid, Writer
 from snapbid.match.catalog import Query
@@ -89,7 +90,8 @@ class Decision(Struct, frozen=True):
     """The best campaigns, and the search that can continue behind the impression `last`.
 
     `lookups` are those of the currency in which the bids are made; `declares`: bids carry what
-    their campaigns declare under the Digital Services Act.
+    their campaigns declare under the Digital Services Act; `pods`: which advertisers have which
+    impressions of its pods, if it has pods.
     """
 
     choices: list[Choice]
@@ -98,6 +100,7 @@ class Decision(Struct, frozen=True):
     user: str | None
     lookups: Lookups
     declares: bool
+    pods: Pods | None
 
 
 def search(
@@ -122,18 +125,21 @@ def search(
     choices = []
     last = None
     assert request.imp is not None
+    pods = pods_of(request.imp) if len(request.imp) > 1 else None
     for imp in request.imp:
-        if query.impression(imp):
+        if query.impression(imp, None if pods is None else pods.rivals(imp)):
             last = imp
             best = query.next()
             if best is not None:
                 rank, creative, deal = best
                 choices.append(Choice(imp, rank, creative, deal))
+                if pods is not None and can_be_notified(imp.id):  # type: ignore[arg-type]
+                    pods.take(imp, catalog.index.advertiser(rank))
     if not choices or last is None:
         if query.undecided:
             return NoBid(Reason.CUT_SHORT, query.undecided)
         return NoBid(unanswered(request, has_floor=last is not None))
-    return Decision(choices, query, last, query.user, lookups, query.declares)
+    return Decision(choices, query, last, query.user, lookups, query.declares, pods)
 
 
 def unanswered(request: BidRequest, *, has_floor: bool) -> Reason:

@@ -86,6 +86,11 @@ async def replace_refused(
     kept: list[tuple[int, Bid]] = []
     for attempt in range(ATTEMPTS):
         retries: list[tuple[int, Bid]] = []
+        replacements.release(
+            choices[position]
+            for (position, _), verdict in zip(pending, verdicts, strict=True)
+            if verdict != BidVerdict.KEPT
+        )
         began = thread_time()
         proposal.decision.query.allow(left_s(), processor_s)
         for (position, bid), verdict in zip(pending, verdicts, strict=True):
@@ -99,6 +104,8 @@ async def replace_refused(
                 if replacements.make_room(bid, replacement):
                     choices[position] = choice
                     retries.append((position, replacement))
+                else:
+                    replacements.release([choice])
         processor_s -= thread_time() - began
         if not retries or attempt == ATTEMPTS - 1:
             break
@@ -122,7 +129,8 @@ class _Replacements:
 
     The search of the last impression continues. That of an earlier one starts over and skips the
     campaigns tried before: a query keeps one position, and keeping one for each impression would
-    cost every request what only a refusal needs.
+    cost every request what only a refusal needs. In a pod it starts over, too: other advertisers
+    may be left to it than before.
     """
 
     def __init__(self, bidder: Bidder, proposal: Proposal, market: Market, shard: int) -> None:
@@ -136,6 +144,13 @@ class _Replacements:
         self._shard = shard
         self._tried: dict[str, set[int]] = {}
 
+    def release(self, refused: Iterable[Choice]) -> None:
+        """Leave the advertisers of refused choices to the other impressions of their pods."""
+        pods = self._decision.pods
+        if pods is not None:
+            for choice in refused:
+                pods.release(choice.imp)
+
     def replace(self, choice: Choice, *, out_of_money: bool) -> Choice | None:
         """Return the next best campaign that is not known to be out of budget."""
         imp = choice.imp
@@ -146,10 +161,14 @@ class _Replacements:
         query = self._decision.query
         if not query.has_time():
             return None
-        if self._current is not imp:
-            self._current = imp if query.impression(imp) else None
+        pods = self._decision.pods
+        rivals = None if pods is None else pods.rivals(imp)
+        if self._current is not imp or rivals is not None:
+            self._current = imp if query.impression(imp, rivals) else None
         while (best := query.next()) is not None:
             if best[0] not in tried and not self._market.skips(best[0], self._shard):
+                if pods is not None:
+                    pods.take(imp, self._market.catalog.index.advertiser(best[0]))
                 return Choice(imp, *best)
         return None
 

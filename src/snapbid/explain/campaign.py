@@ -60,6 +60,7 @@ def examine(
         *_user_rows(campaign, request, search.user, situation),
         *_money_rows(campaign, imp, situation),
         *_limit_rows(campaign, request),
+        *_pod_rows(campaign, imp, situation),
     ]
     judged = [
         _replace(row, holds=row.rule not in refused, code=refused.get(row.rule)) for row in rows
@@ -108,7 +109,10 @@ def _refusals(
                 campaign = _without_side(campaign, dimension, side)
         else:
             yield _RULES[refusal], code
-            campaign, request, imp = _without(refusal, campaign, request, imp)
+            if refusal == Refusal.REFUSED_POD:
+                situation = situation._replace(rivals={})
+            else:
+                campaign, request, imp = _without(refusal, campaign, request, imp)
 
 
 _RULES: Final = {
@@ -123,6 +127,7 @@ _RULES: Final = {
     Refusal.REFUSED_BLOCKED_ADVERTISER: "blocked advertisers",
     Refusal.REFUSED_BLOCKED_CATEGORY: "blocked categories",
     Refusal.REFUSED_DSA: "dsa",
+    Refusal.REFUSED_POD: "pod",
     Refusal.REFUSED_DISTANCE: "geo_radius",
 }
 
@@ -267,6 +272,12 @@ def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
     if request.bcat or request.acat:
         asks = words.some(campaign.categories) or "has no categories"
         yield RuleCheck("blocked categories", asks, words.categories(request), True)
+
+
+def _pod_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[RuleCheck]:
+    """Who has the other impressions of its pod."""
+    if rivals := situation.rivals.get(imp.id):
+        yield RuleCheck("pod", campaign.advertiser, words.rivals(rivals), True)
 
 
 def _dsa_of(request: BidRequest) -> Dsa | None:

@@ -54,6 +54,7 @@ _REFUSALS: Final = {
     Refusal.REFUSED_SEAT: _loss(104, "Buyer Seat Blocked"),
     Refusal.REFUSED_BLOCKED_APP: _loss(206, "Creative Filtered - App Bundle Exclusions"),
     Refusal.REFUSED_BLOCKED_ADVERTISER: _loss(205, "Creative Filtered - Advertiser Exclusions"),
+    Refusal.REFUSED_POD: _loss(205, "Creative Filtered - Advertiser Exclusions"),
     Refusal.REFUSED_BLOCKED_CATEGORY: _loss(209, "Creative Filtered - Category Exclusions"),
     Refusal.REFUSED_CREATIVE: _loss(200, "Creative Filtered - General; Reason Unknown"),
     Refusal.REFUSED_USER: UNMATCHED_USER,

@@ -33,6 +33,7 @@ _LABELS = {
     Refusal.REFUSED_BLOCKED_ADVERTISER: "blocked advertiser",
     Refusal.REFUSED_BLOCKED_CATEGORY: "blocked category",
     Refusal.REFUSED_DSA: "dsa",
+    Refusal.REFUSED_POD: "pod",
     Refusal.REFUSED_DISTANCE: "geo_radius",
     Refusal.REFUSED_CREATIVE: "creative",
     Refusal.REFUSED_USER: "no recognised user",
@@ -66,16 +67,23 @@ class _GroupTally(msgspec.Struct):
 class Groups:
     """Collects the campaigns (by rank, highest price first) that may not bid on an impression.
 
-    `floor` is in micro-USD; `deals` come with their floors.
+    `floor` is in micro-USD; `deals` come with their floors; `rivals` are the advertisers that have
+    others of its pod.
     """
 
     def __init__(
-        self, index: Index, imp: Imp, floor: int, deals: Sequence[tuple[Deal, int]]
+        self,
+        index: Index,
+        imp: Imp,
+        floor: int,
+        deals: Sequence[tuple[Deal, int]],
+        rivals: Sequence[str],
     ) -> None:
         self._index = index
         self._imp = imp
         self._floor = floor
         self._deals = deals
+        self._rivals = rivals
         self._lowest = min((floor for _, floor in deals if floor != NO_RATE), default=0)
         self._sizes = set(sizes_of(imp))
         self._found: dict[str, _GroupTally] = {}
@@ -169,6 +177,8 @@ class Groups:
         if label in _BLOCKED:
             field = _BLOCKED[label]
             return f"request {words.lists(**{field: getattr(request, field)})}"
+        if label == "pod":
+            return words.rivals(self._rivals)
         if label.startswith("deal "):
             return f"request {words.some(words.deal(*offered) for offered in self._deals)}"
         return _WHY.get(label, "")

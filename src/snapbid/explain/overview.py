@@ -17,7 +17,8 @@ from snapbid.exchange.bid import Market, Reason, can_be_notified, unanswered
 from snapbid.exchange.bounds import MAX_IMPRESSIONS
 from snapbid.exchange.lookups import USD, Lookups
 from snapbid.exchange.market import limits_of
-from snapbid.exchange.request import BidRequest, Imp, decode
+from snapbid.exchange.pods import pods_of
+from snapbid.exchange.request import BidRequest, Imp, Text, decode
 from snapbid.explain import words
 from snapbid.explain.carried import (
     Carried,
@@ -127,7 +128,7 @@ def read(
     canonical = market.catalog.ssps[ssp]
     why = withheld(request, market.lookups)
     lookups = market.lookups.bidding_in(request.cur) or market.lookups
-    situation = Situation(ssp, canonical, now_ms, lookups, why, market.shards)
+    situation = Situation(ssp, canonical, now_ms, lookups, why, market.shards, {})
     return MatchableRequest(request, situation, _left_out(request, body))
 
 
@@ -148,10 +149,10 @@ async def explain(
 ) -> Explanation:
     """Explain every impression: its winner, and the refused campaigns by rule.
 
-    `cpu_ms`: the processor time that a live request may take.
+    `cpu_ms`: the processor time that a live request may take. `rivals` of the situation are noted.
     """
     request, situation, left_out = of
-    ssp, canonical, now_ms, lookups, why, shards = situation
+    ssp, canonical, now_ms, lookups, why, shards, rivals = situation
     search = Search(market.catalog.index, request, situation)
     base = Explanation(
         ssp=ssp,
@@ -175,7 +176,7 @@ async def explain(
             f"{Reason.LONG_ID.value}: id is over 512 bytes, its notifications could not be taken"
         )
         return msgspec.structs.replace(base, reason=reason)
-    explainer = _ImpressionExplainer(market, request, search, lookups, look, documents)
+    explainer = _ImpressionExplainer(market, request, search, lookups, rivals, look, documents)
     impressions = [await explainer.explain(imp) for imp in request.imp or ()]
     cut_short = _cut_short(request, situation, market, cpu_ms)
     if cut_short:
@@ -215,6 +216,7 @@ class _ImpressionExplainer:
         request: BidRequest,
         search: Search,
         lookups: Lookups,
+        rivals: dict[Text, list[str]],
         look: Look,
         documents: Documents,
     ) -> None:
@@ -223,6 +225,8 @@ class _ImpressionExplainer:
         self._request = request
         self._search = search
         self._lookups = lookups
+        self._pods = pods_of(request.imp or ())
+        self._rivals = rivals
         self._look = look
         self._documents = documents
 
@@ -233,12 +237,15 @@ class _ImpressionExplainer:
         usd = None if floor == NO_RATE else floor / 1_000_000
         total = len(self._index)
         base = Impression(str(imp.id), asked(imp), told, usd, total, 0, None, None, "", [])
+        rivals = [] if self._pods is None else self._pods.rivals(imp) or []
+        if rivals:
+            self._rivals[imp.id] = rivals
         if not self._search.impression(imp):
             return msgspec.structs.replace(base, summary=f"every campaign: {told}")
         if not can_be_notified(str(imp.id)):
             why = "imp.id is over 512 bytes, its notifications could not be taken"
             return msgspec.structs.replace(base, summary=why)
-        groups = Groups(self._index, imp, floor, deals_of(imp, lookups))
+        groups = Groups(self._index, imp, floor, deals_of(imp, lookups), rivals)
         for rank in self._ranks():
             refusal, dimension = self._search.explain(rank)
             if refusal == Refusal.REFUSED_INACTIVE and self._is_hidden(rank):
@@ -283,6 +290,8 @@ class _ImpressionExplainer:
         for rank, verdict in refused.items():
             groups.limit(rank, verdict, self._document(rank))
         kept = [choice for choice in choices if choice[0] not in refused]
+        if kept and self._pods is not None:
+            self._pods.take(imp, self._index.advertiser(kept[0][0]))
         return [self._offer(imp, *choice) for choice in kept[:2]], len(kept)
 
     async def _refused(self, ranks: Sequence[int], imp_id: bytes) -> dict[int, str]:

@@ -7,14 +7,17 @@ from snapbid.exchange import bid
 from snapbid.exchange.lookups import NO_RATE as NO_RATE
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market
-from snapbid.exchange.request import BidRequest, Deal, Imp
+from snapbid.exchange.request import BidRequest, Deal, Imp, Text
 from snapbid.explain.carried import Carried, in_words
 from snapbid.match.catalog import Index
 from snapbid.match.single import Refusal, dimension_name
 
 
 class Situation(NamedTuple):
-    """The SSP, the time and the lookups of a request; `withheld` is why user data is not used."""
+    """The SSP, the time and the lookups of a request; `withheld` is why user data is not used.
+
+    `rivals`: by impression, the advertisers that had others of its pods when it was decided.
+    """
 
     ssp: str
     canonical: str
@@ -22,6 +25,7 @@ class Situation(NamedTuple):
     lookups: Lookups
     withheld: list[str]
     shards: int
+    rivals: dict[Text, list[str]]
 
 
 class Search:
@@ -29,6 +33,7 @@ class Search:
 
     def __init__(self, index: Index, request: BidRequest, situation: Situation) -> None:
         ssp, canonical, now_ms, lookups, *_ = situation
+        self._rivals = situation.rivals
         self.query = index.query(lookups, request, ssp, canonical, now_ms)
 
     @property
@@ -38,7 +43,7 @@ class Search:
 
     def impression(self, imp: Imp) -> bool:
         """Move to an impression; return False if its floor has no exchange rate."""
-        return self.query.impression(imp)
+        return self.query.impression(imp, self._rivals.get(imp.id))
 
     def explain(self, rank: int) -> tuple[Refusal, str | None]:
         """The first rule that refuses a campaign, with the dimension's name for targeting."""

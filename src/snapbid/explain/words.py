@@ -81,6 +81,11 @@ def deal(offered: Deal, micros: int) -> str:
     return f"{offered.id}: {asks}{'; ' if terms else ''}{terms}"
 
 
+def rivals(advertisers: Iterable[str]) -> str:
+    """Which advertisers have other impressions of a pod."""
+    return f"other impressions of its pod have {some(sorted(set(advertisers)))}"
+
+
 def declared(own: Declaration | None) -> str:
     """What a campaign declares under the Digital Services Act."""
     if own is None:

@@ -6,6 +6,7 @@ matcher. A failed check names the rule, under which failures are counted, and th
 
 import math
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -84,6 +85,7 @@ class ImpLimits(NamedTuple):
     deals: dict[str, DealLimits]
     private: bool
     media: dict[int, MediaLimits]  # by media type, where there are any
+    pods: tuple[tuple[str, str], ...]  # medium and `podid`
 
 
 class RequestLimits(NamedTuple):
@@ -160,7 +162,16 @@ def _imp_limits(imp: Imp, rates: Rates, unit: Fraction | int) -> ImpLimits:
         {str(deal.id): _deal_limits(deal, rates, unit) for deal in deals},
         imp.pmp is not None and imp.pmp.private_auction == 1,
         {kind: limits for kind, limits in limited.items() if limits is not None},
+        tuple(_pods(imp)),
     )
+
+
+def _pods(imp: Imp) -> Iterator[tuple[str, str]]:
+    """A video pod and an audio pod are two, also under the same id."""
+    if imp.video is not None:
+        yield from (("video", id) for id in _texts([imp.video.podid]))
+    if imp.audio is not None:
+        yield from (("audio", id) for id in _texts([imp.audio.podid]))
 
 
 def _deal_limits(deal: Deal, rates: Rates, unit: Fraction | int) -> DealLimits:
@@ -204,6 +215,7 @@ def check(response: ReceivedResponse, auction: str, limits: RequestLimits) -> Br
     if response.cur != limits.currency:
         return BrokenRule("currency", f"a bid in {response.cur}")
     seen: set[str] = set()
+    in_pods: set[tuple[str, str, str]] = set()
     for seatbid in response.seatbid:
         seat = seatbid.seat or ""
         if seat in limits.blocked_seats or (limits.seats and seat not in limits.seats):
@@ -217,6 +229,7 @@ def check(response: ReceivedResponse, auction: str, limits: RequestLimits) -> Br
                 _check_price(bid, seat, imp_limits, response.cur)
                 or _check_creative(bid, imp_limits)
                 or _check_blocks(bid, limits)
+                or _check_pods(bid, imp_limits, in_pods)
                 or _check_urls(bid, auction, imp_limits)
             )
             if broken:
@@ -287,6 +300,17 @@ def _check_blocks(bid: ReceivedBid, limits: RequestLimits) -> BrokenRule | None:
         for domain in bid.adomain:
             if _within(domain, limits.blocked_domains):
                 return BrokenRule("badv", f"{domain} is blocked")
+    return None
+
+
+def _check_pods(
+    bid: ReceivedBid, imp_limits: ImpLimits, seen: set[tuple[str, str, str]]
+) -> BrokenRule | None:
+    """No advertiser has two impressions of a pod; `seen` are those of the bids before."""
+    own = {(*pod, domain.lower()) for pod in imp_limits.pods for domain in bid.adomain}
+    if not seen.isdisjoint(own):
+        return BrokenRule("pod", f"{bid.adomain} has two impressions of a pod")
+    seen |= own
     return None
 
 

@@ -19,6 +19,7 @@ class Refusal(IntEnum):
     REFUSED_INACTIVE = 12
     REFUSED_TARGETING = 13
     REFUSED_DSA = 14
+    REFUSED_POD = 15
 
 FORMAT_DIMENSION: int  # the formats of creatives, which no campaign targets
 
@@ -60,6 +61,7 @@ class Index:
     def rank(self, id: str) -> int | None: ...
     def payload(self, rank: int) -> bytes: ...
     def price(self, rank: int) -> int: ...
+    def advertiser(self, rank: int) -> str: ...
     def set_active(self, rank: int, active: bool) -> None:
         """Lets the campaign bid or not, in this process; a hidden one never does."""
     def query(
@@ -89,9 +91,12 @@ class Query:
     @property
     def declares(self) -> bool:
         """Whether the request asks for what campaigns declare under the Digital Services Act."""
-    def impression(self, imp: Any) -> bool:
+    def impression(self, imp: Any, rivals: list[str] | None = None) -> bool:
         """Turns to an impression of the request; False where its floor cannot be told in USD, or
         where the time is over.
+
+        `rivals`: advertisers that may not answer, since they have other impressions of its pod; in
+        the form of `Index.advertiser`.
         """
     def allow(self, left_s: float, processor_s: float) -> None:
         """Lets the search go on for a time, and some processor time, from now on."""

@@ -6,7 +6,7 @@ checks them, in Go or in Java, and what it leaves to a page or a player.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -40,6 +40,7 @@ def faults(request: Request, response: Mapping[str, Any]) -> list[str]:
             found.append(f"seat {seat} is not allowed")
         if seat is not None and seat in (request.get("bseat") or ()):
             found.append(f"seat {seat} is blocked")
+    found += _pod_faults(request, bids_of(response))
     seen = set()
     for bid in bids_of(response):
         if bid["id"] in seen:
@@ -49,6 +50,19 @@ def faults(request: Request, response: Mapping[str, Any]) -> list[str]:
             f"bid on {bid.get('impid')}: {why}" for why in _bid_faults(request, bid, currency)
         ]
     return found
+
+
+def _pod_faults(request: Request, bids: Sequence[Bid]) -> Iterator[str]:
+    """OpenRTB 2.6, 3.2.7 and 3.2.8 (`podid`), and AdCOM's pod deduplication on adomain."""
+    imps = {imp["id"]: imp for imp in request["imp"]}
+    seen: set[tuple[str, str, str]] = set()
+    for bid in bids:
+        for medium in ("video", "audio"):
+            pod = (imps.get(bid.get("impid"), {}).get(medium) or {}).get("podid", "")
+            for domain in bid.get("adomain", []) if pod else ():
+                if (medium, pod, domain) in seen:
+                    yield f"{domain} is in the pod {pod} twice"
+                seen.add((medium, pod, domain))
 
 
 def _bid_faults(request: Request, bid: Bid, currency: str) -> Iterator[str]:

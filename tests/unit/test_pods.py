@@ -1,0 +1,81 @@
+"""Ad pods: who has which impression (contract 3; OpenRTB 2.6, 7.6)."""
+
+import json
+from typing import Any
+
+from support.market import RATES, Geo, market_of
+from support.matching_cases import campaign_of
+
+from snapbid.exchange.bid import Bidder, NoBid
+from snapbid.exchange.market import Market
+from snapbid.exchange.pods import pods_of
+from snapbid.exchange.request import Imp, decode
+
+
+def imps(*media: dict[str, Any]) -> list[Imp]:
+    numbered = [{"id": f"{number}", **medium} for number, medium in enumerate(media)]
+    return decode(json.dumps({"id": "a", "imp": numbered}).encode()).imp or []
+
+
+def market(*advertisers: str) -> Market:
+    """A market with a video campaign of each advertiser, the dearest first."""
+    film = {"media": "video", "duration": 15}
+    campaigns = [
+        campaign_of({"campaign": {"id": f"c{n}", "advertiser": name, "cpm": 50 - n},
+                     "creative": film})
+        for n, name in enumerate(advertisers)
+    ]  # fmt: skip
+    return market_of(campaigns, {"acme": "acme"}, RATES, Geo())
+
+
+def test_without_two_impressions_of_one_there_are_no_pods() -> None:
+    alone: tuple[dict[str, Any], ...] = ({}, {"video": {"podid": ""}}, {"video": {"podid": None}}, {"video": {"podid": "p"}})
+    assert pods_of(imps(*alone, {"audio": {"podid": "p"}}, {"audio": {}})) is None
+
+
+def test_rivals() -> None:
+    first, second, third, fourth = imps(
+        {"video": {"podid": "p"}},
+        {"video": {"podid": "p"}, "audio": {"podid": "p"}},
+        {"audio": {"podid": "p"}},
+        {"banner": {}},
+    )
+    pods = pods_of([first, second, third, fourth])
+    assert pods is not None
+    assert [pods.rivals(imp) for imp in (first, second, third, fourth)] == [[], [], [], None]
+    pods.take(first, "a.example")
+    pods.take(third, "b.example")
+    pods.take(fourth, "c.example")
+    assert [pods.rivals(imp) for imp in (first, second, third)] == [
+        [],
+        ["a.example", "b.example"],
+        [],
+    ]
+    pods.release(first)
+    assert pods.rivals(second) == ["b.example"]
+
+
+def bids(made: Market, *impressions: dict[str, Any]) -> list[str]:
+    request = decode(json.dumps({"id": "a", "imp": [*impressions]}).encode())
+    proposal = Bidder("http://bid.example").propose(request, "acme", made, 0)
+    assert not isinstance(proposal, NoBid)
+    advertiser = made.catalog.index.advertiser
+    return [advertiser(choice.rank) for choice in proposal.choices]
+
+
+def test_ten_impressions_get_ten_advertisers() -> None:
+    """Each the next best; those that follow are passed over however many campaigns they have."""
+    names = [f"a{n % 5}.example" for n in range(40)] + [f"b{n}.example" for n in range(8)]
+    pod = [{"id": f"{n}", "video": {"podid": "p"}} for n in range(14)]
+    assert bids(market(*names), *pod) == [*names[:5], *names[40:]]
+
+
+def test_an_impression_that_cannot_be_notified_takes_nothing() -> None:
+    long, short = ({"id": id, "video": {"podid": "p"}} for id in ("x" * 513, "1"))
+    assert bids(market("a.example"), long, short) == ["a.example"]
+
+
+def test_advertisers_beyond_ascii() -> None:
+    made = market("straße.example", "STRASSE.example", "straße.EXAMPLE", "b.example")
+    pod = [{"id": f"{n}", "video": {"podid": "p"}} for n in range(3)]
+    assert bids(made, *pod) == ["straße.example", "strasse.example", "b.example"]
