@@ -29,7 +29,12 @@ def market(*advertisers: str) -> Market:
 
 
 def test_without_two_impressions_of_one_there_are_no_pods() -> None:
-    alone: tuple[dict[str, Any], ...] = ({}, {"video": {"podid": ""}}, {"video": {"podid": None}}, {"video": {"podid": "p"}})
+    alone: tuple[dict[str, Any], ...] = (
+        {},
+        {"video": {"podid": ""}},
+        {"video": {"podid": None}},
+        {"video": {"podid": "p"}},
+    )
     assert pods_of(imps(*alone, {"audio": {"podid": "p"}}, {"audio": {}})) is None
 
 
