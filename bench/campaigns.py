@@ -144,10 +144,10 @@ def _creatives(random: Random, number: int) -> list[dict[str, Any]]:
         {
             "id": f"cr-{number}-{duration}",
             "media": media,
-            "adm": _vast(number, mime),
+            "adm": _vast(number, mime, duration),
             "mimes": [mime],
             "duration": duration,
-            "protocols": [2, 3, 5, 6],
+            "protocols": [3],
         }
     ]
 
@@ -178,12 +178,13 @@ def _landing(number: int) -> str:
     return f"https://www.brand.example/offer/{number}?{_QUERY}"
 
 
-def _vast(number: int, mime: str) -> str:
+def _vast(number: int, mime: str, duration: int) -> str:
     return (
         '<VAST version="3.0"><Ad id="1"><InLine><AdSystem>bench</AdSystem><AdTitle>a</AdTitle>'
         f"<Impression><![CDATA[https://px.brand.example/i?{_QUERY}]]></Impression><Creatives>"
-        "<Creative><Linear><Duration>00:00:30</Duration><MediaFiles><MediaFile "
-        f'delivery="progressive" type="{mime}"><![CDATA[https://cdn.brand.example/{number}]]>'
+        f"<Creative><Linear><Duration>00:00:{duration:02}</Duration><MediaFiles><MediaFile "
+        f'delivery="progressive" type="{mime}" width="640" height="360">'
+        f"<![CDATA[https://cdn.brand.example/{number}]]>"
         "</MediaFile></MediaFiles></Linear></Creative></Creatives></InLine></Ad></VAST>"
     )
 

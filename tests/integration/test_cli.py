@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.commands import invoke
 from support.stack import execute, run
+from support.vast import wrapper
 
 from snapbid.embedded import Home, Postgres
 
@@ -155,7 +156,8 @@ def test_show(cli: Cli, tmp_path: Path) -> None:
                "<script>f('{{campaign_id}}')</script>",
     }  # fmt: skip
     native = {"title": "{{imp_id}}", "link": {"url": "https://t.example/{{auction_id}}"}}
-    response = '{"assets": [{"video": {"vasttag": "<VAST>{{imp_id}}"}}], "link": {"url": "x"}}'
+    video = {"vasttag": wrapper("3.0").replace("<AdSystem>a", "<AdSystem>{{imp_id}}")}
+    response = json.dumps({"assets": [{"video": video}], "link": {"url": "x"}})
     document = {
         **CAMPAIGN,
         "cpm": 2.500001,
@@ -175,7 +177,7 @@ def test_show(cli: Cli, tmp_path: Path) -> None:
         "b\\t\tadm\t2\t{{campaign_id}}\tscript of <script>",
         "n\tnative.link.url\t1\t{{auction_id}}\tURL",
         "n\tnative.title\t1\t{{imp_id}}\ttext",
-        "r\tadm.assets[0].video.vasttag\t1\t{{imp_id}}\ttext of <vast>",
+        "r\tadm.assets[0].video.vasttag\t1\t{{imp_id}}\ttext of <adsystem>",
     ]
     both = json.loads(done(cli("campaign", "show", "c1", "--json")))
     assert both["document"] == {**document, "status": "active"}

@@ -143,8 +143,10 @@ def creative_of(choices: Choices, name: str) -> Document:
         creative["native"] = native_ad_of(choices)
         if choices.chance(50):
             creative["duration"] = choices.pick(pools.DURATIONS)
-    else:
+    elif media == "banner":
         creative["adm"] = "<p>{{auction_id}}</p>"
+    else:
+        creative["adm"] = "https://ads.example/vast?a={{auction_id}}"
     if media == "banner":
         creative["w"], creative["h"] = choices.pick(pools.SIZES)
         if choices.chance(30):
@@ -201,7 +203,7 @@ def native_ad_of(choices: Choices) -> Document:
             str(kind): "d" * choices.pick(pools.TITLES) for kind in choices.some((1, 2, 3, 12), 2)
         }
     if choices.chance(30):
-        ad["video"] = "<VAST/>"
+        ad["video"] = "https://ads.example/vast"
     if choices.chance(40):
         ad["eventtrackers"] = [
             {"event": event, "method": 1, "url": "https://t.example/{{auction_id}}"}

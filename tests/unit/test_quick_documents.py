@@ -194,7 +194,7 @@ def test_a_file_reads_the_same_quickly_or_not(seed: int, monkeypatch: pytest.Mon
     texts = right + [damaged(rng, text) for text in right for _ in range(8)]
     quickly = [imported(text) for text in texts]
     assert sum(map(is_quick, right)) > len(right) / 2
-    monkeypatch.setattr(campaign_file, "parse_quickly", lambda _: None)
+    monkeypatch.setattr(campaign_file, "parse_quickly", lambda _, **__: None)
     for text, outcome in zip(texts, quickly, strict=True):
         assert plainly(imported(text)) == plainly(outcome), text
     assert {type(outcome[0]) for outcome in quickly} == {tuple, str}

@@ -16,7 +16,7 @@ import msgspec
 
 from snapbid.match._builder import may_repeat_keys
 from snapbid.match.campaign import Campaign, CampaignError, CampaignMistake
-from snapbid.match.document import CAMPAIGN, MAX_DOCUMENT, parse_quickly
+from snapbid.match.document import IMPORTED, MAX_DOCUMENT, parse_quickly
 from snapbid.match.rules import Mistakes, Path, path_text, shown
 
 _WHITESPACE: Final = " \t\r\n"
@@ -86,7 +86,7 @@ class _Checker:
 
     def check_quickly(self, line: int, text: bytes) -> Campaign | None:
         """Check a document in UTF-8; None if `check` has to decide."""
-        campaign = parse_quickly(text) if len(text) <= MAX_DOCUMENT else None
+        campaign = parse_quickly(text, imported=True) if len(text) <= MAX_DOCUMENT else None
         if campaign is None or may_repeat_keys(text):
             return None
         return campaign if self.lines.setdefault(campaign.id, line) == line else None
@@ -102,7 +102,7 @@ class _Checker:
         ]
         if self.json.characters > MAX_DOCUMENT:
             mistakes.append(_too_long(path_text(at)))
-        campaign = CAMPAIGN.check(document, at, mistakes)
+        campaign = IMPORTED.check(document, at, mistakes)
         name = document.get("id") if isinstance(document, dict) else None
         if isinstance(name, str):
             if name in self.lines:

@@ -7,13 +7,14 @@ of a document changes `normalised.RULES` too.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import force_setattr
 
+from snapbid.match import vast_facts
 from snapbid.match.campaign import (
     Budget,
     Campaign,
@@ -25,7 +26,17 @@ from snapbid.match.campaign import (
 )
 from snapbid.match.markup import Language
 from snapbid.match.native_rules import NATIVE, read_response
-from snapbid.match.rules import Mistakes, Path, list_of, object_of, path_text, report
+from snapbid.match.rules import (
+    Finish,
+    Mistakes,
+    Path,
+    Rule,
+    Together,
+    list_of,
+    object_of,
+    path_text,
+    report,
+)
 from snapbid.match.targeting_rules import MAX_ENTRIES, TARGETING
 from snapbid.match.value_rules import (
     ADM,
@@ -95,6 +106,19 @@ def _has_what_only_its_media_has(creative: Any, at: Path, mistakes: Mistakes) ->
                     report(mistakes, (at, field), "is for media video and audio")
 
 
+def _is_what_its_markup_says(creative: Any, at: Path, mistakes: Mistakes) -> None:
+    _has_what_its_media_needs(creative, at, mistakes)
+    if creative.media in ("video", "audio"):
+        if creative.adm:
+            vast_facts.check(creative, creative.adm, creative.media, at, (at, "adm"), mistakes)
+    elif creative.media == "native":
+        native, field = creative.native, ((at, "native"), "video")
+        if native is None and creative.adm and "vasttag" in creative.adm:
+            native, field = read_response(creative.adm, (), []), (at, "adm")
+        if native is not None and native.video is not None:
+            vast_facts.check(creative, native.video, "native", at, field, mistakes)
+
+
 def _has_mistakes(places: Sequence[Path], mistakes: Mistakes) -> bool:
     return any(
         mistake.field.startswith(path_text(place)) for mistake in mistakes for place in places
@@ -107,28 +131,32 @@ def _assets(creative: Creative) -> Creative:
         return creative
     native = creative.native or read_response(creative.adm, (), [])
     assert native is not None
-    if native.video is not None:
+    if (video := native.video) is not None:
         native = msgspec.structs.replace(
             native,
             mimes=creative.mimes,
             protocols=creative.protocols,
             duration=creative.duration,
         )
+        vast_facts.fill(native, video, "native")
     return msgspec.structs.replace(creative, adm="", native=native)
 
 
 def _derive(creative: Creative) -> None:
-    """Set what follows from other fields.
+    """Set what follows from the markup and other fields (contract 2).
 
-    A banner's ad type follows from its markup where it is not stated (contract 2). A video is
-    skippable if it has the attribute that says so, and has the attribute if it is.
+    A banner's ad type follows from its markup where it is not stated; so does what VAST says. A
+    video is skippable if it has the attribute that says so, and has the attribute if it is.
     """
     if creative.media == "banner":
         if creative.type is None:
             markup = creative.adm.lower()
             kind = JAVASCRIPT if "<script" in markup else IFRAME if "<iframe" in markup else XHTML
             force_setattr(creative, "type", kind)
+    elif creative.media == "audio":
+        vast_facts.fill(creative, creative.adm, "audio")
     elif creative.media == "video":
+        vast_facts.fill(creative, creative.adm, "video")
         if SKIP_BUTTON in creative.attributes:
             force_setattr(creative, "skippable", True)
         elif creative.skippable:
@@ -189,39 +217,45 @@ def _budget(*, daily: int | None = None, total: int | None = None, **fields: Any
     return Budget(daily_micros=daily, total_micros=total, **fields)
 
 
-_CREATIVES: Final = list_of(
-    object_of(
-        {
-            "id": string(),
-            "media": choice("banner", "video", "native", "audio"),
-            "adm": ADM,
-            "w": integer(1),
-            "h": integer(1),
-            "attributes": list_of(integer(0)),
-            "secure": FLAG,
-            "mimes": list_of(string()),
-            "duration": integer(1),
-            "protocols": list_of(integer(0)),
-            "iurl": string(MAX_URL),
-            "language": LANGUAGE,
-            "apis": list_of(integer(1, MAX_API)),
-            "type": integer(1, MAX_BANNER_TYPE),
-            "native": NATIVE,
-            "linear": FLAG,
-            "skippable": FLAG,
-            "bitrate": integer(1),
-            "delivery": list_of(integer(1, MAX_DELIVERY)),
-        },
-        Creative,
-        required=("id", "media"),
-        together=_has_what_its_media_needs,
-        settle=_derive,
-    ),
-    MAX_CREATIVES,
-    least=1,
-    distinct=False,
-    unique="id",
-    together=_markup_is_short_enough,
+def _creatives(together: Together) -> Rule:
+    return list_of(
+        object_of(
+            {
+                "id": string(),
+                "media": choice("banner", "video", "native", "audio"),
+                "adm": ADM,
+                "w": integer(1),
+                "h": integer(1),
+                "attributes": list_of(integer(0)),
+                "secure": FLAG,
+                "mimes": list_of(string()),
+                "duration": integer(1),
+                "protocols": list_of(integer(0)),
+                "iurl": string(MAX_URL),
+                "language": LANGUAGE,
+                "apis": list_of(integer(1, MAX_API)),
+                "type": integer(1, MAX_BANNER_TYPE),
+                "native": NATIVE,
+                "linear": FLAG,
+                "skippable": FLAG,
+                "bitrate": integer(1),
+                "delivery": list_of(integer(1, MAX_DELIVERY)),
+            },
+            Creative,
+            required=("id", "media"),
+            together=together,
+            settle=_derive,
+        ),
+        MAX_CREATIVES,
+        least=1,
+        distinct=False,
+        unique="id",
+        together=_markup_is_short_enough,
+    )
+
+
+_BUDGET: Final = object_of(
+    {"daily": MICROS, "total": MICROS, "pacing": choice("asap", "even")}, Budget, _budget
 )
 _CAP: Final = object_of(
     {"impressions": integer(1), "seconds": integer(1)},
@@ -242,36 +276,47 @@ _DECLARATION: Final = object_of(
     },
     Declaration,
 )
-CAMPAIGN: Final = object_of(
-    {
-        "id": string(),
-        "advertiser": ADVERTISER,
-        "seat": string(),
-        "bundle": string(),
-        "name": string(),
-        "categories": list_of(string()),
-        "cattax": integer(1, max(FAMILIES)),
-        "status": choice("active", "paused"),
-        "starts_at": TIME,
-        "ends_at": TIME,
-        "cpm": MICROS,
-        "budget": object_of(
-            {"daily": MICROS, "total": MICROS, "pacing": choice("asap", "even")}, Budget, _budget
-        ),
-        "frequency_caps": list_of(_CAP, MAX_FREQUENCY_CAPS),
-        "dsa": _DECLARATION,
-        "targeting": TARGETING,
-        "creatives": _CREATIVES,
-    },
-    Campaign,
-    _campaign,
-    required=("id", "advertiser", "cpm", "creatives"),
-    together=_fields_fit_together,
-)
+
+
+def _campaigns(together: Together) -> Rule:
+    return object_of(
+        {
+            "id": string(),
+            "advertiser": ADVERTISER,
+            "seat": string(),
+            "bundle": string(),
+            "name": string(),
+            "categories": list_of(string()),
+            "cattax": integer(1, max(FAMILIES)),
+            "status": choice("active", "paused"),
+            "starts_at": TIME,
+            "ends_at": TIME,
+            "cpm": MICROS,
+            "budget": object_of(
+                {"daily": MICROS, "total": MICROS, "pacing": choice("asap", "even")},
+                Budget,
+                _budget,
+            ),
+            "frequency_caps": list_of(_CAP, MAX_FREQUENCY_CAPS),
+            "dsa": _DECLARATION,
+            "targeting": TARGETING,
+            "creatives": _creatives(together),
+        },
+        Campaign,
+        _campaign,
+        required=("id", "advertiser", "cpm", "creatives"),
+        together=_fields_fit_together,
+    )
+
+
+CAMPAIGN: Final = _campaigns(_has_what_its_media_needs)
+IMPORTED: Final = _campaigns(_is_what_its_markup_says)
+"""CAMPAIGN with the rules that import alone has, of VAST and what is stated beside it: a campaign
+that was stored before they were, or by plain SQL, bids all the same."""
 
 
 def parse(document: object) -> Campaign:
-    """Check and normalise a decoded JSON document (contract 2, "Campaign").
+    """Check and normalise a decoded JSON document that is stored (contract 2, "Campaign").
 
     Numbers may be int, float or Decimal. Raises CampaignError with every mistake.
     """
@@ -293,17 +338,19 @@ def decode(text: str) -> Any:
         raise ValueError(f"the document cannot be read: {type(error).__name__}") from None
 
 
-def parse_quickly(text: bytes) -> Campaign | None:
-    """Parse a document in UTF-8; None if it has a mistake or a rare form, so `parse` must decide.
+def parse_quickly(text: bytes, *, imported: bool = False) -> Campaign | None:
+    """Parse a document in UTF-8; None if it has a mistake or a rare form, so a check must decide.
 
-    A key that occurs twice is not noticed; the last one counts, as it does for PostgreSQL.
+    The check is that of CAMPAIGN or, for one that is `imported`, of IMPORTED. A key that occurs
+    twice is not noticed; the last one counts, as it does for PostgreSQL.
     """
     # An escape may be U+0000, and may stand for more bytes than it has. A regular expression is
     # twice as fast as `in`.
     if len(text) > MAX_QUICK or _ESCAPE.search(text) is not None:
         return None
+    decode, finish = _OF_IMPORT if imported else _OF_STORE
     try:
-        campaign = _finish(_DECODER.decode(text))
+        campaign = finish(decode(text))
     except (ValueError, ArithmeticError, RecursionError):
         return None
     assert isinstance(campaign, Campaign)
@@ -316,8 +363,12 @@ def parse_json(text: bytes) -> Campaign:
     return parse(decode(text.decode())) if campaign is None else campaign
 
 
-_DECODER: Final = msgspec.json.Decoder(CAMPAIGN.shape)
-assert CAMPAIGN.finish is not None
-_finish: Final = CAMPAIGN.finish
+def _quick(rule: Rule) -> tuple[Callable[[bytes], Any], Finish]:
+    assert rule.finish is not None
+    return msgspec.json.Decoder(rule.shape).decode, rule.finish
+
+
+_OF_STORE: Final = _quick(CAMPAIGN)
+_OF_IMPORT: Final = _quick(IMPORTED)
 _ESCAPE: Final = re.compile(rb"\\u")
 _STORED: Final = json.JSONDecoder(parse_float=Decimal)

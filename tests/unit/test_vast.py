@@ -1,0 +1,286 @@
+"""What is read of VAST, and what is refused, with its line."""
+
+import gc
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from support.vast import IAB, inline, wrapper
+
+from snapbid.match.vast import MAX_DEPTH, MediaFile, Vast, VastError, read
+
+FILE = (
+    '<MediaFile delivery="progressive" type="video/mp4" width="640" height="360" bitrate="800">'
+    "<![CDATA[https://cdn.example/a.mp4]]></MediaFile>"
+)
+MP4 = MediaFile("video/mp4", 2, 640, 360, 800, (800, 800))
+VERSIONS = {"2.0": (2, 5), "3.0": (3, 6), "4.0": (7, 8), "4.1": (11, 12), "4.2": (13, 14)}
+VERSIONS["4.3"] = (15, 16)
+
+
+def refused(text: str) -> str:
+    with pytest.raises(VastError) as caught:
+        read(text)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_inline(version: str) -> None:
+    assert read(inline(version, FILE)) == Vast(
+        version, False, (VERSIONS[version][0],), 15.0, (MP4,), True, False
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_wrapper_says_little(version: str) -> None:
+    assert read(wrapper(version)) == Vast(version, True, (VERSIONS[version][1],))
+
+
+def test_the_schema_of_2_0_is_that_of_2_0_1() -> None:
+    assert read(inline("2.0", FILE).replace("2.0", "2.0.1", 1)).version == "2.0"
+
+
+def test_a_wrapper_with_a_skip_offset_is_skippable() -> None:
+    linear = '<Creatives><Creative><Linear skipoffset="00:00:05"/></Creative></Creatives>'
+    text = wrapper("4.2").replace("<VASTAdTagURI>", f"{linear}<VASTAdTagURI>")
+    assert read(text).skippable is True
+    assert read(text).linear is None
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("00:00:15", 15), (" 00:01:00.500\n", 60.5), ("01:00:06.25", 3606.25), ("00:00:00", None)],
+)
+def test_durations(written: str, seconds: float | None) -> None:
+    assert read(inline("3.0", FILE, duration=written)).seconds == seconds
+
+
+@pytest.mark.parametrize(
+    "written", ["15", "00:15", "0:00:15", "00:00:60", "00:60:00", "00:00:1x", "", "[DURATION]"]
+)
+def test_what_is_no_duration(written: str) -> None:
+    said = f'must have a <Duration> such as 00:00:15, found "{written}", line 1 of the text'
+    assert refused(inline("3.0", FILE, duration=written)) == said
+
+
+@pytest.mark.parametrize(
+    ("attributes", "file"),
+    [
+        ({"delivery": " streaming "}, {"delivery": 1}),
+        ({"type": " Video/MP4 "}, {}),
+        ({"width": "0", "height": "-1"}, {"w": None, "h": None}),
+        ({"bitrate": "0"}, {"bitrate": None, "bitrates": None}),
+        ({"minBitrate": "500", "maxBitrate": "900"}, {"bitrates": (500, 900)}),
+        ({"bitrate": None, "maxBitrate": "900"}, {"bitrate": 900, "bitrates": (900, 900)}),
+        ({"bitrate": None}, {"bitrate": None, "bitrates": None}),
+        ({"apiFramework": "VPAID"}, {"api": 2}),
+        ({"apiFramework": "vpaid", "type": "application/x-shockwave-flash"},
+         {"api": 1, "mime": "application/x-shockwave-flash"}),
+        ({"apiFramework": "FlashVars"}, {}),
+    ],
+)  # fmt: skip
+def test_media_files(attributes: dict[str, Any], file: dict[str, Any]) -> None:
+    stated = {"delivery": "progressive", "type": "video/mp4", "width": "640", "height": "360"}
+    stated |= {"bitrate": "800"} | attributes
+    written = " ".join(f'{name}="{value}"' for name, value in stated.items() if value is not None)
+    (got,) = read(inline("3.0", f"<MediaFile {written}>https://cdn.example/</MediaFile>")).files
+    assert {name: getattr(got, name) for name in MediaFile.__struct_fields__} == {
+        **{name: getattr(MP4, name) for name in MediaFile.__struct_fields__},
+        **file,
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "apis", "skippable"),
+    [
+        (FILE, (), False),
+        (FILE.replace(" bit", ' apiFramework="VPAID" bit'), (2,), None),
+        (FILE + FILE.replace(" bit", ' apiFramework="VPAID" bit'), (), False),
+    ],
+)
+def test_an_api_is_needed_where_no_file_does_without(
+    files: str, apis: tuple[int, ...], skippable: bool | None
+) -> None:
+    vast = read(inline("3.0", files))
+    assert (vast.apis, vast.skippable) == (apis, skippable)
+
+
+def test_a_skip_offset() -> None:
+    assert read(inline("3.0", FILE, skip="00:00:05")).skippable is True
+    assert read(inline("4.2", FILE, skip="25%")).skippable is True
+
+
+def test_overlays_are_not_linear() -> None:
+    overlay = (
+        '<NonLinearAds><NonLinear width="480" height="70" apiFramework="VPAID"/></NonLinearAds>'
+    )
+    vast = read(inline("3.0", linear=overlay))
+    assert (vast.linear, vast.skippable, vast.seconds, vast.apis) == (False, None, None, (2,))
+
+
+def test_a_pod_is_played_one_after_the_other_and_of_others_the_first() -> None:
+    one = inline("3.0", FILE)
+    ad = one[one.index("<Ad ") : one.index("</VAST>")]
+    pod = ad.replace("<Ad ", '<Ad sequence="1" ')
+    other = pod.replace("video/mp4", "video/webm").replace("00:00:15", "00:00:10")
+    assert read(one.replace(ad, ad + other.replace(' sequence="1"', ""))).seconds == 15
+    both = read(one.replace(ad, ad + pod + other))
+    assert (both.seconds, [file.mime for file in both.files]) == (25, ["video/mp4", "video/webm"])
+
+
+def test_macros_are_text() -> None:
+    text = inline("3.0", FILE.replace("a.mp4", "{{creative_id}}?[CACHEBUSTING]&${AUCTION_PRICE}"))
+    assert read(text.replace("<Ad ", '<Ad x="{{campaign_id}} ${AUCTION_ID} [TIMESTAMP]" ')).seconds
+
+
+NONE = "must be VAST 2.0 to 4.3 or the address of one"
+ORDER = "which is the order of VAST"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("", f"{NONE}: it is not XML (no element found)"),
+        ("<VAST", f"{NONE}: it is not XML (unclosed token)"),
+        ("<html/>", f"{NONE}, found <html>"),
+        ("<DAAST version='1.0'/>", f"{NONE}, found <DAAST>"),
+        ("<VAST/>", 'must have the attribute "version" in <VAST>'),
+        ("<VAST version='3.0'/>", "must have <Ad> in <VAST>"),
+        ("<VAST version='3.0'><Ad/></VAST>", "must have <InLine> or <Wrapper> in <Ad>"),
+        ("<VAST version='4.9'/>", f'{NONE}, found version "4.9"'),
+        ("<VAST version='4.0'/>",
+         f'must have the namespace of VAST 4.0, xmlns="{IAB}", found none'),
+        ("<VAST version='4.2' xmlns='a'/>",
+         f'must have the namespace of VAST 4.2, xmlns="{IAB}", found "a"'),
+        (f"<VAST version='3.0' xmlns='{IAB}'/>", "must have no namespace, as VAST 3.0 has none"),
+        ("<VAST version='3.0'>&nbsp;</VAST>", f"{NONE}: it is not XML (undefined entity)"),
+        ("\ud800<VAST/>", f"{NONE}: it has a lone surrogate"),
+        ("<VAST version='3.0'>\0</VAST>",
+         f"{NONE}: it is not XML (not well-formed (invalid token))"),
+    ],
+)  # fmt: skip
+def test_what_is_no_vast(text: str, rule: str) -> None:
+    assert refused(text) == f"{rule}, line 1 of the text"
+
+
+IMPRESSION = "<Impression>https://track.example/</Impression>"
+
+
+@pytest.mark.parametrize(
+    ("version", "old", "new", "rule"),
+    [
+        ("4.0", IMPRESSION, "", "must have <Impression> before <AdTitle> in <InLine>, "),
+        ("4.2", "<AdTitle>", "<Foo/><AdTitle>", "must not have <Foo> in <InLine>"),
+        ("3.0", "<AdTitle>t</AdTitle>", "", "must have <AdTitle> in <InLine>"),
+        ("3.0", "<AdSystem>", "<AdTitle>t</AdTitle><AdSystem>",
+         f"must have <AdSystem> before <AdTitle> in <InLine>, {ORDER} 3.0"),
+        ("3.0", "<AdTitle>", "<AdTitle>t</AdTitle><AdTitle>",
+         "must have only one <AdTitle> in <InLine>"),
+        ("3.0", "<Linear>", "<CompanionAds/><Linear>",
+         "must have only one of <Linear>, <CompanionAds>, <NonLinearAds> in <Creative>"),
+        ("3.0", 'width="640" ', "", 'must have the attribute "width" in <MediaFile>'),
+        ("3.0", 'width="640"', 'width="640px"',
+         'must have an integer as attribute "width" in <MediaFile>, found "640px"'),
+        ("3.0", 'height="360"', f'height="{"9" * 5000}"',
+         f'must have an integer as attribute "height" in <MediaFile>, found "{"9" * 60}"'),
+        ("3.0", "progressive", "download",
+         "must have a <MediaFile> whose delivery is streaming or progressive"),
+    ],
+)  # fmt: skip
+def test_what_the_schemas_refuse(version: str, old: str, new: str, rule: str) -> None:
+    text = inline(version, FILE).replace(old, new, 1)
+    if version == "4.0":  # Impression where VAST 3.0 has it
+        text = text.replace("</AdTitle>", f"</AdTitle>{IMPRESSION}")
+        rule += f"{ORDER} 4.0"
+    assert refused(text) == f"{rule}, line 1 of the text"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", [inline, wrapper])
+def test_an_impression_is_required(kind: Any, version: str) -> None:
+    said = refused(kind(version, *([FILE] if kind is inline else [])).replace(IMPRESSION, ""))
+    assert said.startswith("must have <Impression> in <")
+
+
+def test_the_line() -> None:
+    text = inline("3.0", FILE).replace("><", ">\n<")
+    line = text[: text.index('type="video/mp4"')].count("\n") + 1
+    assert line > 5
+    assert refused(text.replace(' type="video/mp4"', "")).endswith(f", line {line} of the text")
+
+
+# -- what means harm ------------------------------------------------------------------------------
+
+
+LAUGHS = "".join(f"<!ENTITY l{n} '{f'&l{n - 1};' * 10}'>" for n in range(1, 40))
+
+
+@pytest.mark.parametrize(
+    "prolog",
+    [
+        "<!DOCTYPE VAST>",
+        "\ufeff<?xml version='1.0'?>\n<!-- a --> <!-- b -->\n<!DOCTYPE VAST SYSTEM 'file:///etc/passwd'>",
+        f"<!DOCTYPE VAST [<!ENTITY l0 'ha'>{LAUGHS}]>",
+        "<!DOCTYPE VAST [<!ENTITY x SYSTEM 'https://stranger.example/'>]>",
+        "<!DOCTYPE",
+    ],
+)
+def test_document_types_are_refused(prolog: str) -> None:
+    said = refused(prolog + inline("3.0", FILE).replace("</AdTitle>", "&l39;&x;</AdTitle>"))
+    assert said.startswith("must have no DOCTYPE, line ")
+
+
+def test_html_in_a_section_may_have_a_document_type() -> None:
+    html = "<![CDATA[<!DOCTYPE html><html></html>]]>"
+    assert read(inline("3.0", FILE).replace("<AdTitle>t", f"<AdTitle>{html}")).seconds == 15
+
+
+def test_depth_is_bounded() -> None:
+    def nested(depth: int) -> str:
+        inner = "<a>" * depth + "</a>" * depth
+        extension = f"<Extensions><Extension>{inner}</Extension></Extensions>"
+        return inline("3.0", FILE).replace("</InLine>", f"{extension}</InLine>")
+
+    assert read(nested(MAX_DEPTH - 2)).seconds == 15
+    for depth in (MAX_DEPTH + 1, 9_000):
+        assert refused(nested(depth)).startswith(f"must not be nested deeper than {MAX_DEPTH}")
+
+
+def test_size_is_bounded() -> None:
+    text = inline("3.0", FILE)
+    assert refused(text + " " * 70_000) == "must have at most 65536 characters, line 1 of the text"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<VAST " + " ".join(f'a{n}="x"' for n in range(7_000)) + "/>",
+        f'<VAST version="{"x" * 65_000}"/>',
+        "<" + "x" * 65_000 + "/>",
+        "<!---->" * 9_000 + "<VAST/>",
+        "<? ?>" * 13_000,
+        " " * 65_000 + "x",
+        "<a>" * 21_000,
+        "&#x20;" * 10_000,
+        "<!--" * 16_000,
+    ],
+    ids=range(9),
+)
+def test_nothing_takes_long(text: str) -> None:
+    began = time.process_time()
+    refused(text)
+    assert time.process_time() - began < 1  # it takes some milliseconds
+
+
+def test_what_has_been_read_is_no_garbage() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(20):
+            read(inline("3.0", FILE, duration=f"00:00:{number:02}"))
+            with suppress(VastError):
+                read(f"<a{number}/>")
+        assert not [each for each in gc.get_objects() if type(each).__name__ == "_VastReader"]
+    finally:
+        gc.enable()
