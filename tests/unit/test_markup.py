@@ -9,7 +9,6 @@ from snapbid.match import markup
 from snapbid.match.markup import Language, macro_places, unprotected
 
 LANGUAGES: tuple[Language, ...] = get_args(Language)
-LARGEST = 64 * 1024
 
 
 def places(text: str, language: Language = "HTML") -> list[str]:
