@@ -4,6 +4,7 @@ Bid requests, events, tokens, gzip, settings and the catalog have theirs (test_b
 test_events, test_examine, test_tokens, test_http, test_settings, test_catalog).
 """
 
+import contextlib
 import json
 import struct
 from datetime import date
@@ -12,6 +13,7 @@ from pathlib import Path
 from urllib.parse import quote, quote_from_bytes, urlencode
 from zlib import crc32
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -211,3 +213,25 @@ def test_what_is_fuzzed(name: str) -> None:
         target(data)
 
     run()
+
+
+TEXTS = st.text(st.characters(codec="utf-8"))
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS, inner, max_size=5),
+)
+
+
+@given(JSON_VALUES, st.booleans())
+@example(1e308, False)
+@example(2**64, False)
+@example("\ud83d\ude00", True)
+def test_both_decoders_of_the_tolerant_pass_read_the_same(value: object, ascii_only: bool) -> None:
+    """What the quick one refuses, Python's reads (`exchange/tolerance.py`)."""
+    with contextlib.suppress(UnicodeEncodeError):
+        text = json.dumps(value, ensure_ascii=ascii_only)
+        assert repr(msgspec.json.decode(text)) == repr(json.loads(text))

@@ -271,3 +271,17 @@ def test_integers_beyond_any_number_of_digits() -> None:
     many = ",".join(["7"] * (tolerance.MAX_STEPS + 1))
     with pytest.raises(BadRequest, match="too many integers"):
         decode((body % (large, large, many)).encode())
+
+
+def test_values_out_of_range_in_a_body_of_many_values() -> None:
+    """Python's decoder takes them, at ten times the time of the other."""
+    body = '{"id":"a","imp":[{"id":"1","bidfloor":"1"}],"tmax":%s,"unknown":[%s]}'
+    for large in ("1e400", "9" * 5_000):
+        for values, accepted in ((15_000, True), (25_000, False)):
+            sent = (body % (large, ",".join(["1.5"] * values))).encode()
+            if accepted:
+                assert decode(sent).id == "a"
+            else:
+                with pytest.raises(BadRequest, match="too many"):
+                    decode(sent)
+    assert decode((body % ("1.5", ",".join(["1.5"] * 50_000))).encode()).id == "a"
