@@ -3,55 +3,147 @@
 Any other exception is a failure, as is a crash.
 """
 
-import contextlib
 import functools
 import json
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from io import BytesIO
 from typing import Final, NamedTuple
 
 from snapbid.errors import BadDate, BadRequest, BadWindow, InvalidToken, MissingToken, TooLarge
+from snapbid.events.catalog import EVENTS
 from snapbid.events.outcomes import Product
 from snapbid.events.validate import read_batch, read_single
-from snapbid.exchange.bid import Market, search
+from snapbid.exchange import privacy
+from snapbid.exchange.bid import Bidder, Market, NoBid
+from snapbid.exchange.native_request import read_native
 from snapbid.exchange.notice import loss_reason, query
 from snapbid.exchange.request import decode
 from snapbid.http import inflate
 from snapbid.match.campaign import CampaignError
 from snapbid.match.campaign_file import read_file
-from snapbid.match.catalog import Catalog, CatalogError
+from snapbid.match.catalog import Catalog, CatalogError, encode
+from snapbid.reference import agents
 from snapbid.report import tokens, window
 from snapbid.settings import SettingsError, load
-from support import everything
-from support.market import RATES, Geo, market_of
+from support import broken, consent, corpus, everything, pools
+from support.choices import Choices
+from support.event_cases import whole
+from support.market import RATES, Geo, builder_of, market_of, numbered
+from support.random_requests import request_of
 from support.sending import NOW, event, money
+from support.strategies import random_world
 
 KEY: Final = b"a key that only the fuzzing ever uses"
 CASINO: Final = Product("casino", frozenset({"igaming"}))
 LIMIT: Final = 262_144
+RANDOM_CAMPAIGNS: Final = 300
+SSP: Final = next(iter(pools.REGISTRY))
 EVENT: Final = event("deposit", transaction_id="t", user_agent="x", **money(1))
 
 
 class Target(NamedTuple):
-    """A decoder, the errors that it may raise, and the inputs that fuzzing starts with."""
+    """A decoder, the errors that it may raise, and the inputs that fuzzing starts with.
+
+    `more` makes inputs for those who want many of them.
+    """
 
     read: Callable[[bytes], object]
     refusals: tuple[type[Exception], ...]
     seeds: tuple[bytes, ...]
+    more: Callable[[], Iterable[bytes]] = tuple
 
-    def __call__(self, data: bytes) -> None:
-        with contextlib.suppress(*self.refusals):
+    def __call__(self, data: bytes) -> bool:
+        """Read an input; return whether it was accepted."""
+        try:
             self.read(data)
+        except self.refusals:
+            return False
+        return True
 
 
 @functools.cache
 def _market() -> Market:
-    return market_of(everything.campaigns(), {"acme": "acme"}, RATES, Geo())
+    agents.load()  # as a worker does: 13 MB of expressions
+    made = random_world(1, RANDOM_CAMPAIGNS).campaigns
+    campaigns = [*everything.campaigns(), *made]
+    return market_of(campaigns, pools.REGISTRY, RATES, Geo(), consent.VENDOR)
+
+
+_BIDDER: Final = Bidder("https://bid.example")
 
 
 def _bid(data: bytes) -> object:
-    return search(decode(data), "acme", _market(), NOW)
+    """All of the bid path, from the body to the answer."""
+    proposal = _BIDDER.propose(decode(data), SSP, _market(), NOW)
+    if isinstance(proposal, NoBid):
+        return proposal.reason
+    currency = proposal.decision.lookups.currency
+    return _BIDDER.write(proposal.auction_id, proposal.bids, currency)
+
+
+def _requests() -> Iterable[bytes]:
+    rng = random.Random(1)
+    made = [request_of(Choices(rng.randint)) for _ in range(3_000)]
+    made += corpus.Maker(1).requests(1_000)
+    yield from map(_json, made)
+    for request in made[:100]:
+        for _, body in broken.of_values(request, rng, 10):
+            yield body[:10_000]
+
+
+def _campaigns() -> Iterable[bytes]:
+    for seed in range(100):
+        yield _json(random_world(seed, 3).campaigns)
+
+
+def _catalogs() -> Iterable[bytes]:
+    for seed in range(20):
+        index = builder_of(random_world(seed, 3).campaigns).build()
+        yield b"".join(encode(numbered(pools.REGISTRY), RATES, index))
+
+
+def _native(data: bytes) -> object:
+    return read_native(data.decode(errors="replace"), None, 0)
+
+
+def _native_requests() -> Iterable[bytes]:
+    rng = random.Random(2)
+    for _ in range(5_000):
+        for imp in request_of(Choices(rng.randint))["imp"]:
+            if isinstance(imp.get("native"), dict):
+                asked = imp["native"].get("request")
+                yield asked.encode() if isinstance(asked, str) else _json(asked)
+
+
+def _consent(data: bytes) -> object:
+    """One string as each kind of signal."""
+    text = data.decode(errors="replace")
+    signals = privacy.PrivacySignals(
+        coppa=False,
+        gpc=False,
+        gdpr=True,
+        consents=[text],
+        us_privacy={text},
+        gpp={text},
+        gpp_sid={2, 5, 7, 8},
+    )
+    return list(privacy.objections(signals, consent.VENDOR))
+
+
+def _consent_strings() -> Iterable[bytes]:
+    for texts in (consent.TCF, consent.US_PRIVACY, consent.GPP):
+        yield from (text.encode() for text in texts)
+
+
+def _events() -> Iterable[bytes]:
+    return (_json(whole(each)) for each in EVENTS.values())
+
+
+def _batches() -> Iterable[bytes]:
+    each = [whole(each) for each in EVENTS.values()]
+    return (_json(each[at : at + 3]) for at in range(len(each)))
 
 
 def _single(data: bytes) -> object:
@@ -78,16 +170,24 @@ def _json(document: object) -> bytes:
 
 TARGETS: Final = {
     "bid": Target(
-        _bid, (BadRequest,), (_json(everything.REQUEST), b'{"id":"a","imp":[{"id":"1"}]}')
+        _bid,
+        (BadRequest,),
+        (_json(everything.REQUEST), b'{"id":"a","imp":[{"id":"1"}]}'),
+        _requests,
     ),
-    "event": Target(_single, (), (_json(EVENT),)),
-    "batch": Target(_batch, (), (_json([EVENT, event("login")]),)),
+    "native": Target(
+        _native, (), (b'{"native":{"ver":"1.2","assets":[{"id":1}]}}',), _native_requests
+    ),
+    "consent": Target(_consent, (), (b"1YNN", b"DBABMA~1YNN"), _consent_strings),
+    "event": Target(_single, (), (_json(EVENT),), _events),
+    "batch": Target(_batch, (), (_json([EVENT, event("login")]),), _batches),
     "campaign": Target(
         lambda data: list(read_file("x.json", BytesIO(data))),
         (CampaignError,),
         (_json(list(everything.campaigns())[:3]),),
+        _campaigns,
     ),
-    "catalog": Target(Catalog, (CatalogError,), (b"SNAPCAT5" + bytes(64),)),
+    "catalog": Target(Catalog, (CatalogError,), (b"SNAPCAT5" + bytes(64),), _catalogs),
     "token": Target(
         _token, (InvalidToken, MissingToken), (tokens.issue("acme", KEY, "snapbid").encode(),)
     ),
