@@ -68,6 +68,7 @@ cdef enum:
     CALL_STEPS = 64  # and a call of exchange.lookups
 
 cdef uint32_t NO_TERM = 0xffffffff
+cdef uint32_t NO_DURATION = 0xffffffff
 
 cdef enum:
     HOUR_MS = 3600000
@@ -117,8 +118,8 @@ cdef struct Match:
 cdef struct Stream:  # what an impression's video or audio requires
     bint present, has_mimes, has_protocols
     int64_t shortest, longest  # seconds, -1: no limit
-    bint exact  # no other durations than these of the impression's, from the first to the last
-    uint32_t first_duration, last_duration
+    bint exact  # no other durations than these of the impression's
+    uint32_t first_duration, n_durations
     uint32_t protocols  # bits, those below SB_MASKED
     bint limits_media  # by any of the following
     uint32_t flags  # of a creative's, those that it must have
@@ -162,7 +163,7 @@ cdef struct Asked:
     uint32_t apis[SB_NATIVE + 1]  # by medium: bits of what there is
     uint64_t *sizes  # w << 24 | h
     uint32_t n_sizes
-    int64_t *durations  # seconds
+    uint32_t *durations  # seconds, of each medium rising
     uint32_t n_durations
     Deal *deals
     uint32_t n_deals
@@ -182,7 +183,7 @@ cdef struct Workspace:
     sb_cursor *cursors
     Match *matches
     uint64_t *sizes
-    int64_t *durations
+    uint32_t *durations
     Deal *deals
     Offer *offers
     uint32_t terms_capacity, values_capacity, limits_capacity, fresh_capacity, cursors_capacity
@@ -1325,14 +1326,17 @@ cdef class Query:
             for item in <list>exact:
                 if item is not None:
                     stream.exact = True
-                    if integer(item, &number):
+                    if integer(item, &number) and number < NO_DURATION:
                         if self.asked.n_durations == workspace.durations_capacity:
-                            workspace.durations = <int64_t *>grow(
+                            workspace.durations = <uint32_t *>grow(
                                 workspace.durations, &workspace.durations_capacity,
-                                self.asked.n_durations + 1, sizeof(int64_t))
+                                self.asked.n_durations + 1, sizeof(uint32_t))
                         workspace.durations[self.asked.n_durations] = number
                         self.asked.n_durations += 1
-        stream.last_duration = self.asked.n_durations
+        if stream.exact:
+            stream.n_durations = sb_sort(workspace.durations + stream.first_duration,
+                                         self.asked.n_durations - stream.first_duration)
+            self.asked.n_durations = stream.first_duration + stream.n_durations
         self.asked.durations = workspace.durations
         return 0
 
@@ -2210,13 +2214,6 @@ cdef class Query:
                 return True
         return False
 
-    cdef bint is_exact(self, int64_t duration, const Stream *stream) noexcept:
-        cdef uint32_t i
-        for i in range(stream.first_duration, stream.last_duration):
-            if self.asked.durations[i] == duration:
-                return True
-        return False
-
     cdef bint fits_stream(self, const sb_creative *creative, const Stream *stream) noexcept:
         cdef const uint32_t *lists = self.index.lists + creative.lists
         if not stream.present or self.is_blocked(creative):
@@ -2229,7 +2226,8 @@ cdef class Query:
                 and not creative.protocols & stream.protocols
                 and not sb_any_in(&self.wanted, lists, creative.other_protocols)):
             return False
-        if stream.exact and not self.is_exact(creative.duration, stream):
+        if stream.exact and not sb_among(self.asked.durations + stream.first_duration,
+                                         stream.n_durations, <uint32_t>creative.duration):
             return False
         if stream.limits_media and not fits_media(creative, stream):
             return False

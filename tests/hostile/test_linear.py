@@ -20,6 +20,13 @@ def test_steps_are_counted(counts: dict[str, list[int]]) -> None:
     assert min(min(each) for each in counts.values()) > 100
 
 
+def test_a_list_that_limits_is_not_gone_through_for_each_creative(
+    counts: dict[str, list[int]],
+) -> None:
+    for name in ("rqddurs", "delivery", "mimes"):
+        assert counts[name][-1] < 2 * counts["protocols"][-1], (name, counts)
+
+
 @pytest.mark.parametrize("name", [*steps.LISTS, "campaigns", "campaigns that answer"])
 def test_work_grows_no_faster_than_the_request(counts: dict[str, list[int]], name: str) -> None:
     """Twice the request takes at most twice the steps, apart from what sorting and halving add."""

@@ -129,6 +129,8 @@ LISTS: Final[dict[str, Callable[[int], Request]]] = {
     "battr": lambda n: imp(banner={"w": 300, "h": 250, "battr": [m + 40 for m in range(n * 500)]}),
     "mimes": lambda n: imp(video={"mimes": [f"video/{m}" for m in range(n * 500)]}),
     "protocols": lambda n: imp(video={"protocols": [*range(40, 40 + n * 500)]}),
+    "rqddurs": lambda n: imp(video={"rqddurs": [*range(40, 40 + n * 500)]}),
+    "delivery": lambda n: imp(video={"delivery": [*range(40, 40 + n * 500)]}),
     "impressions": lambda n: {"imp": [{"id": str(m), **BANNER} for m in range(n * 12)]},
     "labels of a domain": lambda n: {"site": {"domain": "a." * (n * 2_000) + "example"}},
     "a domain's length": lambda n: {"site": {"domain": "a" * (n * 2_000) + ".example"}},

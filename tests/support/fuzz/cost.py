@@ -92,7 +92,10 @@ FIELDS: Final = {
     "us_privacy": "regs", "country": "geo", "region": "geo", "city": "geo", "zip": "geo",
     "buyeruid": "user", "ifa": "device",
 }  # fmt: skip
-IMPRESSION: Final = ("battr", "mimes", "protocols", "api", "btype", "wseat", "wadomain")
+IMPRESSION: Final = (
+    *("battr", "mimes", "protocols", "api", "btype", "wseat", "wadomain"),
+    *("rqddurs", "delivery"),
+)
 PLACES: Final = (
     *LISTS, *FIELDS, *IMPRESSION, "imp", "media", "format", "deals", "segment", "data", "eids",
     "unknown", "tolerance", "floor", "pod",
