@@ -26,6 +26,8 @@ from snapbid.report import tokens
 AUCTIONS = int(os.environ.get("BOOKS_AUCTIONS") or 5_000)
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
 
+MULTIPLIERS = (None, None, None, 14.2, 0.5, 3, "12.5", 0.0001, 0, -2)
+
 
 @pytest.fixture
 def stack(database: str, start_stack: Callable[..., Stack]) -> Iterator[Stack]:
@@ -40,7 +42,7 @@ def stack(database: str, start_stack: Callable[..., Stack]) -> Iterator[Stack]:
 
 def test_the_warehouse_and_the_report_agree_with_the_books(stack: Stack, database: str) -> None:
     print(f"BOOKS_SEED={SEED} BOOKS_AUCTIONS={AUCTIONS}")
-    own = Books(random.Random(SEED))
+    own = Books(random.Random(SEED), multipliers=MULTIPLIERS)
     first_day = datetime.now(UTC).date()
     asyncio.run(trade(own, stack.port, auctions=AUCTIONS, lanes=32))
     assert not own.wrong, own.wrong[:5]

@@ -136,6 +136,47 @@ def test_replacements_keep_the_advertisers_of_a_pod_apart(
         assert bids_on(app.bid(json.dumps({"id": "a", "imp": imps}).encode())) == answers
 
 
+def screen(app: LocalApp, auction: str, quantity: Any = None) -> Any:
+    """The answer to an impression that so many see."""
+    qty = {} if quantity is None else {"qty": {"multiplier": quantity}}
+    imp = {"id": "1", "banner": {"w": 300, "h": 250}, **qty}
+    return bids_on(app.bid(json.dumps({"id": auction, "imp": [imp], "dooh": {}}).encode()))
+
+
+def test_a_hold_is_the_cost_of_all_that_an_impression_stands_for(fresh_redis: str) -> None:
+    """A budget of 100 plain bids pays for 7 of 14.2 impressions, and half a plain one."""
+    rich = market(campaign("a", 2, budget={"total": 0.2}), campaign("b", 1))
+    with LocalApp(rich, fresh_redis) as app:
+        assert [screen(app, f"{n}", 14.2)["1"] for n in range(8)] == ["a"] * 7 + ["b"]
+        with looking(fresh_redis) as store:
+            assert store.hget("{sb0}:m:1", "t") == b"198800000"
+        assert screen(app, "half", 0.5) == {"1": "a"}
+        assert screen(app, "plain") == {"1": "b"}
+
+
+def test_a_cost_beyond_the_budget_stops_no_plain_bids(fresh_redis: str) -> None:
+    """What has no budget for many impressions may have it for one, until it hasn't."""
+    rich = market(campaign("a", 2, budget={"total": 0.02}), campaign("b", 1))
+    with LocalApp(rich, fresh_redis) as app:
+        for n in range(10):
+            assert screen(app, f"many {n}", 11) == {"1": "b"}
+            assert (rich.is_too_dear(0, 21_999_999), rich.is_too_dear(0, 22_000_000)) == (0, 1)
+            assert screen(app, f"one {n}") == {"1": "a"}
+        assert screen(app, "11") == {"1": "b"}
+        assert rich.is_too_dear(0, 2_000_000)
+
+
+def test_campaigns_known_to_be_too_dear_take_no_attempts(fresh_redis: str) -> None:
+    """More of them than a request has attempts stand before the one that has budget."""
+    poor = [campaign(f"p{n}", 9 - n / 10, budget={"total": 0.09}) for n in range(9)]
+    rich = market(*poor, campaign("z", 1))
+    with LocalApp(rich, fresh_redis) as app:
+        answers = [screen(app, f"{n}", 100) for n in range(4)]
+        assert screen(app, "plain") == {"1": "p0"}
+    assert answers[0] == NOTHING
+    assert answers[-1] == {"1": "z"}
+
+
 def test_caps_and_their_users(fresh_redis: str) -> None:
     some = market(campaign("capped", 9, frequency_caps=HOUR_CAP), campaign("free", 1))
     person = {"user": {"id": "u1"}}
@@ -166,19 +207,27 @@ def test_a_test_is_limited_but_uses_nothing_up(fresh_redis: str) -> None:
     assert of_day == {"b:1": 1, "B:1": 1}
 
 
-async def test_a_fresh_day_lets_campaigns_bid_again(fresh_redis: str, tmp_path: Path) -> None:
-    some = market(campaign("a", 1, budget={"daily": 0.001}), campaign("b", 1, status="paused"))
+@pytest.mark.parametrize(
+    ("daily", "held", "refused"), [(1_000, 10**6, 10**6), (10_000, 5 * 10**6, 6 * 10**6)]
+)
+async def test_a_fresh_day_lets_campaigns_bid_again(
+    daily: int, held: int, refused: int, fresh_redis: str, tmp_path: Path
+) -> None:
+    """At the cost that was refused, which may be that of several impressions."""
+    budget = {"daily": daily / 1_000_000}
+    some = market(campaign("a", 1, budget=budget), campaign("b", 1, status="paused"))
     clock = Clock(at("2030-06-15T23:59:00"))
     of = some.template(0, 0).limits
     assert of is not None
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
         recall = Recall(ledger.budgets, lambda: some)
-        done = ledger.remember(b"a", 1, [(b"1", 1, 1_000_000, of)], None, 10.0)
+        done = ledger.remember(b"a", 1, [(b"1", 1, held, of)], None, 10.0)
         assert done is not None
         assert await done == "k"
-        some.skip(0, 0)
+        some.skip(0, 0, refused)
         await recall.look()
         assert set(some.exhausted) == {0}
+        assert [some.is_too_dear(0, cost) for cost in (refused - 1, refused)] == [False, True]
         clock.now += 60
         await recall.look()
     assert not some.exhausted
@@ -188,8 +237,8 @@ def test_shards_are_skipped_one_by_one() -> None:
     some = market(campaign("a", 1, budget={"daily": 1}))
     some.shards = 2
     some.skip(0, 1)
-    assert some.skips(0, 1)
-    assert not some.skips(0, 0)
+    assert some.skips(0, 1, 1_000_000)
+    assert not some.skips(0, 0, 1_000_000)
 
 
 # -- a served system ------------------------------------------------------------------------------

@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given, settings
-from support import matching_cases, oracle, strategies
+from support import matching_cases, oracle, oracle_spending, oracle_values, strategies
 from support.agreement import assert_agrees, decided
 from support.deciders import Deciders
 from support.market import AROUND, layered_market, market_of_world
 
-from snapbid.exchange.bid import Market
+from snapbid.exchange.bid import Bidder, Market, NoBid
+from snapbid.exchange.limits import ledger_bids
 from snapbid.exchange.request import decode
 from snapbid.match._matcher import Index
 from snapbid.match.payload import decode_payload
@@ -68,6 +69,29 @@ def test_agreement_over_an_overlay(campaigns: int, worlds: int, requests: int) -
                 assert decided(world, made, ssp, request) == decided(world, whole, ssp, request)
             for imp in request["imp"][:1]:
                 assert_every_eligible_is_given(world, made, ssp, request, imp)
+
+
+def test_costs_of_random_bids() -> None:
+    """What the ledger is told of each bid; the answer has the price alone."""
+    bidder, multiplied = Bidder("http://bid.example"), 0
+    for seed in range(60):
+        world = strategies.random_world(seed, 12, AROUND)
+        made = market_of_world(world)
+        rng = random.Random(f"costs {seed}")
+        now_ms = round(world.now.timestamp() * 1000)
+        for _ in range(20):
+            ssp, request = strategies.random_request(rng, world)
+            proposal = bidder.propose(decode(msgspec.json.encode(request)), ssp, made, now_ms)
+            if isinstance(proposal, NoBid):
+                continue
+            imps = {str(oracle_values.text(imp["id"])): imp for imp in request["imp"]}
+            for bid, (imp_id, _, cost, _) in zip(
+                proposal.bids, ledger_bids(proposal.bids), strict=True
+            ):
+                price = bid.template.price_micros
+                assert cost == oracle_spending.cost(imps[imp_id.decode()], price)
+                multiplied += cost != price
+    assert multiplied > 20
 
 
 def overlaid(rng: random.Random, world: oracle.World) -> Market:

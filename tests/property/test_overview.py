@@ -124,6 +124,53 @@ def test_one_without_money_leaves_its_place_to_the_next() -> None:
     assert passed > 3
 
 
+def test_a_budget_is_asked_for_the_cost_of_all_impressions() -> None:
+    world = strategies.random_world(1, 1, AROUND)
+    plain = {"cpm": 2, "budget": {"total": 1}, "advertiser": "a.test"}
+    creative = {"id": "k", "media": "banner", "adm": "-", "w": 1, "h": 1}
+    world.campaigns[:] = [{"id": "c", "creatives": [creative], **plain}]
+    documents = {"c": parse(world.campaigns[0])}
+    asked: list[int] = []
+
+    async def look(auction: bytes, bids: list[LedgerBid], user: str | None) -> str:
+        asked.extend(cost for _, _, cost, _ in bids)
+        return "".join("b" if cost > 2_000_000 else "k" for _, _, cost, _ in bids)
+
+    async def fetch(ids: Sequence[str]) -> Mapping[str, Campaign]:
+        return {id: documents[id] for id in ids}
+
+    qty: tuple[Document, ...] = ({}, {"qty": {"multiplier": 14.2}}, {"qty": {"multiplier": 0.5}})
+    imps = [{"id": f"{n}", "banner": {"w": 1, "h": 1}, **each} for n, each in enumerate(qty)]
+    body = msgspec.json.encode({"id": "r", "imp": imps})
+    made = market_of_world(world)
+    matchable = read(body, next(iter(world.registry)), made, 0, 1 << 20)
+    assert isinstance(matchable, MatchableRequest)
+    answer = asyncio.run(explain(matchable, made, look, fetch, cpu_ms=1000))
+    assert asked == [2_000_000, 28_400_000, 1_000_000]
+    assert [each.winner is not None for each in answer.impressions] == [True, False, True]
+    assert [each.quantity for each in answer.impressions] == [1, 14.2, 0.5]
+    assert answer.impressions[1].refused[0].rule == "budget spent"
+
+
+def test_a_pod_is_explained() -> None:
+    """As it is decided: the advertiser of the first is refused for the second, which says why."""
+    world = strategies.random_world(1, 1, AROUND)
+    creative = {"id": "k", "media": "video", "adm": "-", "duration": 15}
+    world.campaigns[:] = [
+        {"id": f"c{n}", "advertiser": name, "cpm": 9 - n, "creatives": [creative]}
+        for n, name in enumerate(("a.test", "a.test", "b.test"))
+    ]
+    imps = [{"id": f"{n}", "video": {"podid": "p"}} for n in range(3)]
+    answer = overview(world, next(iter(world.registry)), {"id": "r", "imp": imps})
+    winners = [each.winner and each.winner.campaign for each in answer.impressions]
+    assert winners == ["c0", "c2", None]
+    (group,) = answer.impressions[1].refused
+    assert (group.rule, group.campaigns) == ("pod", ["c0", "c1"])
+    assert group.why == "other impressions of its pod have a.test"
+    assert group.code is not None
+    assert group.code.number == 205
+
+
 def test_hidden_campaigns_are_not_told() -> None:
     """A base and an overlay are explained as the one catalog that they make."""
     for seed in range(40):

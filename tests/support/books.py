@@ -124,6 +124,7 @@ class Books:
     rng: random.Random
     refused_may_count: bool = False  # a killed worker cannot take back the bids it refused
     offers: Mapping[Size, Offer] = field(default_factory=lambda: OFFERS)
+    multipliers: Sequence[Any] = (None,)  # of impressions, `qty.multiplier`
     lower: Counter[Key] = field(default_factory=Counter)
     upper: Counter[Key] = field(default_factory=Counter)
     asked: Counter[str] = field(default_factory=Counter)  # requests that may have a bid, by SSP
@@ -152,7 +153,8 @@ class Books:
             sizes[0] = next(iter(CAMPAIGNS))
         imps = {str(number): size for number, size in enumerate(sizes, 1)}
         user = f"u{self.rng.randrange(USERS)}"
-        body = _request(auction, imps, tmax, user)
+        multipliers = {imp: self.rng.choice(self.multipliers) for imp in imps}
+        body = _request(auction, imps, multipliers, tmax, user)
         bidding = {imp: self.offers[size] for imp, size in imps.items() if size != NOBODY}
         self.asked[descriptor] += bool(bidding)
         reply = await lane.post(f"/api/v1/openrtb2/{descriptor}/bid", body)
@@ -167,7 +169,7 @@ class Books:
             counts = _bid_counts(descriptor, [bid["cid"] for bid in bids])
             _add(self.upper, counts)
             _add(self.lower, counts)
-            self._plan(auction, descriptor, user, bids)
+            self._plan(auction, descriptor, user, bids, multipliers)
         elif reply.status == 204:
             if self.refused_may_count:
                 _add(self.upper, most)
@@ -189,14 +191,22 @@ class Books:
             self.wrong.append(f"bids for {bids.keys()} where {bidding.keys()} were wanted")
         return list(bids.values())
 
-    def _plan(self, auction: str, descriptor: str, user: str, bids: list[Any]) -> None:
+    def _plan(
+        self,
+        auction: str,
+        descriptor: str,
+        user: str,
+        bids: list[Any],
+        multipliers: Mapping[str, Any],
+    ) -> None:
         fickle = {offer.campaign for offer in self.offers.values() if offer.fickle}
         for bid in bids:
             reason = self.rng.choice(REASONS)
             campaign = bid["cid"]
             for kind in self.rng.choice(DECIDED if campaign in fickle else PLANS):
                 target = bid[kind].removeprefix(BASE_URL).replace("${AUCTION_LOSS}", reason)
-                counts = _counts(kind, descriptor, (campaign, _micros(bid)), reason)
+                cost = _cost(bid, multipliers[bid["impid"]])
+                counts = _counts(kind, descriptor, (campaign, cost), reason)
                 name = (auction, bid["impid"], kind)
                 notice = Notice(name, target, counts, (campaign, user))
                 self.pending += [notice] * self.rng.choice((1, 1, 2, 3))
@@ -283,6 +293,13 @@ def _micros(bid: dict[str, Any]) -> int:
     return round(cpm * 1_000_000)
 
 
+def _cost(bid: dict[str, Any], multiplier: Any) -> int:
+    """What a win costs in nano-USD: OpenRTB 2.6, 7.9.4; at least 1."""
+    if multiplier is None or float(multiplier) <= 0:
+        return _micros(bid)
+    return max(round(_micros(bid) * Fraction(str(multiplier))), 1)
+
+
 def _bid_counts(descriptor: str, names: Sequence[str]) -> list[tuple[Key, int]]:
     """The counts of an answer and its bids."""
     answer: list[tuple[Key, int]] = [(("bids", descriptor), 1)] if names else []
@@ -292,23 +309,36 @@ def _bid_counts(descriptor: str, names: Sequence[str]) -> list[tuple[Key, int]]:
 def _counts(
     kind: str, descriptor: str, bid: tuple[str, int], reason: str
 ) -> tuple[tuple[Key, int], ...]:
-    name, cpm = bid
+    name, cost = bid
     if kind == WIN:
         return (
             (("wins", descriptor), 1),
-            (("cpm", descriptor), cpm),
+            (("cpm", descriptor), cost),
             (("campaign wins", name), 1),
-            (("campaign cpm", name), cpm),
+            (("campaign cpm", name), cost),
         )
     if kind == BILL:
         return ((("imps", SSPS[descriptor]), 1), (("campaign imps", name), 1))
     return ((("losses", descriptor, int(reason) if reason.isdigit() else -1), 1),)
 
 
-def _request(auction: str, imps: dict[str, Size], tmax: int | None, user: str) -> bytes:
+def _request(
+    auction: str,
+    imps: dict[str, Size],
+    multipliers: Mapping[str, Any],
+    tmax: int | None,
+    user: str,
+) -> bytes:
+    quantities = {
+        imp: {} if multiplier is None else {"qty": {"multiplier": multiplier, "sourcetype": 1}}
+        for imp, multiplier in multipliers.items()
+    }
     document: dict[str, Any] = {
         "id": auction,
-        "imp": [{"id": imp, "banner": {"w": w, "h": h}} for imp, (w, h) in imps.items()],
+        "imp": [
+            {"id": imp, "banner": {"w": w, "h": h}, **quantities[imp]}
+            for imp, (w, h) in imps.items()
+        ],
         "site": {"domain": "news.example"},
         "device": {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": "USA"}},
         "user": {"id": user},

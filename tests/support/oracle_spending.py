@@ -7,7 +7,22 @@ Money is nano-USD, so that a bid costs its CPM in micro-USD; times are epoch ms.
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from support.oracle_values import Document, number, part
+
 DAY_MS = 86_400_000
+MOST_IMPRESSIONS = 10**9  # that one may stand for
+
+
+def cost(imp: Document, price_micros: int) -> int:
+    """Give what a win costs in nano-USD (OpenRTB 2.6, 7.9.4): (price / 1000) * multiplier = cost.
+
+    What is out of range is absent; a cost is rounded to the even one of two, and is at least 1.
+    """
+    multiplier = number(part(imp, "qty").get("multiplier"))
+    if multiplier is None or not 0 < multiplier <= MOST_IMPRESSIONS:
+        multiplier = Fraction(1)
+    usd = Fraction(price_micros, 10**6) / 1000 * multiplier
+    return max(round(usd * 10**9), 1)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ def imp_of(choices: Choices, name: Any) -> Document:
         imp["secure"] = switch(choices, choices.pick((0, 1)))
     if choices.chance(45):
         imp["pmp"] = pmp_of(choices)
+    if choices.chance(20):
+        imp["qty"] = {"multiplier": real(choices, choices.pick(pools.MULTIPLIERS))}
     for key in ("rwdd", "instl"):
         if choices.chance(40):
             imp[key] = switch(choices, choices.pick((0, 1, 1)))

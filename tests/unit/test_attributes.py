@@ -32,7 +32,7 @@ READ_IN_PYTHON = {
     ("user", "ext"), ("eid", "source"), ("eid", "uids"), ("uid", "id"), ("device", "ifa"),
     ("device", "lmt"), ("device", "dnt"), ("useragent", "browsers"), ("useragent", "platform"),
     ("brandversion", "brand"), ("native", "request"), ("native", "ver"),
-    ("video", "podid"), ("audio", "podid"),
+    ("video", "podid"), ("audio", "podid"), ("imp", "qty"), ("qty", "multiplier"),
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.stub_bidder import bid
 
 from snapbid.exchange.request import decode
-from snapbid.load.check import BrokenRule, check, parse, request_limits
+from snapbid.load.check import BrokenRule, check, cost_micros, parse, request_limits
 from snapbid.reference import rates
 
 RATES = rates.load()
@@ -58,6 +58,25 @@ def test_two_impressions_of_a_pod() -> None:
     broken = judged(pod, pod)
     assert broken is not None
     assert broken.rule == "pod"
+
+
+@pytest.mark.parametrize(
+    ("qty", "price", "cost"),
+    [
+        (None, 1.5, 1_500_000),
+        ({"multiplier": 14.2}, 1.5, 21_300_000),
+        ({"multiplier": 12.5}, 1.000001, 12_500_012),
+        ({"multiplier": 0.0001}, 0.001, 1),
+        ({"multiplier": 0}, 1.5, 1_500_000),
+        ({"multiplier": 1e30}, 1.5, 1_500_000),
+    ],
+)
+def test_costs(qty: Document | None, price: float, cost: int) -> None:
+    asked = request(imp={"id": "1", "qty": qty})
+    answer = parse(bid(asked, price=price).partition(b"\r\n\r\n")[2])
+    assert not isinstance(answer, BrokenRule)
+    limits = request_limits(decode(json.dumps(asked).encode()), RATES)
+    assert cost_micros(answer.seatbid[0].bid[0], limits) == (cost, cost)
 
 
 DEAL = {"deals": [{"id": "d", "bidfloor": 2, "wseat": ["s"], "wadomain": ["shop.example"]}]}

@@ -10,7 +10,8 @@ from support.market import RATES, Geo, builder_of
 
 from snapbid.exchange.bid import Market
 from snapbid.exchange.lookups import Lookups
-from snapbid.match.catalog import Base, Catalog, encode, write
+from snapbid.exchange.request import decode
+from snapbid.match.catalog import Base, Catalog, Query, encode, write
 
 SSPS = {"acme": ("acme", 1)}
 REFERENCES = Lookups(Geo(), RATES, needs_user=False)
@@ -77,7 +78,7 @@ def test_campaigns_out_of_money_are_skipped_on(tmp_path: Path, base: str) -> Non
     assert refused(first) == {"a", "b"}, "c has no budget"
     second = market(tmp_path, document("n"), before=first, base=base)
     assert refused(second) == {"a", "b"}
-    assert second.skips(rank(second, "a"), 0)
+    assert second.skips(rank(second, "a"), 0, 2_000_000)
     assert {limits.campaign for _, (_, limits) in second.skipped()} == {1, 2}
     second.resume(rank(second, "a"))
     assert refused(second) == {"b"}
@@ -103,6 +104,37 @@ def test_deleted_campaigns_are_forgotten(tmp_path: Path) -> None:
     first = market(tmp_path)
     first.skip(rank(first, "a"), 0)
     assert refused(market(tmp_path, gone="a", before=first)) == set()
+
+
+def test_costs_are_refused_by_shard(tmp_path: Path) -> None:
+    """A refused cost stands for every higher one; a campaign stops where its price is refused."""
+    first = market(tmp_path)
+    first.shards = 2
+    a = rank(first, "a")
+    index = first.catalog.index
+    query = index.query(REFERENCES, decode(REQUEST), "acme", "acme", 0)
+    first.skip(a, 0, 1_000_000)
+    first.skip(a, 1, 9_000_000)
+    first.skip(a, 1, 9_500_000)
+    assert [first.skips(a, 0, cost) for cost in (999_999, 1_000_000, 2_000_000)] == [0, 1, 1]
+    assert [first.skips(a, 1, cost) for cost in (8_999_999, 9_000_000, 2**63 - 1)] == [0, 1, 1]
+    assert [first.is_too_dear(a, cost) for cost in (8_999_999, 9_000_000)] == [0, 1]
+    assert first.skipped()[0][1][0] == 1_000_000
+    assert bids(query) == ["a", "b", "c"]
+    first.skip(a, 1)
+    assert bids(query) == ["b", "c"]
+    first.resume(a)
+    assert bids(query) == ["a", "b", "c"]
+
+
+REQUEST = b'{"id": "r", "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}'
+
+
+def bids(query: Query) -> list[str]:
+    (imp,) = decode(REQUEST).imp or []
+    assert query.impression(imp)
+    ranks = [best[0] for best in iter(query.next, None) if best is not None]
+    return [BASED[each]["id"] for each in sorted(ranks)]
 
 
 def test_what_is_waited_for_can_be_much(tmp_path: Path) -> None:

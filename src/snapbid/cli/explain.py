@@ -112,7 +112,8 @@ def _print_request(answer: "Explanation") -> None:
 
 def _print_impression(of: "Impression", rows: "list[RuleCheck] | None") -> None:
     click.echo()
-    _say(f"impression {of.id}: {of.asks}, {of.floor}")
+    quantity = "" if of.quantity == 1 else f", a win costs {of.quantity:g} times the bid"
+    _say(f"impression {of.id}: {of.asks}, {of.floor}{quantity}")
     _print_offer("winner", of.winner)
     _print_offer("runner-up", of.runner_up)
     if rows is not None:

@@ -32,7 +32,11 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "secure": "1: only creatives that load over HTTPS.",
         "rwdd": "1: whoever sees the ad to its end is rewarded.",
         "instl": "1: the ad fills the screen.",
+        "qty": "How many impressions this one stands for.",
         "native": "Answered with the assets that its request asks for.",
+    },
+    "Qty": {
+        "multiplier": "Above 0, at most a billion, else 1: a win costs `price` / 1000 times this.",
     },
     "Banner": {
         "w": "Pixels.",

@@ -64,7 +64,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "totalCpmUsd": {
                 "type": "number",
                 "minimum": 0,
-                "description": "Prices of the wins, divided by 1000, in USD; up to 6 decimals.",
+                "description": "Prices of the wins, each times its impression's `qty.multiplier`,"
+                " divided by 1000, in USD; up to 6 decimals.",
             },
         },
         title="Day",

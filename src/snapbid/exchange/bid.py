@@ -17,6 +17,7 @@ from typing import Final, final
 
 from msgspec import Struct
 
+from snapbid.exchange.cost import cost_of
 from snapbid.exchange.lookups import USD, Lookups
 from snapbid.exchange.market import Market
 from snapbid.exchange.pods import Pods, pods_of
@@ -47,6 +48,9 @@ MAX_TMAX_MS: Final = 2**31 - 1  # OpenRTB's integers; beyond, `tmax` counts as a
 SEARCHING: Final = 0.55
 TEMPLATES: Final = 0.15  # for those that are not built yet
 REPLACING: Final = 0.1  # for bids that the ledger refuses
+
+
+Best = tuple[int, int, int]  # what `Query.next` returns
 
 
 class Reason(Enum):
@@ -130,6 +134,8 @@ def search(
         if query.impression(imp, None if pods is None else pods.rivals(imp)):
             last = imp
             best = query.next()
+            if imp.qty is not None and market.exhausted:
+                best = _affordable(best, query, imp, market)
             if best is not None:
                 rank, creative, deal = best
                 choices.append(Choice(imp, rank, creative, deal))
@@ -140,6 +146,16 @@ def search(
             return NoBid(Reason.CUT_SHORT, query.undecided)
         return NoBid(unanswered(request, has_floor=last is not None))
     return Decision(choices, query, last, query.user, lookups, query.declares, pods)
+
+
+def _affordable(best: Best | None, query: Query, imp: Imp, market: Market) -> Best | None:
+    """Return the best campaign, from this one on, that may have budget for an impression's cost."""
+    while best is not None:
+        rank = best[0]
+        if not market.is_too_dear(rank, cost_of(imp, market.catalog.index.price(rank))):
+            break
+        best = query.next()
+    return best
 
 
 def unanswered(request: BidRequest, *, has_floor: bool) -> Reason:
@@ -244,7 +260,8 @@ def bid_of(choice: Choice, market: Market, decision: Decision) -> Bid:
         template = market.template(choice.rank, choice.creative, asked)
     else:
         template = market.adapted(choice.rank, choice.creative, lookups, declares, asked)
-    return Bid(imp.id, template, deal_id)  # type: ignore[arg-type]
+    cost = None if imp.qty is None else cost_of(imp, template.price_micros)
+    return Bid(imp.id, template, deal_id, cost)  # type: ignore[arg-type]
 
 
 def can_be_notified(text: str) -> bool:

@@ -15,6 +15,7 @@ from time import thread_time
 from typing import Final, Protocol
 
 from snapbid.exchange.bid import REPLACING, Bidder, Choice, Market, Proposal, Reason, bid_of
+from snapbid.exchange.cost import cost_of
 from snapbid.exchange.request import Imp
 from snapbid.exchange.response import MAX_ANSWER, Bid
 from snapbid.ledger.batch import LedgerBid
@@ -57,7 +58,12 @@ class BudgetSource(Protocol):
 def ledger_bids(bids: Iterable[Bid]) -> list[LedgerBid]:
     """Return the bids in the ledger's form."""
     return [
-        (bid.imp_id.encode(), template.number, template.price_micros, template.limits)
+        (
+            bid.imp_id.encode(),
+            template.number,
+            template.price_micros if bid.cost_micros is None else bid.cost_micros,
+            template.limits,
+        )
         for bid in bids
         if (template := bid.template)
     ]
@@ -155,7 +161,7 @@ class _Replacements:
         """Return the next best campaign that is not known to be out of budget."""
         imp = choice.imp
         if out_of_money:
-            self._market.skip(choice.rank, self._shard)
+            self._market.skip(choice.rank, self._shard, self._cost(imp, choice.rank))
         tried = self._tried.setdefault(str(imp.id), set())
         tried.add(choice.rank)
         query = self._decision.query
@@ -166,11 +172,17 @@ class _Replacements:
         if self._current is not imp or rivals is not None:
             self._current = imp if query.impression(imp, rivals) else None
         while (best := query.next()) is not None:
-            if best[0] not in tried and not self._market.skips(best[0], self._shard):
+            rank = best[0]
+            if rank not in tried and not self._market.skips(
+                rank, self._shard, self._cost(imp, rank)
+            ):
                 if pods is not None:
-                    pods.take(imp, self._market.catalog.index.advertiser(best[0]))
+                    pods.take(imp, self._market.catalog.index.advertiser(rank))
                 return Choice(imp, *best)
         return None
+
+    def _cost(self, imp: Imp, rank: int) -> int:
+        return cost_of(imp, self._market.catalog.index.price(rank))
 
     def make_room(self, refused: Bid, bid: Bid) -> bool:
         """Return whether the answer is short enough with a bid in place of one that is refused."""

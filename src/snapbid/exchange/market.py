@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from snapbid.exchange.cost import MAX_COST
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.native_answer import native_markup
 from snapbid.exchange.native_request import NativeRequest
@@ -20,11 +21,14 @@ CARRY_BATCH: Final = 50  # campaigns carried over before other tasks get a turn
 
 
 class ExhaustedCampaign(NamedTuple):
-    """A campaign whose budget was used up when it last bid, and the shards that said so."""
+    """A campaign whose budget was used up when it last bid.
+
+    `shards`: those that said so, each with the lowest cost (`cost`) for which it had no budget.
+    """
 
     document: CampaignPayload
     limits: Limits
-    shards: set[int]
+    shards: dict[int, int]
 
 
 @dataclass(slots=True)
@@ -137,29 +141,39 @@ class Market:
 
     # -- campaigns out of budget ------------------------------------------------------------------
 
-    def skip(self, rank: int, shard: int) -> None:
-        """Note that a shard has no budget for the campaign, which stops bidding when none has."""
+    def skip(self, rank: int, shard: int, cost: int | None = None) -> None:
+        """Note that a shard has no budget for a bid of the campaign at its price, or at a cost.
+
+        When none has budget for its price it stops bidding, where it stands for several impressions
+        or not.
+        """
+        price = self.catalog.index.price(rank)
+        cost = price if cost is None else cost
         exhausted = self.exhausted.get(rank)
         if exhausted is None:
             document = self._document(rank)
             limits = limits_of(document, self.shards)
             if limits is None:
                 return
-            exhausted = self.exhausted[rank] = ExhaustedCampaign(document, limits, set())
-        exhausted.shards.add(shard)
-        if len(exhausted.shards) == self.shards:
+            exhausted = self.exhausted[rank] = ExhaustedCampaign(document, limits, {})
+        exhausted.shards[shard] = min(cost, exhausted.shards.get(shard, cost))
+        if self.is_too_dear(rank, price):
             self.catalog.index.set_active(rank, False)
 
-    def skips(self, rank: int, shard: int) -> bool:
-        """Return whether the shard has refused the campaign since it last had budget."""
+    def skips(self, rank: int, shard: int, cost: int) -> bool:
+        """Return whether the shard has refused this cost since the campaign last had budget."""
         exhausted = self.exhausted.get(rank)
-        return exhausted is not None and shard in exhausted.shards
+        return exhausted is not None and exhausted.shards.get(shard, MAX_COST) <= cost
+
+    def is_too_dear(self, rank: int, cost: int) -> bool:
+        """Return whether every shard has refused this cost since the campaign last had budget."""
+        return all(self.skips(rank, shard, cost) for shard in range(self.shards))
 
     def skipped(self) -> list[tuple[int, tuple[int, Limits]]]:
-        """Return (rank, (price, limits)) of each exhausted campaign."""
-        price = self.catalog.index.price
+        """Return (rank, (the lowest cost refused, limits)) of each exhausted campaign."""
         return [
-            (rank, (price(rank), exhausted.limits)) for rank, exhausted in self.exhausted.items()
+            (rank, (min(exhausted.shards.values()), exhausted.limits))
+            for rank, exhausted in self.exhausted.items()
         ]
 
     def resume(self, rank: int) -> None:
@@ -175,8 +189,8 @@ class Market:
         for number, (rank, exhausted) in enumerate(list(before.exhausted.items()), 1):
             now = self.catalog.index.rank(exhausted.document.cid)
             if now is not None and self._has_same_terms(now, before, rank, exhausted):
-                for shard in exhausted.shards:
-                    self.skip(now, shard)
+                for shard, cost in exhausted.shards.items():
+                    self.skip(now, shard, cost)
             if number % CARRY_BATCH == 0:
                 await asyncio.sleep(0)
 

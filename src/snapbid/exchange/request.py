@@ -113,6 +113,12 @@ class Pmp(Struct, gc=False):
     deals: list[Deal] | None = None
 
 
+class Qty(Struct, gc=False):
+    """2.6, 3.2.31."""
+
+    multiplier: float | None = None
+
+
 class Imp(Struct, gc=False):
     """2.6, 3.2.4."""
 
@@ -127,6 +133,7 @@ class Imp(Struct, gc=False):
     secure: Flag = None
     rwdd: Flag = None
     instl: Flag = None
+    qty: Qty | None = None
 
 
 class Publisher(Struct, gc=False):

@@ -62,11 +62,15 @@ def adapted(template: Template, price_micros: int, dsa: Declaration | None) -> T
 
 
 class Bid(Struct, frozen=True):
-    """A bid before it is written; `imp_id` and `deal` are the request's own ids."""
+    """A bid before it is written; `imp_id` and `deal` are the request's own ids.
+
+    `cost_micros`: what the ledger counts in place of the price, if it is something else (`cost`).
+    """
 
     imp_id: str
     template: Template
     deal: str | None
+    cost_micros: int | None = None
 
 
 def template(

@@ -15,6 +15,7 @@ import msgspec
 from snapbid.errors import BadRequest
 from snapbid.exchange.bid import Market, Reason, can_be_notified, unanswered
 from snapbid.exchange.bounds import MAX_IMPRESSIONS
+from snapbid.exchange.cost import cost_of, quantity_of
 from snapbid.exchange.lookups import USD, Lookups
 from snapbid.exchange.market import limits_of
 from snapbid.exchange.pods import pods_of
@@ -59,7 +60,10 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Impression(msgspec.Struct, frozen=True):
-    """An impression: of all `campaigns`, `eligible` could bid and the others are `refused`."""
+    """An impression: of all `campaigns`, `eligible` could bid and the others are `refused`.
+
+    `quantity`: how many impressions it stands for, by which the cost of a win is multiplied.
+    """
 
     id: str
     asks: str
@@ -71,6 +75,7 @@ class Impression(msgspec.Struct, frozen=True):
     runner_up: Offer | None
     summary: str
     refused: list[Group]
+    quantity: float = 1
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,7 +241,9 @@ class _ImpressionExplainer:
         told = words.floor(floor, imp.bidfloor, imp.bidfloorcur)
         usd = None if floor == NO_RATE else floor / 1_000_000
         total = len(self._index)
-        base = Impression(str(imp.id), asked(imp), told, usd, total, 0, None, None, "", [])
+        base = Impression(
+            str(imp.id), asked(imp), told, usd, total, 0, None, None, "", [], quantity_of(imp)
+        )
         rivals = [] if self._pods is None else self._pods.rivals(imp) or []
         if rivals:
             self._rivals[imp.id] = rivals
@@ -286,7 +293,7 @@ class _ImpressionExplainer:
         choices = []
         while (choice := self._search.query.next()) is not None:
             choices.append(choice)
-        refused = await self._refused([rank for rank, _, _ in choices], str(imp.id).encode())
+        refused = await self._refused(imp, [rank for rank, _, _ in choices])
         for rank, verdict in refused.items():
             groups.limit(rank, verdict, self._document(rank))
         kept = [choice for choice in choices if choice[0] not in refused]
@@ -294,14 +301,15 @@ class _ImpressionExplainer:
             self._pods.take(imp, self._index.advertiser(kept[0][0]))
         return [self._offer(imp, *choice) for choice in kept[:2]], len(kept)
 
-    async def _refused(self, ranks: Sequence[int], imp_id: bytes) -> dict[int, str]:
+    async def _refused(self, imp: Imp, ranks: Sequence[int]) -> dict[int, str]:
         """The ledger's verdict on each campaign that is out of budget or over a cap."""
         limited: dict[int, LedgerBid] = {}
         for rank in ranks:
             document = self._document(rank)
             limits = limits_of(document, self._market.shards)
             if limits is not None:
-                limited[rank] = (imp_id, document.number, self._index.price(rank), limits)
+                cost = cost_of(imp, self._index.price(rank))
+                limited[rank] = (str(imp.id).encode(), document.number, cost, limits)
         auction, bids = str(self._request.id).encode(), list(limited.values())
         verdicts = await self._look(auction, bids, self._search.user) if bids else ""
         verdict_of = zip(limited, verdicts, strict=True)

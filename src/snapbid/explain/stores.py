@@ -8,6 +8,7 @@ from typing import Final
 
 import asyncpg
 
+from snapbid.exchange.cost import cost_of
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market, limits_of
 from snapbid.exchange.request import BidRequest
@@ -131,9 +132,15 @@ class Stores:
         (stored,) = rows
         campaign = _parse(stored)
         request, situation, _ = asked
-        own = await self._limits(stored, campaign, request, situation)
+        own = {
+            cost: await self._limits(stored, campaign, cost, request, situation)
+            for cost in {cost_of(imp, campaign.cpm_micros) for imp in request.imp or ()}
+        }
         return {
-            str(imp.id): [*examine(campaign, request, imp, situation), *own]
+            str(imp.id): [
+                *examine(campaign, request, imp, situation),
+                *own[cost_of(imp, campaign.cpm_micros)],
+            ]
             for imp in request.imp or ()
         }
 
@@ -141,16 +148,17 @@ class Stores:
         self,
         stored: campaigns.StoredCampaign,
         campaign: Campaign,
+        cost: int,
         request: BidRequest,
         of: Situation,
     ) -> list[RuleCheck]:
-        """Check the budget and the frequency caps, each on its own."""
+        """Check the budget for a bid of this cost, and the frequency caps, each on its own."""
         described = build_payload(campaign, stored.number, stored.created_at_ms)
         limits = limits_of(described, self._settings.ledger_shards)
         if limits is None:
             return []
         auction, rows = str(request.id).encode(), []
-        bids: list[LedgerBid] = [(b"", stored.number, campaign.cpm_micros, limits)]
+        bids: list[LedgerBid] = [(b"", stored.number, cost, limits)]
         money = (await fetch_spending(self._settings, [stored])).get(campaign.id)
         if money is not None:
             verdict = await self.look(auction, bids, None)

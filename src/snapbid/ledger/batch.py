@@ -13,7 +13,7 @@ import msgspec
 from snapbid.ledger.limits import DAY_S, Limits
 from snapbid.ledger.records import USER, BidVerdict, bid_digest, user_digest
 
-# impression id, number of the campaign, CPM in micro-USD, limits
+# impression id, number of the campaign, cost in nano-USD (a plain bid's CPM in micro-USD), limits
 LedgerBid = tuple[bytes, int, int, Limits | None]
 
 _FIRST: Final = 1  # of its answer

@@ -7,8 +7,8 @@ a look, every 250 ms, finds room for them again. That is as exact as leases of m
 their best, with the same bound on the time until a fresh budget bids, and nothing to give back
 when a worker dies.
 
-Money is nano-USD here, so that a bid costs exactly its CPM in micro-USD. With several shards each
-has its share of a budget, rounded down.
+Money is nano-USD here, so that a plain bid costs exactly its CPM in micro-USD. With several shards
+each has its share of a budget, rounded down.
 """
 
 from struct import Struct

@@ -1,6 +1,6 @@
 -- Money and impressions of campaigns: what is held, and what becomes of it (contract 3, Budgets).
 --
--- Amounts are nano-USD, so that a bid costs exactly its CPM in micro-USD. DAY counts from
+-- Amounts are nano-USD, so that a plain bid costs exactly its CPM in micro-USD. DAY counts from
 -- 1970-01-01. ENDS is when a hold ends, in seconds of the hold clock (clock.lua).
 --   {sbN}:m:CAMPAIGN        t: used in total, by spend and live holds; dDAY: used by that day's bids;
 --                           eENDS:DAY: held until then by that day's bids

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Account(Struct):
-    """One SSP's counts. `cpm_micros` sums the prices of wins; `maybe_…` counts the unanswered, and
+    """One SSP's counts. `cpm_micros` sums the costs of wins; `maybe_…` counts the unanswered, and
     what was rounded off prices in other currencies than USD.
     """
 

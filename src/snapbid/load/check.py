@@ -20,6 +20,7 @@ from snapbid.reference.rates import MICROS, Rates
 
 LOSS_MACRO: Final = "&nbr=${AUCTION_LOSS}"
 BANNER, VIDEO, AUDIO, NATIVE = 1, 2, 3, 4
+MOST_QUANTITY: Final = 10**9
 MEDIA: Final = {BANNER: "banner", VIDEO: "video", AUDIO: "audio", NATIVE: "native"}
 _BASE: Final = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?", re.ASCII)
 
@@ -86,6 +87,7 @@ class ImpLimits(NamedTuple):
     private: bool
     media: dict[int, MediaLimits]  # by media type, where there are any
     pods: tuple[tuple[str, str], ...]  # medium and `podid`
+    quantity: Fraction | int  # how many impressions it stands for
 
 
 class RequestLimits(NamedTuple):
@@ -163,7 +165,13 @@ def _imp_limits(imp: Imp, rates: Rates, unit: Fraction | int) -> ImpLimits:
         imp.pmp is not None and imp.pmp.private_auction == 1,
         {kind: limits for kind, limits in limited.items() if limits is not None},
         tuple(_pods(imp)),
+        _quantity(imp),
     )
+
+
+def _quantity(imp: Imp) -> Fraction | int:
+    stated = imp.qty.multiplier if imp.qty is not None else None
+    return 1 if stated is None or not 0 < stated <= MOST_QUANTITY else Fraction(repr(stated))
 
 
 def _pods(imp: Imp) -> Iterator[tuple[str, str]]:
@@ -242,12 +250,15 @@ def price_micros(bid: ReceivedBid) -> int:
     return round(bid.price * MICROS)
 
 
-def usd_micros(bid: ReceivedBid, limits: RequestLimits) -> tuple[int, int]:
-    """The least and the highest price in micro-USD that the bid may stand for: of one that was
-    converted, the rest was rounded off.
+def cost_micros(bid: ReceivedBid, limits: RequestLimits) -> tuple[int, int]:
+    """The least and the most that a thousand such wins may cost in micro-USD: of a price that was
+    converted, the rest was rounded off. An impression that stands for several costs as many times
+    its price.
     """
     price, unit = price_micros(bid), limits.usd_per_unit
-    return math.ceil(price * unit), math.ceil((price + 1) * unit) - 1
+    quantity = limits.imps[bid.impid].quantity
+    least, most = math.ceil(price * unit), math.ceil((price + 1) * unit) - 1
+    return max(round(least * quantity), 1), max(round(most * quantity), 1)
 
 
 def _check_price(

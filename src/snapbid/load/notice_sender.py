@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from snapbid.load.accounts import Account
-from snapbid.load.check import ReceivedResponse, RequestLimits, usd_micros
+from snapbid.load.check import ReceivedResponse, RequestLimits, cost_micros
 from snapbid.load.client import Call, LoadClient
 from snapbid.load.histogram import LatencyHistogram
 
@@ -40,14 +40,14 @@ class NoticeHabits(NamedTuple):
 
 
 class PlannedNotice(NamedTuple):
-    """A notice to fire, the account it belongs to, and the price of its bid: the least that it may
-    be, in micro-USD, and how much more the highest is (see `check.usd_micros`).
+    """A notice to fire, the account it belongs to, and the cost of its bid: the least that it may
+    be, in micro-USD of a CPM, and how much more the most is (see `check.cost_micros`).
     """
 
     kind: str
     url: str
     account: Account
-    price_micros: int = 0
+    cost_micros: int = 0
     doubt_micros: int = 0
 
 
@@ -76,7 +76,7 @@ class NoticeSender:
             for bid in seatbid.bid:
                 if random() < habits.win:
                     at = now + self._draw(habits.win_delay)
-                    least, most = usd_micros(bid, limits)
+                    least, most = cost_micros(bid, limits)
                     self._push(at, PlannedNotice(WIN, bid.nurl, account, least, most - least))
                     if random() < habits.bill:
                         at += self._draw(habits.bill_delay)
@@ -122,7 +122,7 @@ class NoticeSender:
         account = notice.account
         if notice.kind == WIN:
             account.wins += 1
-            account.cpm_micros += notice.price_micros
+            account.cpm_micros += notice.cost_micros
             account.maybe_cpm_micros += notice.doubt_micros
         elif notice.kind == BILL:
             account.imps += 1
@@ -141,7 +141,7 @@ class NoticeSender:
         account = notice.account
         if notice.kind == WIN:
             account.maybe_wins += 1
-            account.maybe_cpm_micros += notice.price_micros + notice.doubt_micros
+            account.maybe_cpm_micros += notice.cost_micros + notice.doubt_micros
         elif notice.kind == BILL:
             account.maybe_imps += 1
         self._fail(notice, f"no answer to {notice.url}")

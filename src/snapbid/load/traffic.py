@@ -136,6 +136,11 @@ class _RequestGenerator:
         if self._chance(self._share["instl"]["app" if inventory == "app" else "web"]):
             imp["instl"] = 1
         self._add_floor(imp, "ctv" if kind == "ctv" else media.split("+")[0])
+        if inventory == "dooh":  # seen by several
+            seen = round(self._random.lognormvariate(2.0, 0.8) + 0.1, 1)
+            imp["qty"] = {"multiplier": seen, "sourcetype": 1, "vendor": "measure.example"}
+        if kind == "ctv":
+            imp["video"] |= {"podid": "break-1", "slotinpod": 0}
         if self._chance(self._share["deals"]):
             deals = [
                 {"id": deal, "bidfloor": round(self._random.uniform(0.5, 8), 2), "at": 1}
