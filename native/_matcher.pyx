@@ -115,6 +115,19 @@ cdef struct Match:
     int deal
 
 
+cdef struct Span:  # a floor for durations, both ends included
+    int64_t shortest, longest  # seconds
+    int64_t floor  # micro-USD, negative: it cannot be expressed in USD
+
+
+cdef struct Prices:  # what a video or audio creative costs at least, by its duration
+    bint limited
+    int64_t per_second  # micro-USD, exactly; or what is below, in its own currency
+    double amount
+    PyObject *currency  # borrowed from the request
+    uint32_t first_span, last_span  # of the impression's, beside each other
+
+
 cdef struct Stream:  # what an impression's video or audio requires
     bint present, has_mimes, has_protocols
     int64_t shortest, longest  # seconds, -1: no limit
@@ -127,6 +140,7 @@ cdef struct Stream:  # what an impression's video or audio requires
     uint32_t delivery  # bits, those below SB_MASKED
     int64_t least_bitrate, most_bitrate  # kbit/s, 0: no limit
     int64_t player_w, player_h  # pixels, where there are no boxes; 0: no limit
+    Prices prices
 
 
 cdef struct Deal:  # its terms are among the impression's
@@ -134,6 +148,8 @@ cdef struct Deal:  # its terms are among the impression's
     uint32_t id  # its term, or NO_TERM
     uint32_t seats, n_seats, advertisers, n_advertisers  # terms
     bint has_seats, has_advertisers
+    bint guaranteed
+    Prices prices
 
 
 cdef struct Offer:  # a deal that some campaign targets
@@ -167,6 +183,9 @@ cdef struct Asked:
     uint32_t n_durations
     Deal *deals
     uint32_t n_deals
+    bint deals_are_timed  # some deal has prices by duration
+    Span *spans
+    uint32_t n_spans
 
 
 cdef int by_value(const void *a, const void *b) noexcept nogil:
@@ -186,8 +205,10 @@ cdef struct Workspace:
     uint32_t *durations
     Deal *deals
     Offer *offers
+    Span *spans
     uint32_t terms_capacity, values_capacity, limits_capacity, fresh_capacity, cursors_capacity
     uint32_t durations_capacity, matches_capacity, sizes_capacity, deals_capacity, offers_capacity
+    uint32_t spans_capacity
     # What narrows the blocks, the request's part first, then the impression's: rows (that of the
     # active campaigns first), groups whose cursors are all rows, other groups.
     const uint64_t *rows[MAX_ROWS]
@@ -221,6 +242,7 @@ cdef void release(Workspace *workspace) noexcept:
         PyMem_Free(workspace.matches)
         PyMem_Free(workspace.sizes)
         PyMem_Free(workspace.durations)
+        PyMem_Free(workspace.spans)
         PyMem_Free(workspace.deals)
         PyMem_Free(workspace.offers)
         PyMem_Free(workspace)
@@ -233,7 +255,7 @@ cdef void release(Workspace *workspace) noexcept:
 # list that could disagree with them.
 cpdef enum _Struct:
     BIDREQUEST, IMP, BANNER, FORMAT, VIDEO, AUDIO, NATIVE, PMP, DEAL, SITE, APP, DOOH, PUBLISHER, DEVICE
-    GEO, USER, DATA, SEGMENT, REGS, REGSEXT, DSA
+    GEO, USER, DATA, SEGMENT, REGS, REGSEXT, DSA, DURFLOORS
     N_STRUCTS
 
 cpdef enum _Field:
@@ -250,13 +272,16 @@ cpdef enum _Field:
     VIDEO_LINEARITY, VIDEO_SKIP, VIDEO_MINBITRATE, VIDEO_MAXBITRATE, VIDEO_DELIVERY
     VIDEO_BOXINGALLOWED, VIDEO_W, VIDEO_H
     VIDEO_POS, VIDEO_PLCMT, VIDEO_PLACEMENT, VIDEO_API
+    VIDEO_MINCPMPERSEC, VIDEO_DURFLOORS
     AUDIO_MIMES, AUDIO_MINDURATION, AUDIO_MAXDURATION, AUDIO_RQDDURS, AUDIO_PODDUR
     AUDIO_PROTOCOLS, AUDIO_BATTR
     AUDIO_MINBITRATE, AUDIO_MAXBITRATE, AUDIO_DELIVERY
-    AUDIO_API
+    AUDIO_API, AUDIO_MINCPMPERSEC, AUDIO_DURFLOORS
     NATIVE_PLCMTTYPE, NATIVE_BATTR, NATIVE_API
     PMP_PRIVATE_AUCTION, PMP_DEALS
     DEAL_ID, DEAL_BIDFLOOR, DEAL_BIDFLOORCUR, DEAL_WSEAT, DEAL_WADOMAIN
+    DEAL_GUAR, DEAL_MINCPMPERSEC, DEAL_DURFLOORS
+    DURFLOORS_MINDUR, DURFLOORS_MAXDUR, DURFLOORS_BIDFLOOR
     SITE_DOMAIN, SITE_PAGE, SITE_CAT, SITE_SECTIONCAT, SITE_PAGECAT, SITE_PUBLISHER
     APP_BUNDLE, APP_CAT, APP_SECTIONCAT, APP_PAGECAT, APP_PUBLISHER
     DOOH_PUBLISHER
@@ -718,6 +743,8 @@ cdef class Query:
     cdef uint32_t n_limits, n_blocked, n_seats, n_languages, n_allowed, n_offers
     cdef int64_t lowest  # no campaign below this price can answer
     cdef int64_t undealt  # nor one without a deal below this price
+    cdef bint guarantees  # a deal on offer is guaranteed: its campaigns come before any price
+    cdef bint first_look  # the walk is for them
     cdef sb_group deals
     # How long it may take: a query's own, and that of the overlay's query too.
     cdef sb_allowance own_allowance
@@ -1191,10 +1218,15 @@ cdef class Query:
             asked.apis[SB_BANNER] = bits(reader.get(banner, BANNER_API))
             asked.has_mimes = self.texts(
                 SB_BANNER_MIME, reader.get(banner, BANNER_MIMES), False)
+        currency = reader.get(imp, IMP_BIDFLOORCUR)
         if video is not None:
             self.read_video(video)
+            self.read_prices(&asked.video.prices, reader.get(video, VIDEO_MINCPMPERSEC),
+                             reader.get(video, VIDEO_DURFLOORS), currency)
         if audio is not None:
             self.read_audio(audio)
+            self.read_prices(&asked.audio.prices, reader.get(audio, AUDIO_MINCPMPERSEC),
+                             reader.get(audio, AUDIO_DURFLOORS), currency)
         if native is not None:
             asked.attributes[SB_NATIVE] = self.masked(
                 SB_NATIVE_ATTRIBUTE, reader.get(native, NATIVE_BATTR), NULL)
@@ -1340,8 +1372,50 @@ cdef class Query:
         self.asked.durations = workspace.durations
         return 0
 
+    cdef int read_prices(self, Prices *prices, object per_second, object floors,
+                         object currency) except -1:
+        """What creatives cost at least: by the second, and in spans of durations."""
+        cdef Reader reader = self.reader
+        cdef Workspace *workspace = self.workspace
+        cdef Span span
+        cdef double given
+        memset(prices, 0, sizeof(prices[0]))
+        if PyFloat_CheckExact(per_second):
+            given = PyFloat_AS_DOUBLE(per_second)
+            if given > 0:  # NaN is not
+                prices.limited = True
+                prices.per_second = self.plain_floor(given, currency)
+                if prices.per_second <= 0:
+                    prices.amount = given
+                    prices.currency = <PyObject *>currency
+        prices.first_span = prices.last_span = self.asked.n_spans
+        if not filled(floors):
+            return 0
+        for item in <list>floors:
+            if reader.checked(item, DURFLOORS) is None:
+                continue
+            if not integer(reader.get(item, DURFLOORS_MINDUR), &span.shortest):
+                span.shortest = 0
+            if not integer(reader.get(item, DURFLOORS_MAXDUR), &span.longest):
+                span.longest = UNREACHABLE
+            amount = reader.get(item, DURFLOORS_BIDFLOOR)
+            if (span.shortest > span.longest or not PyFloat_CheckExact(amount)
+                    or not PyFloat_AS_DOUBLE(amount) > 0):
+                continue
+            span.floor = self.floor(amount, currency)
+            if self.asked.n_spans == workspace.spans_capacity:
+                workspace.spans = <Span *>grow(
+                    workspace.spans, &workspace.spans_capacity, self.asked.n_spans + 1,
+                    sizeof(Span))
+            workspace.spans[self.asked.n_spans] = span
+            self.asked.n_spans += 1
+        self.asked.spans = workspace.spans
+        prices.last_span = self.asked.n_spans
+        prices.limited |= prices.last_span != prices.first_span
+        return 0
+
     cdef int read_deals(self, object deals) except -1:
-        """The deals' ids, then the seats and advertisers that each of them admits."""
+        """The deals' ids and prices, then the seats and advertisers that each of them admits."""
         cdef Reader reader = self.reader
         cdef Workspace *workspace = self.workspace
         cdef Deal *offered
@@ -1363,6 +1437,10 @@ cdef class Query:
             offered = &workspace.deals[index]
             offered.floor = self.floor(
                 reader.get(deal, DEAL_BIDFLOOR), reader.get(deal, DEAL_BIDFLOORCUR))
+            offered.guaranteed = is_one(reader.get(deal, DEAL_GUAR))
+            self.read_prices(&offered.prices, reader.get(deal, DEAL_MINCPMPERSEC),
+                             reader.get(deal, DEAL_DURFLOORS), reader.get(deal, DEAL_BIDFLOORCUR))
+            self.asked.deals_are_timed |= offered.prices.limited
             offered.id = self.n_terms
             self.text(SB_DEAL, reader.get(deal, DEAL_ID), False)
             if self.n_terms == offered.id:
@@ -1384,7 +1462,8 @@ cdef class Query:
         """A floor in micro-USD, rounded up; -1 where there is no rate. What is not a plain amount
         of USD, for bids in USD, is left to exchange.lookups.floor_micros.
         """
-        cdef double given, micros
+        cdef double given
+        cdef int64_t micros
         if not self.reader.in_usd:
             return min((<object>self.reader).floor_micros(amount, currency), UNREACHABLE)
         if amount is None:
@@ -1393,12 +1472,20 @@ cdef class Query:
             given = PyFloat_AS_DOUBLE(amount)
             if not given > 0:  # NaN, too
                 return 0
-            if given < EXACT_USD and (currency is None or currency == "USD"):
-                micros = rint(given * MICROS)
-                if micros / MICROS == given:
-                    return <int64_t>micros
+            micros = self.plain_floor(given, currency)
+            if micros >= 0:
+                return micros
         self.allowance.steps -= CALL_STEPS
         return min((<object>self.reader).floor_micros(amount, currency), UNREACHABLE)
+
+    cdef inline int64_t plain_floor(self, double given, object currency) except? -1:
+        """An amount of USD, for bids in USD, that is a whole number of micro-USD; -1 for any other."""
+        cdef double micros
+        if self.reader.in_usd and given < EXACT_USD and (currency is None or currency == "USD"):
+            micros = rint(given * MICROS)
+            if micros / MICROS == given:
+                return <int64_t>micros
+        return -1
 
     # -- reading: terms ----------------------------------------------------------------------
 
@@ -1783,6 +1870,10 @@ cdef class Query:
         if self.n_cursors > workspace.cursors_capacity:
             workspace.cursors = <sb_cursor *>grow(
                 workspace.cursors, &workspace.cursors_capacity, self.n_cursors, sizeof(sb_cursor))
+        self.block_steps = 1 + (self.n_rows + self.n_cursors) // 8
+        self.n_candidates = self.n_verified = self.n_matches = 0
+        self.halted = False
+        self.first_look = self.guarantees
         self.rewind()
         return 0
 
@@ -1790,12 +1881,9 @@ cdef class Query:
         """To the first block."""
         if self.n_cursors:
             memcpy(self.workspace.cursors, self.workspace.fresh, self.n_cursors * sizeof(sb_cursor))
-        self.block = self.n_candidates = self.n_verified = 0
-        self.block_steps = 1 + (self.n_rows + self.n_cursors) // 8
+        self.block = 0
         self.word = SB_WORDS
-        self.n_matches = 0
         self.finished = self.nobody
-        self.halted = False
 
     cdef int take_offers(self) except -1:
         """The deals that some campaign wants, by value; and the least price that can answer."""
@@ -1804,6 +1892,7 @@ cdef class Query:
         cdef const Deal *deal
         cdef uint32_t i, value
         self.n_offers = 0
+        self.guarantees = False
         self.lowest = self.undealt = UNREACHABLE if asked.private else asked.floor
         for i in range(asked.n_deals):
             if asked.deals[i].id == NO_TERM or asked.deals[i].floor < 0:
@@ -1820,7 +1909,8 @@ cdef class Query:
                 workspace.offers[self.n_offers].value = value
                 workspace.offers[self.n_offers].position = i
                 self.n_offers += 1
-                self.lowest = min(self.lowest, asked.deals[i].floor)
+                self.lowest = min(self.lowest, deal.floor)
+                self.guarantees |= deal.guaranteed
         if asked.private and self.n_offers == 0:
             self.nobody = True
         if self.n_offers > 1:
@@ -1864,6 +1954,8 @@ cdef class Query:
         cdef uint32_t mine, its
         if not self.n_matches or not other.n_matches:
             return self.n_matches != 0
+        if self.first_look != other.first_look:
+            return self.first_look
         if self.match_price != other.match_price:
             return self.match_price > other.match_price
         mine = self.best()
@@ -1890,12 +1982,25 @@ cdef class Query:
         return taken
 
     cdef int search(self) except -1:
-        """If no match is left, find the eligible campaigns of the next highest price."""
+        """If no match is left, find the next ones: those with guaranteed deals, then all others."""
+        if self.n_matches:
+            return 0
+        if self.first_look:
+            self.walk()
+            if self.n_matches:
+                return 0
+            self.first_look = False
+            if not self.halted:
+                self.rewind()
+        return self.walk()
+
+    cdef int walk(self) except -1:
+        """Find the eligible campaigns of the next highest price. The first look is for guaranteed
+        deals, the second one leaves out what the first one has found.
+        """
         cdef uint32_t rank, block
         cdef int64_t price
         cdef const sb_campaign *campaigns = self.index.campaigns
-        if self.n_matches:
-            return 0
         while not self.finished:
             while self.word < SB_WORDS and not self.bits[self.word]:
                 self.word += 1
@@ -1911,7 +2016,7 @@ cdef class Query:
                         break
                     return 0
                 memset(self.bits, 0xff, sizeof(self.bits))
-                if price < self.undealt:
+                if price < self.undealt or self.first_look:
                     block = sb_gather(self.bits, self.block, self.index.head.blocks, &self.deals,
                                       self.workspace.cursors)
                     if block != self.block:
@@ -1939,13 +2044,17 @@ cdef class Query:
                 continue
             self.n_verified += 1
             self.allowance.steps -= 4 + campaigns[rank].categories
-            if self.verify(rank) == NOT_REFUSED:
+            if self.verify(rank) == NOT_REFUSED and self.has_guarantee() == self.first_look:
                 self.match_price = price
                 self.add(rank)
                 if rank + 1 < self.index.head.campaigns and campaigns[rank + 1].price < price:
                     return 0
         self.finished = True
         return 0
+
+    cdef inline bint has_guarantee(self) noexcept:
+        """Return whether the deal that was chosen is guaranteed."""
+        return self.chosen_deal >= 0 and self.asked.deals[self.chosen_deal].guaranteed
 
     cdef inline bint is_admitted(self, uint32_t rank) noexcept:
         """Return whether the groups with posting lists admit the candidate."""
@@ -2033,8 +2142,9 @@ cdef class Query:
             return REFUSED_USER
         self.chosen_deal = -1
         if campaign.flags & SB_DEALS:
-            self.allowance.steps -= extra.deals
-            if not self.choose_deal(campaign, lists + campaign.categories, extra.deals):
+            self.chosen_deal = self.best_deal(
+                campaign, lists + campaign.categories, extra.deals, NULL)
+            if self.chosen_deal < 0:
                 return REFUSED_DEAL
         elif self.asked.private:
             return REFUSED_PRIVATE_AUCTION
@@ -2058,9 +2168,8 @@ cdef class Query:
             return REFUSED_DSA
         if campaign.flags & SB_CIRCLES and not self.is_near(extra):
             return REFUSED_DISTANCE
-        if not self.choose_creative(campaign, rank):
-            return REFUSED_CREATIVE
-        return NOT_REFUSED
+        return self.choose_creative(campaign, rank, lists + campaign.categories,
+                                    extra.deals if campaign.flags & SB_DEALS else 0)
 
     cdef bint admits_categories(self, const sb_campaign *campaign, const uint32_t *own,
                                 uint32_t deals) noexcept:
@@ -2087,13 +2196,14 @@ cdef class Query:
             own += 1
         return True
 
-    cdef bint choose_deal(self, const sb_campaign *campaign, const uint32_t *own,
-                          uint32_t count) noexcept:
-        """Choose the deal with the highest floor that admits the campaign; the first of equals."""
+    cdef int best_deal(self, const sb_campaign *campaign, const uint32_t *own, uint32_t count,
+                       const sb_creative *creative) except -2:
+        """Return the best deal that admits the campaign, with this creative if any; -1 if none does."""
         cdef const Offer *offers = self.workspace.offers
         cdef const Deal *deal
-        cdef int64_t best = -1
+        cdef int best = -1
         cdef uint32_t i, low, high, middle
+        self.allowance.steps -= count
         for i in range(count):
             low = 0
             high = self.n_offers
@@ -2105,13 +2215,23 @@ cdef class Query:
                     high = middle
             while low < self.n_offers and offers[low].value == own[i]:
                 deal = &self.asked.deals[offers[low].position]
-                if (deal.floor <= campaign.price and self.admits(deal, campaign)
-                        and (deal.floor > best or deal.floor == best
-                             and <int>offers[low].position < self.chosen_deal)):
-                    best = deal.floor
-                    self.chosen_deal = offers[low].position
+                if (deal.floor <= campaign.price and self.comes_before(offers[low].position, best)
+                        and self.admits(deal, campaign)
+                        and (creative is NULL or self.is_paid(campaign, creative, deal))):
+                    best = offers[low].position
                 low += 1
-        return self.chosen_deal >= 0
+        return best
+
+    cdef inline bint comes_before(self, int deal, int other) noexcept:
+        """Return whether one of the impression's deals is better than another, or than none (-1): it
+        is guaranteed, has the higher floor, or stands first.
+        """
+        cdef const Deal *deals = self.asked.deals
+        if other < 0 or deals[deal].guaranteed != deals[other].guaranteed:
+            return other < 0 or deals[deal].guaranteed
+        if deals[deal].floor != deals[other].floor:
+            return deals[deal].floor > deals[other].floor
+        return deal < other
 
     cdef bint admits(self, const Deal *deal, const sb_campaign *campaign) noexcept:
         """Return whether the deal admits the campaign's seat and advertiser."""
@@ -2152,23 +2272,74 @@ cdef class Query:
                 return True
         return False
 
-    cdef bint choose_creative(self, const sb_campaign *campaign, uint32_t rank) except -1:
-        """Choose, of the creatives that fit, the one with the highest score."""
+    cdef int choose_creative(self, const sb_campaign *campaign, uint32_t rank,
+                             const uint32_t *own_deals, uint32_t n_deals) except -1:
+        """Choose, of the creatives that fit, the one with the highest score; where deals have prices by
+        duration, of those that the best deal admits. Return what refuses, as `verify` does.
+        """
         cdef const sb_creative *creative = self.index.creatives + campaign.creatives
+        cdef bint timed = n_deals and self.asked.deals_are_timed
         cdef uint64_t score, best = 0
-        cdef bint any = False
+        cdef int refusal = REFUSED_CREATIVE, deal = self.chosen_deal
         cdef uint32_t i = 0
         while True:
-            if self.fits(creative + i) and (creative[i].media != SB_NATIVE
-                                            or self.fits_native(rank, i)):
-                score = sb_score(self.asker.auction, creative[i].seed)
-                if not any or score > best:
-                    any = True
-                    best = score
-                    self.chosen_creative = i
+            if (self.fits(creative + i) and self.is_paid(campaign, creative + i, NULL)
+                    and (creative[i].media != SB_NATIVE or self.fits_native(rank, i))):
+                if timed:
+                    deal = self.best_deal(campaign, own_deals, n_deals, creative + i)
+                if timed and deal < 0:
+                    refusal = REFUSED_DEAL if refusal == REFUSED_CREATIVE else refusal
+                else:
+                    score = sb_score(self.asker.auction, creative[i].seed)
+                    if refusal != NOT_REFUSED or (
+                            score > best if deal == self.chosen_deal
+                            else self.comes_before(deal, self.chosen_deal)):
+                        refusal = NOT_REFUSED
+                        best = score
+                        self.chosen_creative = i
+                        self.chosen_deal = deal
             if creative[i].flags & SB_LAST:
-                return any
+                return refusal
             i += 1
+
+    cdef inline bint is_paid(self, const sb_campaign *campaign, const sb_creative *creative,
+                             const Deal *deal) except -1:
+        """Return whether the campaign pays what the impression, or the deal if any, asks for a video
+        or audio creative of this duration.
+        """
+        cdef const Prices *prices
+        if creative.media == SB_VIDEO:
+            prices = &self.asked.video.prices
+        elif creative.media == SB_AUDIO:
+            prices = &self.asked.audio.prices
+        else:
+            return True
+        if deal is not NULL:
+            prices = &deal.prices
+        return not prices.limited or self.pays(campaign.price, creative.duration, prices)
+
+    cdef bint pays(self, int64_t price, int64_t duration, const Prices *prices) except -1:
+        """Return whether a price suffices for a duration in seconds; for one unknown (-1) none does."""
+        cdef const Span *span
+        cdef int64_t least
+        cdef uint32_t i
+        if duration < 0:
+            return False
+        if prices.per_second > 0 and duration and prices.per_second > price // duration:
+            return False
+        if prices.amount > 0:
+            self.allowance.steps -= CALL_STEPS
+            least = (<object>self.reader).floor_micros(
+                prices.amount, <object>prices.currency, duration)
+            if least < 0 or price < least:
+                return False
+        self.allowance.steps -= prices.last_span - prices.first_span
+        for i in range(prices.first_span, prices.last_span):
+            span = &self.asked.spans[i]
+            if span.shortest <= duration <= span.longest and (
+                    span.floor < 0 or price < span.floor):
+                return False
+        return True
 
     cdef inline bint fits(self, const sb_creative *creative) noexcept:
         if self.asked.secure and not creative.flags & SB_SECURE:

@@ -18,7 +18,8 @@ from support.oracle_reading import read_impression, read_request
 from support.oracle_values import Document
 
 from snapbid.exchange.request import BidRequest, decode
-from snapbid.explain.campaign import causes, examine
+from snapbid.explain.campaign import examine
+from snapbid.explain.creatives import causes
 from snapbid.explain.search import Situation
 from snapbid.match.document import parse
 
@@ -43,6 +44,8 @@ ROWS = {
     "deal.wseat": "deal terms",
     "deal.wadomain": "deal terms",
     "deal.floor": "deal terms",
+    "deal.mincpmpersec": "deal price by duration",
+    "deal.durfloors": "deal price by duration",
 }
 CAUSES = {
     "creative.secure": "secure",
@@ -57,6 +60,8 @@ CAUSES = {
     "creative.language": "language",
     "creative.rqddurs": "duration",
     "creative.poddur": "duration",
+    "creative.mincpmpersec": "price",
+    "creative.durfloors": "price",
     "creative.native": "native",
     "creative.linearity": "linear",
     "creative.skip": "skippable",
@@ -115,8 +120,8 @@ def compare(
             assert all(row.asks and row.carries for row in rows), rows
             seen.update(rules)
             for creative, plain in zip(parsed.creatives, campaign["creatives"], strict=True):
-                named = set(causes(creative, decoded, imp, situation))
-                misfits = set(oracle.misfits(slot, plain))
+                named = set(causes(creative, decoded, imp, situation, parsed.cpm_micros))
+                misfits = set(oracle.misfits(slot, campaign, plain))
                 if named & {"size", "format"}:
                     assert len(named) == 1
                     assert misfits & OF_FORMAT
@@ -125,6 +130,7 @@ def compare(
 
 
 def test_random_worlds() -> None:
+    """There are more worlds until each rule has refused."""
     seen: Counter[str] = Counter()
     for seed in range(600):
         if seed >= 60 and all(seen[rule] for rule in (*LIMITS, *SIDES)):

@@ -35,6 +35,8 @@ RULES = {
     "deal.wseat": Refusal.REFUSED_DEAL,
     "deal.wadomain": Refusal.REFUSED_DEAL,
     "deal.floor": Refusal.REFUSED_DEAL,
+    "deal.mincpmpersec": Refusal.REFUSED_DEAL,
+    "deal.durfloors": Refusal.REFUSED_DEAL,
     "targeting.geo_radius": Refusal.REFUSED_DISTANCE,
     "dsa": Refusal.REFUSED_DSA,
     "pod": Refusal.REFUSED_POD,
@@ -47,7 +49,8 @@ ELSEWHERE = {"cur", "floor.rate"}  # refuse the request or the impression before
 
 def explanations(slot: Slot, rules: list[str], campaign: Document) -> Iterator[Explanation]:
     """What may be named where these rules refuse."""
-    misfits = [set(oracle.misfits(slot, creative)) for creative in campaign["creatives"]]
+    creatives = campaign["creatives"]
+    misfits = [set(oracle.misfits(slot, campaign, creative)) for creative in creatives]
     for rule in rules:
         if rule.startswith("creative."):
             if all(each & {*OF_FORMAT, NATIVE} for each in misfits):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from support.oracle import Document, World, best_deal, fitting, micros, rules, slots
+from support.oracle import Document, World, first_of, micros, offered, rules, slots
 from support.oracle_reading import Slot, privacy_inputs, read_request
 from support.pools import ENTRIES
 
@@ -21,6 +21,7 @@ CREATIVE_RULES = (
     *("creative.language", "creative.native", "creative.rqddurs", "creative.poddur"),
     *("creative.linearity", "creative.skip", "creative.bitrate", "creative.delivery"),
     "creative.player",
+    *("creative.mincpmpersec", "creative.durfloors"),
 )
 LIMITS = (
     *("status", "starts_at", "ends_at", "frequency_caps.user", "targeting.geo_radius", "cur"),
@@ -38,10 +39,13 @@ LIMITS = (
         "pod",
     ),
     *("deal.rate", "deal.wseat", "deal.wadomain", "deal.floor"),
+    *("deal.mincpmpersec", "deal.durfloors"),
 )
 SIDES = tuple(f"targeting.{name}.{side}" for name in ENTRIES for side in ("include", "exclude"))
 PRIVACY = ("privacy.coppa", "privacy.gpc", "privacy.gdpr", "privacy.us_privacy", "privacy.gpp")
-OUTCOMES = ("tie", "several creatives", "dealid", "dealid of several", "bid", "no bid")
+OUTCOMES = (
+    *("tie", "several creatives", "dealid", "dealid of several", "guaranteed", "bid", "no bid"),
+)
 
 HELD = tuple(f"held {side}" for side in (*SIDES, "targeting.geo_radius"))
 
@@ -86,15 +90,16 @@ class Deciders:
                     self.counts.update(alone_withholds(world, request))
 
     def _count_outcome(self, slot: Slot, eligible: list[Document]) -> None:
+        winners = first_of(slot, eligible)
         price = max((micros(campaign["cpm"]) for campaign in eligible), default=0)
-        winners = [campaign for campaign in eligible if micros(campaign["cpm"]) == price]
-        deals = [best_deal(slot, campaign) for campaign in winners]
-        several = any(len(fitting(slot, campaign)) > 1 for campaign in winners)
+        deals = [offered(slot, campaign)[0] for campaign in winners]
+        several = any(len(offered(slot, campaign)[1]) > 1 for campaign in winners)
         outcomes = {
             "tie": len(winners) > 1,
             "several creatives": several,
             "dealid": any(deals),
             "dealid of several": any(deals) and len(slot.deals) > 1,
+            "guaranteed": any(micros(each["cpm"]) < price for each in winners),
             "bid": bool(winners),
             "no bid": not winners,
         }

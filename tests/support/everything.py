@@ -59,6 +59,8 @@ REQUEST: Document = {
                 "api": [7],
                 "plcmt": 1,
                 "placement": 1,
+                "mincpmpersec": 0.01,
+                "durfloors": [{"mindur": 1, "maxdur": 15, "bidfloor": 0.5}],
             },
             "audio": {
                 "mimes": ["audio/mp4"],
@@ -72,6 +74,8 @@ REQUEST: Document = {
                 "delivery": [2],
                 "battr": [9],
                 "api": [7],
+                "mincpmpersec": 0.01,
+                "durfloors": [{"mindur": 1, "maxdur": 15, "bidfloor": 0.5}],
             },
             "native": {
                 "request": '{"assets":[{"id":1,"title":{"len":90}}]}',
@@ -91,6 +95,9 @@ REQUEST: Document = {
                         "bidfloorcur": "EUR",
                         "wseat": ["s1"],
                         "wadomain": ["brand.example"],
+                        "guar": 0,
+                        "mincpmpersec": 0.01,
+                        "durfloors": [{"mindur": 1, "maxdur": 15, "bidfloor": 0.5}],
                     }
                 ],
             },

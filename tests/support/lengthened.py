@@ -6,7 +6,7 @@ Only the first impression gets long lists of deals: what has to be converted in 
 from support import pools
 from support.choices import Choices
 from support.oracle_values import Document
-from support.random_impressions import pmp_of
+from support.random_impressions import duration_floor_of, pmp_of
 
 
 def long_segments(choices: Choices, request: Document) -> None:
@@ -53,6 +53,16 @@ def long_limits(choices: Choices, request: Document) -> None:
                 deal[key] = [*fillers, *deal[key]]
 
 
+def long_durfloors(choices: Choices, request: Document) -> None:
+    """Put floors of no duration before those of the first impression."""
+    imp = request["imp"][0]
+    places = [imp.get("video"), imp.get("audio"), *(imp.get("pmp") or {}).get("deals", [])]
+    if places := [place for place in places if place]:
+        own = [duration_floor_of(choices) for _ in range(3)]
+        fillers = [{"mindur": 1, "maxdur": 0, "bidfloor": 50.5}] * 1001
+        choices.pick(places)["durfloors"] = [*fillers, *own]
+
+
 def long_texts(choices: Choices, request: Document) -> None:
     """Texts that are longer than any that counts, and one that just counts."""
     domain = f"{'a.' * choices.pick((400, 200))}{choices.pick(pools.DOMAINS)}"
@@ -75,6 +85,7 @@ LENGTHENED = (
     long_formats,
     long_deals,
     long_limits,
+    long_durfloors,
     long_texts,
     many_impressions,
 )

@@ -9,10 +9,16 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fractions import Fraction
 from typing import Any
 
 from support import oracle_native, pools
+from support.oracle_deals import (
+    best_deal,
+    deal_steps,
+    refused_by_durations,
+    unpaid,
+    wanted_deals,
+)
 from support.oracle_media import attributes, misfits_in_media, misfits_in_player
 from support.oracle_pods import Separation
 from support.oracle_reading import (
@@ -25,9 +31,19 @@ from support.oracle_reading import (
     read_impression,
     read_request,
 )
-from support.oracle_values import Document, Malformed, domain, integer, integers, items, texts
+from support.oracle_values import (
+    Document,
+    Malformed,
+    covers,
+    domain,
+    integer,
+    integers,
+    items,
+    micros,
+    texts,
+)
 
-__all__ = ["Document", "Malformed", "Offer", "World", "offers", "refusal", "refusals"]
+__all__ = ["Document", "Malformed", "Offer", "World", "micros", "offers", "refusal", "refusals"]
 
 EARTH_RADIUS_KM = 6371.0088
 EXACT_DIMENSIONS = ("ssp", "bundle", "publisher", "category", "segment", "deal", "placement")
@@ -47,11 +63,6 @@ class Offer:
     price_micros: int
 
 
-def covers(names: set[str], name: str) -> bool:
-    """Tell if one of the domains is the domain itself or a parent on a label boundary."""
-    return any(name == domain(entry) or name.endswith("." + domain(entry)) for entry in names)
-
-
 def category_in(entries: set[str], category: str) -> bool:
     """Tell if a category or its IAB parent (the text before the first dash) is listed."""
     return category in entries or category.partition("-")[0] in entries
@@ -63,11 +74,6 @@ def distance_km(here: tuple[float, float], there: tuple[float, float]) -> float:
     chord = math.sin((lat2 - lat1) / 2) ** 2
     chord += math.cos(lat1) * math.cos(lat2) * math.sin((lon2 - lon1) / 2) ** 2
     return 2 * EARTH_RADIUS_KM * math.asin(min(1.0, math.sqrt(chord)))
-
-
-def micros(cpm: Any) -> int:
-    """Convert a campaign's CPM in USD to micro-USD."""
-    return int(Fraction(repr(cpm)) * 1_000_000)
 
 
 def entry(world: World, dimension: str, value: Any) -> str | int | None:
@@ -170,35 +176,6 @@ def misses_dsa(asked: tuple[int, int | None], dsa: Document | None) -> bool:
     return (publisher == 0 and advertiser != 1) or (publisher == 2 and advertiser != 0)
 
 
-def wanted_deals(campaign: Document) -> list[str]:
-    """Give the deals that a campaign includes."""
-    return list(campaign.get("targeting", {}).get("deal", {}).get("include", []))
-
-
-def deal_steps(slot: Slot, campaign: Document) -> Iterator[tuple[str, list[Deal]]]:
-    """Narrow the offered deals down to those a campaign qualifies for, step by step."""
-    price = micros(campaign["cpm"])
-    left = [deal for deal in slot.deals if deal.id in wanted_deals(campaign)]
-    yield "targeting.deal.include", left
-    left = [deal for deal in left if deal.floor is not None]
-    yield "deal.rate", left
-    left = [deal for deal in left if not deal.wseat or campaign.get("seat") in deal.wseat]
-    yield "deal.wseat", left
-    advertiser = domain(campaign["advertiser"])
-    left = [deal for deal in left if not deal.wadomain or covers(deal.wadomain, advertiser)]
-    yield "deal.wadomain", left
-    left = [deal for deal in left if deal.floor is not None and deal.floor <= price]
-    yield "deal.floor", left
-
-
-def best_deal(slot: Slot, campaign: Document) -> str | None:
-    """Name the highest-floor deal that a campaign qualifies for, the first offered of equals."""
-    if not wanted_deals(campaign):
-        return None
-    *_, (_, qualified) = deal_steps(slot, campaign)
-    return max(qualified, key=lambda deal: deal.floor or 0).id
-
-
 def refused_by_price(slot: Slot, campaign: Document) -> Iterator[str]:
     """Apply the impression's floor and its deals."""
     if slot.floor is None:
@@ -222,8 +199,8 @@ def refused_by_pod(slot: Slot, campaign: Document) -> Iterator[str]:
         yield "pod"
 
 
-def misfits(slot: Slot, creative: Document) -> Iterator[str]:
-    """Apply what an impression asks of one creative."""
+def misfits(slot: Slot, campaign: Document, creative: Document) -> Iterator[str]:
+    """Apply what an impression asks of one creative, at the campaign's price."""
     kind = creative["media"]
     media = slot.media.get(kind)
     if media is None:
@@ -257,6 +234,8 @@ def misfits(slot: Slot, creative: Document) -> Iterator[str]:
     yield from misfits_in_media(media, creative)
     if kind == "video":
         yield from misfits_in_player(media, creative)
+    if micros(campaign["cpm"]) >= slot.least:  # below, the floor refuses it
+        yield from (f"creative.{name}" for name in unpaid(slot.timed[kind], campaign, creative))
 
 
 def speaks(admitted: set[str], language: str | None) -> bool:
@@ -306,10 +285,9 @@ def misfits_in_time(media: Document, duration: int | None) -> Iterator[str]:
         yield "creative.maxduration"
 
 
-def fitting(slot: Slot, campaign: Document) -> list[str]:
-    """Give the ids of the creatives that fit an impression."""
-    creatives = campaign["creatives"]
-    return [creative["id"] for creative in creatives if not any(misfits(slot, creative))]
+def fitting(slot: Slot, campaign: Document) -> list[Document]:
+    """Give the creatives that fit an impression."""
+    return [each for each in campaign["creatives"] if not any(misfits(slot, campaign, each))]
 
 
 def rules(world: World, facts: Facts, slot: Slot, campaign: Document) -> Iterator[str]:
@@ -323,7 +301,9 @@ def rules(world: World, facts: Facts, slot: Slot, campaign: Document) -> Iterato
     yield from refused_by_pod(slot, campaign)
     if not fitting(slot, campaign):
         # Of the creatives the nearest miss speaks for the campaign.
-        yield from min((list(misfits(slot, each)) for each in campaign["creatives"]), key=len)
+        misses = (list(misfits(slot, campaign, each)) for each in campaign["creatives"])
+        yield from min(misses, key=len)
+    yield from refused_by_durations(slot, campaign, fitting(slot, campaign))
 
 
 def refusals(
@@ -346,10 +326,11 @@ def offers(
 ) -> dict[str, set[Offer]]:
     """Give every acceptable answer per impression id; an empty set means no bid.
 
-    Acceptable are all fitting creatives of all eligible campaigns of the highest CPM. What is left
-    to the later impressions of a pod depends on which of them answered the earlier ones: `answered`
-    names the campaigns by impression, else it is the first by name. Raises KeyError for a
-    descriptor that is not registered, Malformed for a type that makes no sense.
+    Acceptable are all fitting creatives of all eligible campaigns of the highest CPM; where some
+    qualify for a guaranteed deal, of those alone. What is left to the later impressions of a pod
+    depends on which of them answered the earlier ones: `answered` names the campaigns by
+    impression, else it is the first by name. Raises KeyError for a descriptor that is not
+    registered, Malformed for a type that makes no sense.
     """
     facts = read_request(world, descriptor, request)
     return {slot.id: best(world, facts, slot) for slot in slots(world, facts, request, answered)}
@@ -375,10 +356,28 @@ def slots(
 def best(world: World, facts: Facts, slot: Slot) -> set[Offer]:
     """Give the acceptable answers to one impression."""
     eligible = [each for each in world.campaigns if not any(rules(world, facts, slot, each))]
-    price = max((micros(campaign["cpm"]) for campaign in eligible), default=0)
     return {
-        Offer(campaign["id"], creative, best_deal(slot, campaign), price)
-        for campaign in eligible
-        if micros(campaign["cpm"]) == price
-        for creative in fitting(slot, campaign)
+        Offer(campaign["id"], creative["id"], deal.id if deal else None, micros(campaign["cpm"]))
+        for campaign in first_of(slot, eligible)
+        for deal, creatives in [offered(slot, campaign)]
+        for creative in creatives
     }
+
+
+def offered(slot: Slot, campaign: Document) -> tuple[Deal | None, list[Document]]:
+    """Give the deal of a campaign's bid, and the creatives that it may have."""
+    fits = fitting(slot, campaign)
+    deal = best_deal(slot, campaign, fits)
+    return deal, [each for each in fits if deal is None or not unpaid(deal.timed, campaign, each)]
+
+
+def rank_of(slot: Slot, campaign: Document) -> tuple[bool, int]:
+    """Rank a campaign that may bid: a guaranteed deal comes before any price."""
+    deal, _ = offered(slot, campaign)
+    return deal is not None and deal.guaranteed, micros(campaign["cpm"])
+
+
+def first_of(slot: Slot, eligible: list[Document]) -> list[Document]:
+    """Give those of the eligible campaigns that come first."""
+    ranks = [rank_of(slot, campaign) for campaign in eligible]
+    return [each for each, rank in zip(eligible, ranks, strict=True) if rank == max(ranks)]

@@ -13,6 +13,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
+from support.oracle_durations import Timed, read_timed
 from support.oracle_values import (
     Document,
     counted,
@@ -64,6 +65,8 @@ class Deal:
     floor: int | None
     wseat: set[str]
     wadomain: set[str]
+    guaranteed: bool
+    timed: Timed
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ class Slot:
     deals: list[Deal]
     languages: set[str]
     pods: frozenset[tuple[str, str]]
+    timed: dict[str, Timed]
+    least: int  # the lowest price that is one in the bids' currency
     rivals: frozenset[str] = frozenset()
 
 
@@ -124,7 +129,12 @@ def floor_micros(world: World, amount: Any, currency: Any, bid_in: str = "USD") 
     A bid in another currency has a price there, of at most 6 decimals and above 0, which must reach
     the floor: the least price in USD that yields such a one is given.
     """
-    floor, rate = number(amount), world.usd.get((text(currency) or "USD").upper())
+    return converted(world, number(amount), currency, bid_in)
+
+
+def converted(world: World, floor: Fraction | None, currency: Any, bid_in: str) -> int | None:
+    """The same of an exact amount."""
+    rate = world.usd.get((text(currency) or "USD").upper())
     if floor is None or floor <= 0:
         floor, rate = Fraction(0), Fraction(1)
     if rate is None:
@@ -285,6 +295,11 @@ def placements(media: dict[str, Document]) -> Iterator[str | int]:
         yield f"n{native}"
 
 
+def timed_of(world: World, place: Document, currency: Any, bid_in: str) -> Timed:
+    """Read the floors by duration of a video, audio or deal, in the currency of its other floor."""
+    return read_timed(place, lambda amount: converted(world, amount, currency, bid_in))
+
+
 def read_impression(world: World, imp: Document, facts: Facts) -> Slot:
     """Read one impression of a request."""
     bid_in = facts.currency or "USD"
@@ -298,6 +313,8 @@ def read_impression(world: World, imp: Document, facts: Facts) -> Slot:
             floor=floor_micros(world, deal.get("bidfloor"), deal.get("bidfloorcur"), bid_in),
             wseat=texts(deal.get("wseat")),
             wadomain=texts(deal.get("wadomain")),
+            guaranteed=flag(deal.get("guar")),
+            timed=timed_of(world, deal, deal.get("bidfloorcur"), bid_in),
         )
         for deal in described(pmp.get("deals"))
         if (name := counted(deal.get("id"))) is not None
@@ -323,4 +340,10 @@ def read_impression(world: World, imp: Document, facts: Facts) -> Slot:
             for kind in ("video", "audio")
             if (name := text(media.get(kind, {}).get("podid"))) is not None
         ),
+        timed={
+            kind: timed_of(world, media[kind], imp.get("bidfloorcur"), bid_in)
+            for kind in ("video", "audio")
+            if kind in media
+        },
+        least=converted(world, None, None, bid_in) or 0,
     )

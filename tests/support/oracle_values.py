@@ -145,3 +145,13 @@ def host(value: Any) -> str | None:
 def domain(value: str) -> str:
     """Give a domain in the form in which domains compare."""
     return value.strip().lower().removesuffix(".")
+
+
+def covers(names: set[str], name: str) -> bool:
+    """Tell if one of the domains is the domain itself or a parent on a label boundary."""
+    return any(name == domain(entry) or name.endswith("." + domain(entry)) for entry in names)
+
+
+def micros(cpm: Any) -> int:
+    """Convert a campaign's CPM in USD to micro-USD."""
+    return int(Fraction(repr(cpm)) * 1_000_000)

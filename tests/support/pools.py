@@ -37,6 +37,7 @@ PUBLISHERS = ("pub-1", "pub-2", "44", "Pub-1")
 
 CPMS = (1.0, 0.5, 1.25, 1.5, 2, 2.000001, 2.5, 3.75, 5.0, 12.34, 50, 0.000001)
 FLOORS: tuple[Any, ...] = (0, 0.5, 1, 1.5, 2.000001, 1e-07, 12.34, 0.1, 1.1, 150, -1, 1e15)
+PER_SECOND: tuple[Any, ...] = (0.1, 0.05, 0.083333333, 1e-07, 0.2, 1, 0, -1, 1e15)
 CURRENCIES = ("USD", "EUR", "eur", "JPY", "GBP", "usd", "VND", "XXX", "", None)
 CUR: tuple[Any, ...] = (
     *(["USD"], ["usd"], ["EUR", "USD"], ["EUR"], [], None, ["JPY", "GBP"]),

@@ -111,7 +111,30 @@ def timed_of(choices: Choices, kind: str) -> Document:
         media["delivery"] = [whole(choices, method) for method in methods]
     if choices.chance(45):
         media["podid"] = ids(choices, [choices.pick(("7", "7", "7", "8", "", None))])[0]
-    return media
+    return {**media, **timed_floors_of(choices, 15)}
+
+
+def timed_floors_of(choices: Choices, percent: int) -> Document:
+    """Choose floors by the second and by spans of durations."""
+    floors: Document = {}
+    if choices.chance(percent):
+        floors["mincpmpersec"] = real(choices, choices.pick(pools.PER_SECOND))
+    if choices.chance(percent):
+        ranges = [duration_floor_of(choices) for _ in range(choices.integer(0, 3))]
+        floors["durfloors"] = choices.pick((ranges, ranges, ranges, None))
+    return floors
+
+
+def duration_floor_of(choices: Choices) -> Document:
+    """Make a floor for a span of durations, open at either end or at both."""
+    floor: Document = {}
+    if choices.chance(60):
+        floor["mindur"] = alone(choices, choices.pick((0, 6, 15, 16, 31, -1)))
+    if choices.chance(60):
+        floor["maxdur"] = alone(choices, choices.pick((5, 14, 15, 30, 60, -1)))
+    if choices.chance(90):
+        floor["bidfloor"] = real(choices, choices.pick(pools.FLOORS))
+    return floor
 
 
 def native_of(choices: Choices) -> Document:
@@ -187,7 +210,9 @@ def deal_of(choices: Choices, name: Any) -> Document:
         deal["wseat"] = ids(choices, choices.some(pools.SEATS))
     if choices.chance(30):
         deal["wadomain"] = choices.some(pools.BLOCKED_DOMAINS)
-    return deal
+    if choices.chance(25):
+        deal["guar"] = switch(choices, choices.pick((1, 1, 0)))
+    return {**deal, **timed_floors_of(choices, 30)}
 
 
 # -- what is longer than is looked at: what describes ends, what limits counts to its end

@@ -104,6 +104,10 @@ def deals(count: int, **more: Any) -> Request:
     return imp(pmp={"deals": [{"id": f"deal-{n}", **more} for n in range(count)]})
 
 
+def durfloors(count: int) -> list[Request]:
+    return [{"mindur": m % 40, "bidfloor": 0.5 + m % 7} for m in range(count)]
+
+
 LISTS: Final[dict[str, Callable[[int], Request]]] = {
     "bcat": lambda n: {"bcat": known("IAB", n * 500, 26)},
     "bcat of numbers": lambda n: {"bcat": [*range(n * 500)]},
@@ -133,6 +137,9 @@ LISTS: Final[dict[str, Callable[[int], Request]]] = {
     "delivery": lambda n: imp(video={"delivery": [*range(40, 40 + n * 500)]}),
     "impressions": lambda n: {"imp": [{"id": str(m), **BANNER} for m in range(n * 12)]},
     "labels of a domain": lambda n: {"site": {"domain": "a." * (n * 2_000) + "example"}},
+    "durfloors": lambda n: imp(video={"durfloors": durfloors(n * 500)}),
+    "a deal's durfloors": lambda n: deals(1, durfloors=durfloors(n * 500)),
+    "every deal's durfloors": lambda n: deals(20, durfloors=durfloors(n * 50)),
     "a domain's length": lambda n: {"site": {"domain": "a" * (n * 2_000) + ".example"}},
     "a page's length": lambda n: {"site": {"page": "https://a.example/" + "a" * (n * 2_000)}},
     "a page of one host": lambda n: {"site": {"page": "a." * (n * 2_000)}},

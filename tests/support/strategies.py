@@ -114,6 +114,8 @@ def rfc3339(moment: datetime) -> str:
 
 def targeting_of(choices: Choices, world: World) -> Document:
     """Choose targeting of up to three dimensions."""
+    if choices.chance(15):
+        return {"deal": {"include": choices.some(pools.ENTRIES["deal"])}}
     targeting: Document = {}
     for dimension in choices.some(list(pools.ENTRIES), choices.pick((0, 1, 1, 2, 3)), least=0):
         pool = pools.ENTRIES[dimension] or pools.hours(world.now)

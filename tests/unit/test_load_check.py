@@ -83,10 +83,16 @@ DEAL = {"deals": [{"id": "d", "bidfloor": 2, "wseat": ["s"], "wadomain": ["shop.
 EUROS = {"bidfloorcur": "EUR"}
 FILE = '<VAST><Linear><MediaFile delivery="progressive" bitrate="{}"></MediaFile></Linear></VAST>'
 FILM: Document = {"mtype": 2, "w": 640, "h": 360, "adm": FILE.format(800)}
+SPOT: Document = {"mtype": 2, "price": 1.5, "dur": 15}
 
 
-def video(**limits: Any) -> Document:
-    return {"imp": {"video": limits}}
+def video(**limits: object) -> Document:
+    return {"imp": {"bidfloor": 1, "video": limits}}
+
+
+def timed_deal(**limits: object) -> Document:
+    deals = [{"id": "d", "bidfloor": 1, **limits}]
+    return {"imp": {"video": {}, "pmp": {"deals": deals}}}
 
 
 SPOILED: list[tuple[str, Document, Document]] = [
@@ -136,6 +142,13 @@ SPOILED: list[tuple[str, Document, Document]] = [
     ("boxingallowed", video(boxingallowed=0, w=320, h=180), FILM),
     ("boxingallowed", video(boxingallowed=0, w=640, h=480), FILM),
     ("boxingallowed", video(boxingallowed=0, w=640), FILM | {"w": None}),
+    ("price", video(mincpmpersec=0.1), SPOT | {"price": 1.499999}),
+    ("price", video(mincpmpersec=0.1), SPOT | {"dur": None}),
+    ("price", video(durfloors=[{"mindur": 15, "bidfloor": 1.6}]), SPOT),
+    ("price", video(durfloors=[{"maxdur": 15, "bidfloor": 1.6}]), SPOT),
+    ("price", {"imp": video(mincpmpersec=0.1)["imp"] | EUROS}, SPOT),
+    ("price", timed_deal(mincpmpersec=0.11), SPOT | {"dealid": "d"}),
+    ("price", timed_deal(durfloors=[{"bidfloor": 1.6}]), SPOT | {"dealid": "d"}),
     ("nurl", {}, {"nurl": "http://h/rtb/win?id=auction-1&impId=1 a"}),
     ("nurl", {}, {"nurl": "ftp://h/rtb/win?id=auction-1&impId=1%20a"}),
     ("burl", {}, {"burl": "http://other/rtb/bill?id=auction-1&impId=1%20a"}),
@@ -162,6 +175,12 @@ GOOD: list[tuple[Document, Document]] = [
     (video(boxingallowed=0), FILM | {"w": None}),
     (video(w=320, h=180, skip=1), FILM | {"attr": [16]}),
     (video(linearity=1, maxbitrate=9), {"mtype": 2, "adm": "<VAST><Ad><Wrapper>"}),
+    (video(mincpmpersec=0.1), SPOT),
+    (video(mincpmpersec=0), SPOT | {"dur": None}),
+    (video(durfloors=[{"mindur": 16, "bidfloor": 5}, {"maxdur": 14, "bidfloor": 5}]), SPOT),
+    (video(durfloors=[{"mindur": 30, "maxdur": 5, "bidfloor": 5}]), SPOT),
+    (timed_deal(mincpmpersec=0.1), SPOT | {"dealid": "d"}),
+    (timed_deal(mincpmpersec=9), SPOT),
     ({"imp": {"pmp": DEAL}}, {"price": 2, "dealid": "d", "seat": "s"}),
     ({"imp": {"pmp": DEAL, "bidfloor": 9}}, {"price": 2, "dealid": "d", "seat": "s"}),
 ]

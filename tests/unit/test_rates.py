@@ -66,6 +66,17 @@ def test_the_least_price_reaches_the_floor_once_it_is_converted(
     assert not reaches(least - 1)
 
 
+@given(
+    amount=st.floats(0, 1e6),
+    times=st.integers(0, 3600),
+    of=st.sampled_from(["USD", "EUR", "JPY"]),
+)
+def test_a_floor_by_the_second_is_rounded_once(amount: float, times: int, of: str) -> None:
+    table = rates.parse_table(TABLE)
+    exact = Fraction(repr(amount)) * times * table.usd[of] * rates.MICROS
+    assert table.floor_micros(amount, of, times) == math.ceil(exact)
+
+
 def test_prices_are_converted_downwards(table: Rates) -> None:
     assert table.price_micros(2_000_000, "EUR") == 1_666_666
     assert table.price_micros(1, "EUR") == 0

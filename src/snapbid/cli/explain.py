@@ -9,8 +9,7 @@ from snapbid.cli import console
 from snapbid.settings import Settings, load
 
 if TYPE_CHECKING:
-    from snapbid.explain.campaign import RuleCheck
-    from snapbid.explain.codes import Code
+    from snapbid.explain.codes import Code, RuleCheck
     from snapbid.explain.overview import Explanation, Impression, MatchableRequest, Offer
     from snapbid.explain.stores import Stores
 

@@ -70,6 +70,8 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "plcmt": "Where the video plays; AdCOM's Plcmt Subtypes - Video.",
         "api": "API frameworks that there are.",
         "placement": "As OpenRTB 2.5 had it; read where there is no `plcmt`.",
+        "mincpmpersec": "CPM for each second of the creative, beside the floor, in its currency.",
+        "durfloors": "Floors by the creative's duration, beside the floor and in its currency.",
     },
     "Native": {
         "plcmttype": "Native placement type, as in the Native Ads Specification.",
@@ -89,6 +91,8 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "delivery": "AdCOM's Delivery Methods that are supported.",
         "battr": "Blocked creative attributes.",
         "api": "API frameworks that there are.",
+        "mincpmpersec": "CPM for each second of the creative, beside the floor, in its currency.",
+        "durfloors": "Floors by the creative's duration, beside the floor and in its currency.",
     },
     "Pmp": {
         "private_auction": "1: only campaigns that have one of the deals may bid.",
@@ -98,6 +102,14 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "bidfloor": "CPM; replaces the impression's floor.",
         "wseat": "Buyer seats that have the deal.",
         "wadomain": "Advertiser domains that have the deal.",
+        "guar": "1: guaranteed; the campaigns that have it come before any price.",
+        "mincpmpersec": "CPM for each second of the creative, beside the floor, in its currency.",
+        "durfloors": "Floors by the creative's duration, beside the floor and in its currency.",
+    },
+    "DurFloors": {
+        "mindur": "Seconds; no lower end where absent.",
+        "maxdur": "Seconds; no upper end where absent.",
+        "bidfloor": "CPM; where spans overlap, each of them holds.",
     },
     "Device": {
         "ua": "User agent; asked for at go-live.",

@@ -199,11 +199,11 @@ class Lookups(Reader):
             return None
         return recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
 
-    def floor_micros(self, amount: float | None, currency: str | None) -> int:
+    def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:
         """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.
 
         A negative amount and NaN count as absent. For bids in another currency it is the lowest
-        price that reaches the floor once it is converted.
+        price that reaches the floor once it is converted. `seconds`: of a floor for each of them.
         """
         if not amount or not amount > 0:
             amount = 0
@@ -211,9 +211,9 @@ class Lookups(Reader):
             return UNREACHABLE
         rates, currency = self._rates, currency or USD
         if self.currency == USD:
-            micros = rates.floor_micros(amount, currency)
+            micros = rates.floor_micros(amount, currency, seconds)
         else:
-            micros = rates.least_price_micros(amount, currency, self.currency)
+            micros = rates.least_price_micros(amount, currency, self.currency, seconds)
         if micros is None:
             return NO_RATE
         return min(micros, UNREACHABLE)

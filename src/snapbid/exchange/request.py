@@ -43,6 +43,14 @@ class Banner(Struct, gc=False):
     api: Enumerations = None
 
 
+class DurFloors(Struct, gc=False):
+    """2.6, 3.2.35."""
+
+    mindur: int | None = None
+    maxdur: int | None = None
+    bidfloor: float | None = None
+
+
 class Video(Struct, gc=False):
     """2.6, 3.2.7; `protocol` is the scalar of 2.1."""
 
@@ -67,6 +75,8 @@ class Video(Struct, gc=False):
     plcmt: Enumeration = None
     placement: Enumeration = None
     api: Enumerations = None
+    mincpmpersec: float | None = None
+    durfloors: list[DurFloors] | None = None
 
 
 class Audio(Struct, gc=False):
@@ -84,6 +94,8 @@ class Audio(Struct, gc=False):
     delivery: Enumerations = None
     battr: Enumerations = None
     api: Enumerations = None
+    mincpmpersec: float | None = None
+    durfloors: list[DurFloors] | None = None
 
 
 class Native(Struct, gc=False):
@@ -104,6 +116,9 @@ class Deal(Struct, gc=False):
     bidfloorcur: str | None = None
     wseat: Texts = None
     wadomain: Texts = None
+    guar: Flag = None
+    mincpmpersec: float | None = None
+    durfloors: list[DurFloors] | None = None
 
 
 class Pmp(Struct, gc=False):

@@ -29,7 +29,8 @@ _DECODED: Final = 24  # values that are decoded a step
 _DECODED_SLOWLY: Final = 2  # values a step by Python's decoder, which takes what is out of range
 _CONVERTED: Final = 4  # steps that a value takes that is not of the field's own type
 _PLAIN_TEXTS: Final = 8  # plain texts of a list a step
-_MOST: Final = {"Imp": MAX_IMPRESSIONS, "Format": MAX_FORMATS}  # entries that are looked at
+# Entries that are looked at; what limits is read whole.
+_MOST: Final = {"Imp": MAX_IMPRESSIONS, "Format": MAX_FORMATS, "DurFloors": MAX_STEPS}
 _TEXT: Final = frozenset({str, int})  # numbers as ids
 _ABSENT: Final = frozenset({type(None)})
 _NUMERIC: Final = frozenset("0123456789+-.nNiI \t\n\r\f\v")  # how a number in text may begin

@@ -5,46 +5,31 @@ request and the matcher is run again, until nothing refuses; so every verdict is
 own. Budgets and caps are not checked here.
 """
 
-import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from snapbid.exchange.request import BidRequest, Dsa, Imp, Native, Pmp
 from snapbid.explain import words
-from snapbid.explain.carried import Carried, asked, known_by, sizes_of, unrecognised
-from snapbid.explain.codes import CREATIVE, Code, code_of
-from snapbid.explain.search import NO_RATE, Search, Situation, deals_of, floor_of
+from snapbid.explain.carried import Carried, known_by, unrecognised
+from snapbid.explain.codes import Code, RuleCheck, code_of
+from snapbid.explain.creatives import (
+    ANY_ASSETS,
+    ANY_PRICE,
+    causes,
+    creative_rows,
+    duration_rows,
+    offered_deals,
+    wanted_deals,
+)
+from snapbid.explain.search import NO_RATE, Search, Situation, ask, floor_of
 from snapbid.match.campaign import Campaign, Creative, Values
 from snapbid.match.native import NativeAd, NativeLink
-from snapbid.match.single import FORMAT_NAME, Refusal, index_of
+from snapbid.match.single import Refusal, index_of
 
-_ANY_PRICE: Final = 10**9  # micro-USD; even without a floor a price may round down to nothing
 _replace = msgspec.structs.replace
 _FITTING: Final = (Creative("fits", "native", native=NativeAd(NativeLink("x"), title="x")),)
-ANY_ASSETS: Final = json.dumps(
-    {
-        "assets": [
-            {"id": id_, kind: asked}
-            for id_, (kind, asked) in enumerate(
-                [("title", {}), ("img", {}), ("video", {})]
-                + [("data", {"type": number}) for number in range(1, 13)]
-            )
-        ]
-    }
-)
-"""A native request that takes whatever there is."""
-
-
-class RuleCheck(msgspec.Struct, frozen=True):
-    """One rule; `carries` is the request's side of it."""
-
-    rule: str
-    asks: str
-    carries: str
-    holds: bool
-    code: Code | None = None
 
 
 def examine(
@@ -65,18 +50,16 @@ def examine(
     judged = [
         _replace(row, holds=row.rule not in refused, code=refused.get(row.rule)) for row in rows
     ]
-    return [*judged, *_creative_rows(campaign, request, imp, situation)]
+    price = campaign.cpm_micros
+    found = [(each, causes(each, request, imp, situation, price)) for each in campaign.creatives]
+    judged += creative_rows(found, price, request, imp)
+    if "deal terms" not in refused:
+        fitting = tuple(creative for creative, reasons in found if not reasons)
+        judged += duration_rows(campaign, fitting, request, imp, situation)
+    return judged
 
 
 # -- what the matcher says -------------------------------------------------------------------------
-
-
-def _ask(
-    campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
-) -> tuple[Refusal, str | None] | None:
-    """The first refusal and its dimension; None where the floor has no rate."""
-    search = Search(index_of(campaign), request, situation)
-    return search.explain(0) if search.impression(imp) else None
 
 
 def _refusals(
@@ -92,7 +75,7 @@ def _refusals(
     request = _replace(request, wlang=None, wlangb=None)  # limits of creatives
     campaign = _replace(campaign, creatives=_FITTING)
     while True:
-        answer = _ask(campaign, request, imp, situation)
+        answer = ask(campaign, request, imp, situation)
         if answer is None:
             yield "floor", None
             imp = _replace(imp, bidfloor=None)
@@ -149,7 +132,7 @@ def _without(
             imp = _replace(imp, pmp=_replace(imp.pmp or Pmp(), private_auction=0))
         case Refusal.REFUSED_FLOOR:
             imp = _replace(imp, bidfloor=None)
-            campaign = _replace(campaign, cpm_micros=_ANY_PRICE)
+            campaign = _replace(campaign, cpm_micros=ANY_PRICE)
         case Refusal.REFUSED_SEAT:
             request = _replace(request, wseat=None, bseat=None)
         case Refusal.REFUSED_BLOCKED_APP:
@@ -178,7 +161,7 @@ def _refusing_sides(
         side
         for side in ("include", "exclude")
         if getattr(campaign.targeting[dimension], side)
-        and _ask(
+        and ask(
             _replace(
                 campaign,
                 status="active",
@@ -237,10 +220,8 @@ def _user_rows(
 def _money_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[RuleCheck]:
     lookups, pmp = situation.lookups, imp.pmp
     price = f"bids {words.usd(campaign.cpm_micros)}"
-    own = campaign.targeting["deal"].include if "deal" in campaign.targeting else ()
-    offered = [
-        (deal, floor) for deal, floor in deals_of(imp, lookups) if str(deal.id) in map(str, own)
-    ]
+    own = wanted_deals(campaign)
+    offered = offered_deals(campaign, imp, situation)
     if offered:
         terms = [words.deal(deal, floor) for deal, floor in offered]
         seat = f", seat {campaign.seat}" if campaign.seat else ", no seat"
@@ -285,82 +266,3 @@ def _dsa_of(request: BidRequest) -> Dsa | None:
     if regs is None:
         return None
     return regs.dsa if regs.dsa is not None or regs.ext is None else regs.ext.dsa
-
-
-# -- creatives -------------------------------------------------------------------------------------
-
-# What may keep a creative from an impression of its format, and where the impression says so.
-_LIMITS: Final = {
-    "secure": ("secure",),
-    "attributes": ("battr",),
-    "mimes": ("mimes",),
-    "protocols": ("protocols", "protocol"),
-    "duration": ("minduration", "maxduration", "rqddurs", "poddur"),
-    "linear": ("linearity",),
-    "skippable": ("skip",),
-    "bitrate": ("minbitrate", "maxbitrate"),
-    "delivery": ("delivery",),
-    "player": ("boxingallowed",),
-    "apis": ("api",),
-    "type": ("btype",),
-    "language": (),  # the request says so
-    "native": ("request", "ver"),
-}
-_SHAPE: Final = ("w", "h", "format")  # of a banner, or of a player
-_FITS: Final = (Refusal.NOT_REFUSED, None)
-
-
-def causes(creative: Creative, request: BidRequest, imp: Imp, situation: Situation) -> list[str]:
-    """What keeps a creative from an impression, whatever the campaign; empty where it fits."""
-    plain = BidRequest(id=request.id)
-    speaking = _replace(plain, wlang=request.wlang, wlangb=request.wlangb)
-    bare = Campaign(id="c", advertiser="c", cpm_micros=_ANY_PRICE, creatives=(creative,))
-    alone = _replace(bare, creatives=(_replace(creative, apis=()),))
-    answer = _ask(bare, speaking, _replace(imp, pmp=None, bidfloor=None), situation)
-    if answer == _FITS:
-        return []
-    if answer == (Refusal.REFUSED_TARGETING, FORMAT_NAME):
-        return ["size" if creative.media == "banner" and sizes_of(imp) else FORMAT_NAME]
-    return [
-        cause
-        for cause, fields in _LIMITS.items()
-        if _ask(
-            bare if cause == "apis" else alone,
-            speaking if cause == "language" else plain,
-            _with_only(imp, creative.media, fields),
-            situation,
-        )
-        != _FITS
-    ]
-
-
-def _with_only(imp: Imp, media: str, fields: tuple[str, ...]) -> Imp:
-    """An impression of one format with no limits but those that stand in these fields."""
-    given: Any = getattr(imp, media)
-    kept = {name: getattr(given, name) for name in (*_SHAPE, *fields) if hasattr(given, name)}
-    if media == "native" and "request" not in fields:
-        kept["request"] = ANY_ASSETS
-    secure = imp.secure if "secure" in fields else None
-    return Imp(id=imp.id, secure=secure, **{media: type(given)(**kept)})
-
-
-def _creative_rows(
-    campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
-) -> Iterator[RuleCheck]:
-    """A single row if some creative fits, else a row for each reason."""
-    fitting: list[str] = []
-    misfits: dict[str, list[Creative]] = {}
-    for creative in campaign.creatives:
-        reasons = causes(creative, request, imp, situation)
-        if not reasons:
-            fitting.append(creative.id)
-        for cause in reasons:
-            misfits.setdefault(cause, []).append(creative)
-    if fitting:
-        fits = f"{words.some(fitting)} (of {len(campaign.creatives)})"
-        yield RuleCheck("creatives", fits, asked(imp), True)
-        return
-    for cause, creatives in misfits.items():
-        own = words.some(dict.fromkeys(words.misfit(creative, cause) for creative in creatives))
-        wants = dict.fromkeys(words.wanted(creative, request, imp, cause) for creative in creatives)
-        yield RuleCheck(f"creative {cause}", own, words.some(wants), False, CREATIVE.get(cause))

@@ -20,6 +20,16 @@ class Code(msgspec.Struct, frozen=True):
         return f"{self.list} {self.number}, {self.name}"
 
 
+class RuleCheck(msgspec.Struct, frozen=True):
+    """One rule; `carries` is the request's side of it."""
+
+    rule: str
+    asks: str
+    carries: str
+    holds: bool
+    code: Code | None = None
+
+
 def _no_bid(number: int, name: str) -> Code:
     return Code("no-bid", number, name)
 
@@ -34,6 +44,7 @@ CAP_MET: Final = _no_bid(9, "Daily User Cap Met")
 BELOW_FLOOR: Final = _loss(100, "Bid was Below Auction Floor")
 BELOW_DEAL_FLOOR: Final = _loss(101, "Bid was Below Deal Floor")
 HIGHER_BID: Final = _loss(102, "Lost to Higher Bid")
+DEAL_BID: Final = _loss(103, "Lost to a Bid for a PMP Deal")
 SIZE: Final = _loss(203, "Creative Filtered - Size Not Allowed")
 FORMAT: Final = _loss(204, "Creative Filtered - Incorrect Creative Format")
 
@@ -64,6 +75,7 @@ CREATIVE: Final = {
     "player": SIZE,
     FORMAT_NAME: FORMAT,
     "linear": FORMAT,
+    "price": BELOW_FLOOR,
     "secure": _loss(207, "Creative Filtered - Not Secure"),
     "attributes": _loss(210, "Creative Filtered - Creative Attribute Exclusions"),
 }

@@ -187,7 +187,7 @@ class Groups:
 _BLOCKED = {"blocked app": "bapp", "blocked advertiser": "badv"}
 _WHY = {
     "private auction": "only campaigns that target one of its deals may bid",
-    "creative": "mimes, battr, api, language and the like: --campaign ID says which",
+    "creative": "mimes, battr, api, price by duration and the like: --campaign ID says which",
     "flight": "not started yet, or over",
     SPENT: "what is left does not pay for one more bid",
     PACED: "what the day allows until now is used",

@@ -28,7 +28,7 @@ from snapbid.explain.carried import (
     unrecognised,
     withheld,
 )
-from snapbid.explain.codes import HIGHER_BID, INVALID_REQUEST, Code
+from snapbid.explain.codes import DEAL_BID, HIGHER_BID, INVALID_REQUEST, Code
 from snapbid.explain.groups import Group, Groups
 from snapbid.explain.search import (
     NO_RATE,
@@ -265,7 +265,8 @@ class _ImpressionExplainer:
         refused = groups.told(self._request, self._search.carried(), campaigns)
         runner_up = best[1] if len(best) > 1 else None
         if runner_up is not None:
-            runner_up = msgspec.structs.replace(runner_up, code=HIGHER_BID)
+            code = HIGHER_BID if runner_up.price <= best[0].price else DEAL_BID
+            runner_up = msgspec.structs.replace(runner_up, code=code)
         return msgspec.structs.replace(
             base,
             campaigns=total,

@@ -9,8 +9,9 @@ from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market
 from snapbid.exchange.request import BidRequest, Deal, Imp, Text
 from snapbid.explain.carried import Carried, in_words
+from snapbid.match.campaign import Campaign
 from snapbid.match.catalog import Index
-from snapbid.match.single import Refusal, dimension_name
+from snapbid.match.single import Refusal, dimension_name, index_of
 
 
 class Situation(NamedTuple):
@@ -54,6 +55,14 @@ class Search:
         """The values of the request, and of the current impression, that targeting can match."""
         values = {dimension_name(key): own for key, own in self.query.carried().items()}
         return in_words(values, self.query.point)
+
+
+def ask(
+    campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
+) -> tuple[Refusal, str | None] | None:
+    """The first refusal and its dimension; None where the floor has no rate."""
+    search = Search(index_of(campaign), request, situation)
+    return search.explain(0) if search.impression(imp) else None
 
 
 def undecided(request: BidRequest, situation: Situation, market: Market, processor_s: float) -> int:

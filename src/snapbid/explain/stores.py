@@ -15,8 +15,8 @@ from snapbid.exchange.request import BidRequest
 from snapbid.exchange.spending import Spending
 from snapbid.exchange.spending import fetch as fetch_spending
 from snapbid.explain import words
-from snapbid.explain.campaign import RuleCheck, examine
-from snapbid.explain.codes import CAP_MET
+from snapbid.explain.campaign import examine
+from snapbid.explain.codes import CAP_MET, RuleCheck
 from snapbid.explain.overview import MatchableRequest
 from snapbid.explain.search import Search, Situation
 from snapbid.ledger import connection

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from snapbid.exchange.lookups import NO_RATE
 from snapbid.exchange.native_request import NATIVE_REQUESTS, AssetAsked
-from snapbid.exchange.request import BidRequest, Deal, Dsa, Imp, Native
+from snapbid.exchange.request import Audio, BidRequest, Deal, Dsa, Imp, Native, Video
 from snapbid.explain.carried import asked, shown_hour
 from snapbid.match.campaign import Creative, Declaration
 from snapbid.match.native import NativeAd
@@ -76,9 +76,25 @@ def floor(micros: int, value: float | None, currency: str | None) -> str:
 
 def deal(offered: Deal, micros: int) -> str:
     """A deal's terms."""
-    terms = lists(wseat=offered.wseat, wadomain=offered.wadomain)
-    asks = floor(micros, offered.bidfloor, offered.bidfloorcur)
-    return f"{offered.id}: {asks}{'; ' if terms else ''}{terms}"
+    terms = [
+        floor(micros, offered.bidfloor, offered.bidfloorcur),
+        by_duration(offered),
+        lists(wseat=offered.wseat, wadomain=offered.wadomain),
+        "guaranteed" if offered.guar == 1 else "",
+    ]
+    return f"{offered.id}: {'; '.join(term for term in terms if term)}"
+
+
+def by_duration(of: Video | Audio | Deal) -> str:
+    """What creatives cost at least by their duration, in the currency of the floor."""
+    spans = [
+        f"{0 if span.mindur is None else span.mindur} to"
+        f" {'any' if span.maxdur is None else span.maxdur} s {span.bidfloor:g}"
+        for span in of.durfloors or ()
+        if (span.bidfloor or 0) > 0
+    ]
+    parts = [f"mincpmpersec {of.mincpmpersec:g}"] if (of.mincpmpersec or 0) > 0 else []
+    return "; ".join([*parts, f"durfloors {some(spans)}"] if spans else parts)
 
 
 def rivals(advertisers: Iterable[str]) -> str:
@@ -139,7 +155,7 @@ def misfit(of: Creative, cause: str) -> str:
     match cause:
         case "secure":
             return "not secure"
-        case "duration":
+        case "duration" | "price":
             return "no duration" if of.duration is None else f"{of.duration} s"
         case "native":
             return assets(of.native)
@@ -188,6 +204,9 @@ def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
             return lists(delivery=stream.delivery)
         case "player":
             return f"boxingallowed 0, player {stream.w}x{stream.h}"
+        case "price":
+            currency = imp.bidfloorcur or "USD"
+            return f"{by_duration(stream)} ({currency})"
         case "language":
             return lists(wlang=request.wlang, wlangb=request.wlangb)
         case "apis":

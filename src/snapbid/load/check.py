@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from snapbid.exchange.request import BidRequest, Deal, Imp
 from snapbid.load.media import MediaLimits, media_limits, misfit
+from snapbid.load.prices import DurationFloor, floor_of, floors_by_duration, is_paid
 from snapbid.reference.rates import MICROS, Rates
 
 LOSS_MACRO: Final = "&nbr=${AUCTION_LOSS}"
@@ -43,6 +44,7 @@ class ReceivedBid(Struct, gc=False):
     attr: list[int] = []
     w: int | None = None
     h: int | None = None
+    dur: int | None = None
     dealid: str | None = None
     ext: dict[str, Any] = {}
 
@@ -70,6 +72,7 @@ class DealLimits(NamedTuple):
     """What a deal requires; the floor as in `ImpLimits`."""
 
     floor_micros: int | None
+    by_duration: list[DurationFloor]
     seats: frozenset[str]
     domains: frozenset[str]
 
@@ -83,6 +86,7 @@ class ImpLimits(NamedTuple):
     floor_micros: int | None
     sizes: frozenset[tuple[int | None, int | None]]
     blocked_attributes: dict[int, frozenset[int]]  # by media type; its keys are the media offered
+    by_duration: dict[int, list[DurationFloor]]  # by media type
     deals: dict[str, DealLimits]
     private: bool
     media: dict[int, MediaLimits]  # by media type, where there are any
@@ -155,12 +159,18 @@ def _imp_limits(imp: Imp, rates: Rates, unit: Fraction | int) -> ImpLimits:
         limited[AUDIO] = media_limits(imp.audio)
     if imp.native is not None:
         blocked[NATIVE] = _numbers(imp.native.battr)
+    timed = {VIDEO: imp.video, AUDIO: imp.audio}
     deals = (imp.pmp.deals or []) if imp.pmp is not None else []
     return ImpLimits(
         quote(str(imp.id), safe=""),
-        _floor(imp.bidfloor, imp.bidfloorcur, rates, unit),
+        floor_of(imp.bidfloor, imp.bidfloorcur, rates, unit),
         frozenset(sizes),
         blocked,
+        {
+            kind: floors_by_duration(media, imp.bidfloorcur, rates, unit)
+            for kind, media in timed.items()
+            if media is not None
+        },
         {str(deal.id): _deal_limits(deal, rates, unit) for deal in deals},
         imp.pmp is not None and imp.pmp.private_auction == 1,
         {kind: limits for kind, limits in limited.items() if limits is not None},
@@ -184,19 +194,11 @@ def _pods(imp: Imp) -> Iterator[tuple[str, str]]:
 
 def _deal_limits(deal: Deal, rates: Rates, unit: Fraction | int) -> DealLimits:
     return DealLimits(
-        _floor(deal.bidfloor, deal.bidfloorcur, rates, unit),
+        floor_of(deal.bidfloor, deal.bidfloorcur, rates, unit),
+        floors_by_duration(deal, deal.bidfloorcur, rates, unit),
         frozenset(_texts(deal.wseat)),
         frozenset(domain.lower() for domain in _texts(deal.wadomain)),
     )
-
-
-def _floor(
-    amount: float | None, currency: str | None, rates: Rates, unit: Fraction | int
-) -> int | None:
-    if not amount or not amount > 0:
-        return 0
-    rate = rates.usd.get((currency or "USD").upper())
-    return None if rate is None else math.ceil(Fraction(repr(amount)) * rate * MICROS / unit)
 
 
 def _texts(values: Any) -> list[str]:
@@ -265,6 +267,7 @@ def _check_price(
     bid: ReceivedBid, seat: str, imp_limits: ImpLimits, currency: str
 ) -> BrokenRule | None:
     floor = imp_limits.floor_micros
+    by_duration = imp_limits.by_duration.get(bid.mtype, [])
     if bid.dealid is not None:
         deal = imp_limits.deals.get(bid.dealid)
         if deal is None:
@@ -274,11 +277,16 @@ def _check_price(
         if deal.domains and not any(_within(domain, deal.domains) for domain in bid.adomain):
             return BrokenRule("deal", f"{bid.adomain} are not admitted to {bid.dealid!r}")
         floor = deal.floor_micros
+        if bid.mtype in imp_limits.by_duration:
+            by_duration = by_duration + deal.by_duration
     elif imp_limits.private:
         return BrokenRule("deal", "a private auction, and a bid without a deal")
     price = price_micros(bid)
     if price <= 0 or floor is None or price < floor:
         return BrokenRule("price", f"{bid.price} {currency}, the floor is {_amount(floor)}")
+    if not all(is_paid(price, bid.dur, entry) for entry in by_duration):
+        detail = f"{bid.price} {currency} for {bid.dur} s is below a floor for durations"
+        return BrokenRule("price", detail)
     return None
 
 

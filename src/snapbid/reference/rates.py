@@ -29,34 +29,36 @@ class Rates:
 
     usd: dict[str, Fraction]
     date: date
-    _floors: dict[tuple[float, str, str], int] = field(
+    _floors: dict[tuple[float, str, str, int], int] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def floor_micros(self, amount: float, currency: str) -> int | None:
+    def floor_micros(self, amount: float, currency: str, times: int = 1) -> int | None:
         """Convert a floor (CPM) to micro-USD, exactly, rounded up; None if there is no rate.
 
         A float represents its shortest decimal: 0.1 is a tenth. Zero is 0 in any currency. Raises
-        ValueError for a negative, infinite or NaN amount.
+        ValueError for a negative, infinite or NaN amount. The floor is so many `times` the amount.
         """
         if currency == "USD" and 0 <= amount < _EXACT_USD:
             micros = round(amount * MICROS)
             if micros / MICROS == amount:
-                return micros
-        return self._converted(amount, currency.upper(), "USD")
+                return micros * times
+        return self._converted(amount, currency.upper(), "USD", times)
 
-    def least_price_micros(self, amount: float, currency: str, bid_currency: str) -> int | None:
+    def least_price_micros(
+        self, amount: float, currency: str, bid_currency: str, times: int = 1
+    ) -> int | None:
         """Return the lowest price in micro-USD that still reaches the floor once it is converted to
         the currency of the bid (see `price_micros`), and is not 0 there; None and ValueError as in
         `floor_micros`. The bid's currency must have a rate.
         """
-        return self._converted(amount, currency.upper(), bid_currency)
+        return self._converted(amount, currency.upper(), bid_currency, times)
 
     def price_micros(self, usd_micros: int, bid_currency: str) -> int:
         """Convert a price from micro-USD to millionths of the bid's currency, rounded down."""
         return math.floor(usd_micros / self.usd[bid_currency])
 
-    def _converted(self, amount: float, currency: str, bid_currency: str) -> int | None:
+    def _converted(self, amount: float, currency: str, bid_currency: str, times: int) -> int | None:
         if not 0 <= amount < math.inf:
             raise ValueError(f"a floor must be a finite number of at least 0, not {amount!r}")
         if amount == 0:
@@ -65,10 +67,10 @@ class Rates:
             rate = self.usd[currency]
         else:
             return None
-        key = (amount, currency, bid_currency)
+        key = (amount, currency, bid_currency, times)
         micros = self._floors.get(key)
         if micros is None:
-            exact = Fraction(repr(amount)) * rate * MICROS
+            exact = Fraction(repr(amount)) * times * rate * MICROS
             if bid_currency != "USD":
                 unit = self.usd[bid_currency]
                 exact = max(1, math.ceil(exact / unit)) * unit
