@@ -28,7 +28,7 @@ MAX_STEPS: Final = 12_000  # some 3 ms
 _DECODED: Final = 24  # values that are decoded a step
 _DECODED_SLOWLY: Final = 2  # values a step by Python's decoder, which takes what is out of range
 _CONVERTED: Final = 4  # steps that a value takes that is not of the field's own type
-_PLAIN_TEXTS: Final = 8  # plain texts of a list a step
+_PLAIN_TEXTS: Final = 3  # texts of a list a step, if all are as they should be
 # Entries that are looked at; what limits is read whole.
 _MOST: Final = {"Imp": MAX_IMPRESSIONS, "Format": MAX_FORMATS, "DurFloors": MAX_STEPS}
 _TEXT: Final = frozenset({str, int})  # numbers as ids
@@ -174,9 +174,10 @@ class _Conversion:
             raise BadRequest(f"{path}: expected a list, found an object")
         if not isinstance(value, list):
             value = [value]
-        if shape.kind == "text" and (texts := _plain_texts(value, shape)) is not None:
+        if shape.kind == "text":
             self._count(len(value) // _PLAIN_TEXTS, path)
-            return texts
+            if (texts := _plain_texts(value, shape)) is not None:
+                return texts
         return self._items(value, shape, path)
 
     def _items(self, value: list[Any], shape: _Shape, path: str) -> list[Any]:
