@@ -6,6 +6,7 @@ what another request has to wait for it, and that is counted.
 
 import asyncio
 import base64
+import gc
 import itertools
 import json
 import random
@@ -23,10 +24,14 @@ from support.matching_cases import campaign_of
 from support.remembered import counts, looking
 
 from bench import requests
+from snapbid import http
+from snapbid.exchange import admission
 from snapbid.exchange.routes import bid_path
 from snapbid.explain.overview import MatchableRequest, explain, read
 
 WITHIN_S = 0.05
+HALF_SENT = 5_000
+AT_ONCE = 25  # that come before the bystander has a turn
 HEADERS = {**JSON_HEADERS, "accept-encoding": "gzip"}  # compressing is a part of the cost
 REGISTRY = {"acme": "acme", "nova": "nova"}
 DEAREST = json.loads(Path(__file__).with_name("dearest.json").read_text())
@@ -108,6 +113,67 @@ def test_no_request_makes_another_one_wait(app: LocalApp, name: str) -> None:
     attacked = min(waited_s(app, attack) for _ in range(5))  # a busy machine only adds to it
     print(f"{name}: quiet {quiet * 1000:.2f} ms, attacked {attacked * 1000:.2f} ms")
     assert attacked < quiet + WITHIN_S
+
+
+def test_half_sent_requests_make_no_other_one_wait(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While thousands of bodies do not come, and while their requests are all ended at once."""
+    deadline = http.BodyDeadline()
+    monkeypatch.setattr(http, "BODY_DEADLINE", deadline)
+    for limit in ("FIRST", "FEWEST", "MOST"):  # all of them are let in
+        monkeypatch.setattr(admission, limit, 2 * HALF_SENT)
+    with LocalApp(large_market(), redis_url) as app:
+        gc.collect()
+        quiet = max(waited_s(app, None) for _ in range(10))
+        rounds = [app.run(slowest_s(app, deadline)) for _ in range(3)]
+    slowest = {what: min(each[what] for each in rounds) for what in rounds[0]}
+    print(
+        f"{HALF_SENT:,} half-sent requests: quiet {quiet * 1000:.2f} ms, "
+        + ", ".join(f"while they {what} {took * 1000:.2f} ms" for what, took in slowest.items())
+    )
+    assert max(slowest.values()) < quiet + WITHIN_S
+
+
+async def slowest_s(app: LocalApp, deadline: http.BodyDeadline) -> dict[str, float]:
+    """What a bystander waits at most, in processor time, while half-sent requests come and go."""
+    slowest = dict.fromkeys(("come", "wait", "end"), 0.0)
+
+    async def waits(when: str, began: float) -> None:
+        assert await bid(app, GOOD, "acme") in (200, 204)
+        slowest[when] = max(slowest[when], time.process_time() - began)
+
+    clients = []
+    for _ in range(HALF_SENT // AT_ONCE):
+        clients += [asyncio.create_task(half_sent(app)) for _ in range(AT_ONCE)]
+        began = time.process_time()
+        await asyncio.sleep(0)  # their turn
+        await waits("come", began)
+    for _ in range(20):
+        await waits("wait", time.process_time())
+    for _ in range(deadline.TICKS + 1):
+        ending = asyncio.create_task(deadline.tick())
+        await asyncio.sleep(0)
+        await waits("end", time.process_time())
+        await ending
+    assert set(await asyncio.gather(*clients)) == {408}
+    return slowest
+
+
+async def half_sent(app: LocalApp) -> int:
+    """Send a head and one byte of the body; return the answer's status."""
+    loop = asyncio.get_running_loop()
+    answers: list[int] = []
+    coming = [loop.create_future(), loop.create_future()]
+    coming[0].set_result({"type": "http.request", "body": b"{", "more_body": True})
+
+    async def send(message: http.Message) -> None:
+        answers.append(message.get("status", 0))
+
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"1000")]
+    scope = {"type": "http", "method": "POST", "path": bid_path("nova"), "headers": headers}
+    await app.app(scope, lambda: coming.pop(0), send)
+    return answers[0]
 
 
 @pytest.mark.parametrize("number", range(len(DEAREST)))

@@ -293,9 +293,9 @@ class SlowClient:
         self.coming.set_result({"type": "http.request", "body": part, "more_body": True})
 
 
-def ticks(deadline: http.BodyDeadline, number: int) -> None:
+async def ticks(deadline: http.BodyDeadline, number: int) -> None:
     for _ in range(number):
-        deadline.tick()
+        await deadline.tick()
 
 
 @pytest.mark.parametrize("parts", [0, 1, 3])
@@ -311,15 +311,15 @@ def test_a_body_has_one_deadline_for_all_of_its_parts(
         ticks_left = deadline.TICKS
         for _ in range(parts):
             await asyncio.sleep(0)
-            ticks(deadline, 3)
+            await ticks(deadline, 3)
             ticks_left -= 3
             client.send(b"x")
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        ticks(deadline, ticks_left)
+        await ticks(deadline, ticks_left)
         await asyncio.sleep(0)
         assert not reading.done(), "it has all of the time"
-        deadline.tick()
+        await deadline.tick()
         with pytest.raises(BodyTimeout):
             await reading
 
@@ -337,7 +337,7 @@ def test_a_part_that_comes_with_the_deadline_does_not_extend_it(
         reading = asyncio.ensure_future(read_json_body(JSON, client.receive, LIMIT))
         await asyncio.sleep(0)
         client.send(b"x")
-        ticks(deadline, deadline.TICKS + 1)
+        await ticks(deadline, deadline.TICKS + 1)
         with pytest.raises(BodyTimeout):
             await reading
 
