@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from support import oracle_native, pools
+from support import oracle_native, oracle_vast, pools
 from support.oracle_deals import (
     best_deal,
     deal_steps,
@@ -201,6 +201,7 @@ def refused_by_pod(slot: Slot, campaign: Document) -> Iterator[str]:
 
 def misfits(slot: Slot, campaign: Document, creative: Document) -> Iterator[str]:
     """Apply what an impression asks of one creative, at the campaign's price."""
+    creative = oracle_vast.filled(creative)
     kind = creative["media"]
     media = slot.media.get(kind)
     if media is None:

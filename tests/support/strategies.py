@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from support import consent, pools
+from support import consent, pools, vast
 from support.choices import Choices
 from support.oracle import World
 from support.oracle_reading import floor_micros
@@ -143,7 +143,7 @@ def creative_of(choices: Choices, name: str) -> Document:
     creative: Document = {"id": name, "media": media}
     if media == "native":
         creative["native"] = native_ad_of(choices)
-        if choices.chance(50):
+        if choices.chance(50) and not creative["native"].get("video", "").startswith("<VAST"):
             creative["duration"] = choices.pick(pools.DURATIONS)
     elif media == "banner":
         creative["adm"] = "<p>{{auction_id}}</p>"
@@ -172,7 +172,42 @@ def creative_of(choices: Choices, name: str) -> Document:
         creative["secure"] = choices.chance(20)
     if media in ("video", "audio"):
         creative.update(media_of(choices, media, creative.get("attributes", [])))
+        if choices.chance(40):
+            creative["adm"] = vast_of(choices, media)
+            for name in SAID_BY_VAST:
+                creative.pop(name, None)
     return creative
+
+
+SAID_BY_VAST = ("mimes", "protocols", "duration", "apis", "linear", "skippable")
+SAID_BY_VAST += ("bitrate", "delivery", "w", "h")
+
+
+def vast_of(choices: Choices, media: str) -> str:
+    """Make VAST of video or audio."""
+    version = choices.pick(("2.0", "3.0", "3.0", "4.0", "4.1", "4.2"))
+    if choices.chance(15):
+        return vast.wrapper(version)
+    if media == "video" and choices.chance(15):
+        overlay = '<NonLinearAds><NonLinear width="480" height="70"/></NonLinearAds>'
+        return vast.inline(version, linear=overlay)
+    files = ""
+    for _ in range(choices.integer(1, 3)):
+        w, h = choices.pick(pools.MEDIA_SIZES) if media == "video" else (0, 0)
+        bitrate = f' bitrate="{choices.pick(pools.BITRATES)}"' if choices.chance(75) else ""
+        api = ' apiFramework="VPAID"' if media == "video" and choices.chance(20) else ""
+        files += (
+            f'<MediaFile delivery="{choices.pick(("streaming", "progressive"))}"'
+            f' type="{choices.pick(pools.MIMES[media]).lower()}" width="{w}" height="{h}"'
+            f"{bitrate}{api}>https://cdn.example/{{{{creative_id}}}}</MediaFile>"
+        )
+    seconds = choices.pick(pools.DURATIONS)
+    return vast.inline(
+        version,
+        files,
+        duration=f"00:{seconds // 60:02}:{seconds % 60:02}",
+        skip="00:00:05" if version != "2.0" and choices.chance(30) else "",
+    )
 
 
 def media_of(choices: Choices, media: str, attributes: list[int]) -> Document:
@@ -205,7 +240,7 @@ def native_ad_of(choices: Choices) -> Document:
             str(kind): "d" * choices.pick(pools.TITLES) for kind in choices.some((1, 2, 3, 12), 2)
         }
     if choices.chance(30):
-        ad["video"] = "https://ads.example/vast"
+        ad["video"] = choices.pick(("https://ads.example/vast", vast_of(choices, "video")))
     if choices.chance(40):
         ad["eventtrackers"] = [
             {"event": event, "method": 1, "url": "https://t.example/{{auction_id}}"}

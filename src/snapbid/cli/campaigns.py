@@ -1,10 +1,11 @@
-"""`snapbid campaign`: list, show, pause and resume; `campaign import` has a module of its own."""
+"""`snapbid campaign`: list, show, pause and resume; `check` and `import` have their own modules."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from snapbid.cli import console
+from snapbid.cli.campaign_check import check_campaigns
 from snapbid.cli.campaign_import import import_campaigns
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ def campaign() -> None:
 
 
 campaign.add_command(import_campaigns)
+campaign.add_command(check_campaigns)
 
 
 @campaign.command("list")

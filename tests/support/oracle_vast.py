@@ -1,0 +1,69 @@
+"""What VAST says of a creative's media (contract 2, "Creative"; VAST 2.0 to 4.2), read again.
+
+The markup is a valid document of one ad, as `strategies` makes it.
+"""
+
+import functools
+from typing import Any, Final
+from xml.etree import ElementTree
+
+from support.oracle_values import Document
+
+# AdCOM, "Creative Subtypes - Audio/Video": an inline ad, a wrapper.
+PROTOCOLS: Final = {"2.0": (2, 5), "3.0": (3, 6), "4.0": (7, 8), "4.1": (11, 12), "4.2": (13, 14)}
+
+
+def filled(creative: Document) -> Document:
+    """The creative with what its VAST says, where it says nothing itself."""
+    media = creative["media"]
+    markup = creative.get("native", {}).get("video", "") if media == "native" else creative["adm"]
+    if media == "banner" or not markup.startswith("<VAST"):
+        return creative
+    facts = dict(facts_of(markup))
+    if media == "native":
+        facts = {name: facts.get(name) for name in ("protocols", "mimes", "duration")}
+    if media == "audio":
+        for name in ("linear", "skippable", "w", "h"):
+            facts.pop(name, None)
+    if 16 in creative.get("attributes", []):  # a skip button
+        facts.pop("skippable", None)
+    stated = {name: value for name, value in creative.items() if value not in (None, [])}
+    if "w" in stated or "h" in stated:
+        facts = {name: value for name, value in facts.items() if name not in ("w", "h")}
+    said = {name: value for name, value in facts.items() if value not in (None, [])}
+    return said | stated
+
+
+@functools.cache
+def facts_of(markup: str) -> Document:
+    """What the document says, by field of a creative."""
+    root = ElementTree.fromstring(markup)
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    inline, wrapped = PROTOCOLS[root.get("version", "")]
+    if root.find("Ad/Wrapper") is not None:
+        return {"protocols": [wrapped]}
+    said: Document = {"protocols": [inline]}
+    linear = root.find("Ad/InLine/Creatives/Creative/Linear")
+    said["linear"] = linear is not None
+    if linear is None:
+        return said
+    hours, minutes, seconds = linear.findtext("Duration", "").split(":")
+    said["duration"] = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+    files = linear.findall("MediaFiles/MediaFile")
+    said["mimes"] = [file.get("type") for file in files]
+    said["delivery"] = [1 if file.get("delivery") == "streaming" else 2 for file in files]
+    said["bitrate"] = max(numbers(files, "bitrate"), default=None)
+    areas = {int(file.get("width", 0)) * int(file.get("height", 0)): file for file in files[::-1]}
+    if areas and max(areas) > 0:
+        largest = areas[max(areas)]
+        said["w"], said["h"] = int(largest.get("width", 0)), int(largest.get("height", 0))
+    needs_vpaid = bool(files) and all(file.get("apiFramework") == "VPAID" for file in files)
+    said["apis"] = [2] if needs_vpaid else []
+    offset = linear.get("skipoffset") is not None
+    said["skippable"] = True if offset else None if needs_vpaid else False
+    return said
+
+
+def numbers(files: list[Any], name: str) -> list[int]:
+    return [int(file.get(name)) for file in files if file.get(name) is not None]
