@@ -22,6 +22,7 @@ KNOWN_ELSEWHERE = frozenset(  # read by setup.py, the tests and `snapbid load`
     {
         "SNAPBID_DEBUG",
         "SNAPBID_CORPUS",
+        "SNAPBID_VAST_SAMPLES",
         "SNAPBID_VAST_SCHEMAS",
         "SNAPBID_API_KEY",
         "SNAPBID_REPORT_TOKEN",

@@ -24,6 +24,8 @@ from snapbid.http import inflate
 from snapbid.match.campaign import CampaignError
 from snapbid.match.campaign_file import read_file
 from snapbid.match.catalog import Catalog, CatalogError, encode
+from snapbid.match.vast import VastError
+from snapbid.match.vast import read as read_vast
 from snapbid.reference import agents
 from snapbid.report import tokens, window
 from snapbid.settings import SettingsError, load
@@ -34,6 +36,7 @@ from support.market import RATES, Geo, builder_of, market_of, numbered
 from support.random_requests import request_of
 from support.sending import NOW, event, money
 from support.strategies import random_world
+from support.vast import inline, wrapper
 
 KEY: Final = b"a key that only the fuzzing ever uses"
 CASINO: Final = Product("casino", frozenset({"igaming"}))
@@ -186,6 +189,11 @@ TARGETS: Final = {
         (CampaignError,),
         (_json(list(everything.campaigns())[:3]),),
         _campaigns,
+    ),
+    "vast": Target(
+        lambda data: read_vast(data.decode(errors="surrogateescape")),
+        (VastError,),
+        (inline("4.2", "<MediaFile/>").encode(), wrapper("3.0").encode()),
     ),
     "catalog": Target(Catalog, (CatalogError,), (b"SNAPCAT5" + bytes(64),), _catalogs),
     "token": Target(
