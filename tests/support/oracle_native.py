@@ -7,6 +7,8 @@ an answer, whoever made it.
 import json
 from typing import Any
 
+from support.oracle_vast import filled
+
 Document = dict[str, Any]
 
 
@@ -103,6 +105,7 @@ def suits(image: Document, wanted: Document) -> bool:
 
 
 def plays(creative: Document, wanted: Document) -> bool:
+    creative = filled(creative)
     for name in ("mimes", "protocols"):
         offered, own = wanted.get(name), creative.get(name)
         if offered and own and not set(offered) & set(own):

@@ -179,8 +179,8 @@ def creative_of(choices: Choices, name: str) -> Document:
     return creative
 
 
-SAID_BY_VAST = ("mimes", "protocols", "duration", "apis", "linear", "skippable")
-SAID_BY_VAST += ("bitrate", "delivery", "w", "h")
+SAID_BY_VAST = ["mimes", "protocols", "duration", "apis", "linear", "skippable"]
+SAID_BY_VAST += ["bitrate", "delivery", "w", "h"]
 
 
 def vast_of(choices: Choices, media: str) -> str:

@@ -125,10 +125,9 @@ class _VastReader:
         self._version: Version | None = None
         self._ads: list[_Ad] = []
         # Open elements, except the inmost: their content, and the bits of the children so far.
-        self._open: list[tuple[Child, int, int]] = []
+        self._open: list[tuple[Child, int]] = []
         self._child = Child("", 0, False, Content({}, 0, True))
         self._seen = 0
-        self._opened_on = 1  # the line on which the inmost begins
         self._depth = 0  # within an element that is not looked into
         self._texts: list[str] | None = None  # of an element whose text counts
 
@@ -156,7 +155,8 @@ class _VastReader:
         if child.content is None:
             self._depth = 1
         else:
-            self._enter(child)
+            self._open.append((self._child, self._seen))
+            self._child, self._seen = child, 0
 
     def end(self, _: str) -> None:
         """An element ends."""
@@ -169,9 +169,8 @@ class _VastReader:
         assert child.content is not None
         if missing := child.content.required & ~seen:
             names = [each.name for each in child.content.children.values() if each.bit & missing]
-            self.line = self._opened_on
-            raise _RefusedError(f"must have <{'> or <'.join(names[:2])}> in <{child.name}>")
-        self._child, self._seen, self._opened_on = self._open.pop()
+            self._refuse(f"must have <{'> or <'.join(names[:2])}> in <{child.name}>")
+        self._child, self._seen = self._open.pop()
 
     def _begin(self, name: str, attributes: _Attributes) -> None:
         namespace, _, local = name.rpartition(" ")
@@ -190,12 +189,8 @@ class _VastReader:
         if namespace and not version.is_qualified:
             self._refuse(f"must have no namespace, as VAST {number} has none")
         self._version = version
-        self._enter(Child("VAST", 1, False, version.root))
-
-    def _enter(self, child: Child) -> None:
-        self._open.append((self._child, self._seen, self._opened_on))
-        self._child, self._seen = child, 0
-        self._opened_on = self._parser.CurrentLineNumber
+        self._open.append((self._child, self._seen))
+        self._child, self._seen = Child("VAST", 1, False, version.root), 0
 
     def _check_order(self, content: Content, child: Child) -> None:
         seen, here = self._seen, f"in <{self._child.name}>"

@@ -5,9 +5,10 @@ the media files, and may not contradict. Where there are several media files, si
 the largest; another file's may be stated. A wrapper's media are elsewhere: little is known of them.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec.structs import force_setattr
 
@@ -15,11 +16,12 @@ from snapbid.match.campaign import Creative
 from snapbid.match.native import NativeAd
 from snapbid.match.rules import MAX_LIST, Mistakes, Path, report, shown
 from snapbid.match.value_rules import text_rule
-from snapbid.match.vast import Vast, VastError, read
+from snapbid.match.vast import MAX_REMEMBERED, Vast, VastError, read
 
 DOWNLOAD: Final = 3  # AdCOM's delivery method, which VAST calls progressive, too
 
 _ADDRESS: Final = re.compile(r"\s*(?:https?:)?//\S+\s*", re.IGNORECASE)
+_ABSENT: Final = (None, ())
 _OF_NATIVE: Final = ("protocols", "mimes", "duration")
 _OF_AUDIO: Final = (*_OF_NATIVE, "bitrate", "delivery", "apis")
 _FIELDS: Final = {
@@ -34,8 +36,10 @@ _FIELDS: Final = {
 
 def facts_of(text: str, media: str) -> dict[str, Any]:
     """What the VAST of a creative of this media type says, by field; nothing of any other text."""
+    if _is_address(text):
+        return {}
     try:
-        facts = {} if _is_address(text) else _facts(read(text))
+        facts = _known(text).facts
     except VastError:
         return {}
     return {name: facts[name] for name in _FIELDS[media] if name in facts}
@@ -43,13 +47,21 @@ def facts_of(text: str, media: str) -> dict[str, Any]:
 
 def fill(creative: Creative | NativeAd, text: str, media: str) -> None:
     """Set the fields that are not stated to what the VAST says."""
-    facts = facts_of(text, media)
-    if isinstance(creative, Creative) and (creative.w is not None or creative.h is not None):
-        facts.pop("w", None)
-        facts.pop("h", None)
-    for name, value in facts.items():
-        if getattr(creative, name) in (None, ()):
+    has_size = isinstance(creative, Creative) and (creative.w, creative.h) != (None, None)
+    for name, value in facts_of(text, media).items():
+        if getattr(creative, name) in _ABSENT and not (has_size and name in ("w", "h")):
             force_setattr(creative, name, value)
+
+
+class _Known(NamedTuple):
+    vast: Vast
+    facts: dict[str, Any]
+
+
+@functools.lru_cache(MAX_REMEMBERED)
+def _known(text: str) -> _Known:
+    vast = read(text)
+    return _Known(vast, _facts(vast))
 
 
 def _is_address(text: str) -> bool:
@@ -70,7 +82,7 @@ def _facts(vast: Vast) -> dict[str, Any]:
     }
     if sizes := _sizes(vast):
         facts["w"], facts["h"] = max(sizes, key=lambda size: size[0] * size[1])
-    return {name: value for name, value in facts.items() if value not in (None, ())}
+    return {name: value for name, value in facts.items() if value not in _ABSENT}
 
 
 def _types(vast: Vast) -> tuple[str, ...]:
@@ -98,13 +110,15 @@ def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes
     if _is_address(text):
         return
     try:
-        vast = read(text)
+        vast, facts = _known(text)
     except VastError as error:
         report(mistakes, markup, str(error))
         return
     for name in _FIELDS[media]:
-        rule = _RULES[name](creative, vast) if getattr(creative, name) is not None else None
-        if rule is not None:
+        stated = getattr(creative, name)
+        if stated in _ABSENT or stated == facts.get(name):
+            continue
+        if (rule := _RULES[name](creative, vast)) is not None:
             report(mistakes, (at, name), rule)
 
 
