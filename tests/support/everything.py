@@ -187,7 +187,7 @@ _CREATIVES: list[Document] = [
     {
         "id": "v",
         "media": "video",
-        "adm": "<VAST/>",
+        "adm": "https://ads.example/vast",
         "mimes": ["video/mp4"],
         "duration": 15,
         "w": 640,
@@ -201,7 +201,7 @@ _CREATIVES: list[Document] = [
     {
         "id": "a",
         "media": "audio",
-        "adm": "<VAST/>",
+        "adm": "https://ads.example/vast",
         "protocols": [9],
         "duration": 15,
         "bitrate": 128,
