@@ -34,12 +34,10 @@ class Fence:
 
     def __init__(self) -> None:
         self._batches: dict[int, tuple[str, int]] = {}  # shard -> epoch, last batch absorbed
-        self._identity = ""
 
     def reset(self) -> None:
         """Compare anew what the stores have; either may be another one than before."""
         self._batches.clear()
-        self._identity = ""
 
     async def check(self, connection: asyncpg.Connection, shard: ShardCounters) -> ShardState:
         """Make what both sides know of a shard fit, and give the state of its ledger.
@@ -75,14 +73,14 @@ class Fence:
     async def _check_identity(
         self, connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
     ) -> None:
-        if not self._identity:
-            self._identity = await fence.identity(connection)
+        # Also what notices, in each round, that the connection is gone and the warehouse another.
+        identity = await fence.identity(connection)
         if not state.warehouse:
-            await shard.change(state.segment, warehouse=self._identity)
-        elif state.warehouse != self._identity:
+            await shard.change(state.segment, warehouse=identity)
+        elif state.warehouse != identity:
             raise UnrelatedStoresError(
                 f"the ledger belongs to the warehouse {state.warehouse} and this one is"
-                f" {self._identity}: set SNAPBID_DATABASE_URL and SNAPBID_REDIS_URL to stores that"
+                f" {identity}: set SNAPBID_DATABASE_URL and SNAPBID_REDIS_URL to stores that"
                 " belong together, or give the ledger up with snapbid ledger adopt"
             )
 

@@ -1,6 +1,7 @@
 -- When holds end.
 --
---   {sbN}:h        the hold clock (ms), and the server's time when it was last set
+--   {sbN}:h        clock: the hold clock (ms); at: the server's time when it was last set; back: the
+--                  last segment in which the server's time was set back
 --   {sbN}:spools   token of each process that may have acknowledged notices which Redis does not know
 --                  yet -> the hold clock's time up to which it has none, and when it was last heard of
 --
@@ -16,6 +17,8 @@ local function server_ms()
 end
 --[[end of time]]
 
+local NOTED_STEP_BACK_MS = 50
+
 local clock
 local function hold_clock()
   if not clock then
@@ -26,11 +29,19 @@ local function hold_clock()
     if step and step > 0 and step <= LARGEST_STEP_MS then
       clock = clock + step
     end
+    if step and step < -NOTED_STEP_BACK_MS then
+      redis.call('HSET', key, 'back', current_segment())
+    end
     if not step or step < 0 or step >= 500 then -- short of the largest step, so none is lost
       redis.call('HSET', key, 'clock', digits(clock), 'at', digits(time))
     end
   end
   return clock
+end
+
+-- Whether times of this run of Redis are in order.
+local function is_steady()
+  return redis.call('HGET', base .. 'h', 'back') ~= current_segment()
 end
 
 local mark

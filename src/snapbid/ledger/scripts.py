@@ -14,7 +14,7 @@ _PARTS: Final = {
     "remember": ("segment", "records", "remember"),
     "remember_limited": (*_LIMITS, "remember"),
     "forget": ("segment", "records", "money", "notices", "forget"),
-    "settle": ("segment", "records", "money", "notices", "settle"),
+    "settle": ("segment", "records", "clock", "money", "notices", "settle"),
     "heartbeat": ("segment", "records", "clock", "heartbeat"),
     "look": (*_LIMITS, "look"),
     "state": (*_LIMITS, "state"),

@@ -21,7 +21,8 @@ local function enter_segment()
   end
   local name = redis.sha1hex(KEYS[1] .. ' ' .. seed):sub(1, 10)
   redis.call('HSET', state_key, 'run', run, 'segment', name)
-  redis.call('HSET', base .. 'segments', name, time[1])
+  local began = string.format('%d.%03d', time[1], math.floor(time[2] / 1000))
+  redis.call('HSET', base .. 'segments', name, began)
   return name
 end
 
@@ -33,6 +34,10 @@ local function current_segment()
     confirmed = state[2] == segment
   end
   return segment
+end
+
+local function segment_began() -- epoch s
+  return tonumber(redis.call('HGET', base .. 'segments', current_segment()) or 0)
 end
 
 -- Whether the drain has seen to it that budgets know what the warehouse knows.

@@ -8,8 +8,11 @@
 --
 -- A notice that comes now counts for the record that is there, whatever the clocks say. One from a
 -- spool is meant for the newest of the pair's bids that had been made when it came; where all of them
--- seem to be newer, since clocks differ a little or were set, it is the oldest that is meant.
-local SPOOLED, LARGEST_SKEW_MS = 128, 600000
+-- seem to be newer, since clocks differ a little or were set, it is the oldest that is meant; but none
+-- where the notice came before this run of Redis began, and the bids after that: its bid was lost.
+-- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
+-- counts for the record that is there if that seems to be of the future: the clock was set back.
+local SPOOLED, LARGEST_SKEW_MS, LATE_MS = 128, 600000, 5
 local longest_ms = longest_ttl(tonumber(ARGV[2])) * 1000
 
 local function find_older(bucket, field, came_ms)
@@ -24,7 +27,16 @@ local function find_older(bucket, field, came_ms)
   if found or oldest.made_ms > came_ms + LARGEST_SKEW_MS then
     return found
   end
+  local began_ms = segment_began() * 1000
+  if came_ms < began_ms and began_ms <= oldest.made_ms and is_steady() then
+    return nil
+  end
   return oldest
+end
+
+local function is_late(record, came_ms)
+  local time = server_ms()
+  return time - came_ms > LATE_MS and record.made_ms <= time
 end
 
 local notices, at, size, letters = ARGV[3], 1, #ARGV[3], {}
@@ -33,7 +45,7 @@ while at <= size do
   kind, reason, bucket, field, seconds, ms, at = struct.unpack('<Bi2I2c14I4I2', notices, at)
   local came_ms, spooled = seconds * 1000 + ms, kind >= SPOOLED
   local record, letter = newest_record(bucket, field), 'u'
-  if spooled and record and record.made_ms > came_ms then
+  if record and record.made_ms > came_ms and (spooled or is_late(record, came_ms)) then
     record = find_older(bucket, field, came_ms)
   end
   if record and came_ms - record.made_ms <= longest_ms then

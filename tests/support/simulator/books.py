@@ -7,7 +7,7 @@ where the clocks do not agree on the day.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from support.simulator.entries import (
     ALL_DAYS,
@@ -47,7 +47,9 @@ class Books:
         self._answers: list[Answer] = []
         self._records: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
         self._notices: list[Notice] = []
+        self._losses: defaultdict[tuple[str, str], list[Notice]] = defaultdict(list)
         self._lost: list[Lost] = []
+        self._set_back: list[tuple[float, float]] = []  # when Redis' clock was, and by how much
         self._baseline: tuple[float, Figures] | None = None
         self._highest: Figures = Counter()
         self._former: set[tuple[str, str]] = set()  # pairs of another warehouse's time
@@ -61,6 +63,9 @@ class Books:
         for record in answer.records:
             self.longest_ttl_s = max(self.longest_ttl_s, record.ttl_s)
             self._records[record.pair].append(record)
+            for notice in self._losses[record.pair]:  # one that is under way may meet this bid
+                if record.asked_at <= notice.done_at + notice.spooled_skew_s:
+                    record.lost_at = record.asked_at
 
     def promised(self, answer: Answer, kept: list[Record], now: float, wall: Walls) -> None:
         """It was answered 200, with these bids."""
@@ -100,22 +105,27 @@ class Books:
     def fired(self, notice: Notice) -> None:
         self._notices.append(notice)
         if notice.kind == LOSS:
+            self._losses[notice.pair].append(notice)
             for record in self._records.get(notice.pair, ()):
                 record.lost_at = min(record.lost_at, notice.sent_at)
 
     def acknowledged(self, notice: Notice, now: float, wall: Walls, is_spooled: bool) -> None:
         notice.done_at, notice.done_wall, notice.acknowledged = now, wall, True
         notice.is_spooled = is_spooled
+        if notice.kind == LOSS:
+            return
         candidates = list(self._candidates(notice))
-        if len(candidates) != 1 or notice.kind == LOSS:
+        certain = len(candidates) == 1 and self._must_be_known(candidates[0], notice)
+        for record in candidates if not certain else ():  # an impression of whatever time, perhaps
+            record.moved_at = min(record.moved_at, notice.sent_at)
+        if not certain:
             return
         record = candidates[0]
         if record.lost_at < NEVER or record.asked_at + record.hold_s <= now:
             return
-        if not self._must_be_known(record, notice):
-            return
         if now < record.seen_at:
             record.seen_at = now
+            record.is_seen_in_spool = is_spooled
         record.seen_wall_s = min(record.seen_wall_s, notice.sent_wall[0])
         if notice.kind == WIN:
             record.is_won_in_spool |= is_spooled
@@ -128,13 +138,12 @@ class Books:
         """The records that the notice may have met."""
         records = self._records.get(notice.pair, ())
         for record in records:
-            skew_s = notice.skew_s if notice.is_spooled else 0.0
             if not (record.promised or record.unknown):
                 continue
-            if record.asked_at > notice.done_at + skew_s:
+            if record.asked_at > notice.done_at + notice.spooled_skew_s:
                 continue
             ended_at = record.answered_at if not record.unknown else record.asked_at + 10.0
-            if notice.skew_s > EXACT_S or not any(
+            if max(notice.skew_s, notice.spooled_skew_s) > EXACT_S or not any(
                 later.promised and later.answered_at <= notice.sent_at
                 and later.asked_at >= ended_at
                 for later in records
@@ -144,9 +153,31 @@ class Books:
     def clock_was_set(self, whose: str, by: float, now: float) -> None:
         """Of a machine, of Redis, or of all."""
         self.limits.clock_was_set(by, now)
+        if by < 0 and whose in ("redis", "all"):
+            self._set_back.append((now, -by))
         for notice in self._notices:  # that are corrected by both clocks once they are replayed
             if notice.is_own_time and whose in (notice.machine, "redis", "all"):
                 notice.skew_s += abs(by)
+
+    def outlived(self, now: float, wall_s: float, first_bad: Callable[[str], float]) -> None:
+        """Clocks show so much that records are gone which notices in a spool, and bids that are to
+        be taken back, need. `first_bad`: when the wire of a worker was, for the first time.
+        """
+        for answer in self._answers:
+            since = first_bad(answer.worker) - TAKEN_BACK_S
+            for record in answer.records:
+                if wall_s <= record.asked_wall[0] + record.ttl_s + KEPT_S:
+                    continue
+                if record.is_seen_in_spool:
+                    record.seen_at = record.won_at = NEVER
+                    record.moved_at = min(record.moved_at, now)
+                if not answer.kept and record.campaign.is_limited and record.answered_at >= since:
+                    record.unknown = True
+
+    def set_back_s(self, now: float) -> float:
+        """By how much records may seem to be newer than what comes now: Redis' clock was set."""
+        in_all = sum(by for _, by in self._set_back)
+        return sum(by for at, by in self._set_back if now - at < in_all)
 
     # -- stores that come back with older data, machines that do not ------------------------------
 
@@ -166,6 +197,7 @@ class Books:
             self._records[record.pair].append(record)
         self.limits.clear()
         self._notices = [notice for notice in self._notices if notice.done_at == NEVER]
+        self._losses.clear()
         self._lost.clear()
         self._highest.clear()
         self._baseline = None
@@ -241,15 +273,15 @@ class Books:
         """The notices that a record may have met, by kind."""
         by_record: defaultdict[tuple[Record, int], list[Notice]] = defaultdict(list)
         for notice in self._notices:
-            if not notice.refused:
-                for record in self._candidates(notice):
-                    if self._may_be_known(record, notice):
-                        by_record[record, notice.kind].append(notice)
+            for record in self._candidates(notice):
+                if self._may_be_known(record, notice):
+                    by_record[record, notice.kind].append(notice)
         return by_record
 
     def _may_be_known(self, record: Record, notice: Notice) -> bool:
         latest = record.answered_wall[1] if record.answered_at < NEVER else NEVER
-        return notice.sent_wall[0] - latest <= self.longest_ttl_s + SLACK_S
+        came = notice.sent_wall[0] - notice.spooled_skew_s  # not known to it that clocks were set
+        return came - latest <= self.longest_ttl_s + SLACK_S
 
     def _must_be_known(self, record: Record, notice: Notice) -> bool:
         if not notice.acknowledged or not record.promised or record.unknown:
@@ -271,7 +303,8 @@ class Books:
             and not self._was_lost(notice.sent_at, notice.done_at)
             for notice in notices
         )
-        first = min(notice.done_at for notice in notices)
+        # One that is in a spool may be overtaken by a repeat, which counts in its place.
+        first = min(NEVER if notice.is_spooled else notice.done_at for notice in notices)
         days: set[int] = set()
         for notice in notices:
             if notice.sent_at <= first or not must:

@@ -35,6 +35,11 @@ class Campaign(NamedTuple):
     cap: tuple[int, int] | None = None  # impressions, seconds
     is_even: bool = False
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether a bid may be refused by Redis."""
+        return (self.daily, self.total, self.cap) != (None, None, None)
+
     def day_nano(self, wall_s: float) -> int | None:
         """What bids of the day may use by then, in nano-USD: `even` follows the day, plus 1%."""
         if self.daily is None:
@@ -71,6 +76,8 @@ class Record:
     won_at: float = NEVER  # the first win was answered 200, within the hold
     is_won_in_spool: bool = False  # so that a loss may come first
     seen_at: float = NEVER  # the first win or billing was answered 200, within the hold
+    is_seen_in_spool: bool = False
+    moved_at: float = NEVER  # the first win or billing was fired that may count, or not
     seen_wall_s: float = NEVER  # the earliest that any clock showed when it came
     replaced_at: float = NEVER
 
@@ -123,7 +130,14 @@ class Notice:
     is_own_time: bool = False  # which the worker did not know yet
     is_spooled: bool = False
     acknowledged: bool = False
-    refused: bool = False  # 503: nothing is promised, nothing may count
+    refused: bool = False  # 503: nothing is promised; it counts if it had reached Redis
+    set_back_s: float = 0.0  # records may seem to be newer by so much to one from a spool
+
+    @property
+    def spooled_skew_s(self) -> float:
+        """Of the time by which it finds its bid, if it is in a spool; else it needs none."""
+        may_be_spooled = self.is_spooled or self.done_at == NEVER
+        return self.skew_s + self.set_back_s if may_be_spooled else 0.0
 
 
 class Lost(NamedTuple):

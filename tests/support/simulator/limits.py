@@ -99,7 +99,7 @@ class LimitBooks:
             if seen and record.seen_wall_s + seconds > new.answered_wall[1]:
                 number += 1
             elif not seen and record.asked_at > self._jumped_at:
-                number += self._is_held(record, new)
+                number += self._is_held(record, new) and record.moved_at > new.answered_at
         if number > impressions:
             self._wrong.append(
                 f"{new.campaign.name} is seen too often: {new.user} has {number} impressions of"

@@ -52,7 +52,16 @@ SCRIPTS: Final = {
     ),
     # A notice from the spool counts for the record that is there when it is replayed.
     "spooled as live": Mutation(
-        "settle.lua", "if spooled and record and record.made_ms > came_ms then", "if false then"
+        "settle.lua", "(spooled or is_late(record, came_ms))", "false"
+    ),
+    # A notice that its worker has spooled meanwhile counts for the record that is there when it
+    # arrives after all.
+    "late as live": Mutation(
+        "settle.lua", "(spooled or is_late(record, came_ms))", "spooled"
+    ),
+    # A notice from the spool whose bid was lost with older data counts for a later one.
+    "lost as oldest": Mutation(
+        "settle.lua", "came_ms < began_ms and began_ms <= oldest.made_ms", "false"
     ),
     # A record is known for as long as the worker that has the notice says.
     "own TTL": Mutation("settle.lua", "longest_ttl(tonumber(ARGV[2]))", "tonumber(ARGV[2])"),
@@ -133,16 +142,6 @@ def _nothing_carried() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _any_warehouse() -> Iterator[None]:
-    """Numbers are taken to be those of whatever warehouse there is."""
-    with (
-        replaced(Fence, _check_identity=_nothing),
-        replaced(LedgerShard, is_foreign=False),
-    ):
-        yield
-
-
 _COUNTED_UP: Final = """
 create or replace function number_of(name text, attempt int) returns int stable language sql as $$
     select attempt + 1 + greatest(
@@ -170,6 +169,17 @@ def _old_numbers() -> Iterator[None]:
     finally:
         for postgres, function in changed:
             postgres.run(postgres.admin.execute(function))
+
+
+@contextlib.contextmanager
+def _any_warehouse() -> Iterator[None]:
+    """Numbers are taken to be those of whatever warehouse there is, and each counts them up."""
+    with (
+        _old_numbers(),
+        replaced(Fence, _check_identity=_nothing),
+        replaced(LedgerShard, is_foreign=False),
+    ):
+        yield
 
 
 MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {

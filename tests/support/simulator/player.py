@@ -5,11 +5,12 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from snapbid.drain import run as drain_run
 from snapbid.ledger import commit
 from snapbid.ledger import ledger as ledger_module
+from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import NoticeVerdict, shard_of
 from support.simulator import market
@@ -24,6 +25,7 @@ from support.simulator.system import replaced
 
 BEGIN_S: Final = 0.3  # until the workers have connected
 SETTLED_S: Final = 21.0  # virtual; then everything must have been drained
+ROUNDS: Final = 2  # of the drain, before the warehouse must agree
 LOOK_S: Final = 1.5  # between looks at the warehouse
 TICK_S: Final = 0.005  # where a script says none
 _NUMBERS: Final = re.compile(r"[\d.]+")
@@ -151,6 +153,7 @@ class Player(Stage):
         notice = Notice(pair, kind, reason, taker.machine.name, now, wall)
         shard = shard_of(pair[0].encode(), self.world.shards)
         notice.skew_s, notice.is_own_time = taker.skew_s(shard)
+        notice.set_back_s = self.books.set_back_s(now)
         self.books.fired(notice)
         taker.process.run(self._notify(taker, notice))
 
@@ -182,6 +185,11 @@ class Player(Stage):
     async def _settle(self) -> None:
         """Until the warehouse agrees, or should have; then the budgets."""
         until = self.world.loop.time() + SETTLED_S
+        rounds = self._rounds()
+        for _ in range(ROUNDS):  # so that it has seen all stores as they are now
+            while (seen := self._rounds()) == rounds and self.world.loop.time() < until:
+                await asyncio.sleep(LOOK_S)
+            rounds = seen
         while True:
             await asyncio.sleep(LOOK_S)
             figures = self.figures()
@@ -193,6 +201,11 @@ class Player(Stage):
         self.books.wrong += differences
         if not differences:
             await self._check_purses()
+
+    def _rounds(self) -> list[Any]:
+        """When the drain was last done with each shard."""
+        client = self._servers.redis.client
+        return [client.get(ShardKeys(number).drained_at) for number in range(self.world.shards)]
 
     async def _check_purses(self) -> None:
         """Once all holds have ended, a budget is what was not spent, to the nano-USD."""

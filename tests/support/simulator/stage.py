@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from support.simulator import market
 from support.simulator.books import Books
-from support.simulator.entries import Figures
+from support.simulator.entries import KEPT_S, Figures
 from support.simulator.loop import Process
 from support.simulator.machines import Machine, Settings, Worker, World
 from support.simulator.market import campaign_of, campaigns
@@ -180,7 +180,13 @@ class Stage:
 
     def _do_clock(self, whose: str, by: float) -> None:
         self.world.set_clock(whose, by)
-        self.books.clock_was_set(whose, by, self.world.loop.time())
+        now = self.world.loop.time()
+        self.books.clock_was_set(whose, by, now)
+        if by >= KEPT_S:
+            self.books.outlived(now, self.world.walls()[1], self._first_bad)
+
+    def _first_bad(self, worker: str) -> float:
+        return self._wire(worker[0], "redis").first_bad
 
     def _do_disk(self, machine: str, seconds: float) -> None:
         if machine in self.world.machines:
