@@ -28,6 +28,14 @@ def scripts(first: int, runs: int, length: int, faults: Collection[str]) -> Iter
     return (draft(str(number), length, faults) for number in numbers)
 
 
+def _faults(text: str) -> list[str]:
+    """Names with commas between them. Raises ArgumentTypeError for one that is not known."""
+    names = text.split(",")
+    if unknown := set(names) - FAULTS.keys():
+        raise argparse.ArgumentTypeError(f"{sorted(unknown)} are none of {sorted(FAULTS)}")
+    return names
+
+
 def report(result: Result) -> None:
     for difference in result.differences[:SHOWN]:
         print(f"    {difference}", flush=True)
@@ -57,7 +65,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=400, help="requests and notices of a run")
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds for each failure")
     parser.add_argument("--failures", type=int, default=1, help="end after so many")
-    parser.add_argument("--faults", nargs="*", choices=sorted(FAULTS), default=sorted(FAULTS))
+    parser.add_argument("--faults", type=_faults, default=sorted(FAULTS), help="a,b: these alone")
     parser.add_argument("--script", type=Path, help="play this file")
     parser.add_argument("--mutation", choices=sorted(MUTATIONS))
     args = parser.parse_args()

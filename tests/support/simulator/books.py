@@ -303,8 +303,11 @@ class Books:
             and not self._was_lost(notice.sent_at, notice.done_at)
             for notice in notices
         )
-        # One that is in a spool may be overtaken by a repeat, which counts in its place.
-        first = min(NEVER if notice.is_spooled else notice.done_at for notice in notices)
+        # One that is in a spool, or was refused, may be overtaken by a repeat, which counts then.
+        first = min(
+            notice.done_at if notice.acknowledged and not notice.is_spooled else NEVER
+            for notice in notices
+        )
         days: set[int] = set()
         for notice in notices:
             if notice.sent_at <= first or not must:
