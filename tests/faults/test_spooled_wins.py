@@ -10,25 +10,13 @@ from typing import Any
 
 import pytest
 from support.proxy import FaultProxy, Way
-from support.remembered import (
-    NOON,
-    Clock,
-    at,
-    counts,
-    kill,
-    looking,
-    opened,
-    remember,
-    sum_of,
-    until,
-)
+from support.remembered import kill, looking, opened, remember, spool_files, sum_of, until
 from support.spending import limits, reserve, state
 
 from bench.confirmed import confirm_budgets
 from snapbid.embedded import Redis
 from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import LOSS, NOTICE, SPOOLED, WIN, bid_digest
-from snapbid.ledger.scripts import scripts
+from snapbid.ledger.records import LOSS, WIN
 
 PRICE = 2_000_000
 HOLD_S = 1
@@ -67,10 +55,6 @@ async def hold_clock_passes(store: Any, seconds: float) -> None:
     end = await now() + seconds * 1000
     while await now() < end:
         await asyncio.sleep(0.02)
-
-
-def spool_files(folder: Path, suffix: str = "spool") -> list[Path]:
-    return list(folder.glob(f"*.{suffix}"))
 
 
 async def all_won(ledger: Ledger, store: Any) -> None:
@@ -225,151 +209,6 @@ async def test_a_hold_lasts_its_full_time_by_any_workers_clock(
                 number += 1
             assert time.monotonic() - begun >= 2
             assert await reserve(hasty, b"last", (b"1", PRICE, long)) == "b"
-
-
-# -- notices from the spool count when they came --------------------------------------------------
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock(NOON)
-
-
-def now_ms(store: Any) -> int:
-    """By the clock of Redis."""
-    seconds, micros = store.time()
-    return int(seconds * 1000 + micros // 1000)
-
-
-async def passed_since(store: Any, since_ms: int) -> int:
-    """The time once it is clearly later, for clocks that differ by half a round trip."""
-    await until(lambda: now_ms(store) > since_ms + 500)
-    return now_ms(store)
-
-
-async def test_a_notice_applied_and_spooled_counts_once_whatever_was_bid_since(
-    own_redis: Redis, proxy: FaultProxy, tmp_path: Path, store: Any
-) -> None:
-    async with (
-        opened(proxy.redis_url, tmp_path / "a") as first,
-        opened(own_redis.url, tmp_path / "b") as second,
-    ):
-        assert await remember(first, b"a", (b"1", 1, 7))
-        proxy.stall(Way.ANSWERS)
-        win = asyncio.create_task(first.settle(WIN, b"a", b"1"))
-        await until(lambda: sum_of(store).get("w:1") == 1)
-        await proxy.refuse()
-        proxy.cut()
-        assert await win == "s"
-        assert await remember(second, b"a", (b"1", 2, 50))
-        await proxy.resume()
-        await until(lambda: not spool_files(tmp_path / "a"))
-        assert sum_of(store) == {"b:1": 2, "w:1": 1, "p:1": 7}
-        assert await second.settle(WIN, b"a", b"1") == "c"
-        assert sum_of(store) == {"b:1": 2, "w:1": 2, "p:1": 57}
-
-
-async def test_a_notice_that_arrives_after_it_was_spooled_counts_for_the_same_bid(
-    own_redis: Redis, tmp_path: Path, store: Any
-) -> None:
-    """Seen: it was under way when its process gave up, and the pair bid again before it arrived:
-    one win was fired, and two were counted.
-    """
-    async with (
-        opened(own_redis.url, tmp_path / "a") as first,
-        opened(own_redis.url, tmp_path / "b") as second,
-    ):
-        assert await remember(first, b"a", (b"1", 1, 7))
-        came = await passed_since(store, now_ms(store))
-        await passed_since(store, came)
-        assert await remember(second, b"a", (b"1", 2, 50))
-        settle = scripts()["settle"]
-        for kind in (WIN, WIN | SPOOLED):
-            packed = NOTICE.pack(kind, 0, bid_digest(b"a", b"1"), *divmod(came, 1000))
-            store.eval(settle, 1, "{sb0}:epoch", came, 600, packed)
-    assert sum_of(store) == {"b:1": 2, "w:1": 1, "p:1": 7}
-
-
-async def test_a_notice_whose_bid_was_lost_counts_for_no_later_one(
-    own_redis: Redis, proxy: FaultProxy, tmp_path: Path, store: Any
-) -> None:
-    """Seen: a spooled win met the bid that came after Redis had lost its data."""
-    async with opened(own_redis.url, tmp_path / "a") as first:
-        assert await remember(first, b"a", (b"1", 1, 7))
-        async with opened(proxy.redis_url, tmp_path / "b") as second:
-            await proxy.refuse()
-            proxy.cut()
-            assert await second.settle(WIN, b"a", b"1") == "s"
-            await passed_since(store, now_ms(store))
-            store.flushall()
-            assert await remember(first, b"b", (b"1", 1, 7))  # with which it begins anew
-            await passed_since(store, now_ms(store))
-            assert await remember(first, b"a", (b"1", 2, 50))
-            await proxy.resume()
-            await until(lambda: not spool_files(tmp_path / "b"))
-    assert sum_of(store) == {"b:1": 2}
-
-
-async def test_a_clock_that_is_set_back_loses_no_spooled_notice(
-    own_redis: Redis, proxy: FaultProxy, tmp_path: Path, store: Any
-) -> None:
-    """By less than Redis has been up, so that its bid, and Redis, seem to have come later."""
-    async with opened(own_redis.url, tmp_path / "a", ttl_s=600) as first:
-        assert await remember(first, b"a", (b"1", 1, 7))
-        (field,) = store.hkeys("{sb0}:segments")
-        store.hset("{sb0}:segments", field, now_ms(store) / 1000 - 200)
-        store.hincrby("{sb0}:h", "at", 3_600_000)  # as if the clock had been ahead until now
-        await until(lambda: store.hget("{sb0}:h", "back"))
-        packed = NOTICE.pack(
-            WIN | SPOOLED, 0, bid_digest(b"a", b"1"), *divmod(now_ms(store) - 300_000, 1000)
-        )
-        store.eval(scripts()["settle"], 1, "{sb0}:epoch", now_ms(store), 600, packed)
-    assert sum_of(store) == {"b:1": 1, "w:1": 1, "p:1": 7}
-
-
-@pytest.mark.parametrize("ahead_s", [3600, -3600])
-async def test_a_notice_that_comes_before_redis_has_told_its_time(
-    own_redis: Redis,
-    proxy: FaultProxy,
-    tmp_path: Path,
-    store: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    ahead_s: int,
-) -> None:
-    """Seen: it carried the time of its machine, whose clock was wrong, and counted for no bid."""
-    async with opened(own_redis.url, tmp_path / "a", ttl_s=600) as first:
-        assert await remember(first, b"a", (b"1", 1, 7))
-        await proxy.refuse()
-        monkeypatch.setattr("snapbid.ledger.clock.time", lambda: time.time() + ahead_s)
-        async with opened(proxy.redis_url, tmp_path / "b", ttl_s=600, wait=False) as joined:
-            assert await joined.settle(WIN, b"a", b"1") == "s"
-            await proxy.resume()
-            await until(lambda: not spool_files(tmp_path / "b"))
-    assert sum_of(store) == {"b:1": 1, "w:1": 1, "p:1": 7}
-
-
-async def test_a_spooled_notice_is_of_its_own_time(
-    own_redis: Redis, tmp_path: Path, store: Any, clock: Clock
-) -> None:
-    """Replayed after the bid would be forgotten, and after its day has closed."""
-    clock.now = at("2030-06-15T23:50:00")
-    async with opened(own_redis.url, tmp_path, clock=clock) as ledger:
-        for auction in (b"a", b"b", b"late"):
-            assert await remember(ledger, auction, (b"1", 1, 7))
-        kill(own_redis)
-        await until(lambda: not ledger.connected)
-        clock.now = at("2030-06-16T01:49:59")
-        assert await ledger.settle(WIN, b"a", b"1") == "s"
-        clock.now = at("2030-06-16T01:50:00")
-        assert await ledger.settle(WIN, b"b", b"1") == "s"
-        clock.now = at("2030-06-16T01:50:01")
-        assert await ledger.settle(WIN, b"late", b"1") == "s"
-        clock.now = at("2030-06-16T02:30:00")
-        own_redis.start()
-        await until(lambda: not spool_files(tmp_path))
-    assert counts(store) == {
-        "2030-06-15": {"b:1": 3, "B:1": 3, "w:1": 2, "W:1": 2, "p:1": 14, "P:1": 14}
-    }
 
 
 # -- a stop while Redis stalls --------------------------------------------------------------------

@@ -91,6 +91,11 @@ async def until(condition: Callable[[], object], what: str = "") -> None:
         await asyncio.sleep(0.005)
 
 
+def spool_files(folder: Path, suffix: str = "spool") -> list[Path]:
+    """What is left in the directory of a spool."""
+    return list(folder.glob(f"*.{suffix}"))
+
+
 async def remember(
     ledger: Ledger,
     auction: bytes,
