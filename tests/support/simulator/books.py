@@ -8,6 +8,7 @@ where the clocks do not agree on the day.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from support.simulator.entries import (
     ALL_DAYS,
@@ -35,6 +36,8 @@ from support.simulator.entries import (
     describe,
 )
 from support.simulator.limits import LimitBooks
+
+TAKEN_BACK: Final = ("bids", "campaign bids")  # figures that include late bids for a moment
 
 
 class Books:
@@ -228,7 +231,7 @@ class Books:
     def seen(self, figures: Figures) -> None:
         """The warehouse's, at some moment: they never go down but for bids taken back."""
         for key, highest in self._highest.items():
-            if figures[key] < highest and key[1] not in ("bids", "campaign bids"):
+            if figures[key] < highest and key[1] not in TAKEN_BACK:
                 self.wrong.append(f"{describe(key)}: went down from {highest} to {figures[key]}")
         for key, figure in figures.items():
             self._highest[key] = max(self._highest[key], figure)
@@ -249,6 +252,8 @@ class Books:
             if self.warehouse_is_older:
                 whole.lower.clear()
             for key, figure in (self._baseline[1] + since.lower).items():
+                if key[1] in TAKEN_BACK:  # some may have been, since
+                    figure = min(figure, whole.upper[key])
                 whole.lower[key] = max(whole.lower[key], figure)
             for key in whole.lower:
                 if key[1].startswith("campaign") and key[2] in self.limits.vague:
