@@ -1,7 +1,7 @@
 -- When holds end.
 --
 --   {sbN}:h        clock: the hold clock (ms); at: the server's time when it was last set; back: the
---                  last segment in which the server's time was set back
+--                  highest time that the server can have shown before its clock was set back
 --   {sbN}:spools   token of each process that may have acknowledged notices which Redis does not know
 --                  yet -> the hold clock's time up to which it has none, and when it was last heard of
 --
@@ -30,7 +30,8 @@ local function hold_clock()
       clock = clock + step
     end
     if step and step < -NOTED_STEP_BACK_MS then
-      redis.call('HSET', key, 'back', current_segment())
+      local back = tonumber(redis.call('HGET', key, 'back') or 0)
+      redis.call('HSET', key, 'back', digits(math.max(back, set[2] + LARGEST_STEP_MS)))
     end
     if not step or step < 0 or step >= 500 then -- short of the largest step, so none is lost
       redis.call('HSET', key, 'clock', digits(clock), 'at', digits(time))
@@ -39,9 +40,9 @@ local function hold_clock()
   return clock
 end
 
--- Whether times of this run of Redis are in order.
-local function is_steady()
-  return redis.call('HGET', base .. 'h', 'back') ~= current_segment()
+-- Whether a time of the server (ms) comes after every step back of its clock.
+local function is_past_steps(time)
+  return time > tonumber(redis.call('HGET', base .. 'h', 'back') or 0)
 end
 
 local mark

@@ -28,7 +28,8 @@ local function find_older(bucket, field, came_ms)
     return found
   end
   local began_ms = segment_began() * 1000
-  if came_ms < began_ms and began_ms <= oldest.made_ms and is_steady() then
+  local made_ms = oldest.made_ms
+  if came_ms < began_ms and began_ms <= made_ms and is_past_steps(made_ms) then
     return nil
   end
   return oldest
