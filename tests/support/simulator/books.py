@@ -59,12 +59,15 @@ class Books:
         self.warehouse_is_older = False
         self.latest_wall_s = 0.0  # that any clock has shown
 
+    def announced(self, ttl_s: int) -> None:
+        """A worker has begun: bids may be known for as long, whether it bids or not."""
+        self.longest_ttl_s = max(self.longest_ttl_s, ttl_s)
+
     # -- bids --------------------------------------------------------------------------------
 
     def asked(self, answer: Answer) -> None:
         self._answers.append(answer)
         for record in answer.records:
-            self.longest_ttl_s = max(self.longest_ttl_s, record.ttl_s)
             self._records[record.pair].append(record)
             for notice in self._losses[record.pair]:  # one that is under way may meet this bid
                 if record.asked_at <= notice.done_at + notice.spooled_skew_s:

@@ -102,6 +102,7 @@ class Stage:
             return
         if worker is None or not worker.process.alive:
             self._workers[name] = Worker(self.world, machine, name)
+            self.books.announced(machine.settings.ttl_s)
 
     def _do_launch(self, process: str) -> None:
         worker = self._workers.get(process)
