@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from support.oracle_values import Document, integer, items, members, number
+from support.oracle_vast import filled
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Timed:
         """
         if creative["media"] not in ("video", "audio"):
             return []
-        duration = creative.get("duration")
+        duration = filled(creative).get("duration")
         if duration is None:
             missed = {"mincpmpersec": self.per_second is not None, "durfloors": bool(self.ranges)}
         else:
