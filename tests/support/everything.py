@@ -44,6 +44,7 @@ REQUEST: Document = {
                 "maxduration": 30,
                 "rqddurs": [15],
                 "poddur": 60,
+                "podid": "break",
                 "protocols": [2],
                 "protocol": 3,
                 "w": 640,
@@ -68,6 +69,7 @@ REQUEST: Document = {
                 "maxduration": 30,
                 "rqddurs": [15],
                 "poddur": 60,
+                "podid": "break",
                 "protocols": [9],
                 "minbitrate": 64,
                 "maxbitrate": 320,
@@ -84,6 +86,7 @@ REQUEST: Document = {
                 "api": [7],
                 "plcmttype": 1,
             },
+            "qty": {"multiplier": 1.5},
             "rwdd": 1,
             "instl": 1,
             "pmp": {
