@@ -169,6 +169,7 @@ def plain(value: Any) -> Any:
 @example(path=("id",), value=1234567890123456789012)
 @example(path=("test",), value="true")
 @example(path=("device",), value="null")
+@example(path=("imp", 0, "audio", "rqddurs", 0), value="null")
 @example(path=("imp", 0, "bidfloor"), value=10**30)
 def test_a_deviation_does_not_change_what_is_read_elsewhere(path: Path, value: Any) -> None:
     """The fast reading and the tolerant one agree; the second is asked for by a deviation."""

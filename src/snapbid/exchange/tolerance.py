@@ -165,9 +165,8 @@ class _Conversion:
             self._left -= 1  # what is left shows at the next conversion
             return value
         self._count(_CONVERTED, path)
-        is_text = value.__class__ is str
-        if is_text and value.lower() == "null" and (shape.many or shape.kind != "text"):
-            return None  # as in the typed decoder
+        if _is_null(value) and (shape.many or shape.kind != "text"):
+            return None
         if not shape.many:
             return self._single(value, shape, path)
         if isinstance(value, dict) and shape.kind != "struct":
@@ -188,6 +187,8 @@ class _Conversion:
         for index, item in enumerate(value):
             if item is not None and item != "":
                 self._count(_CONVERTED, path)
+                if _is_null(item) and shape.kind != "text":
+                    continue
                 item = self._item(item, shape, f"{path}[{index}]")
                 if item is not None:
                     items.append(item)
@@ -216,6 +217,11 @@ class _Conversion:
         if shape.kind == "text":
             return _read_text(value, path)
         return _read_number(value, shape.kind, path)
+
+
+def _is_null(value: Any) -> bool:
+    """Whether it is the text that the typed decoder takes for null, too."""
+    return value.__class__ is str and value.lower() == "null"
 
 
 def _plain_texts(value: list[Any], shape: _Shape) -> list[Any] | None:
