@@ -23,11 +23,11 @@ LONGEST = 400
 LAYERS = {
     "programs": {
         "cli", "server", "drain", "publisher", "embedded", "load", "recording", "ops", "describe",
-        "explain", "golive", "export",
+        "explain", "golive", "export", "preflight",
     },
     "rooms": {"exchange", "report", "events"},
     "domain and stores": {"match", "reference", "ledger", "warehouse"},
-    "ground": {"access", "settings", "errors", "metrics", "http", "tasks"},
+    "ground": {"access", "settings", "errors", "metrics", "http", "risks", "tasks"},
 }  # fmt: skip
 APART = (LAYERS["rooms"], {"ledger", "warehouse"})  # these know nothing of each other
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS.values()) for part in parts}

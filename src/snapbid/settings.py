@@ -89,6 +89,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ops_host: str = "127.0.0.1"
     ops_port: int = 8001
     ops_token: Secret | None = None  # of the private port
+    allow_volatile: bool = False  # start on stores that may lose what they acknowledge
     record: Path | None = None  # where sampled bid requests are kept for replay
     record_sample: float = 0.01  # of all bid requests
     record_max_bytes: int = 268_435_456  # of that file
@@ -187,6 +188,8 @@ def to_environ(settings: Settings, fields: Container[str] | None = None) -> dict
         value = getattr(settings, field)
         if isinstance(value, tuple):
             value = ",".join(value) or None
+        elif isinstance(value, bool):
+            value = int(value)
         if value is not None:
             lines[variable] = value.reveal() if isinstance(value, Secret) else str(value)
     return lines
@@ -313,6 +316,12 @@ def _networks(text: str) -> tuple[str, ...]:
         raise _InvalidValue(rule) from None
 
 
+def _switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise _InvalidValue("must be 0 or 1", repr(text))
+    return text == "1"
+
+
 def _share(text: str) -> float:
     if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-[0-9]+)?", text) or not 0 < float(text) <= 1:
         raise _InvalidValue("must be a number above 0 and at most 1", repr(text))
@@ -344,6 +353,7 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_OPS_HOST": ("ops_host", _host),
     "SNAPBID_OPS_PORT": ("ops_port", _PORT),
     "SNAPBID_OPS_TOKEN": ("ops_token", _token),
+    "SNAPBID_ALLOW_VOLATILE": ("allow_volatile", _switch),
     "SNAPBID_RECORD": ("record", _new_file),
     "SNAPBID_RECORD_SAMPLE": ("record_sample", _share),
     "SNAPBID_RECORD_MAX_BYTES": ("record_max_bytes", _integer(4_096, 2**40)),

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import asyncpg
 from redis.exceptions import RedisError
 
+from snapbid import preflight
 from snapbid.drain.counters import ShardCounters, SupersededError
 from snapbid.drain.drain import Drain
 from snapbid.drain.events import EventDrain
@@ -24,14 +25,24 @@ from snapbid.ledger.budgets import Budgets
 from snapbid.metrics import Metrics
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
-from snapbid.settings import Settings
+from snapbid.risks import RiskLog
+from snapbid.settings import StoreSettings
 from snapbid.tasks import end
 from snapbid.warehouse import absorb, events
 from snapbid.warehouse.away import AWAY
 
 # What it needs of the settings; `load` compares the two ports.
 SETTINGS: Final = frozenset(
-    {"redis_url", "database_url", "home", "port", "ops_port", "geo_db", "ledger_shards"}
+    {
+        "redis_url",
+        "database_url",
+        "home",
+        "port",
+        "ops_port",
+        "geo_db",
+        "ledger_shards",
+        "allow_volatile",
+    }
 )
 PAUSE_S: Final = 0.5  # between rounds, and between looks whether the other drain has gone
 RETRY_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -79,8 +90,8 @@ EVENTS: Final = Duty(
 )
 
 
-def run(settings: Settings, metrics: Path) -> int:
-    """Drain until SIGTERM, SIGINT or SIGHUP: the exit status. Both stores must be set."""
+def run(settings: StoreSettings, metrics: Path) -> int:
+    """Drain until SIGTERM, SIGINT or SIGHUP: the exit status."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         counts = Metrics(metrics)
@@ -94,21 +105,25 @@ def run(settings: Settings, metrics: Path) -> int:
         return 2
     try:
         asyncio.run(_run(settings, counts, geo))
+    except preflight.VolatileStoreError as error:
+        print(error, file=sys.stderr)
+        return 2
     finally:
         counts.close()
         geo.close()
     return 0
 
 
-async def _run(settings: Settings, metrics: Metrics, geo: GeoDatabase) -> None:
-    assert settings.redis_url is not None
+async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> None:
     dsn = settings.database_url
-    assert dsn is not None
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks for
             loop.add_signal_handler(number, stopping.set)
+    risks = RiskLog()
+    await preflight.check(settings, risks)
+    looking = asyncio.create_task(preflight.watch(settings, risks))
     redis = ledger.connect(settings.redis_url)
     try:
         shards = [ShardCounters(redis, number) for number in range(settings.ledger_shards)]
@@ -119,6 +134,7 @@ async def _run(settings: Settings, metrics: Metrics, geo: GeoDatabase) -> None:
             group.create_task(Process(COUNTERS, counters, dsn, stopping).run())
             group.create_task(Process(EVENTS, carried, dsn, stopping).outlast())
     finally:
+        await end(looking)
         await redis.aclose()
 
 

@@ -26,6 +26,7 @@ from urllib.parse import quote
 from snapbid.embedded.home import Home
 from snapbid.embedded.process import EmbeddedError, evict, read_pid, rotate, size, spawn, stop, tail
 from snapbid.embedded.space import DiskReserve
+from snapbid.ledger.risks import SYNCED_BY_UP
 
 SYNC_S = 1.0
 SPACE_CHECK_S = 0.25
@@ -130,6 +131,7 @@ class Redis:
             "appendfsync": "no",
             "maxmemory": "1",
             "maxmemory-policy": "noeviction",
+            "syslog-ident": SYNCED_BY_UP,
         }
         return [part for name, value in options.items() for part in (f"--{name}", value)]
 

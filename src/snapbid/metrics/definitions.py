@@ -26,6 +26,11 @@ WATCHED: dict[str, Definition] = {
     "snapbid_store_up": Definition(
         "gauge", "Whether a store answered when last looked at: 1 or 0.", ("store",)
     ),
+    "snapbid_store_risk": Definition(
+        "gauge",
+        "Whether a store is configured to lose, in this way, what it acknowledges: 1 or 0.",
+        ("risk", "store"),
+    ),
     "snapbid_ssp_bids_total": Definition(
         "counter", "Answers with bids as the ledger counts them, over all machines.", ("ssp",)
     ),

@@ -6,6 +6,7 @@ from time import time
 from snapbid.metrics import Samples
 from snapbid.ops.ledger import Standing
 from snapbid.ops.watch import CampaignMoney, Watch
+from snapbid.risks import NAMES
 
 NANO = 1_000_000_000  # CPM in micro-USD, to USD an impression
 
@@ -18,6 +19,11 @@ def gauges(watch: Watch) -> dict[str, Samples]:
             ({"store": name}, float(up))
             for name, up in (("redis", snapshot.redis), ("warehouse", snapshot.warehouse))
             if up is not None
+        ],
+        "snapbid_store_risk": [
+            ({"store": store, "risk": name}, float(any(risk.name == name for risk in risks)))
+            for store, risks in snapshot.risks.items()
+            for name in NAMES[store]
         ],
         "snapbid_spool_bytes": [({}, watch.spool_bytes())],
         **_catalog(watch),

@@ -14,6 +14,7 @@ from msgspec import Struct
 from snapbid.ops.counts import BIDS, NOTICES, WHOLE, CountWindow, growth
 from snapbid.ops.gauges import NANO, state_of
 from snapbid.ops.watch import CampaignMoney, SspTraffic, Watch
+from snapbid.risks import Risk
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
 STEPS: Final = ("decode", "match", "commit")
@@ -68,6 +69,7 @@ class Page(Struct):
     window_s: float | None
     redis: bool | None
     warehouse: bool | None
+    risks: list[Risk]
     now: Now | None
     quantiles: tuple[float, ...]
     latency: list[Latency]
@@ -102,6 +104,7 @@ def page(watch: Watch) -> Page:
         window_s=None if window is None else window.seconds,
         redis=snapshot.redis,
         warehouse=snapshot.warehouse,
+        risks=[risk for risks in snapshot.risks.values() for risk in risks],
         now=_now(watch),
         quantiles=QUANTILES,
         latency=_latency(window),

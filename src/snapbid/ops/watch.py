@@ -22,15 +22,19 @@ from snapbid import metrics
 from snapbid.exchange import spending
 from snapbid.exchange.spending import Spending
 from snapbid.ledger import connection
+from snapbid.ledger import risks as ledger_risks
 from snapbid.ops import ledger
 from snapbid.ops.counts import CountHistory
 from snapbid.ops.ledger import Backlog, RunningTotals, Traffic
+from snapbid.risks import Risk, RiskLog, StoreName
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
 from snapbid.warehouse import fence, registry, watching
+from snapbid.warehouse import risks as warehouse_risks
 
 COUNTERS_S: Final = 2.0  # between reads of the counters and of Redis
 MONEY_S: Final = 5.0  # of budgets and SSPs in Redis
+RISKS_S: Final = 10.0  # of how Redis is configured
 WAREHOUSE_S: Final = 60.0  # or when the catalog changes
 RETRY_S: Final = 5.0
 PATIENCE_S: Final = 5.0  # with the warehouse
@@ -86,6 +90,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True):
     redis: bool | None = None
     warehouse: bool | None = None
     identity: str | None = None  # the warehouse's
+    risks: dict[StoreName, list[Risk]] = {}  # of the stores that have been asked
     waiting: Backlog | None = None
     ssps: dict[str, SspTraffic] | None = None
     campaigns: int | None = None  # as last read from the warehouse
@@ -97,9 +102,14 @@ class Watch:
     """Reads until stopped; other threads read `snapshot` and `history`."""
 
     def __init__(
-        self, settings: StoreSettings, paths: OpsPaths, publisher: PublicationTimes
+        self,
+        settings: StoreSettings,
+        paths: OpsPaths,
+        publisher: PublicationTimes,
+        risk_log: RiskLog,
     ) -> None:
         self._settings = settings
+        self._risk_log = risk_log
         self._known: WarehouseFacts | None = None
         self._known_at = 0.0  # monotonic
         self._known_version: float | None = None  # when the catalog of then was published
@@ -140,6 +150,7 @@ class Watch:
                 (self._read_redis, COUNTERS_S),
                 (self._read_warehouse, RETRY_S),
                 (self._read_money, MONEY_S),
+                (self._read_redis_risks, RISKS_S),
             )
         ]
         await self._stopping.wait()
@@ -175,6 +186,7 @@ class Watch:
                     budgeted = await watching.fetch_budgeted(connection, today, CAMPAIGNS)
                     campaigns = await watching.count_campaigns(connection)
                     identity = await fence.identity(connection)
+                    risks = await warehouse_risks.fetch_risks(connection)
                 finally:
                     connection.terminate()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # TimeoutError is one
@@ -186,6 +198,14 @@ class Watch:
         self._update(
             warehouse=True, identity=identity, campaigns=campaigns, budgeted=budgeted.known
         )
+        self._update_risks("warehouse", risks)
+        return True
+
+    async def _read_redis_risks(self) -> bool:
+        try:
+            self._update_risks("redis", await ledger_risks.fetch_risks(self._redis))
+        except (RedisError, OSError):
+            return False
         return True
 
     async def _read_money(self) -> bool:
@@ -217,6 +237,10 @@ class Watch:
         return {
             name: SspTraffic(days[today][number], sums[number]) for number, name in names.items()
         }
+
+    def _update_risks(self, store: StoreName, risks: list[Risk]) -> None:
+        self._risk_log.update(store, risks)
+        self._update(risks={**self.snapshot.risks, store: risks})
 
     def _update(self, **changes: object) -> None:
         self.snapshot = msgspec.structs.replace(self.snapshot, **changes)

@@ -4,6 +4,7 @@ Its main thread supervises Granian's workers, which serve partners; one thread p
 catalog, one answers on the private port.
 """
 
+import asyncio
 import logging
 import multiprocessing
 import os
@@ -17,11 +18,13 @@ from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
+from snapbid import preflight
 from snapbid.ops import OpsPaths, OpsServer, Watch
 from snapbid.publisher import CatalogPublisher
 from snapbid.recording.recorder import open_file
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
+from snapbid.risks import RiskLog
 from snapbid.server import connections
 from snapbid.server.granian import GranianServer
 from snapbid.server.process import create
@@ -49,12 +52,14 @@ def serve(settings: ServingSettings) -> int:
     multiprocessing.set_start_method("spawn", force=True)  # no threads are taken along
     publisher = CatalogPublisher(settings.database_url, settings.catalog_path)
     paths = OpsPaths(settings.metrics_path, settings.spool_path)
-    watch = Watch(settings, paths, publisher)
+    risks = RiskLog()
+    watch = Watch(settings, paths, publisher, risks)
     try:
         _check(settings)
+        asyncio.run(preflight.check(settings, risks))
         settings.runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         ops = _open_ops(settings, watch)
-    except ServeError as error:
+    except (ServeError, preflight.VolatileStoreError) as error:
         print(error, file=sys.stderr)
         return 2
     os.environ.pop(VARIABLES["ops_token"], None)  # which the workers do not need

@@ -96,6 +96,15 @@ function stores(data) {
   at("stores").replaceChildren(one("Redis", data.redis), one("PostgreSQL", data.warehouse));
 }
 
+function risks(data) {
+  at("risks").hidden = !data.risks.length;
+  at("risks").replaceChildren(...data.risks.map((one) => {
+    const made = element("p");
+    made.append(element("b", `${one.text}. `, one.severity === "weak" ? "fair" : "bad"), `To do: ${one.remedy}.`);
+    return made;
+  }));
+}
+
 function tiles(data) {
   const now = data.now || {};
   const whole = data.latency.find((one) => one.step === "whole");
@@ -234,7 +243,7 @@ async function read() {
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const data = await answer.json();
     last = data.at;
-    for (const part of [stores, tiles, chart, latency, notices, ssps, budgets, events, behind]) part(data);
+    for (const part of [stores, risks, tiles, chart, latency, notices, ssps, budgets, events, behind]) part(data);
     tell(null);
   } catch (error) {
     tell(error instanceof TypeError ? "the server does not answer" : error.message);

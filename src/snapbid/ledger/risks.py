@@ -1,0 +1,86 @@
+"""What a Redis, as it is configured, may lose of the ledger.
+
+`INFO` tells the most, also where a provider has disabled `CONFIG`; then `appendfsync` is unknown.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from snapbid.risks import Risk, Severity
+
+OLDEST: Final = (6, 2)
+SYNCED_BY_UP: Final = "snapbid-up"
+"""The `syslog-ident` of a Redis whose append-only file `snapbid up` itself syncs each second."""
+_CONFIG: Final = ("appendfsync", "syslog-ident")
+
+
+async def fetch_risks(redis: Redis) -> list[Risk]:
+    """Ask a server for its risks. Raises RedisError."""
+    info = await redis.info()
+    try:
+        config: Mapping[Any, Any] = await redis.config_get(*_CONFIG)
+    except ResponseError:
+        config = {}
+    return judge(info, config)
+
+
+def judge(info: Mapping[str, Any], config: Mapping[Any, Any]) -> list[Risk]:
+    """Return the risks that `INFO` and `CONFIG GET` tell of."""
+    risks: list[Risk] = []
+
+    def add(name: str, severity: Severity, text: str, remedy: str) -> None:
+        risks.append(Risk("redis", name, severity, f"Redis (SNAPBID_REDIS_URL) {text}", remedy))
+
+    version = str(info.get("redis_version", ""))
+    if _release(version) < OLDEST:
+        add("version", "unsupported", f"is {version}", "6.2 is the oldest that works")
+    if not info.get("aof_enabled"):
+        add(
+            "appendonly",
+            "volatile",
+            "runs with appendonly no: a restart loses open bids, counts, budgets and events",
+            _set("appendonly", "yes"),
+        )
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        add(
+            "eviction",
+            "volatile",
+            f"runs with maxmemory-policy {policy}: short of memory, it deletes bids and counts",
+            _set("maxmemory-policy", "noeviction"),
+        )
+    if info.get("role") == "slave":
+        writable = not info.get("slave_read_only", 1)
+        add(
+            "replica",
+            "volatile" if writable else "weak",
+            "is a replica: " + ("its primary overwrites what it is given" if writable
+                                else "it takes no writes, so that nothing is bid on"),
+            "name the primary in SNAPBID_REDIS_URL",
+        )  # fmt: skip
+    if config.get("appendfsync") == "no" and config.get("syslog-ident") != SYNCED_BY_UP:
+        add(
+            "appendfsync",
+            "weak",
+            "runs with appendfsync no: a crash of its machine loses the last half minute",
+            _set("appendfsync", "everysec"),
+        )
+    if info.get("aof_enabled") and info.get("aof_last_write_status", "ok") != "ok":
+        add(
+            "aof_write",
+            "weak",
+            "cannot write its append-only file",
+            "look at its disk and its log",
+        )
+    return risks
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def _set(option: str, value: str) -> str:
+    return f"run `redis-cli config set {option} {value}`, and write it into redis.conf"

@@ -1,0 +1,57 @@
+"""Risks: what a store, as it is configured, may lose of what it has acknowledged (contract 5)."""
+
+import logging
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+StoreName: TypeAlias = Literal["redis", "warehouse"]
+Severity: TypeAlias = Literal["unsupported", "volatile", "weak"]
+
+NAMES: Final[dict[StoreName, tuple[str, ...]]] = {
+    "redis": ("version", "appendonly", "eviction", "replica", "appendfsync", "aof_write"),
+    "warehouse": ("version", "fsync", "synchronous_commit", "full_page_writes", "standby"),
+}
+"""Names of all risks of a store, as the metric has them."""
+
+logger = logging.getLogger("snapbid")
+
+
+class Risk(msgspec.Struct, frozen=True):
+    """One risk: `text` says what is configured and what that loses, `remedy` what to do.
+
+    `unsupported` and `volatile` ones forbid a start; SNAPBID_ALLOW_VOLATILE admits the latter.
+    """
+
+    store: StoreName
+    name: str
+    severity: Severity
+    text: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.remedy}"
+
+
+def forbids(risk: Risk, *, allow_volatile: bool) -> bool:
+    """Whether nothing may start on a store with this risk."""
+    return risk.severity == "unsupported" or (risk.severity == "volatile" and not allow_volatile)
+
+
+class RiskLog:
+    """Logs each risk once when it appears, and once when it is gone."""
+
+    def __init__(self) -> None:
+        self._known: dict[StoreName, dict[str, Risk]] = {}
+
+    def update(self, store: StoreName, risks: Sequence[Risk]) -> None:
+        """Log how a store's risks differ from those of the last time."""
+        before = self._known.get(store, {})
+        now = {risk.name: risk for risk in risks}
+        for name, risk in now.items():
+            if before.get(name) != risk:
+                logger.warning("%s", risk)
+        for name in before.keys() - now.keys():
+            logger.info("no longer: %s", before[name].text)
+        self._known[store] = now

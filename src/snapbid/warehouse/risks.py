@@ -1,0 +1,46 @@
+"""What a PostgreSQL, as it is configured, may lose of the warehouse."""
+
+from typing import Final
+
+import asyncpg
+
+from snapbid.risks import Risk, Severity
+
+OLDEST: Final = 15
+_QUERY: Final = """
+    select current_setting('server_version') as version,
+        current_setting('server_version_num')::int / 10000 as release,
+        current_setting('fsync') as fsync,
+        current_setting('synchronous_commit') as synchronous_commit,
+        current_setting('full_page_writes') as full_page_writes,
+        pg_is_in_recovery() as standby
+"""
+_LOSSES: Final = {
+    "fsync": "a crash of its machine may destroy the whole warehouse",
+    "synchronous_commit": "a crash loses the last counts and events, which Redis has let go",
+    "full_page_writes": "a crash of its machine may leave pages that are half written",
+}
+
+
+async def fetch_risks(connection: asyncpg.Connection) -> list[Risk]:
+    """Ask a server for its risks, as they are for this connection's role and database."""
+    row = await connection.fetchrow(_QUERY)
+    risks: list[Risk] = []
+
+    def add(name: str, severity: Severity, text: str, remedy: str) -> None:
+        text = f"PostgreSQL (SNAPBID_DATABASE_URL) {text}"
+        risks.append(Risk("warehouse", name, severity, text, remedy))
+
+    if row["release"] < OLDEST:
+        oldest = f"{OLDEST} is the oldest that works"
+        add("version", "unsupported", f"is {row['version']}", oldest)
+    for name, loss in _LOSSES.items():
+        if row[name] == "off":
+            remedy = f"run `alter system set {name} = on; select pg_reload_conf()`"
+            if name == "synchronous_commit":
+                remedy += ", and look for one of the role or the database"
+            add(name, "weak", f"runs with {name} off: {loss}", remedy)
+    if row["standby"]:
+        remedy = "name the primary in SNAPBID_DATABASE_URL"
+        add("standby", "weak", "is a standby: it takes no writes", remedy)
+    return risks

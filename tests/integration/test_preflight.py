@@ -1,0 +1,81 @@
+"""Stores that are configured to lose what they acknowledge: refused, or named while we run."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+from support.ops import data, prepare, samples
+from support.processes import eventually
+from support.stack import JWT_SECRET, Stack, connected, execute, run
+
+from snapbid.embedded import Redis
+from snapbid.warehouse.risks import fetch_risks
+
+
+@pytest.fixture
+def client(own_redis: Redis) -> Iterator[redis.Redis]:
+    with contextlib.closing(redis.Redis.from_url(own_redis.url)) as client:
+        yield client
+
+
+def test_volatile_stores(
+    own_redis: Redis, client: redis.Redis, database: str, start_stack: Callable[..., Stack]
+) -> None:
+    environ = {
+        "SNAPBID_REDIS_URL": own_redis.url,
+        "SNAPBID_DATABASE_URL": database,
+        "SNAPBID_JWT_SECRET": JWT_SECRET,
+    }
+    client.config_set("appendonly", "no")
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    for command in ("serve", "drain"):
+        done = run(environ, command)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        appendonly, eviction = done.stderr.splitlines()
+        assert appendonly == (
+            "Redis (SNAPBID_REDIS_URL) runs with appendonly no: a restart loses open bids, counts, "
+            "budgets and events: run `redis-cli config set appendonly yes`, and write it into "
+            "redis.conf, or set SNAPBID_ALLOW_VOLATILE=1"
+        )
+        assert "maxmemory-policy allkeys-lru" in eviction
+
+    prepare(database)
+    stack = start_stack(SNAPBID_REDIS_URL=own_redis.url, SNAPBID_ALLOW_VOLATILE="1")
+    assert "WARNING Redis (SNAPBID_REDIS_URL) runs with appendonly no" in stack.output
+
+    def risks() -> set[str]:
+        return {risk["name"] for risk in data(stack)["risks"]}
+
+    eventually(lambda: risks() == {"appendonly", "eviction"}, "both risks on the page")
+    client.config_set("appendonly", "yes")
+    client.config_set("maxmemory-policy", "noeviction")
+    eventually(lambda: risks() == set(), "their end")
+    assert samples(stack)["snapbid_store_risk"][(("risk", "eviction"), ("store", "redis"))] == 0
+    client.config_set("maxmemory-policy", "volatile-lru")  # while it runs
+    eventually(lambda: risks() == {"eviction"}, "the change")
+    assert samples(stack)["snapbid_store_risk"][(("risk", "eviction"), ("store", "redis"))] == 1
+    assert "no longer: Redis (SNAPBID_REDIS_URL) runs with appendonly no" in stack.output
+    assert "WARNING Redis (SNAPBID_REDIS_URL) runs with maxmemory-policy volatile-lru" in (
+        stack.output
+    )
+    assert stack.get("/readyz")[0] == 200
+
+
+def test_what_a_warehouse_risks(database: str) -> None:
+    async def risks() -> dict[str, str]:
+        async with connected(database) as connection:
+            return {risk.name: str(risk) for risk in await fetch_risks(connection)}
+
+    assert asyncio.run(risks()) == {}
+    asyncio.run(
+        execute(
+            database,
+            "do $$ begin execute format('alter database %I set synchronous_commit = off',"
+            " current_database()); end $$",
+        )
+    )
+    (named,) = asyncio.run(risks()).items()
+    assert named[0] == "synchronous_commit"
+    assert named[1].startswith("PostgreSQL (SNAPBID_DATABASE_URL) runs with synchronous_commit off")

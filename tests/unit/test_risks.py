@@ -1,0 +1,72 @@
+"""What the configuration of a Redis may lose, from what the server says of itself."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from snapbid.ledger.risks import judge
+from snapbid.risks import NAMES, Risk, RiskLog, forbids
+
+INFO: dict[str, Any] = {
+    "redis_version": "7.0.15",
+    "aof_enabled": 1,
+    "aof_last_write_status": "ok",
+    "maxmemory_policy": "noeviction",
+    "role": "master",
+}
+
+
+@pytest.mark.parametrize(
+    ("info", "config", "expected"),
+    [
+        ({}, {}, {}),
+        ({}, {"appendfsync": "everysec", "syslog-ident": "redis"}, {}),
+        ({"redis_version": "6.2.0"}, {}, {}),
+        ({"redis_version": "10.1.0"}, {}, {}),
+        ({"redis_version": "6.0.16"}, {}, {"version": "unsupported"}),
+        ({"aof_enabled": 0}, {}, {"appendonly": "volatile"}),
+        ({"maxmemory_policy": "volatile-ttl"}, {}, {"eviction": "volatile"}),
+        ({"role": "slave", "slave_read_only": 1}, {}, {"replica": "weak"}),
+        ({"role": "slave", "slave_read_only": 0}, {}, {"replica": "volatile"}),
+        ({}, {"appendfsync": "no", "syslog-ident": "redis"}, {"appendfsync": "weak"}),
+        ({}, {"appendfsync": "no", "syslog-ident": "snapbid-up"}, {}),
+        ({"aof_last_write_status": "err"}, {}, {"aof_write": "weak"}),
+        (
+            {"aof_enabled": 0, "maxmemory_policy": "allkeys-lru"},
+            {},
+            {"appendonly": "volatile", "eviction": "volatile"},
+        ),
+    ],
+)
+def test_what_a_redis_risks(
+    info: dict[str, Any], config: dict[str, Any], expected: dict[str, str]
+) -> None:
+    risks = judge(INFO | info, config)
+    assert {risk.name: risk.severity for risk in risks} == expected
+    assert set(expected) <= set(NAMES["redis"])
+
+
+def test_what_forbids_a_start() -> None:
+    def forbidden(severity: Any) -> list[bool]:
+        risk = Risk("redis", "x", severity, "text", "remedy")
+        return [forbids(risk, allow_volatile=allow) for allow in (False, True)]
+
+    assert forbidden("unsupported") == [True, True]
+    assert forbidden("volatile") == [True, False]
+    assert forbidden("weak") == [False, False]
+
+
+def test_each_risk_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    log = RiskLog()
+    risk = Risk("redis", "eviction", "volatile", "it evicts", "stop that")
+    for _ in range(2):
+        log.update("redis", [risk])
+    log.update("warehouse", [])
+    for _ in range(2):
+        log.update("redis", [])
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "it evicts: stop that"),
+        ("INFO", "no longer: it evicts"),
+    ]
