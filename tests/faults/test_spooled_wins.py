@@ -17,6 +17,7 @@ from bench.confirmed import confirm_budgets
 from snapbid.embedded import Redis
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import LOSS, WIN
+from snapbid.ledger.scripts import scripts
 
 PRICE = 2_000_000
 HOLD_S = 1
@@ -168,6 +169,20 @@ async def test_a_killed_process_with_an_empty_spool_delays_nothing(
         assert await more(ledger) == "kk"
     assert not store.exists("{sb0}:spools")
     assert not list(tmp_path.iterdir())
+
+
+async def test_a_heartbeat_that_comes_after_the_sign_off_delays_nothing(
+    ledger: Ledger, store: Any, own_redis: Redis, tmp_path: Path
+) -> None:
+    """It was under way when its process ended; its connection may deliver it at any time."""
+    (own,) = store.hkeys("{sb0}:spools")
+    async with opened(own_redis.url, tmp_path / "other"):
+        tokens = store.hkeys("{sb0}:spools")
+    (token,) = set(tokens) - {own}
+    seconds, microseconds = store.time()
+    now_ms = seconds * 1000 + microseconds // 1000
+    store.eval(scripts()["heartbeat"], 1, "{sb0}:epoch", now_ms, 600, token, "")
+    assert store.hkeys("{sb0}:spools") == [own]
 
 
 async def test_a_process_that_is_gone_for_long_is_given_up(

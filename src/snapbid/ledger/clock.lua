@@ -4,6 +4,7 @@
 --                  highest time that the server can have shown before its clock was set back
 --   {sbN}:spools   token of each process that may have acknowledged notices which Redis does not know
 --                  yet -> the hold clock's time up to which it has none, and when it was last heard of
+--   {sbN}:spools:left  tokens of those that were signed off; score = when, by the hold clock
 --
 -- The hold clock goes forward by what passes between two calls of scripts, unless that seems to be
 -- more than a second: it neither follows a clock that is set nor runs while nobody reaches Redis. And a hold ends only when

@@ -1,5 +1,7 @@
 -- Says that a process is there, what its TTL is, and up to when its notices are settled.
 --
+-- A process that was signed off while this was under way stays so (sign_off.lua).
+--
 -- ARGV     1 now (epoch ms); 2 how long a bid is remembered (s); 3 token of the process, empty where
 --          it has no spool; 4 time of the hold clock (ms) up to
 --          which every notice that it acknowledged is settled, empty: as before
@@ -16,9 +18,9 @@ if not announced or math.abs(now - announced) >= 60 then
 end
 
 local time, spools, token = hold_clock(), base .. 'spools', ARGV[3]
-if token ~= '' then
-  local settled, known = tonumber(ARGV[4]), redis.call('HGET', spools, token)
-  local before, heard = nil, nil
+local known = redis.call('HGET', spools, token)
+if token ~= '' and (known or not redis.call('ZSCORE', base .. 'spools:left', token)) then
+  local settled, before, heard = tonumber(ARGV[4]), nil, nil
   if known then
     before, heard = known:match('^(%d+) (%d+)$')
   end

@@ -14,6 +14,7 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
     {sbN}:h                   the hold clock
     {sbN}:spools              up to when each process has settled what it acknowledged
+    {sbN}:spools:left         processes that were signed off lately
     {sbN}:segment             which run of Redis is counting, and how far the drain is (below)
     {sbN}:segments            segments that may have counters -> when each began (epoch s)
     {sbN}:c:SEGMENT:YYYY-MM-DD  counters of a day, cumulative
@@ -61,7 +62,7 @@ class ShardKeys:
     """The keys of one shard that Python code names; the scripts name the others."""
 
     __slots__ = ("changed", "drained_at", "epoch", "generations", "owner", "prefix", "seen",
-                 "segments", "spools", "state", "taken")  # fmt: skip
+                 "segments", "state", "taken")  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.prefix = prefix = f"{{sb{number}}}:"
@@ -74,7 +75,6 @@ class ShardKeys:
         self.seen = f"{prefix}seen"
         self.state = f"{prefix}segment"
         self.segments = f"{prefix}segments"
-        self.spools = f"{prefix}spools"
 
     def counters(self, segment: str, day: str) -> str:
         """The counters of a day, `YYYY-MM-DD`; of no segment: those from before there were any."""

@@ -16,6 +16,7 @@ from snapbid.ledger.commits import Observe, unobserved
 from snapbid.ledger.connection import connect, connector
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.records import NOTICE, SPOOLED, bid_digest, shard_of
+from snapbid.ledger.scripts import scripts
 from snapbid.ledger.shard import LedgerShard
 from snapbid.ledger.spool import Spool, SpoolFile, SpoolFullError
 from snapbid.tasks import end
@@ -66,6 +67,7 @@ class Ledger:
             for number, (core, own) in enumerate(zip(self._cores, self._clocks, strict=True))
         ]
         self._looking = connect(url)
+        self._signing_off = self._looking.register_script(scripts(simulated)["sign_off"])
         self.budgets = Budgets(self._looking, shards, self._now_s, simulated=simulated)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -238,8 +240,9 @@ class Ledger:
     async def _sign_off(self, token: str) -> bool:
         """Release the holds that wait for the process's notices; return whether Redis took it."""
         try:
-            for number in range(len(self._shards)):
-                await self._looking.hdel(ShardKeys(number).spools, token)
+            for number, clock in enumerate(self._clocks):
+                now_ms = clock.now_ms(self._loop.time())
+                await self._signing_off(keys=[ShardKeys(number).epoch], args=[now_ms, token])
         except (RedisError, OSError):
             return False
         return True

@@ -16,6 +16,7 @@ _PARTS: Final = {
     "forget": ("segment", "records", "money", "notices", "forget"),
     "settle": ("segment", "records", "clock", "money", "notices", "settle"),
     "heartbeat": ("segment", "records", "clock", "heartbeat"),
+    "sign_off": ("segment", "records", "clock", "sign_off"),
     "look": (*_LIMITS, "look"),
     "state": (*_LIMITS, "state"),
 }

@@ -87,6 +87,10 @@ SCRIPTS: Final = {
         "  return now_ms\n",
         (("clock = tonumber(set[1] or 0)", "clock = now_ms"),),
     ),
+    # A process that was signed off is there again with a heartbeat that comes late.
+    "signed off once": Mutation(
+        "heartbeat.lua", "not redis.call('ZSCORE', base .. 'spools:left', token)", "true"
+    ),
     # Repeats count.
     "repeats count": Mutation("notices.lua", "return 'd'", "local again = true"),
 }  # fmt: skip
