@@ -23,6 +23,8 @@ EVERY_S: Final = 60.0
 class VolatileStoreError(RuntimeError):
     """A store is configured to lose what it acknowledges: one line for each reason."""
 
+    status = 2  # with which the process exits
+
 
 async def examine(settings: StoreSettings) -> dict[StoreName, list[Risk]]:
     """Ask both stores; one that does not answer is left out."""

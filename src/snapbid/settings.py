@@ -162,7 +162,7 @@ def load(environ: Mapping[str, str]) -> Settings:
         mistakes.append(f"SNAPBID_OPS_PORT must differ from SNAPBID_PORT (found {port} in both)")
     if mistakes:
         raise SettingsError(mistakes)
-    values.setdefault("base_url", f"http://{_bracketed(host)}:{port}")
+    values.setdefault("base_url", url_of(host, port))
     values.setdefault("home", Path("var").absolute())
     return Settings(**values)
 
@@ -368,6 +368,15 @@ def _is_unknown(name: str) -> bool:
 def _unknown_setting(name: str) -> str:
     near = difflib.get_close_matches(name, _CHECKS, n=1)
     return f"{name} is not a setting" + (f": is {near[0]} meant?" if near else "")
+
+
+def reachable(host: str) -> str:
+    """The address at which a client on this machine reaches what is bound to `host`."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def url_of(host: str, port: int) -> str:
+    return f"http://{_bracketed(host)}:{port}"
 
 
 def _bracketed(host: str) -> str:

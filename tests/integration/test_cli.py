@@ -23,6 +23,10 @@ CAMPAIGN: dict[str, Any] = {
     "creatives": [{"id": "n", "media": "banner", "adm": "x", "w": 1, "h": 1}],
 }
 NO_BUDGET = "\t" * 6
+SSPS = "descriptor\tcanonical\tallow\tqps\n"
+CAMPAIGNS = (
+    "id\tstatus\tcpm\tmedia\tadvertiser\tname\tpacing\tspent\tspent today\theld\tleft today\tleft\n"
+)
 
 
 @pytest.fixture
@@ -50,13 +54,13 @@ def refused(result: subprocess.CompletedProcess[str], status: int = 1) -> list[s
 
 
 def test_ssp(cli: Cli) -> None:
-    assert done(cli("ssp", "list")) == ""
+    assert done(cli("ssp", "list")) == SSPS
     assert done(cli("ssp", "list", "--json")) == "[]\n"
     assert done(cli("ssp", "add", "acme")) == "acme: added (canonical acme)\n"
     added = done(cli("ssp", "add", "acme-eu", "--canonical", "acme"))
     assert added == "acme-eu: added (canonical acme)\n"
     assert done(cli("ssp", "add", "acme")) == "acme: unchanged (canonical acme)\n"
-    assert done(cli("ssp", "list")) == "acme\tacme\t\t\nacme-eu\tacme\t\t\n"
+    assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t\t\nacme-eu\tacme\t\t\n"
     assert json.loads(done(cli("ssp", "list", "--json"))) == [
         {"descriptor": "acme", "canonical": "acme", "allow": [], "qps": None},
         {"descriptor": "acme-eu", "canonical": "acme", "allow": [], "qps": None},
@@ -76,13 +80,13 @@ def test_who_may_send_as_an_ssp(cli: Cli) -> None:
     networks = ("--allow", "192.0.2.0/24", "--allow", "2001:DB8::/32", "--allow", "192.0.2.0/24")
     set_ = done(cli("ssp", "set", "acme", *networks))
     assert set_ == "acme: allow 192.0.2.0/24, 2001:db8::/32, qps 500\n"
-    assert done(cli("ssp", "list")) == "acme\tacme\t192.0.2.0/24,2001:db8::/32\t500\n"
+    assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t192.0.2.0/24,2001:db8::/32\t500\n"
     (listed,) = json.loads(done(cli("ssp", "list", "--json")))
     assert (listed["allow"], listed["qps"]) == (["192.0.2.0/24", "2001:db8::/32"], 500)
     replaced = done(cli("ssp", "set", "acme", "--allow", "::ffff:198.51.100.1", "--qps", "1"))
     assert replaced == "acme: allow 198.51.100.1/32, qps 1\n"
     assert done(cli("ssp", "add", "acme")) == "acme: unchanged (canonical acme)\n"
-    assert done(cli("ssp", "list")) == "acme\tacme\t198.51.100.1/32\t1\n"
+    assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t198.51.100.1/32\t1\n"
     assert done(cli("ssp", "set", "acme", "--qps", "any")) == (
         "acme: allow 198.51.100.1/32, qps any\n"
     )
@@ -112,7 +116,7 @@ def test_who_may_send_as_an_ssp(cli: Cli) -> None:
 def test_what_cannot_be_set(cli: Cli, arguments: list[str], mistakes: list[str]) -> None:
     done(cli("ssp", "add", "acme"))
     assert refused(cli("ssp", "set", "acme", *arguments), 2) == mistakes
-    assert done(cli("ssp", "list")) == "acme\tacme\t\t\n"
+    assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t\t\n"
 
 
 def test_ssp_remove(cli: Cli) -> None:
@@ -127,7 +131,7 @@ def test_ssp_remove(cli: Cli) -> None:
         assert refused(cli("ssp", *command)) == [
             "'acme' is not registered: add it with snapbid ssp add"
         ]
-    assert done(cli("ssp", "list")) == ""
+    assert done(cli("ssp", "list")) == SSPS
 
 
 def test_campaigns(cli: Cli, tmp_path: Path) -> None:
@@ -137,7 +141,7 @@ def test_campaigns(cli: Cli, tmp_path: Path) -> None:
     assert done(cli("campaign", "pause", "c1")) == "c1: paused\n"
     assert done(cli("campaign", "pause", "c1")) == "c1: paused already\n"
     assert done(cli("campaign", "list")) == (
-        f"c1\tpaused\t2.5\tbanner\tshop.example\t{NO_BUDGET}\n"
+        f"{CAMPAIGNS}c1\tpaused\t2.5\tbanner\tshop.example\t{NO_BUDGET}\n"
         f"c2\tactive\t2.5\tbanner\tshop.example\ta\\tb\\x1b[31m{NO_BUDGET}\n"
     )
     assert done(cli("campaign", "resume", "c1")) == "c1: active\n"
@@ -171,6 +175,7 @@ def test_show(cli: Cli, tmp_path: Path) -> None:
     shown, _, places = done(cli("campaign", "show", "c1")).partition("\n\n")
     assert json.loads(shown) == {**document, "status": "active"}
     assert places.splitlines() == [
+        "creative\tfield\tline\tmacro\tplace",
         "b\\t\tadm\t1\t{{imp_id}}\tattribute title of <p>",
         "b\\t\tadm\t2\t{{auction_id}}\ttext of <p>",
         "b\\t\tadm\t2\t{{cachebuster}}\tURL parameter cb, attribute src of <img>",
@@ -196,7 +201,7 @@ def test_list_shows_what_plain_sql_wrote(cli: Cli, database: str) -> None:
     odd = '{"id": "a", "cpm": [1], "creatives": 5, "name": {}}'
     asyncio.run(execute(database, sql, "a", odd))
     asyncio.run(execute(database, sql, "b", deep))
-    listed = f"a\tactive\t[1]\t\t\t{{}}{NO_BUDGET}\nb\tactive\t\t\t\t{NO_BUDGET}\n"
+    listed = f"{CAMPAIGNS}a\tactive\t[1]\t\t\t{{}}{NO_BUDGET}\nb\tactive\t\t\t\t{NO_BUDGET}\n"
     assert done(cli("campaign", "list")) == listed
     assert json.loads(done(cli("campaign", "show", "a"))) == {**json.loads(odd), "status": "active"}
     assert done(cli("campaign", "show", "b")).startswith("{")
@@ -204,7 +209,7 @@ def test_list_shows_what_plain_sql_wrote(cli: Cli, database: str) -> None:
 
 def test_import_from_stdin(cli: Cli) -> None:
     imported = done(cli("campaign", "import", "-", input=json.dumps(CAMPAIGN)))
-    assert imported == "1 campaigns imported: 1 added, 0 changed, 0 as they were\n"
+    assert imported == "1 campaign imported: 1 added, 0 changed, 0 as they were\n"
 
 
 def test_a_file_with_mistakes_is_refused_whole(cli: Cli, tmp_path: Path) -> None:
@@ -215,7 +220,7 @@ def test_a_file_with_mistakes_is_refused_whole(cli: Cli, tmp_path: Path) -> None
         'line 2: targeting.country.include[0]: is not an ISO 3166-1 country: "XX"',
         'line 3: id: is the id of line 1 already: "c1"',
     ]
-    assert done(cli("campaign", "list")) == ""
+    assert done(cli("campaign", "list")) == CAMPAIGNS
 
 
 def test_wrong_usage(cli: Cli, tmp_path: Path) -> None:
@@ -271,3 +276,40 @@ def test_help_loads_nothing_heavy() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0
     assert "campaign" in result.stdout
+
+
+def test_delete_and_export(cli: Cli, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", CAMPAIGN, {**CAMPAIGN, "id": "c2"}, {**CAMPAIGN, "id": "c3"})
+    done(cli("campaign", "import", file))
+    done(cli("campaign", "pause", "c2"))
+    lines = done(cli("campaign", "export")).splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["c1", "c2", "c3"]
+    assert json.loads(lines[1]) == {**CAMPAIGN, "id": "c2", "status": "paused"}
+    for name in ("two.json", "two.jsonl"):
+        target = str(tmp_path / name)
+        said = done(cli("campaign", "export", "c3", "c1", "--output", target))
+        assert said == f"wrote 2 campaigns to {target}\n"
+        back = done(cli("campaign", "import", target))
+        assert back == "2 campaigns imported: 0 added, 0 changed, 2 as they were\n"
+        (said,) = refused(cli("campaign", "export", "--output", target))
+        assert said == f"{target}: is there already, and is not replaced"
+    assert refused(cli("campaign", "export", "c1", "c4")) == [
+        "there is no campaign with the id 'c4'"
+    ]
+    assert done(cli("campaign", "delete", "c1")) == "c1: deleted\n"
+    assert refused(cli("campaign", "delete", "c1")) == ["there is no campaign with the id 'c1'"]
+    assert len(done(cli("campaign", "export")).splitlines()) == 2
+    (entry,) = json.loads(done(cli("audit", "c1", "--json")))[1:]
+    assert (entry["action"], entry["application"]) == ("removed", "snapbid campaign delete")
+
+
+def test_an_import_warns_of_what_can_never_bid(cli: Cli, tmp_path: Path) -> None:
+    ended = [
+        {**CAMPAIGN, "id": f"e{number:02}", "ends_at": "2020-01-01T00:00:00Z"}
+        for number in range(22)
+    ]
+    result = cli("campaign", "import", write(tmp_path / "a.jsonl", CAMPAIGN, *ended))
+    assert result.returncode == 0
+    said = result.stderr.splitlines()
+    assert said[0] == "campaign e00 can never bid: ends_at is in the past"
+    assert said[20:] == ["and 2 more that can never bid"]

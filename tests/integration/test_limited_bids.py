@@ -274,7 +274,7 @@ async def test_budgets_of_a_served_system(
     assert [reply for reply in answers if reply == (200, "a")] == [(200, "a")] * 50
     assert answers.count((200, "b")) == 70
     environ = {"SNAPBID_DATABASE_URL": database, "SNAPBID_REDIS_URL": fresh_redis} | holds
-    listed = run(environ, "campaign", "list").stdout.splitlines()
+    _, *listed = run(environ, "campaign", "list").stdout.splitlines()
     zero = "0.000000"
     assert listed[0].split("\t")[6:] == ["asap", zero, zero, "0.100000", "0.900000", zero]
     assert listed[1].split("\t")[6:] == [""] * 6
@@ -310,7 +310,10 @@ async def created(connection: asyncpg.Connection) -> datetime:
 
 def test_a_list_without_redis(database: str) -> None:
     result = run({"SNAPBID_DATABASE_URL": database}, "campaign", "list", "--budgets")
-    assert (result.returncode, result.stderr) == (2, "SNAPBID_REDIS_URL must be set\n")
+    assert result.returncode == 2
+    assert result.stderr.startswith(
+        "SNAPBID_REDIS_URL is not set and no embedded instance runs in "
+    )
 
 
 async def test_a_user_at_many_connections_is_capped(

@@ -13,6 +13,7 @@ FILE = (
 )
 LINK = {"url": "https://shop.example/"}
 NATIVE = {"title": "t", "data": {"2": "d"}, "images": [{"type": 3, "url": "u"}], "link": LINK}
+HEADING = "campaign\tcreative\tmedia\tmarkup\tsays"
 CREATIVES: list[dict[str, Any]] = [
     {"id": "b", "media": "banner", "w": 1, "h": 1, "adm": "<iframe>"},
     {"id": "v", "media": "video", "adm": inline("4.2", FILE), "duration": 15},
@@ -34,6 +35,7 @@ def write(path: Path, *documents: object) -> str:
 def test_what_markup_says(tmp_path: Path) -> None:
     file = write(tmp_path / "a.jsonl", campaign("c1", *CREATIVES), campaign("c2", CREATIVES[3]))
     assert succeed({}, "campaign", "check", file).splitlines() == [
+        HEADING,
         "c1\tb\tbanner\tHTML\ttype=4",
         "c1\tv\tvideo\tVAST 4.2\tprotocols=13 mimes=video/mp4 duration=15 bitrate=800 delivery=2"
         " linear=true skippable=false w=640 h=360",
@@ -67,7 +69,7 @@ def test_all_mistakes_by_line(tmp_path: Path) -> None:
     ]
     done = invoke({}, "campaign", "check", file)
     assert (done.returncode, done.stderr.splitlines()) == (1, said)
-    assert done.stdout == "c2\ta\tvideo\taddress\t\n"
+    assert done.stdout == f"{HEADING}\nc2\ta\tvideo\taddress\t\n"
     done = invoke({}, "campaign", "check", "--json", file)
     assert done.returncode == 1
     listed = json.loads(done.stdout)
@@ -84,4 +86,7 @@ def test_a_file_without_any(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["creatives"] == []
     assert done.stderr == "the file holds no campaign\n"
     done = invoke({}, "campaign", "check", "-", input=json.dumps(campaign("c", CREATIVES[3])))
-    assert (done.returncode, done.stdout) == (0, "c\ta\tvideo\taddress\t\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"{HEADING}\nc\ta\tvideo\taddress\t\n",
+    )

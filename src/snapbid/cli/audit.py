@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from snapbid.cli import console
+from snapbid.cli.shell import ShellCommand
 
 if TYPE_CHECKING:
     import asyncpg
@@ -27,7 +28,13 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> date
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
 
-@click.command()
+@click.command(
+    cls=ShellCommand,
+    examples=[
+        "snapbid audit --since 2026-01-31",
+        "snapbid audit acme --kind ssp",
+    ],
+)
 @click.argument("object", metavar="[ID]", required=False)
 @click.option("--kind", type=click.Choice(KINDS), help="Only changes of these.")
 @click.option("--since", callback=_time, metavar="TIME", help="From then on (UTC).")

@@ -1,12 +1,12 @@
 """`snapbid campaign check`: a file as `campaign import` would read it, and what its markup says."""
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
 from snapbid.cli import console
+from snapbid.cli.shell import ShellCommand
 
 if TYPE_CHECKING:
     from snapbid.match.campaign import CampaignMistake
@@ -14,19 +14,24 @@ if TYPE_CHECKING:
 COLUMNS = ("campaign", "creative", "media", "markup", "says")
 
 
-@click.command("check")
+@click.command("check", cls=ShellCommand, examples=["snapbid campaign check spring.json"])
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--json", "as_json", is_flag=True, help="Print an object: creatives and mistakes.")
 def check_campaigns(file: str, as_json: bool) -> None:
     """Check campaigns as `campaign import` does, store nothing, and list what their markup says.
 
     A line for each creative: campaign, creative, media, kind of markup, and the fields that follow
-    from it. Mistakes go to stderr, each with its line; with one, the exit status is 1.
+    from it. Mistakes go to stderr, each with its line; with one, the exit status is 1. Campaigns
+    that can never bid are named there, too.
     """
+    from time import time
+
+    now_ms = int(time() * 1000)
     mistakes: list[CampaignMistake] = []
     try:
         with click.open_file(file, "rb") as opened:
-            _print(_creatives(file, cast("BinaryIO", opened), mistakes), mistakes, as_json=as_json)
+            creatives = _creatives(file, cast("BinaryIO", opened), mistakes, now_ms)
+            _print(creatives, mistakes, as_json=as_json)
     except OSError as error:
         raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
     if mistakes:
@@ -34,15 +39,18 @@ def check_campaigns(file: str, as_json: bool) -> None:
 
 
 def _creatives(
-    file: str, source: BinaryIO, mistakes: "list[CampaignMistake]"
+    file: str, source: BinaryIO, mistakes: "list[CampaignMistake]", now_ms: int
 ) -> Iterator[dict[str, Any]]:
     """Read a file; yield its creatives one by one, and gather its mistakes."""
     from snapbid.match.campaign import CampaignError
     from snapbid.match.campaign_file import read_file
     from snapbid.match.derived import derived_of
+    from snapbid.match.futile import warning_of
 
     try:
         for campaign, _ in read_file(file, source):
+            if warning := warning_of(campaign, now_ms):
+                click.echo(console.one_line(warning), err=True)
             for creative in campaign.creatives:
                 derived = derived_of(creative)
                 yield {
@@ -70,11 +78,8 @@ def _print(
             separator = ",\n"
         end = "\n]" if separator == ",\n" else f"{separator}]"
         click.echo(f'{end}, "mistakes": {encode(mistakes).decode()}}}')
-    elif sys.stdout.isatty():
-        console.print_table(COLUMNS, [_row(creative) for creative in creatives])
     else:
-        for creative in creatives:
-            console.print_table(COLUMNS, [_row(creative)])
+        console.print_table(COLUMNS, map(_row, creatives))
 
 
 def _row(creative: dict[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`snapbid campaign`: list, show, pause and resume; `check` and `import` have their own modules."""
+"""`snapbid campaign`: list, show, pause, resume and delete; the others have their own modules."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,29 +6,45 @@ import click
 
 from snapbid.cli import console
 from snapbid.cli.campaign_check import check_campaigns
+from snapbid.cli.campaign_export import export_campaigns
 from snapbid.cli.campaign_import import import_campaigns
+from snapbid.cli.shell import ShellGroup
 
 if TYPE_CHECKING:
     import asyncpg
 
 
-@click.group()
+COLUMNS = ("id", "status", "cpm", "media", "advertiser", "name", *console.MONEY)
+NARROW = ("id", "status", "cpm", "media", "spent today", "left today")
+
+
+@click.group(cls=ShellGroup)
 def campaign() -> None:
-    """Campaigns."""
+    """Campaigns: import, list, show, pause, delete."""
 
 
 campaign.add_command(import_campaigns)
 campaign.add_command(check_campaigns)
+campaign.add_command(export_campaigns)
 
 
-@campaign.command("list")
+@campaign.command(
+    "list",
+    examples=[
+        "snapbid campaign list",
+        "snapbid campaign list --budgets --wide",
+        "snapbid campaign list --json > campaigns.json",
+    ],
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of the documents.")
 @click.option("--budgets", is_flag=True, help="Only the budgeted ones, and only their money.")
-def campaign_list(as_json: bool, budgets: bool) -> None:
-    """List the campaigns with what they have spent; with --json alone as `campaign import` takes.
+@click.option("--wide", is_flag=True, help="All columns on a terminal, too, as in a pipe.")
+def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
+    """List the campaigns with what they have spent and have left.
 
-    Behind the name: pacing, and in USD what is spent in all and today, held, and what remains
-    today, as far as pacing lets it, and in all. Without Redis these are left empty.
+    Money is in USD: spent in all and today, held by bids, and left today, as far as pacing lets it,
+    and in all. Without Redis it is left empty. With --json alone the documents are as
+    `campaign import` takes them. In a pipe the list has all columns, separated by tabs.
     """
     from snapbid.warehouse import campaigns
 
@@ -43,12 +59,12 @@ def campaign_list(as_json: bool, budgets: bool) -> None:
     if as_json:
         console.print_json(money.values())
         return
-    columns = ("id", "status", "cpm", "media", "advertiser", "name", *console.MONEY)
     rows = [_campaign_row(each) + console.money_row(money.get(each.id)) for each in stored]
-    console.print_table(columns, [row for row in rows if not budgets or row[0] in money])
+    listed = [row for row in rows if not budgets or row[0] in money]
+    console.print_table(COLUMNS, listed, () if wide else NARROW)
 
 
-@campaign.command("show")
+@campaign.command("show", examples=["snapbid campaign show spring"])
 @click.argument("campaign_id", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print an object: document and macros.")
 def campaign_show(campaign_id: str, as_json: bool) -> None:
@@ -67,7 +83,7 @@ def campaign_show(campaign_id: str, as_json: bool) -> None:
 
     stored = console.in_warehouse(work)
     if not stored:
-        raise console.Refused(f"there is no campaign with the id {campaign_id[:60]!a}")
+        raise console.Refused(console.no_campaign(campaign_id))
     text = stored[0].document
     try:
         document = decode(text)
@@ -83,8 +99,9 @@ def campaign_show(campaign_id: str, as_json: bool) -> None:
         click.echo(_laid_out(msgspec.json.encode(value).decode()))
         return
     click.echo(_laid_out(text))
-    if macros:
-        click.echo()
+    if not macros:
+        return
+    click.echo()
     console.print_table(
         ("creative", "field", "line", "macro", "place"),
         [
@@ -94,18 +111,37 @@ def campaign_show(campaign_id: str, as_json: bool) -> None:
     )
 
 
-@campaign.command("pause")
+@campaign.command("pause", examples=["snapbid campaign pause spring"])
 @click.argument("campaign_id", metavar="ID")
 def campaign_pause(campaign_id: str) -> None:
     """Stop a campaign from bidding."""
     _set_status(campaign_id, "paused")
 
 
-@campaign.command("resume")
+@campaign.command("resume", examples=["snapbid campaign resume spring"])
 @click.argument("campaign_id", metavar="ID")
 def campaign_resume(campaign_id: str) -> None:
     """Let a paused campaign bid again."""
     _set_status(campaign_id, "active")
+
+
+@campaign.command("delete", examples=["snapbid campaign delete spring"])
+@click.argument("campaign_id", metavar="ID")
+def campaign_delete(campaign_id: str) -> None:
+    """Delete a campaign; what it has counted and spent stays in the warehouse.
+
+    A campaign that is imported later under the same id goes on with its spend and its caps.
+    """
+    from snapbid.warehouse import campaigns
+
+    async def work(connection: "asyncpg.Connection") -> None:
+        await campaigns.delete(connection, campaign_id)
+
+    try:
+        console.in_warehouse(work)
+    except campaigns.UnknownCampaignError as error:
+        raise console.Refused(str(error)) from error
+    click.echo(f"{console.one_line(campaign_id)}: deleted")
 
 
 def _set_status(campaign_id: str, status: Any) -> None:

@@ -4,13 +4,15 @@ What a command needs is imported when it runs, so that `snapbid --help` is quick
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from snapbid.settings import Settings, SettingsError, StoreSettings, load, require, require_stores
+from snapbid.reasons import reason
+from snapbid.settings import VARIABLES, Settings, SettingsError, StoreSettings, load, require_stores
 
 if TYPE_CHECKING:
     import asyncpg
@@ -36,7 +38,7 @@ class WrongSettings(Refused):
 
 
 class WrongInput(Refused):
-    """What the command was given is not what it takes."""
+    """Arguments or options are not what the command takes."""
 
     exit_code = 2
 
@@ -56,13 +58,27 @@ def database_url(settings: Settings) -> str:
     """The warehouse: ours, else that of the running embedded instance."""
     if settings.database_url is not None:
         return settings.database_url
+    return instance(settings, "database_url")["SNAPBID_DATABASE_URL"]
+
+
+def redis_url(settings: Settings) -> str:
+    """Redis: ours, else that of the running embedded instance."""
+    if settings.redis_url is not None:
+        return settings.redis_url
+    return instance(settings, "redis_url")["SNAPBID_REDIS_URL"]
+
+
+def instance(settings: Settings, *fields: str) -> dict[str, str]:
+    """The settings of the running embedded instance, for those of `fields` that are not set."""
     env = running(settings)
     if env is None:
+        names = " and ".join(VARIABLES[field] for field in fields)
+        (are, them) = ("is", "it") if len(fields) == 1 else ("are", "them")
         raise WrongSettings(
-            f"SNAPBID_DATABASE_URL is not set and no embedded instance runs in {settings.home}: "
-            "set it, start one with snapbid up, or name its directory in SNAPBID_HOME"
+            f"{names} {are} not set and no embedded instance runs in {settings.home}: "
+            f"set {them}, start one with snapbid up, or name its directory in SNAPBID_HOME"
         )
-    return env["SNAPBID_DATABASE_URL"]
+    return env
 
 
 def signing(settings: Settings) -> tuple[bytes, str]:
@@ -70,12 +86,7 @@ def signing(settings: Settings) -> tuple[bytes, str]:
     from snapbid.report import tokens
 
     if settings.jwt_secret is None:
-        env = running(settings)
-        if env is None:
-            raise WrongSettings(
-                f"SNAPBID_JWT_SECRET is not set and no embedded instance runs in {settings.home}: "
-                "set it, or name the directory of one in SNAPBID_HOME"
-            )
+        env = instance(settings, "jwt_secret")
         settings = load(env | {name: value for name, value in os.environ.items() if value})
         if settings.jwt_secret is None:
             raise SettingsError(["SNAPBID_JWT_SECRET must be set"])
@@ -90,9 +101,7 @@ def signing(settings: Settings) -> tuple[bytes, str]:
 def with_stores(settings: Settings) -> StoreSettings:
     """The settings, with the stores of the embedded instance where none are set."""
     if settings.redis_url is None and settings.database_url is None:
-        env = running(settings)
-        if env is not None:
-            settings = load(env)
+        settings = load(instance(settings, "redis_url", "database_url"))
     return require_stores(settings)
 
 
@@ -110,7 +119,7 @@ def in_warehouse(work: Work[T]) -> T:
         finally:
             await connection.close()
 
-    return finish(session())
+    return finish(session(), dsn)
 
 
 def _full_name(context: click.Context) -> str:
@@ -122,7 +131,7 @@ def _full_name(context: click.Context) -> str:
     return " ".join(["snapbid", *reversed(names)])
 
 
-def finish(work: Awaitable[T]) -> T:
+def finish(work: Awaitable[T], dsn: str) -> T:
     """Run to the end; what PostgreSQL or the way to it refuses is said in one line."""
     import asyncio
 
@@ -138,31 +147,36 @@ def finish(work: Awaitable[T]) -> T:
     except (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError) as error:
         raise Refused("the warehouse has no up-to-date schema: run snapbid migrate") from error
     except AWAY as error:
-        reason = str(error) or type(error).__name__
-        raise Refused(f"the warehouse (SNAPBID_DATABASE_URL) failed: {reason}") from error
+        why = reason(error, dsn)
+        raise Refused(f"the warehouse (SNAPBID_DATABASE_URL) failed: {why}") from error
 
 
-MONEY = ("pacing", "spent", "spent today", "held", "left today", "left")
+def redis_failed(error: Exception, url: str) -> Refused:
+    """What Redis, or the way to it, refuses, in one line."""
+    return Refused(f"Redis (SNAPBID_REDIS_URL) failed: {reason(error, url)}")
+
+
+GAP: Final = "  "
+MONEY: Final = ("pacing", "spent", "spent today", "held", "left today", "left")
 
 
 def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str, Spending]":
     """What the budgeted campaigns have spent; nothing without a Redis, unless `required`."""
+    import asyncio
+
     from redis.exceptions import RedisError
 
     from snapbid.exchange.spending import fetch
 
     settings = load(os.environ)
+    if settings.redis_url is None and (required or running(settings) is not None):
+        settings = load(instance(settings, "redis_url"))
     if settings.redis_url is None:
-        env = running(settings)
-        if env is not None:
-            settings = load(env)
-    if settings.redis_url is None and not required:
         return {}
-    require(settings, "redis_url")
     try:
-        return finish(fetch(settings, stored))
-    except RedisError as error:
-        raise Refused(f"Redis (SNAPBID_REDIS_URL) failed: {error}") from error
+        return asyncio.run(fetch(settings, stored))
+    except (RedisError, OSError) as error:
+        raise redis_failed(error, settings.redis_url) from error
 
 
 def money_row(spending: "Spending | None") -> tuple[object, ...]:
@@ -192,21 +206,41 @@ def print_raw_json(texts: Iterable[str]) -> None:
     click.echo(f"[\n{body}\n]" if body else "[]")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table on a terminal, else one tab-separated line per row without a heading."""
-    cells = [[one_line(str(cell)) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        for row in cells:
-            click.echo("\t".join(row))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], narrow: Sequence[str] = ()
+) -> None:
+    """Print a table with its heading: tab-separated, or on a terminal with aligned columns.
 
-    table = Table(*columns)
-    for row in cells:
-        table.add_row(*map(Text, row))
-    Console().print(table)
+    `narrow`: of these columns only, on a terminal. Nothing is ever cut: a first cell that leaves
+    the others no room has a line of its own.
+    """
+    if not sys.stdout.isatty():
+        click.echo("\t".join(columns))
+        for row in rows:
+            click.echo("\t".join(one_line(str(cell)) for cell in row))
+        return
+    shown = [columns.index(name) for name in narrow or columns]
+    table = [columns, *([one_line(str(cell)) for cell in row] for row in rows)]
+    cells = [[row[index] for index in shown] for row in table]
+    _, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
+    room = shutil.get_terminal_size().columns - sum(width + len(GAP) for width in widths)
+    first = min(max(len(row[0]) for row in cells), max(room, len(columns[shown[0]])))
+    for name, *others in cells:
+        if len(name) > first:
+            click.echo(name)
+            name = ""
+        rest = (cell.ljust(width) for cell, width in zip(others, widths, strict=True))
+        click.echo(GAP.join((name.ljust(first), *rest)).rstrip())
+
+
+def no_campaign(campaign_id: str) -> str:
+    """What is said of an id that no campaign has."""
+    return f"there is no campaign with the id {campaign_id[:60]!a}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 campaign`, `2 campaigns`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def one_line(text: str) -> str:

@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 import click
 
 from snapbid.cli import console
+from snapbid.cli.shell import ShellGroup
 from snapbid.settings import load
 
 if TYPE_CHECKING:
     import asyncpg
 
 
-@click.group()
+@click.group(cls=ShellGroup)
 def events() -> None:
     """Server events."""
 
 
-@events.command("replay")
+@events.command("replay", examples=["snapbid events replay"])
 def events_replay() -> None:
     """Send again what could not be stored."""
     from redis.exceptions import RedisError
@@ -26,18 +27,18 @@ def events_replay() -> None:
 
     settings = console.with_stores(load(os.environ))
     try:
-        count = console.finish(replay(settings))
+        count = console.finish(replay(settings), settings.database_url)
     except RedisError as error:
-        raise console.Refused(f"Redis (SNAPBID_REDIS_URL) failed: {error}") from error
+        raise console.redis_failed(error, settings.redis_url) from error
     click.echo(f"{count} sent again")
 
 
-@click.group()
+@click.group(cls=ShellGroup)
 def rates() -> None:
     """Exchange rates of your own."""
 
 
-@rates.command("import")
+@rates.command("import", examples=["snapbid rates import rates.json"])
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 def rates_import(file: str) -> None:
     """Import rates, all of them or none; a known currency and date is replaced.
@@ -58,4 +59,4 @@ def rates_import(file: str) -> None:
         await table.replace_many(connection, read)
 
     console.in_warehouse(work)
-    click.echo(f"{len(read)} rates imported")
+    click.echo(f"{console.counted(len(read), 'rate')} imported")

@@ -1,12 +1,14 @@
 """`snapbid explain SSP FILE`: why a request gets the answer it gets (contract 1, "Commands")."""
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from snapbid.cli import console
-from snapbid.settings import Settings, load
+from snapbid.cli.shell import ShellCommand
+from snapbid.settings import StoreSettings, load
 
 if TYPE_CHECKING:
     from snapbid.explain.codes import Code, RuleCheck
@@ -17,7 +19,13 @@ NAMED = 3  # campaigns of a group that are named
 Rows = dict[str, "list[RuleCheck]"]  # by impression
 
 
-@click.command()
+@click.command(
+    cls=ShellCommand,
+    examples=[
+        "snapbid explain acme request.json",
+        "snapbid explain acme request.json --campaign spring",
+    ],
+)
 @click.argument("ssp", metavar="SSP")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--campaign", metavar="ID", help="Every rule of this campaign, one by one.")
@@ -27,15 +35,16 @@ def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
 
     Per impression: the winner and the runner-up, and by rule the campaigns that are refused, with
     OpenRTB's code where one means the same. FILE: a bid request's JSON, - for stdin. The request is
-    decided as a live one would be now, and nothing is counted or used up.
+    decided as a live one would be now, and nothing is counted or used up. Exit status: 0, or 1 for
+    a request that is refused with an error.
     """
     settings = console.with_stores(load(os.environ))
     try:
         with click.open_file(file, "rb") as source:
             body = source.read()
     except OSError as error:
-        raise console.WrongInput(f"{file} cannot be read: {error.strerror}") from error
-    answer, rows = console.finish(_explain(settings, ssp, body, campaign))
+        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
+    answer, rows = console.finish(_explain(settings, ssp, body, campaign), settings.database_url)
     if as_json:
         import msgspec
 
@@ -43,7 +52,12 @@ def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
         if campaign is not None:
             document["campaign"] = {"id": campaign, "impressions": msgspec.to_builtins(rows)}
         click.echo(msgspec.json.format(msgspec.json.encode(document)).decode())
-        return
+    else:
+        _print_answer(answer, rows)
+    sys.exit(int(answer.status >= 400))
+
+
+def _print_answer(answer: "Explanation", rows: Rows) -> None:
     _print_request(answer)
     for impression in answer.impressions:
         _print_impression(impression, rows.get(impression.id))
@@ -55,7 +69,7 @@ def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
 
 
 async def _explain(
-    settings: Settings, ssp: str, body: bytes, campaign: str | None
+    settings: StoreSettings, ssp: str, body: bytes, campaign: str | None
 ) -> "tuple[Explanation, Rows]":
     import time
 
@@ -88,9 +102,9 @@ async def _examine(stores: "Stores", asked: "MatchableRequest", campaign: str) -
         rows = await stores.examine(campaign, asked)
     except ValueError as error:
         name = f"campaign {campaign[:60]!a}"
-        raise console.WrongInput(f"{name} does not bid, its document is wrong: {error}") from error
+        raise console.Refused(f"{name} does not bid, its document is wrong: {error}") from error
     if rows is None:
-        raise console.WrongInput(f"there is no campaign with the id {campaign[:60]!a}")
+        raise console.Refused(console.no_campaign(campaign))
     return rows
 
 

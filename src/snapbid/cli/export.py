@@ -1,53 +1,90 @@
-"""`snapbid export`: dashboard, alerts, units, container file, bill of materials (contract 8)."""
+"""`snapbid export`: dashboard, alerts, units, container file, bill of materials, completion."""
 
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import click
 
 from snapbid.cli import console
+from snapbid.cli.shell import ShellCommand
 from snapbid.export import FILES, PRIVATE, MissingExtraError, read
 
+COMPLETION: Final = "completion"
+SHELLS: Final = ("bash", "zsh", "fish")
 
-@click.command()
-@click.argument("what", type=click.Choice(list(FILES)))
+
+@click.command(
+    cls=ShellCommand,
+    examples=[
+        "snapbid export systemd --output units",
+        "snapbid export alerts --output snapbid-alerts.yml",
+        "snapbid export completion > ~/.local/share/bash-completion/completions/snapbid",
+    ],
+)
+@click.argument("what", type=click.Choice([*FILES, COMPLETION]))
 @click.option("--output", "path", metavar="PATH", type=click.Path(path_type=Path),
               help="Write to this file (systemd: into this directory), not to stdout.")  # fmt: skip
-def export(what: str, path: Path | None) -> None:
+@click.option("--shell", type=click.Choice(SHELLS), help="Of the completion (default: $SHELL).")
+def export(what: str, path: Path | None, shell: str | None) -> None:
     """Print files for operating: a Grafana dashboard, Prometheus alerts, units, a Containerfile.
 
-    And sbom: a CycloneDX bill of materials of this installation. With --output they are written to
-    disk; existing files are not replaced.
+    And sbom: a CycloneDX bill of materials of this installation; completion: commands and options
+    for your shell. With --output they are written to disk; existing files are not replaced.
     """
+    if what != COMPLETION and shell is not None:
+        raise console.WrongInput("--shell is for completion only")
     try:
-        _export(FILES[what], path)
+        if what == COMPLETION:
+            _export({COMPLETION: partial(_completion, shell or _own_shell())}, path)
+        else:
+            _export({name: partial(read, name) for name in FILES[what]}, path)
     except MissingExtraError as error:
         raise console.Refused(str(error)) from error
 
 
-def _export(names: tuple[str, ...], path: Path | None) -> None:
+def _own_shell() -> str:
+    name = Path(os.environ.get("SHELL", "")).name
+    if name not in SHELLS:
+        raise console.WrongInput(f"which shell? Give --shell: {', '.join(SHELLS)}")
+    return name
+
+
+def _completion(shell: str) -> str:
+    from click.shell_completion import get_completion_class
+
+    from snapbid.cli.main import main
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    return kind(main, {}, "snapbid", "_SNAPBID_COMPLETE").source()
+
+
+def _export(files: Mapping[str, Callable[[], str]], path: Path | None) -> None:
     if path is None:
-        _print(names)
+        _print(files)
         return
-    targets = {path / name if len(names) > 1 else path: name for name in names}
+    targets = {path / name if len(files) > 1 else path: name for name in files}
     taken = [str(target) for target in targets if target.exists()]
     if taken:
-        raise console.WrongInput(f"{', '.join(taken)}: is there already, and is not replaced")
+        raise console.Refused(f"{', '.join(taken)}: is there already, and is not replaced")
     try:
-        if len(names) > 1:
+        if len(files) > 1:
             path.mkdir(parents=True, exist_ok=True)
         for target, name in targets.items():
-            text = read(name)
-            _write(target, text, private=name in PRIVATE)
+            _write(target, files[name](), private=name in PRIVATE)
             click.echo(f"wrote {target}")
     except OSError as error:
-        raise console.WrongInput(f"{path} cannot be written: {error.strerror}") from error
+        raise console.Refused(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _print(names: tuple[str, ...]) -> None:
-    for name in names:
-        if len(names) > 1:
+def _print(files: Mapping[str, Callable[[], str]]) -> None:
+    for name, text in files.items():
+        if len(files) > 1:
             click.echo(f"# {name}")
-        click.echo(read(name), nl=False)
+        click.echo(text(), nl=False)
 
 
 def _write(path: Path, text: str, *, private: bool) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from snapbid.cli import console
-from snapbid.settings import Settings, load
+from snapbid.cli.shell import ShellCommand
+from snapbid.settings import StoreSettings, load
 
 if TYPE_CHECKING:
     from snapbid.golive.checklist import Item
@@ -26,7 +27,7 @@ def _minutes(ctx: click.Context, param: click.Parameter, value: str) -> int:
     return minutes
 
 
-@click.command()
+@click.command(cls=ShellCommand, examples=["snapbid golive acme", "snapbid golive acme --last 10m"])
 @click.argument("ssp", metavar="SSP")
 @click.option("--last", "minutes", callback=_minutes, default="24h", metavar="SPAN",
               help="What is judged, like 10m (after a fix) or 7d (default: 24h).")  # fmt: skip
@@ -42,17 +43,17 @@ def golive(ssp: str, minutes: int, as_json: bool) -> None:
     settings = console.with_stores(load(os.environ))
     known = console.in_warehouse(registry.fetch_numbered)
     if ssp not in known:
-        raise console.WrongInput(f"{ssp[:60]!a} is not registered: add it with snapbid ssp add")
+        raise console.Refused(f"{ssp[:60]!a} is not registered: add it with snapbid ssp add")
     seen = _read(settings, known[ssp][1], minutes)
     items = judge(seen, ssp, settings.base_url)
     if as_json:
         _print_json(ssp, seen, items)
     else:
         _print(ssp, seen, items)
-    sys.exit(any(item.state != "pass" for item in items))
+    sys.exit(int(any(item.state != "pass" for item in items)))
 
 
-def _read(settings: Settings, number: int, minutes: int) -> "SspEvidence":
+def _read(settings: StoreSettings, number: int, minutes: int) -> "SspEvidence":
     import asyncio
     import time
 
@@ -62,7 +63,6 @@ def _read(settings: Settings, number: int, minutes: int) -> "SspEvidence":
     from snapbid.ledger import connection
 
     async def read() -> "SspEvidence":
-        assert settings.redis_url is not None
         redis = connection.connect(settings.redis_url)
         try:
             return await EvidenceStore(redis).read(
@@ -74,7 +74,7 @@ def _read(settings: Settings, number: int, minutes: int) -> "SspEvidence":
     try:
         return asyncio.run(read())
     except (RedisError, OSError) as error:
-        raise console.Refused(f"Redis (SNAPBID_REDIS_URL) failed: {error}") from error
+        raise console.redis_failed(error, settings.redis_url) from error
 
 
 def _print_json(ssp: str, seen: "SspEvidence", items: "list[Item]") -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from snapbid.cli import console
+from snapbid.cli.shell import ShellGroup
 
 if TYPE_CHECKING:
     import asyncpg
@@ -12,12 +13,18 @@ if TYPE_CHECKING:
     from snapbid.warehouse.products import IssuedKey
 
 
-@click.group()
+@click.group(cls=ShellGroup)
 def key() -> None:
     """API keys for server events."""
 
 
-@key.command("issue")
+@key.command(
+    "issue",
+    examples=[
+        "snapbid key issue shop",
+        "snapbid key issue casino --preset igaming --rate 12000",
+    ],
+)
 @click.argument("product", metavar="PRODUCT")
 @click.option("--preset", "presets", multiple=True, type=click.Choice(["igaming"]),
               help="Subscribe the product to it.")  # fmt: skip
@@ -36,7 +43,7 @@ def key_issue(product: str, presets: tuple[str, ...], rate: int | None) -> None:
         raise console.Refused(str(error)) from error
 
 
-@key.command("list")
+@key.command("list", examples=["snapbid key list"])
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def list_keys(as_json: bool) -> None:
     """List the keys by their ids; the keys themselves are kept nowhere."""
@@ -50,7 +57,7 @@ def list_keys(as_json: bool) -> None:
     console.print_table(products.IssuedKey._fields, rows)
 
 
-@key.command()
+@key.command(examples=["snapbid key revoke 2f6a91c0d4e8"])
 @click.argument("key_or_id", metavar="KEY_OR_ID")
 def revoke(key_or_id: str) -> None:
     """End a key, given itself or the id by which `key list` has it, within 2 s on every worker."""

@@ -5,15 +5,16 @@ import os
 import click
 
 from snapbid.cli import console
+from snapbid.cli.shell import ShellGroup
 from snapbid.settings import load
 
 
-@click.group()
+@click.group(cls=ShellGroup)
 def ledger() -> None:
     """The ledger in Redis."""
 
 
-@ledger.command("adopt")
+@ledger.command("adopt", examples=["snapbid ledger adopt"])
 def ledger_adopt() -> None:
     """Empty a ledger that belongs to another warehouse, for this one to use.
 
@@ -26,13 +27,13 @@ def ledger_adopt() -> None:
 
     settings = console.with_stores(load(os.environ))
     try:
-        done = console.finish(adopt(settings))
+        done = console.finish(adopt(settings), settings.database_url)
     except RedisError as error:
-        raise console.Refused(f"Redis (SNAPBID_REDIS_URL) failed: {error}") from error
+        raise console.redis_failed(error, settings.redis_url) from error
     if not done.shards:
         click.echo("the ledger belongs to this warehouse already")
         return
     click.echo(
-        f"the ledger belongs to this warehouse now; {done.dropped} changed counters had not been "
-        "carried to the other one"
+        "the ledger belongs to this warehouse now; not carried to the other one: "
+        f"{console.counted(done.dropped, 'changed counter')}"
     )

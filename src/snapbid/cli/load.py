@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from snapbid.cli import console
+from snapbid.cli.shell import ShellCommand
+from snapbid.reasons import reason
 from snapbid.settings import load as load_settings
+from snapbid.settings import reachable, url_of
 
 if TYPE_CHECKING:
     import asyncpg
@@ -19,7 +22,13 @@ if TYPE_CHECKING:
 Out = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
-@click.command()
+@click.command(
+    cls=ShellCommand,
+    examples=[
+        "snapbid load --rate 500 --duration 30s --html load.html",
+        "snapbid load --find-capacity --objective p99=50ms",
+    ],
+)
 @click.argument("target", required=False)
 @click.option("--ssp", "ssps", multiple=True, metavar="ID[/CANONICAL][=WEIGHT]",
               help="The sending SSP; repeatable. Default: as recorded, else acme.")  # fmt: skip
@@ -167,7 +176,8 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             result = runner.run(execute(options, auctions, progress))
     except (OSError, ReportError) as error:
-        raise console.Refused(f"snapbid load: {options.target.url}: {error}") from error
+        why = reason(error, options.target.url) if isinstance(error, OSError) else error
+        raise console.Refused(f"snapbid load: {options.target.url}: {why}") from error
     finally:
         progress.close()
     click.echo(terminal.summary(result))
@@ -180,8 +190,7 @@ def _default_target() -> str:
     env = console.running(settings)
     if env is not None:
         settings = load_settings(env)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    return url_of(reachable(settings.host), settings.port)
 
 
 def _access(

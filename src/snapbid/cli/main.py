@@ -19,11 +19,12 @@ from snapbid.cli.keys import key
 from snapbid.cli.ledger import ledger
 from snapbid.cli.load import load
 from snapbid.cli.run import drain, env, migrate, serve, up
+from snapbid.cli.shell import ShellGroup
 from snapbid.cli.ssps import ssp, token
 from snapbid.settings import SettingsError
 
 
-class _CommandGroup(click.Group):
+class _Commands(ShellGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -31,10 +32,14 @@ class _CommandGroup(click.Group):
             raise console.WrongSettings("\n".join(error.mistakes)) from error
 
 
-@click.group(cls=_CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="snapbid", prog_name="snapbid")
 def main() -> None:
-    """Snapbid: an OpenRTB bidder with its reports."""
+    """Snapbid: an OpenRTB bidder with its reports.
+
+    Exit status of every command: 0 done; 1 refused or failed, and stderr says why; 2 wrong usage or
+    settings.
+    """
 
 
 for command in (

@@ -6,11 +6,15 @@ import sys
 import click
 
 from snapbid.cli import console
+from snapbid.cli.shell import ShellCommand
 from snapbid.server.private import keep_private
 from snapbid.settings import load, require_serving
 
 
-@click.command()
+@click.command(
+    cls=ShellCommand,
+    examples=["snapbid up", "SNAPBID_HOME=/srv/snapbid SNAPBID_WORKERS=4 snapbid up"],
+)
 def up() -> None:
     """Run everything on this machine: stores, schema, demo data, HTTP workers, the drain."""
     from snapbid.embedded.up import run
@@ -19,7 +23,10 @@ def up() -> None:
     sys.exit(run(load(os.environ)))
 
 
-@click.command()
+@click.command(
+    cls=ShellCommand,
+    examples=["snapbid serve", "snapbid serve --record requests.jsonl --sample 0.001"],
+)
 @click.option("--record", metavar="FILE", help="Keep a sample of the bid requests, for replay.")
 @click.option("--sample", metavar="SHARE", help="Of the bid requests (default: 0.01).")
 def serve(record: str | None, sample: str | None) -> None:
@@ -34,7 +41,7 @@ def serve(record: str | None, sample: str | None) -> None:
     sys.exit(run(settings))
 
 
-@click.command()
+@click.command(cls=ShellCommand, examples=["snapbid drain"])
 def drain() -> None:
     """Carry what Redis has counted into the warehouse; a second one waits to take over."""
     settings = console.with_stores(load(os.environ))
@@ -44,14 +51,14 @@ def drain() -> None:
     sys.exit(run(settings, settings.metrics_path))
 
 
-@click.command()
+@click.command(cls=ShellCommand, examples=["snapbid migrate"])
 def migrate() -> None:
     """Bring the warehouse schema up to date."""
     from snapbid.warehouse import migrate as schema
 
     dsn = console.database_url(load(os.environ))
     try:
-        applied = console.finish(schema.migrate(dsn))
+        applied = console.finish(schema.migrate(dsn), dsn)
     except schema.MigrationError as error:
         raise console.Refused(str(error)) from error
     for name in applied:
@@ -60,7 +67,7 @@ def migrate() -> None:
         click.echo("the schema is up to date")
 
 
-@click.command()
+@click.command(cls=ShellCommand, examples=["export $(snapbid env)"])
 def env() -> None:
     """Print the settings of the running embedded instance, for `export $(snapbid env)`."""
     settings = load(os.environ)

@@ -8,6 +8,7 @@ import click
 
 from snapbid.access import MAX_QPS, Network, SspAccess, parse_networks
 from snapbid.cli import console
+from snapbid.cli.shell import ShellGroup
 from snapbid.settings import load
 
 if TYPE_CHECKING:
@@ -18,12 +19,12 @@ T = TypeVar("T")
 ANY: Final = "any"
 
 
-@click.group()
+@click.group(cls=ShellGroup)
 def ssp() -> None:
     """The SSP registry."""
 
 
-@ssp.command("add")
+@ssp.command("add", examples=["snapbid ssp add acme", "snapbid ssp add acme-eu --canonical acme"])
 @click.argument("descriptor", metavar="ID")
 @click.option("--canonical", metavar="ID", help="The registered id it counts under (default: ID).")
 def ssp_add(descriptor: str, canonical: str | None) -> None:
@@ -38,7 +39,13 @@ def ssp_add(descriptor: str, canonical: str | None) -> None:
     click.echo(f"{done.descriptor}: {done.outcome} (canonical {done.canonical}{change})")
 
 
-@ssp.command("set")
+@ssp.command(
+    "set",
+    examples=[
+        "snapbid ssp set acme --allow 192.0.2.0/24 --allow 2001:db8::/32 --qps 500",
+        "snapbid ssp set acme --qps any",
+    ],
+)
 @click.argument("descriptor", metavar="ID")
 @click.option(
     "--allow",
@@ -98,7 +105,7 @@ def _access(
     return allow, qps, mistakes
 
 
-@ssp.command("remove")
+@ssp.command("remove", examples=["snapbid ssp remove acme-eu"])
 @click.argument("descriptor", metavar="ID")
 def ssp_remove(descriptor: str) -> None:
     """Remove an SSP: its bid requests get a 404. Its figures stay."""
@@ -111,7 +118,7 @@ def ssp_remove(descriptor: str) -> None:
     click.echo(f"{descriptor}: removed")
 
 
-@ssp.command("list")
+@ssp.command("list", examples=["snapbid ssp list", "snapbid ssp list --json"])
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def ssp_list(as_json: bool) -> None:
     """List the descriptors, their canonical ids, and who may send as them."""
@@ -145,12 +152,12 @@ def _registered(work: console.Work[T]) -> T:
         raise console.Refused(str(error)) from error
 
 
-@click.group()
+@click.group(cls=ShellGroup)
 def token() -> None:
     """Tokens for the daily report."""
 
 
-@token.command("issue")
+@token.command("issue", examples=["snapbid token issue acme"])
 @click.argument("ssp_id", metavar="SSP")
 def token_issue(ssp_id: str) -> None:
     """Print a new token for a canonical SSP id, and nothing else."""

@@ -107,7 +107,7 @@ def run(settings: StoreSettings, metrics: Path) -> int:
         asyncio.run(_run(settings, counts, geo))
     except preflight.VolatileStoreError as error:
         print(error, file=sys.stderr)
-        return 2
+        return error.status
     finally:
         counts.close()
         geo.close()

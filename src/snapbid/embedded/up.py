@@ -30,8 +30,10 @@ from snapbid.settings import (
     ServingSettings,
     Settings,
     load,
+    reachable,
     require_serving,
     to_environ,
+    url_of,
     without_settings,
 )
 from snapbid.warehouse import registry
@@ -156,7 +158,7 @@ def _await_ready(
 
 
 def _readyz(settings: Settings) -> tuple[int, bytes]:
-    client = http.client.HTTPConnection(_reachable(settings.host), settings.port, timeout=5)
+    client = http.client.HTTPConnection(reachable(settings.host), settings.port, timeout=5)
     try:
         client.request("GET", "/readyz")
         answer = client.getresponse()
@@ -212,8 +214,7 @@ def check_port(variable: str, host: str, port: int) -> None:
 
 
 def _greeting(settings: ServingSettings, ssp: str) -> str:
-    host = _reachable(settings.host)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    address = url_of(reachable(settings.host), settings.port)
     token = tokens.issue(ssp, settings.jwt_secret.key(), settings.jwt_issuer)
     command = _own_command(settings)
     asks = ", which asks for SNAPBID_OPS_TOKEN" if settings.ops_token is not None else ""
@@ -236,8 +237,3 @@ def _own_command(settings: Settings) -> str:
         program = "snapbid" if shutil.which("snapbid") else str(installed)
     default = settings.home == load({}).home
     return program if default else f"SNAPBID_HOME={shlex.quote(str(settings.home))} {program}"
-
-
-def _reachable(host: str) -> str:
-    """Return the address at which a client on this machine reaches `host`."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

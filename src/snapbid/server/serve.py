@@ -11,6 +11,8 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 from contextlib import suppress
 from typing import Final
 
@@ -28,18 +30,28 @@ from snapbid.risks import RiskLog
 from snapbid.server import connections
 from snapbid.server.granian import GranianServer
 from snapbid.server.process import create
-from snapbid.settings import VARIABLES, ServingSettings, Settings
+from snapbid.settings import VARIABLES, ServingSettings, Settings, reachable, url_of
 
 BACKLOG: Final = 4096
 IDLE_MS: Final = 75_000  # for a client to send its next request's headers
 STOP_S: Final = 20  # for what is in flight
 START_S: Final = 60  # for the replacement of a worker, until it listens
 
+ANNOUNCE_POLL_S: Final = 0.1
+
 logger = logging.getLogger("snapbid")
 
 
 class ServeError(RuntimeError):
     """The server cannot start; the message says what to change."""
+
+    status = 2  # with which the process exits: a setting is wrong
+
+
+class PortError(ServeError):
+    """A port cannot be listened on."""
+
+    status = 1
 
 
 def serve(settings: ServingSettings) -> int:
@@ -61,11 +73,12 @@ def serve(settings: ServingSettings) -> int:
         ops = _open_ops(settings, watch)
     except (ServeError, preflight.VolatileStoreError) as error:
         print(error, file=sys.stderr)
-        return 2
+        return error.status
     os.environ.pop(VARIABLES["ops_token"], None)  # which the workers do not need
     publisher.start()
     watch.start()
     ops.start()
+    threading.Thread(target=_announce, args=(settings,), name="announce", daemon=True).start()
     try:
         _run_workers(settings)
     finally:
@@ -94,7 +107,7 @@ def _check(settings: ServingSettings) -> None:
         with socket.create_server((settings.host, settings.port), reuse_port=False):
             pass
     except OSError as error:
-        raise ServeError(
+        raise PortError(
             f"SNAPBID_PORT {settings.port} on {settings.host} cannot be used: {error.strerror}"
         ) from error
 
@@ -108,10 +121,26 @@ def _open_ops(settings: ServingSettings, watch: Watch) -> OpsServer:
             "than a loopback address: openssl rand -hex 32"
         ) from error
     except OSError as error:
-        raise ServeError(
+        raise PortError(
             f"SNAPBID_OPS_PORT {settings.ops_port} on {settings.ops_host} cannot be used: "
             f"{error.strerror}"
         ) from error
+
+
+def _announce(settings: ServingSettings) -> None:
+    """Log where partners are served, once a worker accepts a connection there."""
+    while True:
+        with suppress(OSError):
+            socket.create_connection((reachable(settings.host), settings.port), timeout=1).close()
+            break
+        time.sleep(ANNOUNCE_POLL_S)
+    logger.info(
+        "listening on %s (SNAPBID_WORKERS: %d), private port %s/ops, notification URLs at %s",
+        url_of(settings.host, settings.port),
+        settings.workers,
+        url_of(settings.ops_host, settings.ops_port),
+        settings.base_url,
+    )
 
 
 def take_turns() -> None:

@@ -6,7 +6,7 @@ and a deleted campaign leaves its id and a revision behind, so that a reader can
 changed since the last revision it saw.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Literal, NamedTuple
 
@@ -166,7 +166,18 @@ async def set_status(connection: asyncpg.Connection, campaign: str, status: Stat
     return bool(before != status)
 
 
-async def fetch_all(connection: asyncpg.Connection) -> AsyncIterator[StoredCampaign]:
+async def delete(connection: asyncpg.Connection, campaign: str) -> None:
+    """Delete one campaign; what it has counted stays. Raises UnknownCampaignError."""
+    async with connection.transaction():
+        await connection.execute("select catalog_lock()")
+        deleted = await connection.fetchval(
+            "delete from campaign where id = $1 returning id", campaign
+        )
+    if deleted is None:
+        raise UnknownCampaignError(f"there is no campaign with the id {campaign[:60]!a}")
+
+
+async def fetch_all(connection: asyncpg.Connection) -> AsyncGenerator[StoredCampaign]:
     """Fetch all campaigns of one snapshot in the order of their ids, a thousand at a time."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         async for row in connection.cursor(f"select {_COLUMNS} {_FROM} order by id", prefetch=1000):

@@ -1,0 +1,39 @@
+"""Campaigns that can never bid: the warning of `campaign import` and `campaign check`."""
+
+import json
+from typing import Any
+
+import pytest
+from support.commands import invoke
+
+CAMPAIGN: dict[str, Any] = {
+    "id": "c",
+    "advertiser": "shop.example",
+    "cpm": 2.5,
+    "creatives": [{"id": "n", "media": "banner", "adm": "x", "w": 1, "h": 1}],
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"ends_at": "2020-01-01T00:00:00Z"}, "ends_at is in the past"),
+        ({"ends_at": "2999-01-01T00:00:00Z"}, None),
+        (
+            {"targeting": {"hour": {"include": [1, 2], "exclude": [2, 1, 3]}}},
+            "targeting.hour excludes all that it includes",
+        ),
+        ({"targeting": {"hour": {"include": [1, 2], "exclude": [2]}}}, None),
+        ({"targeting": {"hour": {"exclude": [2]}}}, None),
+        (
+            {"budget": {"daily": 0.002499}},
+            "budget.daily is below the cost of one win, 0.0025 USD",
+        ),
+        ({"budget": {"total": 0.001}}, "budget.total is below the cost of one win, 0.0025 USD"),
+        ({"budget": {"daily": 0.0025, "total": 0.0025}}, None),
+    ],
+)
+def test_what_can_never_bid(more: dict[str, Any], why: str | None) -> None:
+    done = invoke({}, "campaign", "check", "-", input=json.dumps(CAMPAIGN | more))
+    assert done.returncode == 0
+    assert done.stderr == ("" if why is None else f"campaign c can never bid: {why}\n")
