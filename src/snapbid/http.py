@@ -1,6 +1,7 @@
 """HTTP for the rooms: request bodies, checked and bounded, and answers ready to send."""
 
 import asyncio
+import base64
 import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -219,6 +220,14 @@ async def drain(receive: Receive) -> bool:
     except TimeoutError:
         pass
     return False
+
+
+def basic_password(credentials: bytes) -> bytes:
+    """Return the password of `Basic` credentials (RFC 7617), b"" where they are none."""
+    try:
+        return base64.b64decode(credentials, validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
 
 
 def inflate(body: bytes, limit: int) -> bytes:

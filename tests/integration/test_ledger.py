@@ -10,7 +10,9 @@ import pytest
 from support.remembered import (
     KINDS,
     NOON,
+    TTL_S,
     Clock,
+    anomalies,
     counts,
     expected,
     keys,
@@ -67,11 +69,13 @@ async def test_counts_are_exact_per_field(ledger: Ledger, store: Any) -> None:
 async def test_what_changed_is_named_for_the_drain(ledger: Ledger, store: Any) -> None:
     await remember(ledger, b"a", (b"1", 1, PRICE))
     await settle_all(ledger, b"a", b"1", 3)
-    changed = {f"{segment_of(store)} {DAY} {field}".encode() for field in counts(store)[DAY]}
+    prefix = f"{segment_of(store)} {DAY} "
+    changed = {f"{prefix}{field}".encode() for field in counts(store)[DAY]}
     assert store.smembers("{sb0}:d") == changed
     store.delete("{sb0}:d")
     await settle_all(ledger, b"a", b"1", 3)
-    assert not store.exists("{sb0}:d"), "repeats change nothing"
+    repeated = {f"{prefix}n:1:{20 + kind}".encode() for kind in KINDS}
+    assert store.smembers("{sb0}:d") == repeated, "repeats change nothing but how many there are"
 
 
 async def test_the_unknown_costs_no_memory(ledger: Ledger, store: Any) -> None:
@@ -107,6 +111,23 @@ async def test_the_last_of_equal_pairs_in_one_batch_stays(ledger: Ledger, store:
     assert await ledger.settle(WIN, b"a", b"1") == "c"
     assert await ledger.settle(WIN, b"a", b"1") == "d"
     assert counts(store)[DAY] == {"b:1": 3, "B:1": 3, "w:1": 1, "W:1": 1, "p:1": 300, "P:1": 300}
+
+
+async def test_what_happens_beside_the_counts_is_counted_for_its_ssp(
+    ledger: Ledger, store: Any, clock: Clock
+) -> None:
+    """Repeats, reuse of an auction's id, and notices that come after the bid is forgotten."""
+    for ssp in (3, 3, 4, 4, 3):
+        assert await remember(ledger, b"a", (b"1", 7, 100), ssp=ssp)
+    assert anomalies(store) == {DAY: {"n:3:40": 1, "n:4:40": 1}}, "not where the SSP is another"
+    assert await settle_all(ledger, b"a", b"1") == "ccc"
+    assert await settle_all(ledger, b"a", b"1") == "ddd"
+    assert await settle_all(ledger, b"nobody's", b"1") == "uuu"
+    clock.now += TTL_S + 1
+    assert await settle_all(ledger, b"a", b"1") == "uuu"
+    repeats = {f"n:3:{20 + kind}": 1 for kind in KINDS}
+    expired = {f"n:3:{30 + kind}": 1 for kind in KINDS}
+    assert anomalies(store) == {DAY: {"n:3:40": 1, "n:4:40": 1, **repeats, **expired}}
 
 
 async def test_two_workers_settle_the_same_notice_once(fresh_redis: str, tmp_path: Path) -> None:

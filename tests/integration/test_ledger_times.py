@@ -10,6 +10,7 @@ from support.remembered import (
     NOON,
     TTL_S,
     Clock,
+    anomalies,
     at,
     counts,
     day_of,
@@ -144,6 +145,8 @@ async def test_a_day_stays_open_until_two(
             settled = {field: value for field, value in whole.items() if field[0] not in "bB"}
             before.setdefault(counted_on, {}).update(settled)
             assert after == before, notice_at
+            day_it_came = anomalies(store)[notice_at.partition("T")[0]]
+            assert (f"n:{number}:11" in day_it_came) == (letter == "l"), notice_at
 
 
 async def test_a_bid_just_after_midnight_is_the_new_days(

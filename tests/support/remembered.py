@@ -143,13 +143,23 @@ def segment_of(client: redis.Redis, shard: int = 0) -> str:
 
 
 def counts(client: redis.Redis) -> Counts:
-    """All counts that are not 0, over all shards."""
+    """All counts of the report that are not 0, over all shards."""
+    return _counts(client, lambda field: not field.startswith("n:"))
+
+
+def anomalies(client: redis.Redis) -> Counts:
+    """The counts of what happened beside them."""
+    return _counts(client, lambda field: field.startswith("n:"))
+
+
+def _counts(client: redis.Redis, wanted: Callable[[str], bool]) -> Counts:
     by_day: dict[str, Counter[str]] = {}
     for key in keys(client, "{sb*}:c:*"):
         of_day = by_day.setdefault(key.decode().rpartition(":")[2], Counter())
         values: Any = client.hgetall(key)
         for field, value in values.items():
-            of_day[field.decode()] += int(value)
+            if wanted(field.decode()):
+                of_day[field.decode()] += int(value)
     cleaned = {day: {f: n for f, n in of_day.items() if n} for day, of_day in by_day.items()}
     return {day: of_day for day, of_day in cleaned.items() if of_day}
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 import snapbid
-from snapbid.describe import bidding, ingesting, reporting
+from snapbid.describe import bidding, diagnosing, ingesting, reporting
 from snapbid.describe.attributes import ATTRIBUTES
 from snapbid.describe.event_schemas import event_schemas
 from snapbid.describe.openapi import Example, Fragment
@@ -70,6 +70,7 @@ def _schemas() -> dict[str, Any]:
         **response_schemas(),
         "Error": bidding.ERROR,
         **reporting.SCHEMAS,
+        **diagnosing.schemas(),
         **ingesting.schemas(),
         **event_schemas(),
     }
@@ -79,7 +80,7 @@ def _paths(settings: Settings) -> dict[str, Any]:
     bids = bidding.bid_examples(settings.base_url)
     notices = {kind: bidding.notice(kind, settings) for kind in bidding.NOTICES}
     fired = bidding.notice_examples()
-    reports = reporting.examples()
+    reports, diagnoses = reporting.examples(), diagnosing.examples()
     singles, batches = ingesting.single_examples(), ingesting.batch_examples()
     return {
         bidding.BID: {"post": _with(bidding.bid(settings, bids), bids)},
@@ -90,6 +91,7 @@ def _paths(settings: Settings) -> dict[str, Any]:
             for kind, operation in notices.items()
         },
         reporting.REPORT: {"get": _with(reporting.report(reports), reports)},
+        diagnosing.DIAGNOSIS: {"get": _with(diagnosing.diagnosis(), diagnoses)},
         SINGLE_PATH: {"post": _with(ingesting.single(singles), singles)},
         BATCH_PATH: {"post": _with(ingesting.batch(batches), batches)},
     }  # fmt: skip

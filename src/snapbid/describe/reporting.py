@@ -136,11 +136,12 @@ def report(given: list[Example]) -> Fragment:
             parameter("to", "query", _DATE, "Last day, UTC; not before `from`, not after today, "
                       f"at most {MAX_DAYS} days in all.", required=True, example="2025-06-02"),
         ],
-        "responses": {"200": answered} | failures(ref("Error"), "error", _failures()),
+        "responses": {"200": answered} | failures(ref("Error"), "error", token_failures()),
     }  # fmt: skip
 
 
-def _failures() -> list[tuple[str, Answer]]:
+def token_failures() -> list[tuple[str, Answer]]:
+    """Errors of what an SSP reads with its report token."""
     retry = ((b"retry-after", b"12"), *_QUOTA)
     long = f"the window is {MAX_DAYS + 1} days long, more than {MAX_DAYS}"
     limited = f"more than {REQUESTS} requests of this token in {WINDOW_S} seconds"

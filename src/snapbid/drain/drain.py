@@ -2,6 +2,7 @@
 
 import datetime
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from time import monotonic, time
 from typing import Final
@@ -13,6 +14,7 @@ from snapbid.drain import spend
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.fence import Fence
 from snapbid.drain.lags import LAGS
+from snapbid.golive.store import EvidenceStore
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.segment import ShardState
 from snapbid.metrics import Metrics
@@ -27,7 +29,10 @@ logger = logging.getLogger("snapbid")
 
 
 class Drain:
-    """Carries what the shards have counted; `clock` gives epoch seconds."""
+    """Carries what the shards have counted; `clock` gives epoch seconds.
+
+    `evidence` is given what has been counted of notices, for the last minutes' diagnosis.
+    """
 
     def __init__(
         self,
@@ -35,8 +40,10 @@ class Drain:
         budgets: Budgets,
         metrics: Metrics,
         clock: Callable[[], float] = time,
+        evidence: EvidenceStore | None = None,
     ) -> None:
         self._shards = shards
+        self._evidence = evidence
         self._budgets = budgets
         self._clock = clock
         self._fence = Fence()
@@ -118,6 +125,8 @@ class Drain:
             source = await self._source(connection, reading.epoch, segment.segment, shard)
             done = await self._absorb(connection, source, segment.counters, batch)
             changed += done.changed
+            if done.grown and self._evidence is not None:
+                await self._evidence.write_notices(done.grown, int(self._clock()))
             waiting += [segment.names[index] for index in done.unknown]
         await self._fence.pass_batch(connection, shard.number, is_absorbed=changed > 0)
         await shard.release(names, waiting, batch)
@@ -142,7 +151,9 @@ class Drain:
         first = await self._absorb(connection, source, counters[:half], batch)
         second = await self._absorb(connection, source, counters[half:], batch)
         unknown = [*first.unknown, *(half + index for index in second.unknown)]
-        return Absorbed(first.changed + second.changed, unknown)
+        grown = Counter(first.grown)
+        grown.update(second.grown)
+        return Absorbed(first.changed + second.changed, unknown, grown)
 
     async def _source(
         self, connection: asyncpg.Connection, epoch: str, segment: str, shard: ShardCounters

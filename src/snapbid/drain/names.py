@@ -1,5 +1,10 @@
 """Names of changed counters: `SEGMENT 2026-05-31 w:7`, `SEGMENT 2026-05-31 l:7:102`.
 
+Of an SSP, `b` counts answers with bids, `w`, `p` and `i` wins, their CPM and billing notices, `l`
+losses by reason, `n` anomalies by code (`anomaly_daily`): the notice's kind, 1 win, 2 billing or
+4 loss, and 10 where it was late, 20 repeated, 30 later than bids are remembered; 40 a bid on a pair
+of auction and impression that the SSP had used before. Of a campaign, `B`, `W`, `P`, `I`.
+
 Those from before there were segments begin with the day.
 """
 
@@ -10,10 +15,10 @@ from typing import Final, NamedTuple
 
 _NAME: Final = re.compile(
     rb"((?:[0-9a-f]{10} )?\d{4}-\d\d-\d\d) "
-    rb"(([bwpiBWPI]):([1-9]\d{0,9})|l:([1-9]\d{0,9}):(-1|0|[1-9]\d{0,4}))"
+    rb"(([bwpiBWPI]):([1-9]\d{0,9})|([ln]):([1-9]\d{0,9}):(-1|0|[1-9]\d{0,4}))"
 )
 _MOST: Final = 2**31 - 1
-_KINDS: Final = {kind.encode(): kind for kind in "bwpiBWPI"} | {None: "l"}
+_KINDS: Final = {kind.encode(): kind for kind in "bwpiBWPIln"}
 
 
 class SegmentDay(NamedTuple):
@@ -38,11 +43,13 @@ def parse(name: bytes) -> CounterName | None:
     match = _NAME.fullmatch(name)
     if not match:
         return None
-    text, field, kind, digits, loss_digits, reason = match.groups()
-    where, number = _parse_where(text), int(digits or loss_digits)
+    text, field, kind, digits, kind_with_reason, more_digits, reason = match.groups()
+    where, number = _parse_where(text), int(digits or more_digits)
     if where is None or number > _MOST:
         return None
-    return CounterName(where, field, _KINDS[kind], number, int(reason) if reason else 0)
+    return CounterName(
+        where, field, _KINDS[kind or kind_with_reason], number, int(reason) if reason else 0
+    )
 
 
 def join(segment: str, day: str, field: bytes) -> bytes:

@@ -17,9 +17,11 @@ from snapbid import preflight
 from snapbid.drain.counters import ShardCounters, SupersededError
 from snapbid.drain.drain import Drain
 from snapbid.drain.events import EventDrain
+from snapbid.drain.evidence import EvidenceDrain
 from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.drain.watch import APPLICATION, WatchedConnection, connect, watch
 from snapbid.errors import where
+from snapbid.golive.store import EvidenceStore
 from snapbid.ledger import connection as ledger
 from snapbid.ledger.budgets import Budgets
 from snapbid.metrics import Metrics
@@ -28,7 +30,7 @@ from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.risks import RiskLog
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
-from snapbid.warehouse import absorb, events
+from snapbid.warehouse import absorb, diagnosis, events
 from snapbid.warehouse.away import AWAY
 
 # What it needs of the settings; `load` compares the two ports.
@@ -57,7 +59,7 @@ logger = logging.getLogger("snapbid")
 
 
 class Rounds(Protocol):
-    """What is done over and over on a connection to the warehouse: `Drain`, `EventDrain`."""
+    """What is done over and over on a connection to the warehouse: `Drain`, `EventDrain`, …"""
 
     async def begin(self) -> None: ...
 
@@ -86,6 +88,13 @@ EVENTS: Final = Duty(
     "%s does not answer, events wait",
     "another drain carries events, this one waits",
     "events are carried again",
+    quotes=False,
+)
+EVIDENCE: Final = Duty(
+    diagnosis.become_the_drain,
+    "%s does not answer, the SSPs' diagnosis waits",
+    "another drain carries the SSPs' diagnosis, this one waits",
+    "the SSPs' diagnosis is carried again",
     quotes=False,
 )
 
@@ -128,11 +137,13 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
     try:
         shards = [ShardCounters(redis, number) for number in range(settings.ledger_shards)]
         budgets = Budgets(redis, len(shards), time)
-        counters = Drain(shards, budgets, metrics)
+        evidence = EvidenceStore(redis)
+        counters = Drain(shards, budgets, metrics, evidence=evidence)
         carried = EventDrain(redis, metrics, geo, history.load())
         async with asyncio.TaskGroup() as group:
             group.create_task(Process(COUNTERS, counters, dsn, stopping).run())
             group.create_task(Process(EVENTS, carried, dsn, stopping).outlast())
+            group.create_task(Process(EVIDENCE, EvidenceDrain(evidence), dsn, stopping).outlast())
     finally:
         await end(looking)
         await redis.aclose()

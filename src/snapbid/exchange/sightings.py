@@ -1,9 +1,10 @@
-"""What each SSP sends, counted for the go-live checklist (document 2).
+"""What each SSP sends, counted for the go-live checklist (document 2) and the diagnosis.
 
 Counting costs a few tenths of a microsecond a request. `golive/evidence.py` writes the counts to
 Redis.
 """
 
+import re
 from collections import Counter, deque
 from typing import Final
 
@@ -15,27 +16,37 @@ from snapbid.exchange.request import BidRequest
 KEPT: Final = 20  # latest answers, and latest problems, of an SSP
 MAX_TESTS: Final = 20  # test requests of an SSP in one write
 MAX_DETAIL: Final = 200
+MAX_RULES: Final = 50  # broken rules of an SSP in one write
+_PATH: Final = re.compile(r"[A-Za-z][\w.\[\]-]*: ")
+_INDEX: Final = re.compile(r"\[\d+\]")
+_PARTICULARS: Final = re.compile(r": | \(")
 
 
 class SightingTotals(msgspec.Struct):
-    """What one SSP has sent in a period. `answers` and `problems`: Redis entries, oldest first."""
+    """What one SSP has sent in a period. `answers` and `problems`: Redis entries, oldest first.
+
+    `examples`: broken rule -> the detail of a refusal.
+    """
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
     answers: list[str] = []
     problems: list[str] = []
+    examples: dict[str, str] = {}
 
     def add(self, other: "SightingTotals") -> None:
         """Add the totals of a later period."""
         self.counts.update(other.counts)
         self.answers = [*self.answers, *other.answers][-KEPT:]
         self.problems = [*self.problems, *other.problems][-KEPT:]
+        self.examples = self.examples | other.examples
 
 
 class Sightings:
     """Counts what one SSP sends to this worker between two writes."""
 
-    __slots__ = ("_answers", "_content_type", "_country", "_ip", "_ipv6", "_problems", "_requests",
-                 "_statuses", "_tests", "_ua", "notices", "tested")  # fmt: skip
+    __slots__ = ("_answers", "_broken", "_content_type", "_country", "_examples", "_ip", "_ipv6",
+                 "_problems", "_requests", "_statuses", "_tests", "_ua", "notices",
+                 "tested")  # fmt: skip
 
     def __init__(self) -> None:
         self._clear()
@@ -46,6 +57,8 @@ class Sightings:
         self._statuses: dict[int, int] = {}
         self._answers: deque[int] = deque(maxlen=KEPT)
         self._problems: deque[str] = deque(maxlen=KEPT)
+        self._broken: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
         self.notices: Counter[str] = Counter()  # of test bids
         self.tested: list[tuple[str, list[str]]] = []  # auction id, impression ids
 
@@ -77,7 +90,12 @@ class Sightings:
     def refused(self, problem: Problem) -> None:
         """Count an error answer."""
         self.answered(problem.status)
-        self._problems.append(f"{problem.status} {problem.detail[:MAX_DETAIL]}")
+        detail = problem.detail[:MAX_DETAIL]
+        self._problems.append(f"{problem.status} {detail}")
+        rule = broken_rule(detail)
+        if rule in self._broken or len(self._broken) < MAX_RULES:
+            self._broken[rule] += 1
+            self._examples[rule] = detail
         if isinstance(problem, UnsupportedMediaType) and problem.detail.startswith("Content-Type"):
             self._content_type += 1
 
@@ -94,10 +112,22 @@ class Sightings:
             content_type=self._content_type,
         )
         counts.update(self.notices)
+        counts.update({f"broken:{rule}": by for rule, by in self._broken.items()})
         totals = SightingTotals(
             +counts,
             [f"{now} {status}" for status in self._answers],
             [f"{now} {problem}" for problem in self._problems],
+            self._examples,
         )
         self._clear()
         return totals
+
+
+def broken_rule(detail: str) -> str:
+    """Reduce a refusal's detail to the rule: `imp[3].id: is required` to `imp[].id: is required`.
+
+    So there are as many as the code has, whatever is sent.
+    """
+    if _PATH.match(detail):
+        return _INDEX.sub("[]", detail)
+    return _PARTICULARS.split(detail, maxsplit=1)[0]

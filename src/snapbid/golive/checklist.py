@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from snapbid.golive.store import NOTICE_DAYS, SspEvidence
+from snapbid.golive.store import SspEvidence
 
 State = Literal["pass", "fail", "not seen yet"]
 
@@ -138,8 +138,7 @@ def _notices(
     kind, of_tests = own
     counted, tested = seen.notices.get(kind, 0), seen.counts.get(of_tests, 0)
     bids, others = seen.notices.get("b", 0), seen.notices.get(other[0], 0)
-    evidence = [f"{counted:,} for {_many(bids, 'answer')} with a bid in the last {NOTICE_DAYS} days"
-                " (UTC)"]  # fmt: skip
+    evidence = [f"{counted:,} for {_many(bids, 'answer')} with a bid {seen.noticed_in}"]
     if seen.noticed_at.get(kind):
         evidence[0] += f", the latest at {shown_time(seen.noticed_at[kind])}"
     if tested:

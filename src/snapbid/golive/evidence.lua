@@ -2,9 +2,11 @@
 --
 -- KEYS[1]  {golive}:
 -- ARGV     1 now (epoch s); 2 how many answers and problems are kept; 3 how long a minute is kept
---          (s); 4 an hour; then for each SSP: number, how many counts, each name and increment, how
+--          (s); 4 an hour, or a day; 5 today, YYYY-MM-DD; then for each SSP: number, how many counts, each name and increment, how
 --          many answers, each, how many problems, each
-local now, kept, at = tonumber(ARGV[1]), tonumber(ARGV[2]), 5
+local now, kept, at = tonumber(ARGV[1]), tonumber(ARGV[2]), 6
+local day = ARGV[5]
+redis.call('SETNX', KEYS[1] .. 'source', ARGV[5] .. ' ' .. redis.call('TIME')[2])
 
 local function push(key)
   local last = at + tonumber(ARGV[at])
@@ -20,16 +22,20 @@ while ARGV[at] do
   local base = KEYS[1] .. ARGV[at]
   local minute = base .. ':m:' .. math.floor(now / 60)
   local hour = base .. ':h:' .. math.floor(now / 3600)
+  local of_day = base .. ':d:' .. day
   local grown, last = {}, at + 1 + 2 * tonumber(ARGV[at + 1])
   for i = at + 2, last, 2 do
     redis.call('HINCRBY', minute, ARGV[i], ARGV[i + 1])
     redis.call('HINCRBY', hour, ARGV[i], ARGV[i + 1])
+    redis.call('HINCRBY', of_day, ARGV[i], ARGV[i + 1])
     grown[#grown + 1] = ARGV[i]
     grown[#grown + 1] = now
   end
   if #grown > 0 then
     redis.call('EXPIRE', minute, ARGV[3])
     redis.call('EXPIRE', hour, ARGV[4])
+    redis.call('EXPIRE', of_day, ARGV[4])
+    redis.call('SADD', KEYS[1] .. 'changed', ARGV[at] .. ' ' .. day)
     redis.call('HSET', base .. ':at', unpack(grown))
     redis.call('HSETNX', base .. ':at', 'first', now)
   end

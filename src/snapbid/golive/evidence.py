@@ -1,4 +1,4 @@
-"""Evidence of what each SSP sends, for the go-live checklist (document 2).
+"""Evidence of what each SSP sends, for the go-live checklist (document 2) and the diagnosis.
 
 A worker counts every request in memory, at a few tenths of a microsecond, and adds its counts to
 Redis every second (`golive/store.py`). So evidence outlives a worker, except for the last second
@@ -12,9 +12,9 @@ looked up there: an SSP can show with test bids alone that its notices work.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import time
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from redis.exceptions import RedisError
 
@@ -34,6 +34,10 @@ NOTICES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}
 logger = logging.getLogger("snapbid")
 
 
+Growth: TypeAlias = Iterable[tuple[str, str, int]]
+"""SSP, outcome, and how many more."""
+
+
 class _Notice(NamedTuple):
     """A notice of an unknown auction; `looks` are left."""
 
@@ -43,11 +47,21 @@ class _Notice(NamedTuple):
 
 
 class Evidence:
-    """All SSPs' sightings in this worker. `clock` gives epoch seconds."""
+    """All SSPs' sightings in this worker. `clock` gives epoch seconds.
 
-    def __init__(self, store: EvidenceStore, clock: Callable[[], float] = time) -> None:
+    `outcomes` tells by how much each SSP's answers by outcome have grown since it was last asked.
+    """
+
+    def __init__(
+        self,
+        store: EvidenceStore,
+        clock: Callable[[], float] = time,
+        outcomes: Callable[[], Growth] = tuple,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._outcomes = outcomes
+        self._numbers: dict[str, int] = {}
         self._ssps: dict[int, Sightings] = {}
         self._unsent: dict[int, SightingTotals] = {}
         self._tested: list[tuple[bytes, int]] = []
@@ -55,8 +69,9 @@ class Evidence:
         self._unknown: list[_Notice] = []
         self._task: asyncio.Task[None] | None = None
 
-    def of(self, number: int) -> Sightings:
-        """Return the sightings of an SSP, by its number."""
+    def of(self, number: int, ssp: str = "") -> Sightings:
+        """Return the sightings of an SSP, by its number; `ssp` is the name in metrics."""
+        self._numbers[ssp] = number
         return self._ssps.setdefault(number, Sightings())
 
     def stray(self, ssp: str) -> None:
@@ -89,6 +104,10 @@ class Evidence:
             for auction, imps in sightings.tested:
                 self._tested += ((_digest(auction, imp), number) for imp in imps)
             self._collect(number, sightings, now)
+        for ssp, outcome, more in self._outcomes():
+            if ssp in self._numbers:
+                totals = self._unsent.setdefault(self._numbers[ssp], SightingTotals())
+                totals.counts[f"outcome:{outcome}"] += more
         del self._tested[MAX_TESTS:]
         if self._tested:
             await self._store.write_tests(self._tested)

@@ -1,23 +1,29 @@
-"""What SSPs have sent, as recorded by the workers for the go-live check.
+"""What SSPs have sent, as recorded by the workers for the go-live check and the diagnosis.
 
     {golive}:N:m:MINUTE  counts of the SSP with this number, by minute since the epoch
     {golive}:N:h:HOUR    the same by hour
+    {golive}:N:d:YYYY-MM-DD  the same by day
     {golive}:N:at        count -> when it last grew (epoch s); `first`: when any did
     {golive}:N:answers   the latest answers, newest first: `EPOCH_S STATUS`
     {golive}:N:problems  the latest refusals, newest first: `EPOCH_S STATUS DETAIL`
+    {golive}:N:examples  broken rule -> the detail of the latest refusal for it
+    {golive}:changed     `N YYYY-MM-DD`: days that have changed since the drain looked
+    {golive}:taken       those that the drain is carrying to the warehouse
+    {golive}:source      names this data set, for the warehouse
     {golive}:t:DIGEST    number of the SSP whose test request had this auction and impression
     {golive}:strays      unregistered ids in paths, by when each last came
 
 This is evidence, not accounting: a write that Redis did not acknowledge may count twice. Notices of
 remembered bids are read from the ledger's own counters, and when these last grew from `{sbN}:seen`
-(drain/shard.py).
+(drain/counters.py). To the minutes, the drain adds what it has carried of notices: `notice:w`,
+`anomaly:21`.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
@@ -41,8 +47,8 @@ class SspEvidence(msgspec.Struct, frozen=True):
 
     `last_at`: count -> when it last grew, at any time; `answers` (when, status) and `problems`
     (when, status, detail) come newest first. `notices`: the ledger's counters b, w, i and l
-    of the last NOTICE_DAYS days, with `l:-1` for losses without a reason; `noticed_at`: when w, i
-    and l last grew. `strays`: unregistered ids, with when each last came.
+    of the days that `noticed_in` names, with `l:-1` for losses without a reason; `noticed_at`: when
+    w, i and l last grew. `strays`: unregistered ids, with when each last came.
     """
 
     since: int
@@ -54,6 +60,26 @@ class SspEvidence(msgspec.Struct, frozen=True):
     notices: dict[str, int]
     noticed_at: dict[str, int]
     strays: dict[str, int]
+    noticed_in: str = f"in the last {NOTICE_DAYS} days (UTC)"
+
+
+class RecentEvidence(NamedTuple):
+    """Counts of some minutes, and the rest as in `SspEvidence`; `examples` by broken rule."""
+
+    counts: dict[str, int]
+    last_at: dict[str, int]
+    answers: list[tuple[int, int]]
+    problems: list[tuple[int, int, str]]
+    examples: dict[str, str]
+
+
+class DayEvidence(NamedTuple):
+    """An SSP's counts of a day, YYYY-MM-DD, and examples by broken rule."""
+
+    number: int
+    day: str
+    counts: dict[str, int]
+    examples: dict[str, str]
 
 
 class EvidenceStore:
@@ -66,7 +92,7 @@ class EvidenceStore:
 
     async def write(self, sent: Mapping[int, SightingTotals], now: int) -> None:
         """Add what each SSP, by number, has sent up to now (epoch s)."""
-        packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S]
+        packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S, _day(now)]
         for number, totals in sent.items():
             packed += (number, len(totals.counts))
             for name, count in totals.counts.items():
@@ -74,6 +100,23 @@ class EvidenceStore:
             packed += (len(totals.answers), *totals.answers)
             packed += (len(totals.problems), *totals.problems)
         await self._write(keys=[GOLIVE], args=packed)
+        examples: dict[int, dict[Any, Any]]
+        examples = {number: totals.examples for number, totals in sent.items() if totals.examples}
+        if examples:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for number, own in examples.items():
+                    pipe.hset(f"{GOLIVE}{number}:examples", mapping=own)
+                    pipe.expire(f"{GOLIVE}{number}:examples", HOURS_KEPT_S)
+                await pipe.execute()
+
+    async def write_notices(self, grown: Mapping[Any, int], now: int) -> None:
+        """Add what was counted of notices, by (number of the SSP, kind, code): drain/names.py."""
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for (number, kind, code), more in grown.items():
+                key = f"{GOLIVE}{number}:m:{now // MINUTE_S}"
+                pipe.hincrby(key, f"anomaly:{code}" if kind == "n" else f"notice:{kind}", more)
+                pipe.expire(key, MINUTES_KEPT_S)
+            await pipe.execute()
 
     async def write_strays(self, ids: Iterable[str], now: int) -> None:
         """Record unregistered ids."""
@@ -118,12 +161,72 @@ class EvidenceStore:
             now,
             dict(counts),
             _numbers(last_at),
-            [(int(at), int(status)) for at, status in map(bytes.split, answers)],
-            [_problem(packed) for packed in problems],
+            _answers(answers),
+            _problems(problems),
             notices,
             noticed_at,
             {id.decode(): int(at) for id, at in strays},
         )
+
+    async def read_recent(
+        self, numbers: Sequence[int], minutes: int, now: int
+    ) -> dict[int, RecentEvidence]:
+        """Read what SSPs have sent, without what the ledger has counted of notices."""
+        last = now // MINUTE_S
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for number in numbers:
+                own = f"{GOLIVE}{number}:"
+                pipe.hgetall(f"{own}at")
+                pipe.lrange(f"{own}answers", 0, -1)
+                pipe.lrange(f"{own}problems", 0, -1)
+                pipe.hgetall(f"{own}examples")
+                for minute in range(last - minutes + 1, last + 1):
+                    pipe.hgetall(f"{own}m:{minute}")
+            answers = await pipe.execute()
+        step, recent = 4 + minutes, {}
+        for index, number in enumerate(numbers):
+            last_at, latest, problems, examples, *times = answers[index * step : (index + 1) * step]
+            counts: Counter[str] = Counter()
+            for fields in times:
+                counts.update(_numbers(fields))
+            recent[number] = RecentEvidence(
+                dict(counts), _numbers(last_at), _answers(latest), _problems(problems),
+                _texts(examples),
+            )  # fmt: skip
+        return recent
+
+    # -- the way to the warehouse --------------------------------------------------------------
+
+    async def take_days(self) -> tuple[str, list[DayEvidence]]:
+        """Take the days that have changed, and the name of their data set.
+
+        They are taken again until `release_days`.
+        """
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.renamenx(f"{GOLIVE}changed", f"{GOLIVE}taken")
+            pipe.smembers(f"{GOLIVE}taken")
+            pipe.get(f"{GOLIVE}source")
+            _, taken, source = await pipe.execute(raise_on_error=False)
+        for reply in (taken, source):
+            if isinstance(reply, Exception):
+                raise reply
+        days = [(int(number), day) for number, day in (name.decode().split() for name in taken)]
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for number, day in days:
+                pipe.hgetall(f"{GOLIVE}{number}:d:{day}")
+                pipe.hgetall(f"{GOLIVE}{number}:examples")
+            replies = await pipe.execute()
+        found = [
+            DayEvidence(number, day, _numbers(counts), _texts(examples))
+            for (number, day), counts, examples in zip(
+                days, replies[::2], replies[1::2], strict=True
+            )
+        ]
+        return (source or b"").decode(), found
+
+    async def release_days(self) -> None:
+        """Forget the days that were taken: the warehouse has them."""
+        await self._redis.delete(f"{GOLIVE}taken")
 
     async def _notices(
         self, number: int, shards: int, now: int
@@ -159,6 +262,22 @@ def _test(digest: bytes) -> bytes:
 
 def _numbers(fields: Mapping[bytes, bytes]) -> dict[str, int]:
     return {name.decode(): int(value) for name, value in fields.items()}
+
+
+def _texts(fields: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {name.decode(): text.decode() for name, text in fields.items()}
+
+
+def _answers(entries: Iterable[bytes]) -> list[tuple[int, int]]:
+    return [(int(at), int(status)) for at, status in map(bytes.split, entries)]
+
+
+def _problems(entries: Iterable[bytes]) -> list[tuple[int, int, str]]:
+    return [_problem(packed) for packed in entries]
+
+
+def _day(epoch_s: int) -> str:
+    return datetime.fromtimestamp(epoch_s, UTC).date().isoformat()
 
 
 def _problem(packed: bytes) -> tuple[int, int, str]:

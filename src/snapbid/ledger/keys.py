@@ -44,6 +44,7 @@ Elsewhere:
     {golive}:...              what SSPs have sent (golive/store.py)
     events:rate:DIGEST        requests of an API key in the last minute
     report:rate:DIGEST        requests of a report token in the last minute
+    diagnosis:rate:DIGEST     the same, for the diagnosis
     bids:rate:NUMBER          permits leased to workers for an SSP's requests (permits.py)
     report:cache:SSP:...      reports, for five minutes
 """
@@ -54,6 +55,7 @@ EVENT_STREAM: Final = "{sb0}:e"
 GOLIVE: Final = "{golive}:"
 EVENT_RATE: Final = "events:rate:"
 REPORT_RATE: Final = "report:rate:"
+DIAGNOSIS_RATE: Final = "diagnosis:rate:"
 BID_RATE: Final = "bids:rate:"
 REPORT_CACHE: Final = "report:cache:"
 

@@ -36,6 +36,10 @@ local function count(day, field, by) -- `day` is YYYY-MM-DD, `by` may be digits
   name_changed(day, field)
 end
 
+local function count_anomaly(ssp, code) -- of an SSP's notices and bids, today (drain/names.py)
+  count(date(math.floor(now / DAY_S)), 'n:' .. ssp .. ':' .. code, 1)
+end
+
 -- Granules ------------------------------------------------------------------------------------
 --
 -- Records made at about the same time lie in one granule, which expires as a whole. Granules are

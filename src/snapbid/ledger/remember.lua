@@ -21,11 +21,15 @@ local prefix = base .. 'r:' .. granule .. ':'
 
 local function replace(key, field, value)
   local before = redis.call('HGET', key, field)
-  local number, record = unpack_record(before).number, unpack_record(value)
+  local older, record = unpack_record(before), unpack_record(value)
+  local number = older.number
   redis.call('HSET', key, field .. string.char(number % REPLACED_KEPT), before)
   record.kinds = record.kinds + REPLACED
   record.number = (number + 1) % 65536
   redis.call('HSET', key, field, pack_record(record))
+  if older.ssp == record.ssp then
+    count_anomaly(record.ssp, 40)
+  end
 end
 
 local refused, less = {}, {} -- what was; what is not counted, by day and field

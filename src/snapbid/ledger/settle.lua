@@ -40,6 +40,7 @@ local function is_late(record, came_ms)
   return time - came_ms > LATE_MS and record.made_ms <= time
 end
 
+local ANOMALY = {l = 10, d = 20, u = 30} -- and the kind: drain/names.py
 local notices, at, size, letters = ARGV[3], 1, #ARGV[3], {}
 while at <= size do
   local start, kind, reason, bucket, field, seconds, ms = at, nil, nil, nil, nil, nil, nil
@@ -52,6 +53,9 @@ while at <= size do
   if record and came_ms - record.made_ms <= longest_ms then
     letter = settle_record(notices:sub(start + 3, start + 18), record, kind % SPOOLED, reason,
       came_ms)
+  end
+  if record and letter ~= 'c' then
+    count_anomaly(record.ssp, ANOMALY[letter] + kind % SPOOLED)
   end
   letters[#letters + 1] = letter
 end

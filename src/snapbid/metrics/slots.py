@@ -145,6 +145,15 @@ class Metrics:
             return Histogram((), [self._overflow], spare, definition.resolution)
         return Histogram(bounds, counters, total, definition.resolution)
 
+    def values(self, name: str) -> dict[str, int]:
+        """Return the values of a counter's series in this slot, by key."""
+        with self._lock:
+            return {
+                key: counter._cell[0]
+                for key, counter in self._series.items()
+                if key.startswith(name) and key[len(name)] == "{"
+            }
+
     def close(self) -> None:
         """Release the slot; its counts stay, but its counters must not be used any longer."""
         for counter in self._series.values():

@@ -6,8 +6,6 @@ token, requests must have it, as `Bearer` or, which browsers ask their user for,
 `Basic` (RFC 6750, RFC 7617); bound to any other address there always is one.
 """
 
-import base64
-import binascii
 import hmac
 import ipaddress
 import re
@@ -24,6 +22,7 @@ from typing import Final
 import msgspec
 
 from snapbid import metrics
+from snapbid.http import basic_password
 from snapbid.ops.gauges import gauges
 from snapbid.ops.view import page
 from snapbid.ops.watch import Watch
@@ -198,11 +197,7 @@ def _given_token(authorization: str) -> bytes:
     if scheme.lower() == "bearer":
         return text
     if scheme.lower() == "basic":
-        try:
-            _, _, password = base64.b64decode(text, validate=True).partition(b":")
-        except binascii.Error:
-            return b""
-        return password
+        return basic_password(text)
     return b""
 
 

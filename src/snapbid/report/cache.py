@@ -28,14 +28,14 @@ class CachedReport(NamedTuple):
 
 
 class ReportCache:
-    """Reports by canonical SSP id and window."""
+    """Reports by key, for `ttl_s`."""
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, ttl_s: int = TTL_S) -> None:
         self._redis = redis
+        self.ttl_s = ttl_s
 
-    async def get(self, ssp: str, window: ReportWindow) -> CachedReport | None:
+    async def get(self, key: str) -> CachedReport | None:
         """The report, or None if it is not stored or has expired."""
-        key = redis_key(ssp, window)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 async with self._redis.pipeline(transaction=True) as pipe:
@@ -47,13 +47,13 @@ class ReportCache:
             return None
         if body is None:
             return None
-        return CachedReport(body, min(max(0, TTL_S * 1000 - left_ms) // 1000, TTL_S))
+        return CachedReport(body, min(max(0, self.ttl_s * 1000 - left_ms) // 1000, self.ttl_s))
 
-    async def put(self, ssp: str, window: ReportWindow, body: bytes) -> None:
+    async def put(self, key: str, body: bytes) -> None:
         """Store a report."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await self._redis.set(redis_key(ssp, window), body, ex=TTL_S)
+                await self._redis.set(key, body, ex=self.ttl_s)
         except (RedisError, OSError) as error:
             logger.warning("the report cache was not written: %s", error or "no answer")
 

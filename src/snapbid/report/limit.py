@@ -38,16 +38,25 @@ class Quota(NamedTuple):
 
 
 class TokenLimit:
-    """The limit of each token; `clock` (UTC) stands in for the clock of Redis."""
+    """The limit of each token; `clock` (UTC) stands in for the clock of Redis.
 
-    def __init__(self, redis: Redis, clock: Callable[[], datetime] | None = None) -> None:
+    `prefix` begins the keys, which are another limit's under another one.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        clock: Callable[[], datetime] | None = None,
+        prefix: str = REPORT_RATE,
+    ) -> None:
+        self._prefix = prefix
         micros = None if clock is None else lambda: epoch_micros(clock())
         self._limiter = RateLimiter(redis, timeout_s=ANSWER_TIMEOUT_S, clock=micros)
 
     async def take(self, jti: str) -> Quota | None:
         """Count a request of a token unless it is one too many; None while Redis is down."""
         try:
-            admission = await self._limiter.admit(redis_key(jti), REQUESTS)
+            admission = await self._limiter.admit(redis_key(jti, self._prefix), REQUESTS)
         except RateLimiterUnavailable as error:
             logger.warning("reports are not rate-limited, Redis does not answer: %s", error)
             return None
@@ -56,9 +65,9 @@ class TokenLimit:
         return Quota(admission.admitted, admission.remaining, reset_s)
 
 
-def redis_key(jti: str) -> str:
+def redis_key(jti: str, prefix: str = REPORT_RATE) -> str:
     """The Redis key of a token's requests; hashed, since a `jti` may be any text of any length."""
-    return f"{REPORT_RATE}{hashlib.blake2b(jti.encode(), digest_size=16).hexdigest()}"
+    return f"{prefix}{hashlib.blake2b(jti.encode(), digest_size=16).hexdigest()}"
 
 
 def epoch_micros(moment: datetime) -> int:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import asyncpg
 import msgspec
 
-from snapbid.report.cache import ReportCache
+from snapbid.report.cache import ReportCache, redis_key
 from snapbid.report.window import ReportWindow
 from snapbid.warehouse import reports
 from snapbid.warehouse.away import AWAY
@@ -63,7 +63,7 @@ class ReportSource:
 
     async def _fetch(self, ssp: str, window: ReportWindow, use_cache: bool) -> FetchedReport:
         # The cache is read within the task: a request after its end finds what it has stored.
-        cached = await self._cache.get(ssp, window) if use_cache else None
+        cached = await self._cache.get(redis_key(ssp, window)) if use_cache else None
         if cached is not None:
             return FetchedReport(cached.body, cached.age_s)
         try:
@@ -74,7 +74,7 @@ class ReportSource:
             raise WarehouseUnavailable from error
         body = encode(ssp, window, days)
         if use_cache:
-            await self._cache.put(ssp, window, body)
+            await self._cache.put(redis_key(ssp, window), body)
         return FetchedReport(body)
 
 

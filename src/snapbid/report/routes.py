@@ -14,11 +14,11 @@ def report_path(ssp: str) -> str:
     return f"{PREFIX}{ssp}{SUFFIX}"
 
 
-def ssp_of(path: str) -> str | None:
-    """The SSP id in the path of a report, None for any other path."""
-    if not path.startswith(PREFIX) or not path.endswith(SUFFIX):
+def ssp_of(path: str, suffix: str = SUFFIX) -> str | None:
+    """The SSP id in the path of a report, or of what else ends so; None for any other path."""
+    if not path.startswith(PREFIX) or not path.endswith(suffix):
         return None
-    ssp = path[len(PREFIX) : -len(SUFFIX)]
+    ssp = path[len(PREFIX) : -len(suffix)]
     return ssp if ssp and "/" not in ssp else None
 
 

@@ -15,6 +15,7 @@ import msgspec
 from jwt.algorithms import HMACAlgorithm
 
 from snapbid.errors import InvalidToken, MissingToken
+from snapbid.http import basic_password
 
 ALGORITHM: Final = "HS256"
 MAX_TOKEN_BYTES: Final = 8192
@@ -60,15 +61,18 @@ def issue(ssp: str, key: bytes, issuer: str, jti: str | None = None) -> str:
     return jwt.encode(claims, key, algorithm=ALGORITHM)
 
 
-def bearer(authorizations: list[bytes]) -> str:
+def bearer(authorizations: list[bytes], *, basic: bool = False) -> str:
     """The token in the `Authorization` headers of a request (RFC 6750, 2.1).
 
+    `basic`: or the password there, of any user (RFC 7617).
     Raises MissingToken if there is no bearer token, InvalidToken for several headers.
     """
     if len(authorizations) > 1:
         raise InvalidToken("Authorization: must be given once")
     scheme, _, token = (authorizations[0] if authorizations else b"").strip().partition(b" ")
     token = token.strip()
+    if basic and scheme.lower() == b"basic":
+        scheme, token = b"bearer", basic_password(token)
     if scheme.lower() != b"bearer" or not token:
         raise MissingToken("Authorization: must be Bearer and a token")
     if len(token) > MAX_TOKEN_BYTES:

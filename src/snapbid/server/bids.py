@@ -77,7 +77,7 @@ class BidEndpoints:
 
     def _handler(self, ssp: str, market: Market) -> tuple[BidEndpoint, RequestHandler]:
         number = market.catalog.ssp_numbers[ssp]
-        sightings = None if self._evidence is None else self._evidence.of(number)
+        sightings = None if self._evidence is None else self._evidence.of(number, ssp)
         endpoint = BidEndpoint(ssp, market, self._bidding, sightings)
         self._endpoints.append(endpoint)
         recorder = self._recorder

@@ -10,6 +10,9 @@ from typing import Final
 from snapbid.access import parse_networks
 from snapbid.describe.endpoint import pages
 from snapbid.describe.routes import ROUTES as PAGE_ROUTES
+from snapbid.diagnosis.endpoint import DiagnosisEndpoint
+from snapbid.diagnosis.routes import ROUTE as DIAGNOSIS_ROUTE
+from snapbid.diagnosis.routes import is_diagnosis_path
 from snapbid.events.endpoint import EventEndpoints
 from snapbid.events.routes import ROUTES as EVENT_ROUTES
 from snapbid.events.routes import is_event_path
@@ -22,6 +25,7 @@ from snapbid.exchange.notice import NoticeEndpoint
 from snapbid.exchange.routes import NOTICE_KINDS
 from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
 from snapbid.golive.evidence import Evidence
+from snapbid.golive.outcomes import Outcomes
 from snapbid.golive.store import EvidenceStore
 from snapbid.http import BODY_DEADLINE, RequestHandler
 from snapbid.ledger import connection
@@ -104,7 +108,7 @@ class Worker:
         await queue.open()
         stack.push_async_callback(queue.close)
 
-        evidence = Evidence(EvidenceStore(self._redis))
+        evidence = Evidence(EvidenceStore(self._redis), outcomes=Outcomes(metrics))
         bids = BidEndpoints(
             _bidding(settings, ledger, metrics),
             evidence,
@@ -114,12 +118,16 @@ class Worker:
         )
         limiter = RateLimiter(self._redis)
         events = EventEndpoints(queue, limiter, metrics, geo, history.load())
-        report = ReportEndpoint(
+        key, issuer = settings.jwt_secret.key(), settings.jwt_issuer
+        report = ReportEndpoint(pool, self._redis, key=key, issuer=issuer, registry=self._registry)
+        diagnosis = DiagnosisEndpoint(
             pool,
             self._redis,
-            key=settings.jwt_secret.key(),
-            issuer=settings.jwt_issuer,
+            key=key,
+            issuer=issuer,
             registry=self._registry,
+            numbers=self._ssp_numbers,
+            base_url=settings.base_url,
         )
 
         def use(market: Market, before: Market | None) -> None:
@@ -138,7 +146,7 @@ class Worker:
                 **{path: Route(name, events, methods=()) for path, name in EVENT_ROUTES.items()},
                 **{path: Route(PAGE_ROUTES[path], page) for path, page in pages(settings).items()},
             },
-            [_event_resolver(events), _report_resolver(report), bids.resolve],
+            [_event_resolver(events), _report_resolver(report, diagnosis), bids.resolve],
         )
         await self._settle(ledger)
         keeper = ConnectionKeeper(settings.port, metrics, most=most())
@@ -155,6 +163,10 @@ class Worker:
     def _registry(self) -> Mapping[str, str] | None:
         market = self._follower.market
         return None if market is None else market.catalog.ssps
+
+    def _ssp_numbers(self) -> Mapping[str, int]:
+        market = self._follower.market
+        return {} if market is None else market.catalog.ssp_numbers
 
     async def _settle(self, ledger: Ledger) -> None:
         """Wait a little for what bids need, which may just be coming up.
@@ -226,12 +238,15 @@ def _event_resolver(events: EventEndpoints) -> Resolver:
     return lambda path: other if is_event_path(path) else None
 
 
-def _report_resolver(report: ReportEndpoint) -> Resolver:
+def _report_resolver(report: ReportEndpoint, diagnosis: DiagnosisEndpoint) -> Resolver:
     known, other = Route(REPORT_ROUTE, report), Route(REPORT_ROUTE, not_found, methods=())
+    diagnoses = Route(DIAGNOSIS_ROUTE, diagnosis)
 
     def resolve(path: str) -> Route | None:
         if is_report_path(path):
             return known
+        if is_diagnosis_path(path):
+            return diagnoses
         return other if report_route_of(path) else None
 
     return resolve

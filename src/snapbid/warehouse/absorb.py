@@ -9,10 +9,11 @@ From then on the sources of that time are outdated: of two values the lower is t
 """
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import asyncpg
+import msgspec
 
 _LOCK: Final = 0x736E6170_64726E00  # "snapdrn": an advisory lock of this database
 
@@ -28,11 +29,23 @@ class CounterValue(NamedTuple):
     value: int
 
 
+class GrownCount(NamedTuple):
+    """Of an SSP by number: `w`, `i`, `l`, or `n` with the anomaly's code."""
+
+    number: int
+    kind: str
+    code: int
+
+
 class Absorbed(NamedTuple):
-    """The number of changed counters, and the indices of those whose number is unknown."""
+    """The number of changed counters, and the indices of those whose number is unknown.
+
+    `grown`: by how much an SSP's wins, billing notices, losses and anomalies have grown.
+    """
 
     changed: int
     unknown: list[int]
+    grown: Mapping[GrownCount, int] = {}
 
 
 _INCOMING: Final = """
@@ -53,7 +66,7 @@ with incoming as ({_INCOMING}),
 named as (
     select i.*, s.descriptor, s.canonical, c.id as campaign
     from incoming i
-    left join ssp_number s on s.number = i.number and i.kind in ('b', 'w', 'p', 'i', 'l')
+    left join ssp_number s on s.number = i.number and i.kind in ('b', 'w', 'p', 'i', 'l', 'n')
     left join campaign_number c on c.number = i.number and i.kind in ('B', 'W', 'P', 'I')
 ),
 changed as materialized (
@@ -102,6 +115,14 @@ losses as (
     on conflict (day, descriptor, reason) where counted
     do update set losses = t.losses + excluded.losses
 ),
+anomalies as (
+    insert into anomaly_daily as t (day, descriptor, anomaly, times, counted)
+    select day, descriptor, a.name, sum(more), true
+    from changed c join anomaly a on a.code = c.reason
+    where kind = 'n' and more <> 0 group by day, descriptor, a.name
+    on conflict (day, descriptor, anomaly) where counted
+    do update set times = t.times + excluded.times
+),
 campaigns as (
     insert into campaign_daily as t
         (day, campaign, bids, wins, imps, win_cpm_micros, spend_micros, counted)
@@ -122,7 +143,14 @@ campaigns as (
         spend_micros = rounded_thousandth(t.win_cpm_micros + excluded.win_cpm_micros)
 )
 select (select count(*) from changed) as changed,
-    array(select position from named where descriptor is null and campaign is null) as unknown
+    array(select position from named where descriptor is null and campaign is null) as unknown,
+    (
+        select json_agg(json_build_array(number, kind, code, more)) from (
+            select number, kind, case kind when 'n' then reason else 0 end as code,
+                sum(more)::bigint as more
+            from changed where kind in ('w', 'i', 'l', 'n') and more <> 0 group by 1, 2, 3
+        ) as sums
+    ) as grown
 """
 _DIFFERING: Final = f"""
 select i.position from ({_INCOMING}) as i
@@ -172,7 +200,12 @@ async def absorb(
     sum is more than a column holds.
     """
     row = await connection.fetchrow(_ABSORB, source, *_columns(counters), batch)
-    return Absorbed(row["changed"], [position - 1 for position in row["unknown"]])
+    grown = msgspec.json.decode(row["grown"] or "[]")
+    return Absorbed(
+        row["changed"],
+        [position - 1 for position in row["unknown"]],
+        {GrownCount(*named): more for *named, more in grown},
+    )
 
 
 async def differing(

@@ -1,0 +1,118 @@
+"""Who may read what belongs to an SSP: the holder of its report token (contract 6 and 11).
+
+Checks come in this order: path (404), method (405), token (401), rate (429). The id in the path is
+only compared with the token's `sub`, so answers do not reveal which SSPs are registered: without a
+token of its own, every id gets the same 401.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, TypeAlias
+
+from redis.asyncio import Redis
+
+from snapbid.errors import (
+    InvalidToken,
+    MethodNotAllowed,
+    MissingToken,
+    NotFound,
+    Problem,
+    RateLimited,
+    SspMismatch,
+)
+from snapbid.http import Receive, Scope, refused
+from snapbid.ledger.keys import REPORT_RATE
+from snapbid.ledger.rate import WINDOW_S
+from snapbid.report import tokens
+from snapbid.report.limit import REQUESTS, Quota, TokenLimit
+
+Clock: TypeAlias = Callable[[], datetime]
+Registry: TypeAlias = Callable[[], Mapping[str, str] | None]
+Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]
+
+BASIC: Final = (b"www-authenticate", b'Basic realm="snapbid", charset="UTF-8"')
+
+
+class Admitted(NamedTuple):
+    """A request that may be answered: for whom, when, and which headers tell of its quota.
+
+    `use_cache` is False while Redis is down.
+    """
+
+    ssp: str
+    now: datetime
+    fields: Fields
+    use_cache: bool
+
+
+class TokenGate:
+    """Admits requests with an SSP's own token, at most 10 of each token in any rolling minute.
+
+    `registry` gives the current map of descriptor to canonical id, None until it is loaded.
+    `clock` (UTC) stands in for the worker's clock and that of Redis. `rate` begins the Redis keys
+    of the quota. `basic`: the token is taken as a password, too, which browsers ask their user for.
+    Raises ValueError for a key that cannot sign.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        *,
+        key: bytes,
+        issuer: str,
+        registry: Registry,
+        clock: Clock | None = None,
+        rate: str = REPORT_RATE,
+        basic: bool = False,
+    ) -> None:
+        tokens.check_key(key)
+        self._key = key
+        self._issuer = issuer
+        self._registry = registry
+        self._clock = clock or _now
+        self._limit = TokenLimit(redis, clock, rate)
+        self._basic = basic
+
+    async def admit(self, scope: Scope, receive: Receive, ssp: str | None) -> Admitted:
+        """Admit a request for what belongs to `ssp`, None if the path is none. Raises Problem."""
+        if ssp is None:
+            raise await refused(NotFound("there is nothing at this path"), receive)
+        if scope["method"] not in ("GET", "HEAD"):
+            raise await refused(MethodNotAllowed("GET, HEAD"), receive)
+        now = self._clock()
+        quota = await self._limit.take(self._authorize(scope, ssp, now).jti)
+        if quota is None:
+            return Admitted(ssp, now, (), use_cache=False)
+        if not quota.admitted:
+            raise _rate_limited(quota)
+        return Admitted(ssp, now, quota.headers(), use_cache=True)
+
+    def _authorize(self, scope: Scope, ssp: str, now: datetime) -> tokens.Claims:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        try:
+            text = tokens.bearer(given, basic=self._basic)
+            claims = tokens.check(text, self._key, self._issuer, now)
+        except (MissingToken, InvalidToken) as problem:
+            if self._basic:
+                problem.headers = (*problem.headers, BASIC)
+            raise
+        registry = self._registry()
+        if registry is None:
+            raise Problem("the SSP registry is not loaded yet; retry after a short delay")
+        if registry.get(claims.sub) != claims.sub:
+            raise InvalidToken("sub: the token is not for a canonical SSP id")
+        if claims.sub != ssp:
+            raise SspMismatch("the SSP id in the path must equal the token's sub")
+        return claims
+
+
+def _rate_limited(quota: Quota) -> RateLimited:
+    detail = (
+        f"more than {REQUESTS} requests of this token in {WINDOW_S} seconds; "
+        f"retry after {quota.reset_s} seconds"
+    )
+    return RateLimited(detail, ((b"retry-after", b"%d" % quota.reset_s), *quota.headers()))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

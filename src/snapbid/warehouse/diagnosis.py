@@ -1,0 +1,126 @@
+"""What SSPs are shown of their own traffic (contract 11): stored by the drain, read by a worker."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Final, NamedTuple
+
+import asyncpg
+import msgspec
+
+_LOCK: Final = 0x736E6170_64676E00  # "snapdgn": an advisory lock of this database
+
+# Evidence of a day only grows; an older copy of Redis' data takes nothing back.
+_STORE: Final = """
+insert into request_daily as t (day, descriptor, source, answers, counts, examples)
+select i.day, s.descriptor, $1, i.answers, i.counts, i.examples
+from unnest($2::int[], $3::date[], $4::bigint[], $5::jsonb[], $6::jsonb[])
+    as i (number, day, answers, counts, examples)
+join ssp_number s on s.number = i.number
+on conflict (descriptor, day, source) do update set
+    answers = excluded.answers, counts = excluded.counts, examples = excluded.examples
+where t.answers <= excluded.answers
+"""
+_REQUESTS: Final = """
+select day, descriptor, counts::text, examples::text from request_daily
+where descriptor = any($1) and day between $2 and $3
+"""
+# One row for each kind of count, day and descriptor; impressions are under the canonical id.
+_NOTICES: Final = """
+select day, descriptor, 'bids' as kind, sum(bids)::bigint as times from bid_daily
+where descriptor = any($1) and day between $3 and $4 group by day, descriptor
+union all
+select day, descriptor, 'win', sum(wins)::bigint from bid_daily
+where descriptor = any($1) and day between $3 and $4 group by day, descriptor
+union all
+select day, ssp, 'billing', sum(imps)::bigint from impression_daily
+where ssp = $2 and day between $3 and $4 group by day, ssp
+union all
+select day, descriptor, case reason when -1 then 'loss_unsaid' else 'loss' end,
+    sum(losses)::bigint from loss_daily
+where descriptor = any($1) and day between $3 and $4 group by 1, 2, 3
+union all
+select day, descriptor, anomaly, sum(times)::bigint from anomaly_daily
+where descriptor = any($1) and day between $3 and $4 group by day, descriptor, anomaly
+"""
+
+
+class StoredDay(NamedTuple):
+    """An SSP's day as the drain stores it; `answers` of any status."""
+
+    number: int
+    day: date
+    answers: int
+    counts: Mapping[str, int]
+    examples: Mapping[str, str]
+
+
+class RequestDay(NamedTuple):
+    """Counts of a descriptor's requests on a day, and examples by broken rule."""
+
+    day: date
+    descriptor: str
+    counts: dict[str, int]
+    examples: dict[str, str]
+
+
+class NoticeDay(NamedTuple):
+    """A count of a day: bids, win, billing, loss, loss_unsaid (no reason), or an anomaly's name."""
+
+    day: date
+    descriptor: str
+    kind: str
+    times: int
+
+
+class DayHistory(NamedTuple):
+    """All that is known of an SSP family's days."""
+
+    requests: list[RequestDay]
+    notices: list[NoticeDay]
+
+
+async def become_the_drain(connection: asyncpg.Connection) -> bool:
+    """Become the only one that stores until the connection ends; return False if another is."""
+    return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
+
+
+async def store(connection: asyncpg.Connection, source: str, days: Sequence[StoredDay]) -> None:
+    """Store days of the data set `source`, in place of what was stored of them."""
+    encode = msgspec.json.encode
+    columns = [
+        [day.number for day in days],
+        [day.day for day in days],
+        [day.answers for day in days],
+        [encode(day.counts).decode() for day in days],
+        [encode(day.examples).decode() for day in days],
+    ]
+    await connection.execute(_STORE, source, *columns)
+
+
+async def fetch(
+    pool: asyncpg.Pool,
+    ssp: str,
+    descriptors: Sequence[str],
+    days: tuple[date, date],
+    timeout_s: float,
+) -> DayHistory:
+    """Fetch the days, from first to last, of a canonical id and its descriptors.
+
+    Raises asyncpg's errors, and OSError or TimeoutError if the warehouse is unreachable.
+    """
+    async with pool.acquire(timeout=timeout_s) as connection:
+        requests = await connection.fetch(_REQUESTS, descriptors, *days, timeout=timeout_s)
+        notices = await connection.fetch(_NOTICES, descriptors, ssp, *days, timeout=timeout_s)
+    decode = msgspec.json.decode
+    return DayHistory(
+        [
+            RequestDay(
+                row["day"],
+                row["descriptor"],
+                decode(row["counts"], type=dict[str, int]),
+                decode(row["examples"], type=dict[str, str]),
+            )
+            for row in requests
+        ],
+        [NoticeDay(*row) for row in notices],
+    )
