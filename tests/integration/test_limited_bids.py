@@ -236,7 +236,7 @@ async def test_a_fresh_day_lets_campaigns_bid_again(
 def test_shards_are_skipped_one_by_one() -> None:
     some = market(campaign("a", 1, budget={"daily": 1}))
     some.shards = 2
-    some.skip(0, 1)
+    some.skip(0, 1, 1_000_000)
     assert some.skips(0, 1, 1_000_000)
     assert not some.skips(0, 0, 1_000_000)
 

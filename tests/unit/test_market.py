@@ -14,6 +14,7 @@ from snapbid.exchange.request import decode
 from snapbid.match.catalog import Base, Catalog, Query, encode, write
 
 SSPS = {"acme": ("acme", 1)}
+PRICE = 2_000_000  # of every campaign whose price is not said
 REFERENCES = Lookups(Geo(), RATES, needs_user=False)
 
 
@@ -74,7 +75,7 @@ def test_templates_of_the_same_base_are_kept(tmp_path: Path) -> None:
 def test_campaigns_out_of_money_are_skipped_on(tmp_path: Path, base: str) -> None:
     first = market(tmp_path)
     for id in ("a", "b", "c"):
-        first.skip(rank(first, id), 0)
+        first.skip(rank(first, id), 0, PRICE)
     assert refused(first) == {"a", "b"}, "c has no budget"
     second = market(tmp_path, document("n"), before=first, base=base)
     assert refused(second) == {"a", "b"}
@@ -95,14 +96,14 @@ def test_campaigns_out_of_money_are_skipped_on(tmp_path: Path, base: str) -> Non
 )
 def test_other_terms_are_tried(tmp_path: Path, changed: Any, left: set[str]) -> None:
     first = market(tmp_path)
-    first.skip(rank(first, "a"), 0)
-    first.skip(rank(first, "b"), 0)
+    first.skip(rank(first, "a"), 0, PRICE)
+    first.skip(rank(first, "b"), 0, PRICE)
     assert refused(market(tmp_path, changed, before=first)) == left
 
 
 def test_deleted_campaigns_are_forgotten(tmp_path: Path) -> None:
     first = market(tmp_path)
-    first.skip(rank(first, "a"), 0)
+    first.skip(rank(first, "a"), 0, PRICE)
     assert refused(market(tmp_path, gone="a", before=first)) == set()
 
 
@@ -121,7 +122,7 @@ def test_costs_are_refused_by_shard(tmp_path: Path) -> None:
     assert [first.is_too_dear(a, cost) for cost in (8_999_999, 9_000_000)] == [0, 1]
     assert first.skipped()[0][1][0] == 1_000_000
     assert bids(query) == ["a", "b", "c"]
-    first.skip(a, 1)
+    first.skip(a, 1, PRICE)
     assert bids(query) == ["b", "c"]
     first.resume(a)
     assert bids(query) == ["a", "b", "c"]
@@ -142,5 +143,5 @@ def test_what_is_waited_for_can_be_much(tmp_path: Path) -> None:
     many = [document(f"m{number}", budget={"total": 1}) for number in range(120)]
     first = market(tmp_path, *many)
     for each in many:
-        first.skip(rank(first, each["id"]), 0)
+        first.skip(rank(first, each["id"]), 0, PRICE)
     assert len(market(tmp_path, *many, before=first).exhausted) == 120

@@ -141,14 +141,12 @@ class Market:
 
     # -- campaigns out of budget ------------------------------------------------------------------
 
-    def skip(self, rank: int, shard: int, cost: int | None = None) -> None:
-        """Note that a shard has no budget for a bid of the campaign at its price, or at a cost.
+    def skip(self, rank: int, shard: int, cost: int) -> None:
+        """Note that a shard has no budget for a bid of the campaign at this cost (micro-USD).
 
         When none has budget for its price it stops bidding, where it stands for several impressions
         or not.
         """
-        price = self.catalog.index.price(rank)
-        cost = price if cost is None else cost
         exhausted = self.exhausted.get(rank)
         if exhausted is None:
             document = self._document(rank)
@@ -157,7 +155,7 @@ class Market:
                 return
             exhausted = self.exhausted[rank] = ExhaustedCampaign(document, limits, {})
         exhausted.shards[shard] = min(cost, exhausted.shards.get(shard, cost))
-        if self.is_too_dear(rank, price):
+        if self.is_too_dear(rank, self.catalog.index.price(rank)):
             self.catalog.index.set_active(rank, False)
 
     def skips(self, rank: int, shard: int, cost: int) -> bool:
