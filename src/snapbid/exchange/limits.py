@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from math import inf
 from operator import itemgetter
 from time import thread_time
 from typing import Final, Protocol
@@ -141,7 +140,7 @@ class _Replacements:
 
     def __init__(self, bidder: Bidder, proposal: Proposal, market: Market, shard: int) -> None:
         self._length = partial(bidder.length, proposal.auction_id)
-        self._room = inf  # of a single bid
+        self._room: int | None = None  # a single bid is never too long
         if len(proposal.bids) > 1:
             self._room = MAX_ANSWER - sum(map(self._length, proposal.bids))
         self._decision = proposal.decision
@@ -186,9 +185,12 @@ class _Replacements:
 
     def make_room(self, refused: Bid, bid: Bid) -> bool:
         """Return whether the answer is short enough with a bid in place of one that is refused."""
+        if self._room is None:
+            return True
         room = self._room + self._length(refused)
-        has_room = self._length(bid) <= room
-        self._room = room - self._length(bid) if has_room else room
+        left = room - self._length(bid)
+        has_room = left >= 0
+        self._room = left if has_room else room
         return has_room
 
 
