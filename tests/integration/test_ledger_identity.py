@@ -1,7 +1,9 @@
 """Every answer's record is its own, whatever else is asked of the same pair (contract 5)."""
 
 import asyncio
+import contextlib
 import random
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,17 @@ async def test_a_late_repeat_in_another_granule(ledger: Ledger, store: Any, cloc
     assert counts(store) == {DAY: expected(bids=1, wins=1, price=100)}
 
 
+@contextlib.asynccontextmanager
+async def in_doubt(ledger: Ledger, of: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """A late bid of campaign 2 for the auction `a`, taken back only after the block."""
+    (core,) = ledger._cores
+    await late(ledger, b"a", b"1", 999, campaign=2, of=of, user="u")
+    with monkeypatch.context() as patch:
+        patch.setattr(core, "send", lambda now: [])  # before the loop sees that it was cancelled
+        await until(lambda: core.has_to_take_back)
+        yield
+
+
 @pytest.mark.parametrize("budget", [None, limits(2, total=100_000, caps=((5, 3600),))])
 async def test_notices_counted_for_a_late_bid_are_moved(
     fresh_redis: str, tmp_path: Path, store: Any, budget: Any, monkeypatch: pytest.MonkeyPatch
@@ -127,15 +140,7 @@ async def test_notices_counted_for_a_late_bid_are_moved(
     ):
         own = limits(1, total=100_000, caps=((5, 3600),))
         assert await reserve(first, b"a", (b"1", PRICE, own), user="u") == "k"
-        (core,) = first._cores
-        done = first.remember(b"a", 1, [(b"1", 2, 999, budget)], "u", 10.0)
-        assert done is not None
-        while not core._sent_answers:
-            await asyncio.sleep(0)
-        with monkeypatch.context() as patch:
-            patch.setattr(core, "send", lambda now: [])  # nothing is taken back for now
-            done.cancel()
-            await until(lambda: core.has_to_take_back)
+        async with in_doubt(first, budget, monkeypatch):
             assert await settle_all(second, b"a", b"1", 7) == "ccc"
             assert counts(store)[DAY]["p:1"] == 999
         await flushed(first)
@@ -152,15 +157,7 @@ async def test_spooled_notices_of_a_late_bid_are_those_of_the_bid_after_it(
     """The clock of the machine that took them is behind: both bids seem to be newer."""
     clock, behind = Clock(NOON), Clock(NOON - 5)
     async with opened(fresh_redis, tmp_path / "a", clock=clock) as first:
-        (core,) = first._cores
-        done = first.remember(b"a", 1, [(b"1", 2, 999, limits(2, total=100_000))], "u", 10.0)
-        assert done is not None
-        while not core._sent_answers:
-            await asyncio.sleep(0)
-        with monkeypatch.context() as patch:
-            patch.setattr(core, "send", lambda now: [])  # nothing is taken back for now
-            done.cancel()
-            await until(lambda: core.has_to_take_back)
+        async with in_doubt(first, limits(2, total=100_000), monkeypatch):
             async with opened(fresh_redis, tmp_path / "b", clock=clock) as second:
                 own = limits(1, total=100_000)
                 assert await reserve(second, b"a", (b"1", PRICE, own)) == "k"
