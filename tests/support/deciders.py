@@ -1,16 +1,20 @@
-"""Counts which rules decided over a run of random requests.
+"""Counts which rules decided over a run of random requests, and which of them met.
 
 A rule decides if it alone refuses a campaign, or if it admits one that another value would have
 refused. `Deciders.counts` has, for instance, `targeting.city.include` (alone refused),
 `held targeting.city.include` (an eligible campaign has it), `privacy.gdpr` (it alone withheld user
 data, and the eligible campaigns would be others with it), `tie`, `dealid` and `no bid`.
+
+Two rules have met where both refuse the same campaign for the same impression, or the same creative
+of a campaign of which none fits.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import combinations
 
-from support.oracle import Document, World, first_of, micros, offered, rules, slots
+from support.oracle import Document, World, first_of, micros, misfits, offered, rules, slots
 from support.oracle_reading import Slot, privacy_inputs, read_request
 from support.pools import ENTRIES
 
@@ -53,11 +57,15 @@ ALL = (*LIMITS, *SIDES, *CREATIVE_RULES, *PRIVACY, *OUTCOMES, *HELD)
 """Everything that a long enough run counts."""
 
 
+Pair = tuple[str, str]
+
+
 class Deciders:
-    """Counts deciding rules, request by request."""
+    """Counts deciding rules, request by request; `met` has pairs of rules, in order."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.met: set[Pair] = set()
 
     def missing(self, least: int = 1) -> list[str]:
         """The rules that decided less often than `least` times."""
@@ -70,7 +78,7 @@ class Deciders:
         request: Document,
         answered: Mapping[str, str] | None = None,
     ) -> None:
-        """Count the rules that decided a request; `answered` as in `oracle.offers`."""
+        """Count what decided a request, and what met; `answered` as in `oracle.offers`."""
         facts = read_request(world, descriptor, request)
         open_world = replace(world, may_use_user_data=lambda **_: True)
         open_facts = read_request(open_world, descriptor, request)
@@ -81,8 +89,11 @@ class Deciders:
                 if not refusing:
                     eligible.append(campaign)
                     self.counts.update(f"held {side}" for side in held(campaign))
-                elif len(refusing) == 1:
+                    continue
+                if len(refusing) == 1:
                     self.counts[refusing[0]] += 1
+                for together in refused_together(refusing, slot, campaign):
+                    self.met.update(combinations(sorted(together), 2))
             self._count_outcome(slot, eligible)
             if facts != open_facts:
                 freely = [c for c in world.campaigns if not any(rules(world, open_facts, slot, c))]
@@ -104,6 +115,15 @@ class Deciders:
             "no bid": not winners,
         }
         self.counts.update(name for name, happened in outcomes.items() if happened)
+
+
+def refused_together(refusing: list[str], slot: Slot, campaign: Document) -> Iterator[set[str]]:
+    """What refuses a campaign: its own rules, with those of each creative where none fits."""
+    own = {*refusing} - {*CREATIVE_RULES}
+    if len(own) == len(refusing):
+        yield own
+    else:
+        yield from (own | {*misfits(slot, campaign, each)} for each in campaign["creatives"])
 
 
 def held(campaign: Document) -> list[str]:
