@@ -300,11 +300,12 @@ def rules(world: World, facts: Facts, slot: Slot, campaign: Document) -> Iterato
     yield from refused_by_lists(facts, campaign)
     yield from refused_by_price(slot, campaign)
     yield from refused_by_pod(slot, campaign)
-    if not fitting(slot, campaign):
+    fits = fitting(slot, campaign)
+    if not fits:
         # Of the creatives the nearest miss speaks for the campaign.
         misses = (list(misfits(slot, campaign, each)) for each in campaign["creatives"])
         yield from min(misses, key=len)
-    yield from refused_by_durations(slot, campaign, fitting(slot, campaign))
+    yield from refused_by_durations(slot, campaign, fits)
 
 
 def refusals(

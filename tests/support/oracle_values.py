@@ -4,6 +4,7 @@ Contract 3: "Requests ... are tolerated where the meaning is plain". Nothing is 
 product.
 """
 
+import functools
 import re
 from fractions import Fraction
 from typing import Any
@@ -48,14 +49,22 @@ def number(value: Any) -> Fraction | None:
     if isinstance(value, bool | int):
         return Fraction(int(value))
     if isinstance(value, float):
-        return Fraction(repr(value))
+        return exactly(repr(value))
     if isinstance(value, str) and "/" not in value:
-        return Fraction(value)
+        return exactly(value)
     raise Malformed(f"{value!r} is no number")
+
+
+@functools.cache
+def exactly(written: str) -> Fraction:
+    """Read a decimal."""
+    return Fraction(written)
 
 
 def integer(value: Any, least: int = 0) -> int | None:
     """Read an integer; one below `least` is out of range and counts as absent."""
+    if type(value) is int:
+        return value if value >= least else None
     parsed = number(value)
     if parsed is None:
         return None
@@ -154,4 +163,4 @@ def covers(names: set[str], name: str) -> bool:
 
 def micros(cpm: Any) -> int:
     """Convert a campaign's CPM in USD to micro-USD."""
-    return int(Fraction(repr(cpm)) * 1_000_000)
+    return int(exactly(repr(cpm)) * 1_000_000)
