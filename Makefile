@@ -43,10 +43,11 @@ build: $(VENV)/.run $(EXTENSION)
 
 # Files of tests side by side, a worker a processor, each with stores of its own; TESTS=tests/unit,
 # TESTS="-n0 tests/integration/test_up.py -k port" run less. The suite starts interpreters by the
-# hundred: they may keep what they have compiled.
+# hundred: they may keep what they have compiled. tests/conftest.py has the order of the files.
 TESTS ?=
 test: lint
-	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n logical --maxprocesses 4 --dist loadfile $(TESTS)
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n logical --maxprocesses 4 --dist loadfile \
+	--no-loadscope-reorder $(TESTS)
 
 lint: $(VENV)/.dev build
 	$(PY) -m ruff check .

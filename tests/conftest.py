@@ -38,6 +38,7 @@ from snapbid.warehouse.migrate import migrate
 DAY_S = 86_400
 LONGEST_TEST_S = 180
 HEARD = (signal.SIGINT, signal.SIGHUP)
+SLOWEST_FIRST = ("faults", "integration", "hostile", "property", "exchange", "conformance")
 
 # A failure prints the line that reproduces it. Deadlines, and the health check of slow generation,
 # would make tests depend on the speed of the machine.
@@ -48,6 +49,14 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("snapbid")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Workers that share the suite get its short files last: none is alone with a long one then."""
+    if not hasattr(config, "workerinput"):
+        return
+    ranks = {folder: rank for rank, folder in enumerate(SLOWEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.parent.name, len(ranks)))
 
 
 @pytest.fixture(scope="session", autouse=True)
