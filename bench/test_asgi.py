@@ -40,6 +40,9 @@ class Resources:
 
     async def close(self) -> None: ...
 
+    def away(self) -> list[str]:
+        return []
+
     async def missing(self) -> list[str]:
         return []
 

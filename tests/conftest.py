@@ -10,6 +10,7 @@ fresh_redis      the same, emptied first
 initialise       initialise(HOME) copies initialised and migrated PostgreSQL data into a home
 one_day          automatic: no test begins in the last minutes of a UTC day
 signals_heard    automatic: what is started hears SIGINT and SIGHUP, however the tests were started
+cluster          the session's Redis Cluster, 3 primaries with a replica each: healthy, emptied
 own_postgres     a PostgreSQL for a single test, which may stop it
 own_redis        a Redis for a single test, which may stop it
 start_stack      starts `snapbid serve` processes: start_stack(SNAPBID_WORKERS="2")
@@ -29,6 +30,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 import redis
+from support.cluster import Cluster, folder
 from support.processes import workers_of
 from support.stack import Databases, Stack
 
@@ -130,6 +132,19 @@ def fresh_redis(redis_url: str) -> str:
     with contextlib.closing(redis.Redis.from_url(redis_url)) as client:
         client.flushall()
     return redis_url
+
+
+@pytest.fixture(scope="session")
+def started_cluster() -> Iterator[Cluster]:
+    with folder() as path, Cluster(path) as started:
+        yield started
+
+
+@pytest.fixture
+def cluster(started_cluster: Cluster) -> Cluster:
+    started_cluster.heal()
+    started_cluster.flush()
+    return started_cluster
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,9 @@ LAYERS = {
     },
     "rooms": {"exchange", "report", "events"},
     "domain and stores": {"match", "reference", "ledger", "warehouse"},
-    "ground": {"access", "settings", "errors", "metrics", "http", "reasons", "risks", "tasks"},
+    "ground": {
+        "access", "addresses", "settings", "errors", "metrics", "http", "reasons", "risks", "tasks",
+    },
 }  # fmt: skip
 APART = (LAYERS["rooms"], {"ledger", "warehouse"})  # these know nothing of each other
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS.values()) for part in parts}

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from snapbid import addresses
 from snapbid.access import parse_networks
 
 SECRET_MIN_BYTES = 32
@@ -71,6 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 1
     base_url: str  # what notification URLs start with, without a trailing slash
     redis_url: str | None = None
+    redis_replicas: int | None = None  # that have a write before it counts; None: 1 in a cluster
     database_url: str | None = None
     home: Path
     jwt_secret: Secret | None = None
@@ -259,6 +261,14 @@ def _store_url(*schemes: str) -> Callable[[str], str]:
     return check
 
 
+def _redis_url(text: str) -> str:
+    try:
+        addresses.parse(text)
+    except ValueError as error:
+        raise _InvalidValue(str(error)) from None
+    return text
+
+
 def _secret(text: str) -> Secret:
     if len(text.encode()) < SECRET_MIN_BYTES:
         raise _InvalidValue(
@@ -334,7 +344,8 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_PORT": ("port", _PORT),
     "SNAPBID_WORKERS": ("workers", _integer(1, 256)),
     "SNAPBID_BASE_URL": ("base_url", _base_url),
-    "SNAPBID_REDIS_URL": ("redis_url", _store_url("redis", "rediss", "unix")),
+    "SNAPBID_REDIS_URL": ("redis_url", _redis_url),
+    "SNAPBID_REDIS_REPLICAS": ("redis_replicas", _integer(0, 5)),
     "SNAPBID_DATABASE_URL": ("database_url", _store_url("postgresql", "postgres")),
     "SNAPBID_HOME": ("home", _home),
     "SNAPBID_JWT_SECRET": ("jwt_secret", _secret),

@@ -92,6 +92,9 @@ class LocalResources:
         self._metrics.close()
         self._folder.cleanup()
 
+    def away(self) -> list[str]:
+        return []
+
     async def missing(self) -> list[str]:
         return [] if self._has_market else ["campaigns"]
 

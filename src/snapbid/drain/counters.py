@@ -73,11 +73,21 @@ Check = Callable[[Sequence[CounterValue]], Awaitable[list[int]]]
 
 
 class ShardCounters:
-    """The counters of one shard, for one drain, which `claim` must announce first."""
+    """The counters of one shard, for one drain, which `claim` must announce first.
 
-    def __init__(self, redis: Redis, number: int) -> None:
+    `replicate` waits until replicas have what was written: before the warehouse takes what a
+    primary that fails could take back (Connections.replicate).
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        number: int,
+        replicate: Callable[[Redis, ShardKeys], Awaitable[None]] | None = None,
+    ) -> None:
         self.number = number
         self._redis = redis
+        self._replicate = replicate
         self._keys = ShardKeys(number)
         self._token = secrets.token_hex(8)
         script = resources.files(__package__) / "release.lua"
@@ -92,7 +102,7 @@ class ShardCounters:
 
     async def fetch_state(self) -> ShardState:
         """Fetch the state, after a segment has begun for this run of Redis."""
-        return ShardState.parse(await self._begin(keys=[self._keys.epoch]))
+        return ShardState.parse(await self._begin(keys=self._keys.script_keys))
 
     # -- a round -----------------------------------------------------------------------------
 
@@ -146,6 +156,7 @@ class ShardCounters:
             epoch, *answers, is_next = await pipe.execute()
         if not is_next or epoch is None:
             raise SupersededError(f"shard {self.number} has other data than before")
+        await self._await_replicas()
         segments: dict[str, SegmentReading] = {}
         for ((segment, _), named), generation, values in zip(
             hashes.values(), answers[::2], answers[1::2], strict=True
@@ -202,7 +213,7 @@ class ShardCounters:
         Raises SupersededError where another segment has begun since.
         """
         args: list[str | int] = [segment, day, *(value for row in rows for value in row)]
-        if not await self._carry(keys=[self._keys.epoch], args=args):
+        if not await self._carry(keys=self._keys.script_keys, args=args):
             raise SupersededError(f"shard {self.number} has begun another segment")
 
     async def fetch_segments(self) -> list[str]:
@@ -269,7 +280,12 @@ class ShardCounters:
                 await pipe.execute()
             except WatchError:
                 return None
+        await self._await_replicas()
         return generation
+
+    async def _await_replicas(self) -> None:
+        if self._replicate is not None:
+            await self._replicate(self._redis, self._keys)
 
 
 def _value(name: CounterName, generation: int, value: bytes) -> CounterValue:

@@ -3,7 +3,8 @@
 import asyncpg
 
 from snapbid.ledger import queue
-from snapbid.ledger.connection import connect
+from snapbid.ledger.connection import Connections
+from snapbid.ledger.keys import ShardKeys
 from snapbid.settings import Settings
 from snapbid.warehouse import events
 
@@ -17,7 +18,8 @@ async def replay(settings: Settings) -> int:
     it there as well, and the warehouse keeps one of each event id. Raises what the stores raise.
     """
     assert settings.redis_url is not None
-    redis = connect(settings.redis_url)
+    stores = Connections(settings.redis_url, settings.redis_replicas)
+    redis = stores.client()
     connection = await asyncpg.connect(settings.database_url)
     count = 0
     try:
@@ -27,6 +29,7 @@ async def replay(settings: Settings) -> int:
                 payloads = await events.dig_up(connection, newest, BATCH)
                 if payloads:
                     await redis.execute_command(*queue.add(payloads))  # type: ignore[no-untyped-call]
+                    await stores.replicate(redis, ShardKeys(0))
             if not payloads:
                 return count
             count += len(payloads)

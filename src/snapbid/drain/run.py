@@ -37,6 +37,7 @@ from snapbid.warehouse.away import AWAY
 SETTINGS: Final = frozenset(
     {
         "redis_url",
+        "redis_replicas",
         "database_url",
         "home",
         "port",
@@ -133,9 +134,11 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
     risks = RiskLog()
     await preflight.check(settings, risks)
     looking = asyncio.create_task(preflight.watch(settings, risks))
-    redis = ledger.connect(settings.redis_url)
+    stores = ledger.Connections(settings.redis_url, settings.redis_replicas)
+    redis = stores.client()
     try:
-        shards = [ShardCounters(redis, number) for number in range(settings.ledger_shards)]
+        numbers = range(settings.ledger_shards)
+        shards = [ShardCounters(redis, number, stores.replicate) for number in numbers]
         budgets = Budgets(redis, len(shards), time)
         evidence = EvidenceStore(redis)
         counters = Drain(shards, budgets, metrics, evidence=evidence)

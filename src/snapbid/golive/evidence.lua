@@ -1,6 +1,6 @@
 -- Writes down what SSPs have sent since the last time (evidence.py has the keys).
 --
--- KEYS[1]  {golive}:
+-- KEYS[1]  {golive}:; KEYS[2] {golive}:none
 -- ARGV     1 now (epoch s); 2 how many answers and problems are kept; 3 how long a minute is kept
 --          (s); 4 an hour, or a day; 5 today, YYYY-MM-DD; then for each SSP: number, how many counts, each name and increment, how
 --          many answers, each, how many problems, each

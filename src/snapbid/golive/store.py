@@ -12,6 +12,7 @@
     {golive}:source      names this data set, for the warehouse
     {golive}:t:DIGEST    number of the SSP whose test request had this auction and impression
     {golive}:strays      unregistered ids in paths, by when each last came
+    {golive}:none        never exists: keeps the script away while the slot moves
 
 This is evidence, not accounting: a write that Redis did not acknowledge may count twice. Notices of
 remembered bids are read from the ledger's own counters, and when these last grew from `{sbN}:seen`
@@ -23,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib import resources
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -99,7 +101,7 @@ class EvidenceStore:
                 packed += (name, count)
             packed += (len(totals.answers), *totals.answers)
             packed += (len(totals.problems), *totals.problems)
-        await self._write(keys=[GOLIVE], args=packed)
+        await self._write(keys=[GOLIVE, f"{GOLIVE}none"], args=packed)
         examples: dict[int, dict[Any, Any]]
         examples = {number: totals.examples for number, totals in sent.items() if totals.examples}
         if examples:
@@ -236,23 +238,19 @@ class EvidenceStore:
         days = [today - timedelta(days=ago) for ago in range(NOTICE_DAYS)]
         fields = [f"{kind}:{number}" for kind in kinds[:3]]
         fields += [f"l:{number}:{reason}" for reason in _REASONS]
-        hashes = []
-        for shard in range(shards):
-            keys = ShardKeys(shard)
-            for segment in await fetch_segments(self._redis, keys):
-                hashes += [keys.counters(segment, day.isoformat()) for day in days]
-        async with self._redis.pipeline(transaction=False) as pipe:
-            for shard in range(shards):
-                pipe.hmget(ShardKeys(shard).seen, [f"{kind}:{number}" for kind in kinds])
-            for key in hashes:
-                pipe.hmget(key, fields)
-            answers = [[int(value or 0) for value in values] for values in await pipe.execute()]
         sums, at = Counter[str](), Counter[str]()
-        for seen in answers[:shards]:
+        for keys in map(ShardKeys, range(shards)):
+            segments = await fetch_segments(self._redis, keys)
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.hmget(keys.seen, [f"{kind}:{number}" for kind in kinds])
+                for segment, day in product(segments, days):
+                    pipe.hmget(keys.counters(segment, day.isoformat()), fields)
+                replies = [[int(value or 0) for value in row] for row in await pipe.execute()]
+            seen, *of_days = replies
             at |= Counter(dict(zip(kinds, seen, strict=True)))
-        for counts in answers[shards:]:
-            sums.update(b=counts[0], w=counts[1], i=counts[2], l=sum(counts[3:]))
-            sums["l:-1"] += counts[3]
+            for counts in of_days:
+                sums.update(b=counts[0], w=counts[1], i=counts[2], l=sum(counts[3:]))
+                sums["l:-1"] += counts[3]
         return dict(sums), dict(at)
 
 

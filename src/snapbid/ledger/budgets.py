@@ -32,7 +32,7 @@ class Budgets:
     def __init__(
         self, redis: Redis, shards: int, clock: Callable[[], float], *, simulated: bool = False
     ) -> None:
-        self._keys = [ShardKeys(number).epoch for number in range(shards)]
+        self._keys = [ShardKeys(number).script_keys for number in range(shards)]
         self._clock = clock
         texts = scripts(simulated)
         self._look = redis.register_script(texts["look"])
@@ -43,7 +43,7 @@ class Budgets:
         now_ms = int(self._clock() * 1000)
         packed = b"".join([_packed(bid, user, now_ms // 1000) for bid in bids])
         try:
-            letters: Any = await self._look(keys=[self._keys[shard]], args=[now_ms, packed])
+            letters: Any = await self._look(keys=self._keys[shard], args=[now_ms, packed])
         except (RedisError, OSError):
             return ""
         return str(letters.decode())
@@ -66,10 +66,10 @@ class Budgets:
         """What campaigns, by number, have used over all shards. Raises RedisError."""
         now_ms = int(self._clock() * 1000)
         sums = {campaign: [0, 0, 0, 0] for campaign in campaigns}
-        for key in self._keys:
+        for keys in self._keys:
             for start in range(0, len(campaigns), BATCH):
                 asked = campaigns[start : start + BATCH]
-                rows: Any = await self._state(keys=[key], args=[now_ms, *asked])
+                rows: Any = await self._state(keys=keys, args=[now_ms, *asked])
                 for campaign, (used, today, holds) in zip(asked, rows, strict=True):
                     amounts = [int(amount) for amount in holds[1::2]]
                     is_today = holds[::2]

@@ -1,20 +1,37 @@
-"""Connections to Redis."""
+"""Connections to Redis: to one, to the primary that sentinels name, to a cluster's nodes."""
 
-from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
 
 from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import RedisError
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, parse_url
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+
+from snapbid import addresses
+from snapbid.addresses import Arrangement, Node, RedisAddress
+from snapbid.ledger.cluster import ClusterRedis
+from snapbid.ledger.keys import ShardKeys
+from snapbid.ledger.nodes import ClusterNodes, slot_of
+from snapbid.ledger.replicas import replicate
 
 CONNECT_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S = 1.0
+SENTINEL_TIMEOUT_S = 0.25  # so that there is time to ask several
+_TIMEOUTS: Final[dict[str, Any]] = {
+    "socket_connect_timeout": CONNECT_TIMEOUT_S,
+    "socket_timeout": ANSWER_TIMEOUT_S,
+}
+_SENTINEL_TIMEOUTS: Final[dict[str, Any]] = {
+    "socket_connect_timeout": SENTINEL_TIMEOUT_S,
+    "socket_timeout": SENTINEL_TIMEOUT_S,
+}
 
 
 def connect(url: str) -> Redis:
     """A client with a pool, for what is not on the way of a bid; connects at first use."""
-    return Redis.from_url(
-        url, socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S
-    )
+    return Connections(url).client()
 
 
 def share(url: str, connections: int) -> Redis:
@@ -29,15 +46,144 @@ def share(url: str, connections: int) -> Redis:
     return Redis.from_pool(pool)
 
 
-def connector(url: str) -> Callable[[], AbstractConnection]:
-    """Gives new, unconnected connections without time-outs of their own."""
-    pool = Redis.from_url(url, socket_connect_timeout=CONNECT_TIMEOUT_S).connection_pool
-    return lambda: pool.connection_class(**pool.connection_kwargs)
+class Connector:
+    """Gives new, unconnected connections without time-outs of their own, to one Redis.
+
+    With sentinels it is the primary that they name while it connects.
+    """
+
+    def __init__(self, connections: "Connections", redis: Redis) -> None:
+        self._connections = connections
+        self._pool = redis.connection_pool  # sentinels' connections refer to it
+
+    def __call__(self) -> AbstractConnection:
+        return self._pool.connection_class(**self._pool.connection_kwargs)
+
+    @property
+    def replicas(self) -> int:
+        """How many have a write before it counts; known once a connection was made."""
+        return self._connections.replicas
+
+    def doubt(self, error: Exception) -> None:
+        """Take note of how a connection has failed."""
 
 
-async def answers(redis: Redis) -> bool:
-    """Whether Redis answers within a second."""
-    try:
-        return bool(await redis.ping())
-    except (RedisError, OSError):
-        return False
+class SlotConnector(Connector):
+    """Gives connections to whichever node serves a slot while they connect."""
+
+    def __init__(
+        self, connections: "Connections", address: RedisAddress, nodes: ClusterNodes, slot: int
+    ) -> None:
+        options = _options(address, address.nodes[0])
+        secure = issubclass(options.pop("connection_class", Connection), SSLConnection)
+        self._options = options | {"nodes": nodes, "slot": slot, **_once()}
+        self._class = _SecureSlotConnection if secure else _SlotConnection
+        self._connections = connections
+        self._nodes = nodes
+
+    def __call__(self) -> AbstractConnection:
+        return self._class(**self._options)
+
+    def doubt(self, error: Exception) -> None:
+        self._nodes.doubt(error)
+
+
+class Connections:
+    """All ways to what a URL names; what they learn of a cluster they share.
+
+    `replicas`: how many have a write before it counts; None: 1 in a cluster with replicas.
+    """
+
+    def __init__(self, url: str, replicas: int | None = None) -> None:
+        self._address = address = addresses.parse(url)
+        self._replicas = replicas
+        self._nodes = _nodes(address) if address.arrangement is Arrangement.CLUSTER else None
+
+    @property
+    def replicas(self) -> int:
+        """How many have a write before it counts; of a cluster, as far as it is known."""
+        if self._replicas is not None:
+            return self._replicas
+        return int(self._nodes is not None and self._nodes.has_replicas)
+
+    def connector(self, key: str) -> Connector:
+        """Connections to the node with this key."""
+        timeout: dict[str, Any] = {"socket_connect_timeout": CONNECT_TIMEOUT_S}
+        if self._nodes is not None:
+            return SlotConnector(self, self._address, self._nodes, slot_of(key))
+        if self._address.arrangement is Arrangement.SENTINEL:
+            return Connector(self, _of_sentinels(self._address, timeout))
+        return Connector(self, Redis.from_url(self._address.url, **timeout))
+
+    def client(self) -> Redis:
+        """A client with a pool, for what is not on the way of a bid."""
+        if self._nodes is not None:
+            return ClusterRedis(self._nodes, partial(_client, self._address))
+        if self._address.arrangement is Arrangement.SENTINEL:
+            return _of_sentinels(self._address, _TIMEOUTS)
+        return Redis.from_url(self._address.url, **_TIMEOUTS)
+
+    async def replicate(self, redis: Redis, keys: ShardKeys) -> None:
+        """Wait until replicas have all that was written to a shard before. Raises RedisError."""
+        await replicate(redis, keys.mark, self.replicas)
+
+
+def connector(url: str, key: str = "", replicas: int | None = None) -> Connector:
+    """Gives new, unconnected connections to the node with a key."""
+    return Connections(url, replicas).connector(key)
+
+
+class _SlotConnection(Connection):
+    def __init__(self, nodes: ClusterNodes, slot: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._nodes = nodes
+        self._slot = slot
+
+    async def _connect(self) -> None:
+        self.host, self.port = await self._nodes.primary_of(self._slot)
+        await super()._connect()  # type: ignore[no-untyped-call]
+
+
+class _SecureSlotConnection(_SlotConnection, SSLConnection):
+    pass
+
+
+def _options(address: RedisAddress, node: Node) -> dict[str, Any]:
+    """The arguments of a connection to a node."""
+    return {**parse_url(address.node_url(node)), "socket_connect_timeout": CONNECT_TIMEOUT_S}
+
+
+def _once() -> dict[str, Any]:
+    """Keeps redis-py from sending anything twice."""
+    return {"retry": Retry(NoBackoff(), 0)}
+
+
+def _client(address: RedisAddress, node: Node) -> Redis:
+    return Redis.from_url(address.node_url(node), **_TIMEOUTS, **_once())
+
+
+def _nodes(address: RedisAddress) -> ClusterNodes:
+    def unconnected(node: Node) -> AbstractConnection:
+        options = _options(address, node)
+        made = options.pop("connection_class", Connection)
+        connection: AbstractConnection = made(**options, **_once())
+        return connection
+
+    return ClusterNodes(address.nodes, unconnected)
+
+
+def _of_sentinels(address: RedisAddress, timeouts: dict[str, float]) -> Redis:
+    """A client of the primary; its connections ask the sentinels while they connect."""
+    options = _options(address, address.nodes[0])
+    secure = issubclass(options.pop("connection_class", Connection), SSLConnection)
+    for name in ("host", "port"):
+        options.pop(name)
+    own = {name.removeprefix("sentinel_"): value for name, value in address.sentinel_options}
+    tls = {name: value for name, value in options.items() if name.startswith("ssl_")}
+    sentinels = Sentinel(  # type: ignore[no-untyped-call]
+        list(address.nodes),
+        sentinel_kwargs={**own, **tls, "ssl": secure, **_SENTINEL_TIMEOUTS, **_once()},
+    )
+    return sentinels.master_for(  # type: ignore[no-any-return]
+        address.service, **{**options, **timeouts}, ssl=secure, **_once()
+    )

@@ -3,6 +3,7 @@
 The ledger is cut into shards. All keys of shard N carry the hash tag {sbN}, so a script may touch
 any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
 
+    {sbN}:none                never exists: a script that names it is refused while its slot moves
     {sbN}:epoch               names the data set; made by whoever comes first
     {sbN}:r                   the granules that there are, and which one takes records
     {sbN}:r:GRANULE:BUCKET    records of bids: field = digest of (auction, impression)
@@ -15,6 +16,7 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
     {sbN}:h                   the hold clock
     {sbN}:spools              up to when each process has settled what it acknowledged
     {sbN}:spools:left         processes that were signed off lately
+    {sbN}:mark                written before WAIT (replicas.py)
     {sbN}:segment             which run of Redis is counting, and how far the drain is (below)
     {sbN}:segments            segments that may have counters -> when each began (epoch s)
     {sbN}:c:SEGMENT:YYYY-MM-DD  counters of a day, cumulative
@@ -63,12 +65,14 @@ REPORT_CACHE: Final = "report:cache:"
 class ShardKeys:
     """The keys of one shard that Python code names; the scripts name the others."""
 
-    __slots__ = ("changed", "drained_at", "epoch", "generations", "owner", "prefix", "seen",
-                 "segments", "state", "taken")  # fmt: skip
+    __slots__ = ("changed", "drained_at", "epoch", "generations", "mark", "owner", "prefix",
+                 "script_keys", "seen", "segments", "state", "taken")  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.prefix = prefix = f"{{sb{number}}}:"
         self.epoch = f"{prefix}epoch"
+        self.script_keys = (self.epoch, f"{prefix}none")  # KEYS of each script
+        self.mark = f"{prefix}mark"
         self.changed = f"{prefix}d"
         self.taken = f"{prefix}d:taken"
         self.owner = f"{prefix}d:owner"

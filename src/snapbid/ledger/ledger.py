@@ -13,7 +13,7 @@ from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.clock import LedgerClock
 from snapbid.ledger.commit import GroupCommit, PendingNotice
 from snapbid.ledger.commits import Observe, unobserved
-from snapbid.ledger.connection import connect, connector
+from snapbid.ledger.connection import Connections
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.records import NOTICE, SPOOLED, bid_digest, shard_of
 from snapbid.ledger.scripts import scripts
@@ -38,7 +38,8 @@ class Ledger:
     """One worker's way to the ledger.
 
     `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held; `spool` is a
-    directory. `clock` gives epoch seconds and simulates all time, that of Redis too.
+    directory. `replicas` is that of Connections. `clock` gives epoch seconds and simulates all
+    time, that of Redis too.
     """
 
     def __init__(
@@ -50,10 +51,11 @@ class Ledger:
         ttl_s: int,
         spool_max_bytes: int,
         hold_s: int = HOLD_S,
+        replicas: int | None = None,
         clock: Callable[[], float] | None = None,
         observe: Observe = unobserved,
     ) -> None:
-        new, simulated = connector(url), clock is not None
+        connections, simulated = Connections(url, replicas), clock is not None
         self._spool = Spool(spool, spool_max_bytes)
         self._clocks = [LedgerClock(clock) for _ in range(shards)]
         self._cores = [
@@ -63,10 +65,10 @@ class Ledger:
             for number, own in enumerate(self._clocks)
         ]
         self._shards = [
-            LedgerShard(number, new, core, own, simulated)
-            for number, (core, own) in enumerate(zip(self._cores, self._clocks, strict=True))
+            LedgerShard(number, connections.connector(ShardKeys(number).epoch), *own, simulated)
+            for number, own in enumerate(zip(self._cores, self._clocks, strict=True))
         ]
-        self._looking = connect(url)
+        self._looking = connections.client()
         self._signing_off = self._looking.register_script(scripts(simulated)["sign_off"])
         self.budgets = Budgets(self._looking, shards, self._now_s, simulated=simulated)
         self._tasks: list[asyncio.Task[None]] = []
@@ -124,6 +126,11 @@ class Ledger:
     def connected(self) -> bool:
         """Whether every shard is connected."""
         return all(shard.connected for shard in self._shards)
+
+    @property
+    def away(self) -> list[int]:
+        """The shards that are not connected."""
+        return [number for number, shard in enumerate(self._shards) if not shard.connected]
 
     @property
     def is_foreign(self) -> bool:
@@ -242,7 +249,8 @@ class Ledger:
         try:
             for number, clock in enumerate(self._clocks):
                 now_ms = clock.now_ms(self._loop.time())
-                await self._signing_off(keys=[ShardKeys(number).epoch], args=[now_ms, token])
+                keys = ShardKeys(number).script_keys
+                await self._signing_off(keys=keys, args=[now_ms, token])
         except (RedisError, OSError):
             return False
         return True

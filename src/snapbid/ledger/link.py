@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
+from snapbid.ledger.connection import Connector
+from snapbid.ledger.nodes import is_moved
 from snapbid.tasks import end
 
 RETRY_S: Final = (0.05, 0.1, 0.2, 0.4)
@@ -31,13 +32,14 @@ class LinkUser(Protocol):
 class Link:
     """Connects for its user, again and again, until it is closed.
 
-    `describe` begins the warning that is logged once for each time that Redis is away;
+    Where a node says that another one is to be asked now, that is connected to at once. `describe`
+    begins the warning that is logged once for each time that Redis is away;
     `connect_s` is how long connecting and `prepare` may take.
     """
 
     def __init__(
         self,
-        connect: Callable[[], AbstractConnection],
+        connect: Connector,
         user: LinkUser,
         describe: str,
         connect_s: float,
@@ -66,6 +68,7 @@ class Link:
         failures = 0
         while True:
             connection = self._connect()
+            has_moved = False
             try:
                 async with asyncio.timeout(self._connect_s):
                     await connection.connect()  # type: ignore[no-untyped-call]
@@ -73,7 +76,9 @@ class Link:
                 failures = 0
                 await self._user.use(connection)
             except (RedisError, OSError, EOFError) as error:  # TimeoutError is an OSError
-                if failures == 0:
+                self._connect.doubt(error)
+                has_moved = failures == 0 and is_moved(error)
+                if failures == 0 and not has_moved:
                     logger.warning("%s: %s", self._describe, error or type(error).__name__)
                 failures += 1
             except Exception:
@@ -82,4 +87,5 @@ class Link:
             finally:
                 self._user.disconnected()
                 await connection.disconnect(nowait=True)
-            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            if not has_moved:
+                await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])

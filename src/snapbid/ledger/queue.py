@@ -18,8 +18,9 @@ import msgspec
 from redis.asyncio.connection import AbstractConnection
 
 from snapbid.ledger.connection import connector
-from snapbid.ledger.keys import EVENT_STREAM
+from snapbid.ledger.keys import EVENT_STREAM, ShardKeys
 from snapbid.ledger.link import Link
+from snapbid.ledger.replicas import confirmed, waiting
 
 ANSWER_S: Final = 2.0  # for a round trip; a slower connection is given up
 IDLE_S: Final = 0.5  # after so long without events, check that Redis still answers
@@ -68,10 +69,11 @@ class _Pending(NamedTuple):
 
 
 class EventQueue:
-    """One worker's events on their way into the stream."""
+    """One worker's events on their way into the stream; `replicas` is that of Connections."""
 
-    def __init__(self, url: str) -> None:
-        self._link = Link(connector(url), self, "events wait for Redis", ANSWER_S)
+    def __init__(self, url: str, replicas: int | None = None) -> None:
+        self._connect = connector(url, EVENT_STREAM, replicas)
+        self._link = Link(self._connect, self, "events wait for Redis", ANSWER_S)
         self._pending: list[_Pending] = []
         self._sent: list[_Pending] = []
         self._bytes = 0
@@ -133,10 +135,13 @@ class EventQueue:
                     await self._measure(connection)
                 return
         self._sent = self._take()
-        command = add([request.packed for request in self._sent])
+        replicas = self._connect.replicas
+        added = add([request.packed for request in self._sent])
+        commands = [added, *waiting(ShardKeys(0).mark, replicas)]
         async with asyncio.timeout(ANSWER_S):
-            await connection.send_command(*command, check_health=False)
-            await connection.read_response()
+            packed = connection.pack_commands(commands)
+            await connection.send_packed_command(packed, check_health=False)
+            confirmed([await connection.read_response() for _ in commands], replicas)
         self.flushes += 1
         for request in self._sent:
             self._bytes -= len(request.packed)

@@ -9,7 +9,7 @@ heartbeat now and then, so that its end is known before a bid needs it.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from redis.asyncio.connection import AbstractConnection
@@ -19,9 +19,11 @@ from snapbid.ledger import commit
 from snapbid.ledger.batch import AnswerBids, BidBatch, LedgerBid, Verdicts, encode_bids
 from snapbid.ledger.clock import LedgerClock
 from snapbid.ledger.commit import Command, GroupCommit, PendingNotice, TakingBack
+from snapbid.ledger.connection import Connector
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.limits import DAY_S
 from snapbid.ledger.link import Link
+from snapbid.ledger.replicas import confirmed, waiting
 from snapbid.ledger.scripts import scripts
 from snapbid.ledger.segment import ShardState
 from snapbid.ledger.wire import Wire
@@ -45,13 +47,16 @@ class LedgerShard:
     def __init__(
         self,
         number: int,
-        connect: Callable[[], AbstractConnection],
+        connect: Connector,
         core: GroupCommit,
         clock: LedgerClock,
         simulated: bool = False,
     ) -> None:
-        self._key = ShardKeys(number).epoch
-        self._link = Link(connect, self, "Redis is away", commit.STALL_S)
+        self._keys = ShardKeys(number)
+        self._connect = connect
+        self._replicas = 0
+        self._waiting: tuple[Command, ...] = ()
+        self._link = Link(connect, self, f"Redis is away from shard {number}", commit.STALL_S)
         self._core = core
         self._clock = clock
         self._scripts = scripts(simulated)
@@ -168,8 +173,7 @@ class LedgerShard:
         for name, text in self._scripts.items():
             await connection.send_command("SCRIPT LOAD", text)
             self._shas[name] = await connection.read_response()
-        begin = (self._shas["begin"], 1, self._key, self._expected)
-        await connection.send_command("EVALSHA", *begin)
+        await connection.send_command(*self._evalsha(("begin", self._expected)))
         state = ShardState.parse(await connection.read_response())
         self._warehouse = state.warehouse
         if self.is_foreign:
@@ -181,8 +185,19 @@ class LedgerShard:
             replies.append(await connection.read_response())
             if len(replies) == 1:
                 answered_at = self._loop.time()
+        self._replicas = self._connect.replicas
+        self._waiting = waiting(self._keys.mark, self._replicas)
+        await self._confirm(connection)
         self._core.begin(replies, asked_at, answered_at)
         self._report_given_up()
+
+    async def _confirm(self, connection: AbstractConnection) -> None:
+        """Wait until replicas have all that the shard has."""
+        replies: list[Any] = []
+        for command in self._waiting:
+            await connection.send_command(*command)
+            replies.append(await connection.read_response())
+        confirmed(replies, self._replicas)
 
     async def use(self, connection: AbstractConnection) -> None:
         self._wire = Wire(connection, self._answered)
@@ -215,16 +230,16 @@ class LedgerShard:
         if self._wire is not None:
             commands = self._core.send(self._loop.time())
             if commands:
-                self._wire.send(*map(self._evalsha, commands))
+                self._wire.send(*map(self._evalsha, commands), *self._waiting)
 
     def _evalsha(self, command: Command) -> tuple[Any, ...]:
         name, *arguments = command
-        return ("EVALSHA", self._shas[name], 1, self._key, *arguments)
+        return ("EVALSHA", self._shas[name], 2, *self._keys.script_keys, *arguments)
 
     def _answered(self, replies: list[Any]) -> None:
         """The replies to what was sent are there."""
         now = self._loop.time()
-        self._core.receive(replies, now)
+        self._core.receive(confirmed(replies, self._replicas), now)
         if self._core.given_up:
             self._report_given_up()
         if self._core.has_to_take_back:

@@ -56,27 +56,25 @@ NOTHING: Final = Traffic(0, 0, 0, 0)
 
 async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
     """Return what waits at `now` (epoch s). Raises RedisError."""
-    pipe = redis.pipeline(transaction=False)
-    for shard in range(shards):
-        keys = ShardKeys(shard)
+    counters, behind, standing = 0, [0.0], []
+    unknown = False
+    for keys in map(ShardKeys, range(shards)):
+        pipe = redis.pipeline(transaction=False)
         pipe.scard(keys.changed)
         pipe.scard(keys.taken)
         pipe.get(keys.drained_at)
         pipe.hmget(keys.state, "segment", "confirmed", "warehouse")
-    pipe.xlen(EVENT_STREAM)
-    pipe.xrange(EVENT_STREAM, count=1)
-    *shard_replies, entries, oldest = await pipe.execute()
-    counters, behind = 0, [0.0]
-    unknown = False
-    for changed, taken, at in zip(
-        shard_replies[::4], shard_replies[1::4], shard_replies[2::4], strict=True
-    ):
+        changed, taken, at, state = await pipe.execute()
+        standing.append(_standing(*state))
         if changed or taken:
             counters += changed + taken
             unknown = unknown or at is None
             behind.append(now - float(at or now))
+    pipe = redis.pipeline(transaction=False)
+    pipe.xlen(EVENT_STREAM)
+    pipe.xrange(EVENT_STREAM, count=1)
+    entries, oldest = await pipe.execute()
     age = now - int(oldest[0][0].partition(b"-")[0]) / 1000 if oldest else 0.0
-    standing = [_standing(*state) for state in shard_replies[3::4]]
     behind_s = None if unknown else max(behind)
     return Backlog(counters, behind_s, entries, max(age, 0.0), standing)
 

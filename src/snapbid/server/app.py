@@ -45,6 +45,10 @@ class Resources(Protocol):
         """What keeps it from serving; empty when ready."""
         ...
 
+    def away(self) -> list[str]:
+        """What parts of the ledger are away: their share of the auctions gets no bid."""
+        ...
+
     @property
     def bid_endpoints(self) -> Mapping[str, RequestHandler]:
         """By path; asked with POST."""
@@ -113,7 +117,8 @@ class Application:
         if missing:
             detail = f"missing: {', '.join(missing)}"
             return json_answer(503, {"error": "not_ready", "detail": detail, "missing": missing})
-        return json_answer(200, {"status": "ready"})
+        away = self._resources.away()
+        return json_answer(200, {"status": "ready", **({"away": away} if away else {})})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()  # lifespan.startup

@@ -80,11 +80,14 @@ class Worker:
 
     async def missing(self) -> list[str]:
         missing = [] if self._follower.market is not None else ["campaigns"]
-        if not await connection.answers(self._redis):
-            missing.append("redis")
-        elif self._ledger.is_foreign:
+        if self._ledger.is_foreign:
             missing.append("a ledger of this warehouse")
+        elif len(self._ledger.away) == self._settings.ledger_shards:
+            missing.append("redis")
         return missing
+
+    def away(self) -> list[str]:
+        return [f"shard {number}" for number in self._ledger.away]
 
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self._settings
@@ -104,7 +107,7 @@ class Worker:
         self._ledger = ledger = _ledger(settings, metrics)
         await ledger.open()
         stack.push_async_callback(ledger.close)
-        queue = EventQueue(settings.redis_url)
+        queue = EventQueue(settings.redis_url, settings.redis_replicas)
         await queue.open()
         stack.push_async_callback(queue.close)
 
@@ -206,6 +209,7 @@ def _ledger(settings: ServingSettings, metrics: Metrics) -> Ledger:
         ttl_s=settings.bid_ttl_s,
         spool_max_bytes=settings.spool_max_bytes,
         hold_s=settings.hold_s,
+        replicas=settings.redis_replicas,
         observe=commits(metrics),
     )
 

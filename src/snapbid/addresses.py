@@ -1,0 +1,146 @@
+"""The forms of SNAPBID_REDIS_URL (contract 10).
+
+    redis://HOST:PORT             one Redis; rediss:// with TLS, unix:// by its socket
+    redis+cluster://HOST:PORT,…   a cluster, found through any of these nodes
+    redis+sentinel://HOST:PORT,…/NAME
+                                  the primary that these sentinels know by that name
+
+`rediss+cluster://` and `rediss+sentinel://` are the same with TLS. `USER:PASSWORD@` stands once, in
+front of the first host, and options such as `?ssl_ca_certs=FILE` at the end; both are for every
+node, the sentinels' own are `sentinel_username` and `sentinel_password`.
+"""
+
+import re
+from enum import Enum
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+Node = tuple[str, int]  # host, port
+
+_DEFAULT_PORTS: Final = {"cluster": 6379, "sentinel": 26_379}
+_TLS_OPTIONS: Final = frozenset(
+    {"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs",
+     "ssl_check_hostname"}
+)  # fmt: skip
+_SENTINEL_OPTIONS: Final = frozenset({"sentinel_username", "sentinel_password"})
+_SCHEME: Final = re.compile(r"(rediss?)\+(cluster|sentinel)")
+_NODE: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]@?#]+)(?::([0-9]{1,5}))?")
+
+
+class Arrangement(Enum):
+    """What a URL names."""
+
+    ONE = "redis"
+    CLUSTER = "cluster"
+    SENTINEL = "sentinel"
+
+
+class RedisAddress(NamedTuple):
+    """A URL, read. `nodes`: those of a cluster, or its sentinels; none for one Redis.
+
+    `service` is the name by which sentinels know the primary, `sentinel_options` are the sentinels'
+    own user and password. The rest is what the URLs of nodes begin and end with.
+    """
+
+    arrangement: Arrangement
+    url: str
+    nodes: tuple[Node, ...] = ()
+    service: str = ""
+    sentinel_options: tuple[tuple[str, str], ...] = ()
+    scheme: str = ""
+    user: str = ""
+    query: str = ""
+
+    def node_url(self, node: Node) -> str:
+        """The URL of one node of a cluster, or of one that sentinels know."""
+        host, port = node
+        host = f"[{host}]" if ":" in host else host
+        return f"{self.scheme}://{self.user}{host}:{port}{self.query}"
+
+
+def parse(url: str) -> RedisAddress:
+    """Read a URL. Raises ValueError with the rule that it breaks; no password is quoted."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise ValueError("must be a URL such as redis://HOST:PORT")
+    kind = _SCHEME.fullmatch(scheme)
+    if kind is not None:
+        return _parse_several(url, kind[1], kind[2], rest)
+    if scheme not in ("redis", "rediss", "unix"):
+        raise ValueError(
+            "must start with redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
+            f" (found the scheme {scheme!r})"
+        )
+    if scheme != "unix":
+        _check_one(url, rest)
+    return RedisAddress(Arrangement.ONE, url)
+
+
+def _check_one(url: str, rest: str) -> None:
+    hosts = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
+    if "," in hosts:
+        raise ValueError(
+            f"must name one Redis after redis:// (found {hosts.count(',') + 1} nodes): write"
+            " redis+cluster:// for the nodes of a cluster, redis+sentinel:// for sentinels"
+        )
+    try:
+        good = urlsplit(url).port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError(f"must have a port from 1 to 65535 (found {hosts!r})")
+
+
+def _parse_several(url: str, scheme: str, kind: str, rest: str) -> RedisAddress:
+    if "://" in rest:
+        raise ValueError(f"must name nodes as HOST:PORT after redis+{kind}:// (found ://)")
+    rest, _, query = rest.partition("?")
+    authority, slash, path = rest.partition("/")
+    user, at, hosts = authority.rpartition("@")
+    if "," in user:
+        raise ValueError("must have USER:PASSWORD@ once, in front of the first host")
+    nodes = tuple(_node(text, _DEFAULT_PORTS[kind]) for text in hosts.split(","))
+    if len(set(nodes)) < len(nodes):
+        raise ValueError("must name each node once")
+    options = dict(_options(query, kind, scheme))
+    own = tuple((name, options.pop(name)) for name in sorted(_SENTINEL_OPTIONS & set(options)))
+    if kind == "cluster" and path:
+        raise ValueError(f"must end after the nodes: a cluster has no databases (found /{path})")
+    if kind == "sentinel" and not re.fullmatch(r"[A-Za-z0-9._-]+", path):
+        found = f"/{path}" if slash else "no name"
+        raise ValueError(
+            f"must end in /NAME, the name by which the sentinels know the primary (found {found})"
+        )
+    return RedisAddress(
+        Arrangement(kind),
+        url,
+        nodes,
+        path,
+        own,
+        scheme,
+        user + at,
+        f"?{urlencode(options)}" if options else "",
+    )
+
+
+def _node(text: str, default_port: int) -> Node:
+    found = _NODE.fullmatch(text)
+    if found is None or not 0 < int(found[2] or default_port) < 65_536:
+        raise ValueError(f"must name each node as HOST:PORT (found {text!r})")
+    return found[1].strip("[]"), int(found[2] or default_port)
+
+
+def _options(query: str, kind: str, scheme: str) -> list[tuple[str, str]]:
+    allowed = set(_SENTINEL_OPTIONS) if kind == "sentinel" else set()
+    if scheme == "rediss":
+        allowed |= _TLS_OPTIONS
+    if kind == "sentinel":
+        allowed.add("db")
+    options = parse_qsl(query, keep_blank_values=True)
+    for name, _ in options:
+        if name not in allowed:
+            known = ", ".join(sorted(allowed)) or "none"
+            raise ValueError(
+                f"has an unknown option {name!r} (known after {scheme}+{kind}: {known})"
+            )
+    return options

@@ -1,0 +1,326 @@
+"""A real Redis Cluster, and a primary found by sentinels, of the embedded redis-server."""
+
+import contextlib
+import random
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, Self
+
+import redis
+from redis.crc import key_slot
+from redis.exceptions import RedisError
+
+from snapbid.embedded.process import spawn, stop
+from snapbid.embedded.redis import _server
+
+HOST: Final = "127.0.0.1"
+NODE_TIMEOUT_MS: Final = 1000  # until a node is held to be away; a busy machine needs some time
+BUS: Final = 10_000  # from a node's port to that of the cluster's bus
+SLOTS: Final = 16_384
+PATIENCE_S: Final = 90.0
+SERVICE: Final = "ledger"
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    """Wait until a condition holds; errors of Redis mean that it does not yet."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        with contextlib.suppress(RedisError, OSError):
+            if condition():
+                return
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    """A port that is free together with that of the bus, both below those given to clients."""
+    while True:
+        port = random.randrange(12_000, 22_000)
+        with (
+            contextlib.suppress(OSError),
+            socket.create_server((HOST, port)),
+            socket.create_server((HOST, port + BUS)),
+        ):
+            return port
+
+
+class Server:
+    """One redis-server on a port of its own."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.port = free_port()
+        self.folder = folder / str(self.port)
+        self.folder.mkdir()
+        self._options = options
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def client(self) -> redis.Redis:
+        """A new client, which ends with its process."""
+        return redis.Redis(host=HOST, port=self.port, socket_timeout=5.0, decode_responses=True)
+
+    def start(self) -> None:
+        own = {
+            "port": str(self.port),
+            "bind": HOST,
+            "dir": str(self.folder),
+            "save": "",
+            "appendonly": "yes",  # one that comes back has its data
+            "repl-diskless-sync": "yes",
+            "repl-diskless-sync-delay": "0",
+            "repl-ping-replica-period": "1",
+        }
+        named = [part for name, value in own.items() for part in (f"--{name}", value)]
+        self.process = spawn(
+            [_server()[0], *self._options, *named],
+            death_signal=signal.SIGKILL,
+            log=self.folder / "log",
+        )
+        until(self.ask_ping, f"{self.address} answers")
+
+    def ask_ping(self) -> bool:
+        with contextlib.closing(self.client) as client:
+            return bool(client.ping())
+
+    def call(self, *command: Any) -> Any:
+        with contextlib.closing(self.client) as client:
+            return client.execute_command(*command)  # type: ignore[no-untyped-call]
+
+    def kill(self) -> None:
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self) -> None:
+        assert self.process
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self.process
+        self.process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+            stop(self.process, signal.SIGKILL)
+
+
+class Cluster:
+    """Primaries with as many replicas each; replicas come last in `nodes`."""
+
+    def __init__(self, folder: Path, primaries: int = 3, replicas: int = 1) -> None:
+        options = (
+            "--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS),
+            "--cluster-replica-validity-factor", "0", "--cluster-require-full-coverage", "no",
+        )  # fmt: skip
+        self.nodes = [Server(folder, *options) for _ in range(primaries * (1 + replicas))]
+        leading, following = self.nodes[:primaries], self.nodes[primaries:]
+        for number, node in enumerate(leading):
+            first, last = SLOTS * number // primaries, SLOTS * (number + 1) // primaries
+            node.call("CLUSTER", "ADDSLOTS", *range(first, last))
+        for number, node in enumerate(self.nodes):
+            node.call("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            node.call("CLUSTER", "MEET", HOST, self.nodes[0].port)
+        until(lambda: all(len(self.lines(node)) == len(self.nodes) for node in self.nodes), "nodes")
+        for number, node in enumerate(following):
+            node.call("CLUSTER", "REPLICATE", self.id_of(leading[number % primaries]))
+        self.await_health()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for node in self.nodes:
+            node.close()
+
+    @property
+    def url(self) -> str:
+        return f"redis+cluster://{','.join(node.address for node in self.nodes[:2])}"
+
+    def lines(self, node: Server) -> list[list[str]]:
+        """CLUSTER NODES as a node sees it: a list of words for each."""
+        with contextlib.closing(redis.Redis(host=HOST, port=node.port)) as client:
+            client.set_response_callback("CLUSTER NODES", lambda reply, **_: reply)
+            text: Any = client.execute_command("CLUSTER NODES")  # type: ignore[no-untyped-call]
+        return [line.split() for line in text.decode().splitlines()]
+
+    def id_of(self, node: Server) -> str:
+        return str(node.call("CLUSTER", "MYID"))
+
+    def named(self, address: str) -> Server:
+        port = int(address.partition("@")[0].rpartition(":")[2])
+        return next(node for node in self.nodes if node.port == port)
+
+    def running(self) -> list[Server]:
+        return [node for node in self.nodes if node.process and node.process.poll() is None]
+
+    def primary_of(self, key: str) -> Server:
+        """The node that says that it serves the key itself."""
+        return self.owner(key_slot(key.encode()))
+
+    def owner(self, slot: int) -> Server:
+        for node in self.running():
+            mine = next(line for line in self.lines(node) if "myself" in line[2])
+            if "master" in mine[2] and any(_has(part, slot) for part in mine[8:]):
+                return node
+        raise RedisError(f"nobody serves slot {slot}")
+
+    def seen_owner(self, slot: int, by: Server) -> Server | None:
+        """Whose a slot is as another node sees it."""
+        for line in self.lines(by):
+            if "fail" not in line[2] and any(_has(part, slot) for part in line[8:]):
+                return self.named(line[1])
+        return None
+
+    def replica_of(self, primary: Server) -> Server:
+        """A replica of a primary, as that one sees it."""
+        own = self.id_of(primary)
+        return next(self.named(line[1]) for line in self.lines(primary) if line[3] == own)
+
+    def heal(self) -> None:
+        """Start what has ended, let go on what was stopped, and wait for health."""
+        for node in self.nodes:
+            if node in self.running():
+                node.go_on()
+            else:
+                node.start()
+        self.await_health()
+
+    def await_health(self) -> None:
+        """Wait until all nodes agree that every slot is served, and every primary has a replica."""
+
+        def is_healthy() -> bool:
+            views = {
+                tuple(
+                    sorted(
+                        (line[0], line[2].replace("myself,", ""), line[3], *line[8:])
+                        for line in self.lines(node)
+                    )
+                )
+                for node in self.nodes
+            }
+            if len(views) != 1 or any("fail" in line[1] for line in next(iter(views))):
+                return False
+            return all(map(self._is_in_step, self.nodes))
+
+        until(is_healthy, "a healthy cluster")
+
+    def _is_in_step(self, node: Server) -> bool:
+        state = node.call("CLUSTER", "INFO")
+        role = node.call("ROLE")
+        in_step = role[3] == "connected" if role[0] == "slave" else bool(role[2])
+        return "cluster_state:ok" in str(state).replace("'", "").replace(": ", ":") and in_step
+
+    def flush(self) -> None:
+        for node in self.nodes:
+            if node.call("ROLE")[0] == "master":
+                node.call("FLUSHALL")
+
+    # -- slots ------------------------------------------------------------------------------------
+
+    def begin_to_move(self, slot: int, to: Server) -> Server:
+        """Open a slot on both sides; give the node that has it."""
+        source = self.owner(slot)
+        to.call("CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
+        source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(to))
+        return source
+
+    def move_keys(self, slot: int, source: Server, to: Server, most: int = SLOTS) -> int:
+        """Move some keys of an open slot; give how many."""
+        keys = source.call("CLUSTER", "GETKEYSINSLOT", slot, most)
+        if keys:
+            source.call("MIGRATE", HOST, to.port, "", 0, 5000, "KEYS", *keys)
+        return len(keys)
+
+    def end_move(self, slot: int, source: Server, to: Server) -> None:
+        """Have every primary know whose the slot is now."""
+        id = self.id_of(to)
+        others = [node for node in self.nodes if node not in (source, to)]
+        for node in (to, source, *others):
+            if node.call("ROLE")[0] == "master":
+                node.call("CLUSTER", "SETSLOT", slot, "NODE", id)
+
+    def move(self, slot: int, to: Server) -> None:
+        source = self.begin_to_move(slot, to)
+        while self.move_keys(slot, source, to):
+            pass
+        self.end_move(slot, source, to)
+
+
+class Sentinels:
+    """A primary with a replica, and three sentinels that watch them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.primary = Server(folder)
+        self.replica = Server(folder, "--replicaof", HOST, str(self.primary.port))
+        self.watchers: list[Server] = []
+        for number in range(3):
+            config = folder / f"sentinel-{number}.conf"
+            config.write_text(
+                f"sentinel monitor {SERVICE} {HOST} {self.primary.port} 2\n"
+                f"sentinel down-after-milliseconds {SERVICE} {NODE_TIMEOUT_MS}\n"
+                f"sentinel failover-timeout {SERVICE} 6000\n"
+            )
+            self.watchers.append(_Sentinel(folder, str(config), "--sentinel"))
+        until(self._is_complete, "sentinels that know each other")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for server in (*self.watchers, self.primary, self.replica):
+            server.close()
+
+    @property
+    def url(self) -> str:
+        watchers = ",".join(server.address for server in self.watchers)
+        return f"redis+sentinel://{watchers}/{SERVICE}"
+
+    def current(self) -> Server:
+        """The primary, as the first sentinel knows it."""
+        _, port = self.watchers[0].call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+        return next(server for server in (self.primary, self.replica) if server.port == int(port))
+
+    def _is_complete(self) -> bool:
+        return all(
+            len(watcher.call("SENTINEL", "SENTINELS", SERVICE)) == 2
+            and len(watcher.call("SENTINEL", "REPLICAS", SERVICE)) == 1
+            for watcher in self.watchers
+        )
+
+
+class _Sentinel(Server):
+    """Takes no options of a store."""
+
+    def start(self) -> None:
+        config, flag = self._options
+        text = Path(config).read_text()
+        Path(config).write_text(f"port {self.port}\nbind {HOST}\ndir {self.folder}\n{text}")
+        self.process = spawn(
+            [_server()[0], config, flag], death_signal=signal.SIGKILL, log=self.folder / "log"
+        )
+        until(self.ask_ping, f"the sentinel {self.address} answers")
+
+
+def _has(part: str, slot: int) -> bool:
+    if part.startswith("["):
+        return False
+    first, _, last = part.partition("-")
+    return int(first) <= slot <= int(last or first)
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """A directory with a short name."""
+    with tempfile.TemporaryDirectory(prefix="snapbid-nodes-") as path:
+        yield Path(path)

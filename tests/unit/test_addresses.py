@@ -1,0 +1,80 @@
+"""The forms of SNAPBID_REDIS_URL (contract 10)."""
+
+import pytest
+
+from snapbid.addresses import Arrangement, parse
+from snapbid.settings import SettingsError, load
+
+
+@pytest.mark.parametrize("url", ["redis://h", "redis://:p@h:1/2", "rediss://h:6380", "unix:///s"])
+def test_one_redis_keeps_its_url(url: str) -> None:
+    address = parse(url)
+    assert address.arrangement is Arrangement.ONE
+    assert address.url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "nodes", "first"),
+    [
+        ("redis+cluster://a:1,b:2", (("a", 1), ("b", 2)), "redis://a:1"),
+        ("redis+cluster://a", (("a", 6379),), "redis://a:6379"),
+        ("redis+cluster://[::1]:7", (("::1", 7),), "redis://[::1]:7"),
+        ("redis+cluster://u:p%40@a:1,b:2", (("a", 1), ("b", 2)), "redis://u:p%40@a:1"),
+        (
+            "rediss+cluster://a:1?ssl_ca_certs=/ca.pem",
+            (("a", 1),),
+            "rediss://a:1?ssl_ca_certs=%2Fca.pem",
+        ),
+    ],
+)
+def test_a_cluster(url: str, nodes: object, first: str) -> None:
+    address = parse(url)
+    assert address.arrangement is Arrangement.CLUSTER
+    assert address.nodes == nodes
+    assert address.node_url(address.nodes[0]) == first
+
+
+def test_sentinels() -> None:
+    address = parse("redis+sentinel://:p@a:1,b/main?sentinel_password=q&db=3")
+    assert address.arrangement is Arrangement.SENTINEL
+    assert address.nodes == (("a", 1), ("b", 26379))
+    assert address.service == "main"
+    assert address.sentinel_options == (("sentinel_password", "q"),)
+    assert address.node_url(("c", 9)) == "redis://:p@c:9?db=3"
+
+
+@pytest.mark.parametrize(
+    ("url", "mistake"),
+    [
+        ("localhost:6379", "must be a URL such as redis://HOST:PORT"),
+        ("http://:hunter2@h", "(found the scheme 'http')"),
+        ("redis://:hunter2@a:1,b:2", "must name one Redis after redis:// (found 2 nodes)"),
+        ("redis://a:port", "must have a port from 1 to 65535 (found 'a:port')"),
+        ("redis://a:0", "must have a port from 1 to 65535"),
+        ("redis+cluster://", "must name each node as HOST:PORT (found '')"),
+        ("redis+cluster://a:1,", "must name each node as HOST:PORT (found '')"),
+        ("redis+cluster://a:70000", "must name each node as HOST:PORT (found 'a:70000')"),
+        ("redis+cluster://a:1,redis://b:2", "HOST:PORT after redis+cluster:// (found ://)"),
+        ("redis+cluster://a:1,a:1", "must name each node once"),
+        ("redis+cluster://a:1/0", "a cluster has no databases (found /0)"),
+        ("redis+cluster://u:hunter2@a:1,u:hunter2@b:2", "USER:PASSWORD@ once"),
+        ("redis+cluster://a:1?db=1", "unknown option 'db' (known after redis+cluster: none)"),
+        ("redis+cluster://a:1?ssl_ca_certs=x", "unknown option 'ssl_ca_certs'"),
+        ("redis+sentinel://a:1", "must end in /NAME"),
+        ("redis+sentinel://a:1/", "must end in /NAME"),
+        ("redis+sentinel://a:1/x/0", "must end in /NAME"),
+        ("redis+unix:///s", "(found the scheme 'redis+unix')"),
+    ],
+)
+def test_what_is_none_is_refused(url: str, mistake: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load({"SNAPBID_REDIS_URL": url})
+    text = str(refused.value)
+    assert text.startswith("SNAPBID_REDIS_URL ")
+    assert mistake in text
+    assert "hunter2" not in text
+
+
+def test_no_password_is_shown() -> None:
+    url = "redis+sentinel://u:hunter2@a:1/x?sentinel_password=hunter3"
+    assert "hunter" not in repr(load({"SNAPBID_REDIS_URL": url}))
