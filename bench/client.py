@@ -8,7 +8,9 @@ loopback addresses are used.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import re
+from collections.abc import Coroutine, Iterator, Sequence
+from itertools import count, cycle
 from time import perf_counter
 from typing import Any, Final, Protocol
 
@@ -24,6 +26,8 @@ STALL_S: Final = 10.0  # without any answer
 TICK_S: Final = 0.0002
 HEAD_START_S: Final = 0.01  # before the first request of a schedule
 LOOPBACK: Final = "127.0.0.1"
+AUCTION_ID: Final = re.compile(rb'(?<=\{"id":")[0-9a-f]{32}(?=")')
+NUMBERS: Final = count(1)  # of auctions
 QUANTILES: Final = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 
 
@@ -63,6 +67,16 @@ def request(path: str, body: bytes) -> bytes:
         b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         b"X-Openrtb-Version: 2.5\r\nContent-Length: %d\r\n\r\n%b"
     ) % (path.encode(), len(body), body)
+
+
+def as_new_auctions(requests: Sequence[bytes]) -> Iterator[bytes]:
+    """The requests in turn, over and over, each time as auctions that have not been seen before.
+
+    An exchange does not repeat an auction, and a bid that replaces another one costs Redis more.
+    """
+    parts = [AUCTION_ID.split(request, 1) for request in requests]
+    for before, *after in cycle(parts):
+        yield b"%b%032x%b" % (before, next(NUMBERS), after[0]) if after else before
 
 
 def notice(path: str, auction_id: str, imp_id: str) -> bytes:
@@ -135,9 +149,9 @@ class _Connection(asyncio.Protocol):
 class _Closed:
     """A connection that has its answer sends the next request, up to a time or a count."""
 
-    def __init__(self, requests: Sequence[bytes], seconds: float, limit: float) -> None:
+    def __init__(self, requests: Iterator[bytes], seconds: float, limit: float) -> None:
         self._requests = requests
-        self._next = 0
+        self._sent = 0
         self._seconds = seconds
         self._limit = limit
 
@@ -145,18 +159,17 @@ class _Closed:
         self._until = now + self._seconds
 
     def is_free(self, connection: _Connection, now: float) -> None:
-        number = self._next
-        if now >= self._until or number >= self._limit:
+        if now >= self._until or self._sent >= self._limit:
             connection.finish()
             return
-        self._next = number + 1
-        connection.send(self._requests[number % len(self._requests)], now)
+        self._sent += 1
+        connection.send(next(self._requests), now)
 
 
 class _Open:
     """Request n is due at `start + n / rate`, and waits in line if no connection is free."""
 
-    def __init__(self, requests: Sequence[bytes], rate: float, count: int) -> None:
+    def __init__(self, requests: Iterator[bytes], rate: float, count: int) -> None:
         self._requests = requests
         self._rate = rate
         self._count = count
@@ -190,7 +203,7 @@ class _Open:
         return self._start + self._next / self._rate
 
     def _send(self, connection: _Connection, due: float) -> None:
-        connection.send(self._requests[self._next % len(self._requests)], due)
+        connection.send(next(self._requests), due)
         self._next += 1
 
 
@@ -202,26 +215,29 @@ async def drive(
     seconds: float | None = None,
     once: bool = False,
 ) -> Outcome:
-    """Send the requests in turn for `seconds`, or each of them once.
+    """Send the requests as new auctions for `seconds`, or each of them once, as it is.
 
     Raises ClientError or OSError if the server does not answer.
     """
     assert once or (seconds is not None and 0 < seconds <= MAX_SECONDS)
-    most = (float("inf"), len(requests)) if once or seconds is None else (seconds, float("inf"))
+    if once or seconds is None:
+        plan = _Closed(iter(requests), float("inf"), len(requests))
+    else:
+        plan = _Closed(as_new_auctions(requests), seconds, float("inf"))
     opened = min(connections, len(requests))
-    return await _carry_out(port, _Closed(requests, *most), opened, seconds or MAX_SECONDS)
+    return await _carry_out(port, plan, opened, seconds or MAX_SECONDS)
 
 
 async def schedule(
     port: int, requests: Sequence[bytes], *, connections: int, rate: float, seconds: float
 ) -> Outcome:
-    """Send `rate` requests a second for `seconds`, in turn.
+    """Send `rate` requests a second for `seconds`, in turn and as new auctions.
 
     Raises ClientError or OSError if the server does not answer.
     """
     assert 0 < seconds <= MAX_SECONDS
     assert 0 < rate <= MAX_RATE
-    plan = _Open(requests, rate, max(1, round(rate * seconds)))
+    plan = _Open(as_new_auctions(requests), rate, max(1, round(rate * seconds)))
     with Ticks(TICK_S, plan.tick):
         outcome = await _carry_out(port, plan, connections, seconds)
     outcome.lags = sorted(plan.lags)

@@ -12,9 +12,9 @@ import argparse
 import asyncio
 import contextlib
 import gc
-import json
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from itertools import islice
 from math import cos, pi
 from pathlib import Path
 from random import Random
@@ -27,6 +27,7 @@ import uvloop
 
 from bench import requests
 from bench.about import about, write
+from bench.client import as_new_auctions
 from bench.confirmed import confirm_budgets
 from bench.market import SSP, market
 from snapbid.embedded import Home, Redis
@@ -127,7 +128,7 @@ _NOBODY: Any = None  # waits for it
 
 async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
     """Processor time per bid for each kind of campaign; all kinds take turns in a round."""
-    bodies = [json.dumps(request).encode() for request in requests.make(2000)]
+    bodies = requests.encode(requests.make(2000))
     metrics = Metrics(folder / "metrics")
     bidder = Bidder("http://127.0.0.1:8000")
     own: dict[str, list[float]] = {kind: [] for kind in KINDS}
@@ -206,11 +207,11 @@ async def _worker_turn(endpoint: BidEndpoint, bodies: list[bytes]) -> float:
 
 async def _redis_turn(endpoint: BidEndpoint, bodies: list[bytes], client: Any) -> float:
     """Microseconds of Redis per bid, in the batches that this concurrency forms."""
-    left = iter(range(TURN))
+    left = islice(as_new_auctions(bodies), TURN)
 
     async def lane() -> None:
-        for number in left:
-            assert await _answers(endpoint, bodies[number % len(bodies)])
+        for body in left:
+            assert await _answers(endpoint, body)
 
     before = _redis_seconds(client)
     await asyncio.gather(*(lane() for _ in range(LANES)))

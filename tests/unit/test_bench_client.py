@@ -1,12 +1,14 @@
 """The benchmarks' clients: what they count, and that a schedule waits for nobody."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import islice
 
 import pytest
 
-from bench.client import ClientError, drive, notice, quantile, schedule
+from bench.client import ClientError, as_new_auctions, drive, notice, quantile, schedule
 
 WIRE = notice("/rtb/win", "auction", "1")
 EMPTY = b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -104,3 +106,11 @@ async def test_a_schedule_uses_all_connections() -> None:
         outcome = await schedule(port, [WIRE], connections=2, rate=200, seconds=0.1)
     assert outcome.statuses == {204: 20}
     assert len(outcome.last) == 2
+
+
+def test_no_auction_is_sent_twice() -> None:
+    auction, other = (b'POST {"id":"%032x","imp":[{"id":"1"}]}' % number for number in (1, 2))
+    sent = list(islice(as_new_auctions([auction, WIRE, other]), 6))
+    ids = [json.loads(wire.removeprefix(b"POST "))["id"] for wire in sent if wire != WIRE]
+    assert len({*ids}) == 4
+    assert [len(wire) for wire in sent] == [len(wire) for wire in (auction, WIRE, other)] * 2

@@ -155,11 +155,16 @@ class Bid(BaseModel):
     cid: str
     crid: str
     cat: list[str] | None
+    cattax: int | None
     attr: list[int] | None
     w: int | None
     h: int | None
     iurl: str | None
     mtype: int
+    apis: list[int] | None
+    language: str | None
+    dur: int | None
+    protocol: int | None
     dealid: str | None
     nurl: str
     burl: str
