@@ -10,6 +10,7 @@ loop.py       an event loop on virtual time; processes that can be killed withou
 network.py    connections on that loop, whose bytes reach the real servers when the seed says so
 servers.py    the real Redis, by a clock to set, and the real PostgreSQL; copies of their data
 machines.py   workers, the drain, and the machines on which they run
+ticks.py      a worker's ledger without the ticks at which nothing is due
 system.py     the clocks, files and random numbers of programs
 script.py     what happens in a run: a list of steps, as text
 draft.py      a script drawn from a seed: the traffic

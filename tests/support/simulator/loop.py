@@ -12,7 +12,7 @@ import itertools
 import os
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 PROCESS: Final[ContextVar["Process | None"]] = ContextVar("process", default=None)
 THREAD_S: Final = (0.0002, 0.002)  # how long work in a thread takes, an fsync above all
@@ -82,6 +82,14 @@ class Process:
 _close: Final = os.close
 
 
+class Sleeper(NamedTuple):
+    """Who sleeps until `due`, which changes."""
+
+    due: Callable[[], float]
+    awake: "asyncio.Future[None]"
+    process: Process | None
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """`network` makes the connections. Time begins at 0."""
 
@@ -96,6 +104,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.unhandled: list[str] = []
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = itertools.count()
+        self._sleepers: list[Sleeper] = []
 
     def time(self) -> float:
         return self._virtual_s
@@ -112,16 +121,40 @@ class VirtualLoop(asyncio.BaseEventLoop):
         heapq.heappush(self._timers, (when, next(self._numbers), timer))
         return timer
 
+    async def until(self, due: Callable[[], float]) -> None:
+        """Sleep until a time that may become another one with all that happens meanwhile."""
+        sleeper = Sleeper(due, self.create_future(), PROCESS.get())
+        self._sleepers.append(sleeper)
+        try:
+            await sleeper.awake
+        finally:
+            if sleeper in self._sleepers:
+                self._sleepers.remove(sleeper)
+
+    def _next(self) -> float:
+        """When something happens next."""
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        at = timers[0][0] if timers else float("inf")
+        for sleeper in list(self._sleepers):
+            if sleeper.process is not None and not sleeper.process.alive:
+                self._sleepers.remove(sleeper)
+                self.graveyard.append(sleeper)
+            elif (due_at := sleeper.due()) <= at:
+                self._sleepers.remove(sleeper)
+                self.call_at(due_at, _succeed, sleeper.awake, None, context=Context())
+                at = due_at
+        if not timers:
+            raise SimulationError("nothing will ever happen again")
+        return timers[0][0]
+
     def _run_once(self) -> None:
         """One turn; the clock jumps where nothing is ready."""
         ready: Any = self._ready  # type: ignore[attr-defined]
         timers = self._timers
         if not ready and not self._stopping:  # type: ignore[attr-defined]
-            while timers and timers[0][2].cancelled():
-                heapq.heappop(timers)
-            if not timers:
-                raise SimulationError("nothing will ever happen again")
-            self._virtual_s = max(self._virtual_s, timers[0][0])
+            self._virtual_s = max(self._virtual_s, self._next())
         now = self._virtual_s
         while timers and timers[0][0] <= now:
             ready.append(heapq.heappop(timers)[2])
@@ -139,6 +172,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def forget(self) -> None:
         """What was to happen will not."""
         self._timers.clear()
+        self._sleepers.clear()
         self._ready.clear()  # type: ignore[attr-defined]
         self.graveyard.clear()
 

@@ -18,7 +18,7 @@ from snapbid.drain.run import COUNTERS
 from snapbid.drain.run import Process as DrainProcess
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.connection import connect
-from snapbid.ledger.ledger import Ledger, SpoolFullError
+from snapbid.ledger.ledger import SpoolFullError
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import BidVerdict
 from snapbid.metrics import Metrics
@@ -30,6 +30,7 @@ from support.simulator.loop import Process, VirtualLoop
 from support.simulator.market import Catalog, limits_of
 from support.simulator.network import Network
 from support.simulator.servers import Servers
+from support.simulator.ticks import TickingLedger
 
 SPOOL_BYTES: Final = 1 << 20
 ADOPT_AGAIN_S: Final = 1.0
@@ -64,7 +65,7 @@ class Worker:
         self.machine = machine
         self.settings = machine.settings
         self.process = world.process(name, machine)
-        self.ledger: Ledger | None = None
+        self.ledger: TickingLedger | None = None
         self.catalog = world.catalog
         self.is_stopping = False
         self._world = world
@@ -72,7 +73,7 @@ class Worker:
 
     async def _open(self) -> None:
         world, machine = self._world, self.machine
-        self.ledger = Ledger(
+        self.ledger = TickingLedger(
             world.servers.redis.url,
             machine.folder / "spool",
             shards=world.shards,
@@ -283,6 +284,7 @@ class World:
             stack.enter_context(system.random_numbers(self.rng))
             stack.enter_context(system.clocks(self))
             stack.enter_context(system.files(self))
+            stack.enter_context(system.versions())
             stack.enter_context(system.logs(self))
             stack.callback(self._end)
             yield

@@ -1,5 +1,6 @@
 """Who trades in a run: SSPs and campaigns, and what the warehouse has counted of them."""
 
+import json
 import random
 from typing import Any, Final, NamedTuple
 
@@ -72,45 +73,31 @@ class Catalog(NamedTuple):
 def register(postgres: PostgresServer, names: list[str], rng: random.Random | None = None) -> None:
     """The SSPs and campaigns of these names into an empty warehouse; in any order, with `rng`."""
 
-    async def insert() -> None:
-        ssps = list(SSPS)
-        if rng is not None:
-            rng.shuffle(ssps)
-            ssps.sort(key=lambda ssp: ssp.descriptor != ssp.canonical)  # as keys demand
-            rng.shuffle(names)
-        for ssp in ssps:
-            await postgres.admin.execute("insert into ssp values ($1, $2)", *ssp)
-        for name in names:
-            await _insert(postgres, name)
-
-    postgres.run(insert())
+    ssps = list(SSPS)
+    if rng is not None:
+        rng.shuffle(ssps)
+        ssps.sort(key=lambda ssp: ssp.descriptor != ssp.canonical)  # as keys demand
+        rng.shuffle(names)
+    postgres.run(postgres.admin.executemany("insert into ssp values ($1, $2)", ssps))
+    add(postgres, *names)
 
 
-def add(postgres: PostgresServer, name: str) -> None:
-    """One more campaign."""
-    postgres.run(_insert(postgres, name))
-
-
-async def _insert(postgres: PostgresServer, name: str) -> None:
-    await postgres.admin.execute(
-        "insert into campaign (id, document) values ($1, jsonb_build_object('id', $1::text))"
-        " on conflict do nothing",
-        name,
+def add(postgres: PostgresServer, *names: str) -> None:
+    """More campaigns."""
+    postgres.run(
+        postgres.admin.executemany(
+            "insert into campaign (id, document) values ($1, jsonb_build_object('id', $1::text))"
+            " on conflict do nothing",
+            [(name,) for name in names],
+        )
     )
 
 
 def catalog(postgres: PostgresServer) -> Catalog:
     """As the publisher reads it."""
-
-    async def fetch() -> Catalog:
-        warehouse = await postgres.admin.fetchval("select id::text from warehouse_identity")
-        campaigns = await postgres.admin.fetch(
-            "select n.id, n.number from campaign_number n join campaign c using (id) order by 1"
-        )
-        ssps = await postgres.admin.fetch("select descriptor, number from ssp_number order by 1")
-        return Catalog(warehouse, dict(map(tuple, campaigns)), dict(map(tuple, ssps)))
-
-    return postgres.run(fetch())
+    row = postgres.run(postgres.admin.fetchrow(_CATALOG))
+    warehouse, campaigns, ssps = row
+    return Catalog(warehouse, json.loads(campaigns), json.loads(ssps))
 
 
 def counted(postgres: PostgresServer) -> Figures:
@@ -121,6 +108,14 @@ def counted(postgres: PostgresServer) -> Figures:
     )
 
 
+_CATALOG: Final = """
+    select
+        (select id::text from warehouse_identity),
+        (select coalesce(json_object_agg(id, number order by id), '{}')
+            from campaign_number join campaign using (id)),
+        (select coalesce(json_object_agg(descriptor, number order by descriptor), '{}')
+            from ssp_number)
+"""
 _DAY: Final = "day - date '1970-01-01' as day"
 _FIGURES: Final = " union all ".join(
     f"select {_DAY}, '{what}' as what, {whose} as whose, {column} as number from {table}"

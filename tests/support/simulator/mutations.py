@@ -91,6 +91,11 @@ SCRIPTS: Final = {
     "signed off once": Mutation(
         "heartbeat.lua", "not redis.call('ZSCORE', base .. 'spools:left', token)", "true"
     ),
+    # A bid from before Redis' clock was set back seems to be one of the next run of Redis.
+    "steps back forgotten": Mutation(
+        "clock.lua", "return time > tonumber(redis.call('HGET', base .. 'h', 'back') or 0)",
+        "return true",
+    ),
     # Repeats count.
     "repeats count": Mutation("notices.lua", "return 'd'", "local again = true"),
 }  # fmt: skip

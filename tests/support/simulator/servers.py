@@ -218,10 +218,6 @@ class PostgresServer:
     def load(self, copy: "Copy") -> None:
         self.run(_load(self.admin, copy))
 
-    def ended(self, backend: int) -> None:
-        """Wait until what a session held is free."""
-        self.run(self.admin.execute("select pg_terminate_backend($1, 10000)", backend))
-
     def stop(self) -> None:
         self.run(self.admin.close())
         self._runner.close()
@@ -237,7 +233,6 @@ class PostgresSession:
         self._sent = bytearray()
         self._received = bytearray()
         self._started = False
-        self._backend = 0
 
     def execute(self, data: bytes) -> bytes:
         ready, done = self._expected(data)
@@ -248,10 +243,8 @@ class PostgresSession:
             more = _receive(self._socket)
             answer += more
             self._received += more
-            for kind, body in _messages(self._received):
-                if kind == b"K":
-                    self._backend = int.from_bytes(body[:4], "big")
-                elif kind == b"Z":
+            for kind, _ in _messages(self._received):
+                if kind == b"Z":
                     ready -= 1
                 elif kind == b"E":
                     done = 0
@@ -280,9 +273,12 @@ class PostgresSession:
         return ready, done
 
     def close(self) -> None:
+        """Return when the server process is gone, and what it held is free."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+            while self._socket.recv(1 << 16):
+                pass
         self._socket.close()
-        if self._backend:
-            self._server.ended(self._backend)
 
 
 def _messages(buffer: bytearray) -> Iterator[tuple[bytes, bytes]]:
@@ -323,16 +319,19 @@ async def _save(connection: Any) -> Copy:
 
 async def _load(connection: Any, copy: Copy) -> None:
     async with connection.transaction():
-        await connection.execute("set local session_replication_role = replica")
-        for name in copy.tables:
-            await connection.execute(f"delete from {name}")
+        deletions = [f"delete from {name}" for name in copy.tables]
+        await connection.execute(
+            "; ".join(["set local session_replication_role = replica", *deletions])
+        )
         for name, data in copy.tables.items():
             if len(data) > 21:  # more than a header and an end
                 await connection.copy_to_table(name, source=BytesIO(data), format="binary")
-        for name, value in copy.sequences.items():
-            await connection.execute(
-                "select setval($1::text::regclass, $2, $3)", name, value or 1, value is not None
-            )
+        await connection.execute(
+            "select setval(name::regclass, coalesce(value, 1), value is not null)"
+            " from unnest($1::text[], $2::bigint[]) as s (name, value)",
+            list(copy.sequences),
+            list(copy.sequences.values()),
+        )
 
 
 async def _execute(dsn: str, sql: str) -> None:

@@ -16,6 +16,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+import redis.utils
+
 from support.simulator.loop import PROCESS, VirtualLoop
 
 
@@ -96,6 +98,14 @@ def clocks(world: System) -> Iterator[None]:
                     and value in virtual
                 }  # fmt: skip
                 stack.enter_context(replaced(module, **own))
+        yield
+
+
+@contextlib.contextmanager
+def versions() -> Iterator[None]:
+    """Each new connection tells Redis that of redis-py, which takes long to find."""
+    version = redis.utils.get_lib_version()  # type: ignore[no-untyped-call]
+    with replaced(redis.utils, get_lib_version=lambda: version):
         yield
 
 
