@@ -1,10 +1,10 @@
 """The simulator: workers, machines, the drain and both stores on one thread and one virtual clock.
 
-The code of the ledger, the spool, the budgets and the drain is the product's, the scripts run in a
-real Redis and the statements in a real PostgreSQL. Everything between them is simulated: a seed
-decides what is asked when, how long each message takes, what is lost, who is killed, restarted or
-given other settings, whose clock is set, which machine joins or leaves for good, and which store
-comes back with older data, or as another one.
+The code of the ledger, the spool, the budgets, the queue of server events and the drain is the
+product's, the scripts run in a real Redis and the statements in a real PostgreSQL. Everything
+between them is simulated: a seed decides what is asked when, how long each message takes, what is
+lost, who is killed, restarted or given other settings, whose clock is set, which machine joins or
+leaves for good, and which store comes back with older data, or as another one.
 
 loop.py       an event loop on virtual time; processes that can be killed without any cleanup
 network.py    connections on that loop, whose bytes reach the real servers when the seed says so
@@ -18,6 +18,7 @@ faults.py     and what breaks or changes meanwhile
 entries.py    bids, answers, notices and bounds of figures
 books.py      what must be counted, from the contract alone
 limits.py     what may be spent, likewise
+events.py     server events, and what must be stored of them
 market.py     the SSPs and campaigns of a run
 stage.py      machines, processes and stores, and the steps that break them
 player.py     plays a script on a stage and compares the books

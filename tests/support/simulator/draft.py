@@ -8,6 +8,7 @@ a cap, with more bids for it about when the holds end.
 import random
 from typing import Any, Final, NamedTuple
 
+from support.simulator import events
 from support.simulator.entries import BILLING, LOSS, WIN
 from support.simulator.market import FIRST, KINDS, LIMITED
 from support.simulator.script import MIDNIGHT_S, START_S, Script, Step
@@ -72,6 +73,9 @@ class Draft:
         while len(self._steps) < self._length and at < self.seconds:
             at += rng.expovariate(self._rate)
             self._auction(at)
+        posted = events.draw(self.seed, self.seconds, self.workers)
+        for when, worker, names in posted:
+            self.add(when, "event", worker=worker, events=names)
         self._steps.sort(key=lambda step: step.at)
         first = {
             "shards": self.shards,
@@ -83,6 +87,8 @@ class Draft:
             "budget": self.budget,
             "tick": rng.choice(TICKS_S),
         }
+        if posted:
+            first["events"] = 1
         return Script(self.seed, Step(0.0, "start", first), self._steps)
 
     def add(self, at: float, do: str, **args: Any) -> None:

@@ -5,7 +5,7 @@ import contextlib
 import random
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -14,14 +14,18 @@ from redis.exceptions import RedisError
 from snapbid.drain.adopt import adopt
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
-from snapbid.drain.run import COUNTERS
+from snapbid.drain.events import EventDrain
+from snapbid.drain.run import COUNTERS, EVENTS
 from snapbid.drain.run import Process as DrainProcess
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.connection import connect
 from snapbid.ledger.ledger import SpoolFullError
 from snapbid.ledger.limits import Limits
+from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.records import BidVerdict
 from snapbid.metrics import Metrics
+from snapbid.reference import history
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.settings import StoreSettings
 from snapbid.warehouse.away import AWAY
 from support.simulator import system
@@ -36,6 +40,12 @@ SPOOL_BYTES: Final = 1 << 20
 ADOPT_AGAIN_S: Final = 1.0
 FIRST_LOOK_S: Final = 0.5  # the largest error of a first look at Redis' clock: half of STALL_S
 NOTICED_S: Final = 1.0  # until every worker has noticed that a clock was set
+
+
+@cache
+def _references() -> tuple[GeoDatabase, history.History]:
+    """What events are enriched from."""
+    return GeoDatabase(DEFAULT_PATH), history.load()
 
 
 class Settings(NamedTuple):
@@ -66,6 +76,7 @@ class Worker:
         self.settings = machine.settings
         self.process = world.process(name, machine)
         self.ledger: TickingLedger | None = None
+        self.queue: EventQueue | None = None
         self.catalog = world.catalog
         self.is_stopping = False
         self._world = world
@@ -83,6 +94,9 @@ class Worker:
         )
         self.ledger.belong_to(self.catalog.warehouse)
         await self.ledger.open()
+        if world.has_events:
+            self.queue = EventQueue(world.servers.redis.url)
+            await self.queue.open()
 
     def take_up(self, catalog: Catalog) -> None:
         """Bid from it from now on."""
@@ -139,6 +153,10 @@ class Worker:
         except SpoolFullError:
             return ""
 
+    async def post(self, received_ms: int, product: str, events: list[tuple[str, bytes]]) -> bool:
+        """Whether the answer is 202; else it is 503."""
+        return self.queue is not None and await self.queue.put(received_ms, product, events)
+
     async def has_money(self, shard: int, price: int, limits: Limits) -> bool | None:
         """Whether a bid of this price would be kept now; None where Redis is away."""
         assert self.ledger is not None
@@ -161,17 +179,22 @@ class Worker:
         while self.ledger is None:
             await asyncio.sleep(0.001)
         await self.ledger.close()
+        if self.queue is not None:
+            await self.queue.close()
 
 
 class World:
     """One run's machines on one virtual clock; `start_s` is the true time (epoch s) at its start.
 
-    The clock of Redis' machine is `redis_ahead_s` ahead.
+    The clock of Redis' machine is `redis_ahead_s` ahead. `has_events`: partners send some.
     """
 
-    def __init__(self, servers: Servers, seed: str, shards: int, start_s: float) -> None:
+    def __init__(
+        self, servers: Servers, seed: str, shards: int, start_s: float, has_events: bool
+    ) -> None:
         self.servers = servers
         self.shards = shards
+        self.has_events = has_events
         self.redis_ahead_s = 0.0
         self.catalog = Catalog("", {}, {})  # as published last
         self.machines: dict[str, Machine] = {}
@@ -239,8 +262,12 @@ class World:
             shards = [ShardCounters(redis, number) for number in range(self.shards)]
             clock = partial(self.machine_s, machine)
             budgets = Budgets(redis, self.shards, clock)
-            drain = Drain(shards, budgets, metrics, clock)
-            await DrainProcess(COUNTERS, drain, self.servers.postgres.dsn, stopping).run()
+            drain, dsn = Drain(shards, budgets, metrics, clock), self.servers.postgres.dsn
+            async with asyncio.TaskGroup() as group:
+                group.create_task(DrainProcess(COUNTERS, drain, dsn, stopping).run())
+                if self.has_events:
+                    carried = EventDrain(redis, metrics, *_references(), clock)
+                    group.create_task(DrainProcess(EVENTS, carried, dsn, stopping).outlast())
             await redis.aclose()
 
         self._run_to_end(process, run())
@@ -276,6 +303,8 @@ class World:
     def open(self) -> Iterator[None]:
         """The system is the simulator's until this is left; every process has ended then."""
         servers = self.servers
+        if self.has_events:
+            _references()  # as long as files are the system's
         servers.redis.wall_ns = lambda: round(self.wall_s(self.redis_ahead_s) * 1e9)
         servers.redis.begin()
         servers.postgres.is_up = True

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from snapbid.drain import spend
+from snapbid.drain.events import EventDrain
 from snapbid.drain.fence import Fence
 from snapbid.ledger import ledger as ledger_module
+from snapbid.ledger.keys import EVENT_STREAM
+from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.shard import LedgerShard
 from support.simulator import market
 from support.simulator.servers import PostgresServer
@@ -191,10 +194,38 @@ def _any_warehouse() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _events_not_awaited() -> Iterator[None]:
+    """Events are answered 202 before Redis has them."""
+    really = EventQueue.put
+
+    async def put(self: EventQueue, *args: Any) -> bool:
+        self._loop.create_task(really(self, *args))
+        return True
+
+    with replaced(EventQueue, put=put):
+        yield
+
+
+@contextlib.contextmanager
+def _events_removed_first() -> Iterator[None]:
+    """Events leave the stream before the warehouse has them."""
+    really = EventDrain._carry
+
+    async def carry(self: EventDrain, *args: Any) -> int:
+        await self._redis.delete(EVENT_STREAM)
+        return await really(self, *args)
+
+    with replaced(EventDrain, _carry=carry):
+        yield
+
+
 MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     **{name: _script(mutation) for name, mutation in SCRIPTS.items()},
     "doubts forgotten": _doubts_forgotten,
     "nothing carried": _nothing_carried,
     "any warehouse": _any_warehouse,
     "old numbers": _old_numbers,
+    "events not awaited": _events_not_awaited,
+    "events removed first": _events_removed_first,
 }

@@ -15,6 +15,7 @@ from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import NoticeVerdict, shard_of
 from support.simulator import market
 from support.simulator.entries import Answer, Notice, Record
+from support.simulator.events import PRODUCT, Sending, read, stored, version
 from support.simulator.loop import SimulationError
 from support.simulator.machines import Worker
 from support.simulator.market import SSPS
@@ -167,6 +168,27 @@ class Player(Stage):
         else:
             self.books.refused(notice, now, wall)
 
+    def _do_event(self, worker: str, events: str) -> None:
+        taker = self._worker(worker)
+        if taker is None:
+            return
+        received_ms = int(self.world.machine_s(taker.machine) * 1000)
+        accepted = [event for name in events.split(",") if (event := read(name, received_ms))]
+        if not accepted:
+            return
+        self.requests += 1
+        pairs = [(event.event_id, event.envelope) for event in accepted]
+        sending = Sending([version(*pair) for pair in pairs], received_ms, self.world.loop.time())
+        self.events.sent(sending)
+        taker.process.run(self._post(taker, sending, pairs))
+
+    async def _post(
+        self, worker: Worker, sending: Sending, events: list[tuple[str, bytes]]
+    ) -> None:
+        is_accepted = await worker.post(sending.received_ms, PRODUCT.name, events)
+        self.world.note("event", worker.name, events[0][0], is_accepted)
+        sending.answered_at, sending.is_accepted = self.world.loop.time(), is_accepted
+
     # -- the end -----------------------------------------------------------------------------
 
     async def _heal(self) -> None:
@@ -196,6 +218,8 @@ class Player(Stage):
             self.books.seen(figures)
             self.books.latest_wall_s = self.world.walls()[1]
             differences = self.books.bounds().compare(figures)
+            if self.world.has_events:
+                differences += self.events.compare(stored(self._servers))
             if not differences or self.world.loop.time() > until:
                 break
         self.books.wrong += differences

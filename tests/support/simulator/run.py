@@ -53,6 +53,7 @@ def _result(player: Player, began: float) -> Result:
     digest = blake2b(repr(world.trace).encode(), digest_size=8).hexdigest()
     counts = {
         **player.books.counts,
+        "events": player.events.accepted,
         "requests": player.requests,
         "messages": world.network.messages,
         "turns": world.loop.turns,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from support.simulator import market
+from support.simulator import events, market
 from support.simulator.books import Books
 from support.simulator.entries import KEPT_S, Figures
 from support.simulator.loop import Process
@@ -27,8 +27,15 @@ class Stage:
     def __init__(self, script: Script, servers: Servers, folder: Path) -> None:
         self.script = script
         self.settings = settings = script.first.args
-        self.world = World(servers, script.seed, int(settings["shards"]), float(settings["wall"]))
+        self.world = World(
+            servers,
+            script.seed,
+            int(settings["shards"]),
+            float(settings["wall"]),
+            has_events=bool(settings.get("events", 0)),
+        )
         self.books = Books(self.world.shards)
+        self.events = events.EventBooks(self.books.wrong)
         self.campaigns = dict(
             enumerate(campaigns(self.world.shards, int(settings["budget"])), start=1)
         )
@@ -261,6 +268,7 @@ class Stage:
             return
         figures = self.figures()
         self._do_restart(store, seconds)
+        self._stores_change()
         now = self.world.loop.time()
         if store == "redis":
             since, _ = self._saved.get(store, (-1.0, None))
@@ -278,12 +286,22 @@ class Stage:
             kept = market.catalog(self._servers.postgres).campaigns
             gone = {campaign.name for campaign in self.campaigns.values()} - kept.keys()
             self.books.warehouse_went_back(now, self.figures(), gone)
+        self._stores_changed()
+
+    def _stores_change(self) -> None:
+        if self.world.has_events:
+            self.events.stores_change(events.stored(self._servers))
+
+    def _stores_changed(self) -> None:
+        if self.world.has_events:
+            self.events.stores_changed(events.stored(self._servers), self.world.loop.time())
 
     def _do_replace(self, seconds: float, adopt: float) -> None:
         """Another warehouse, which has given its numbers in another order."""
         if "postgres" in self._busy:
             return
         self._do_restart("postgres", seconds)
+        self._stores_change()
         postgres, names = self._servers.postgres, [c.name for c in self.campaigns.values()]
         postgres.load(self._servers.empty)
         postgres.run(
@@ -295,6 +313,7 @@ class Stage:
         market.register(postgres, names, self.world.rng)
         self._saved.pop("postgres", None)
         self.books.replaced()
+        self._stores_changed()
         self._is_foreign, self._replaced_at = True, self.world.loop.time()
         self._later(seconds + adopt, self._adopt)
 

@@ -191,5 +191,7 @@ def collect(leave: Callable[[], None]) -> None:
         replaced(os, close=lambda _: None),
     ):
         warnings.simplefilter("ignore")
+        logging.disable()
         leave()
         gc.collect()
+        logging.disable(logging.NOTSET)

@@ -1,0 +1,219 @@
+"""Server events of a run: what partners send, and what must be stored of it (contract 7).
+
+An event that was answered 202 is in the stream or in the warehouse from then on, until one of them
+comes back with older data; in the end the warehouse has it, once, as one of the requests sent it.
+"""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from snapbid.events.outcomes import AcceptedEvent, Product, SingleResult
+from snapbid.events.validate import read_single
+from snapbid.ledger import queue
+from snapbid.ledger.keys import EVENT_STREAM
+from support.simulator.entries import NEVER
+from support.simulator.script import START_S
+from support.simulator.servers import Servers
+
+PRODUCT: Final = Product("casino", frozenset({"igaming"}))
+LIKELY: Final = 0.3  # that a run has events
+_SHOWN: Final = 3  # of the events that differ
+
+
+class Version(NamedTuple):
+    """An event as it was sent: another one with the same id is a conflict."""
+
+    event_id: str
+    content: str  # canonical JSON
+
+
+@dataclass(eq=False)
+class Sending:
+    """A request with events; `received_ms` is the time that the worker gave it."""
+
+    versions: list[Version]
+    received_ms: int
+    sent_at: float
+    answered_at: float = NEVER
+    is_accepted: bool = False
+
+
+class Stored(NamedTuple):
+    """What the stores have: of each version how often, and when the first one of an id came."""
+
+    queued: Counter[Version]
+    rows: dict[Version, int]  # received_at, epoch ms
+    conflicts: set[Version]
+    dead: int
+
+    @property
+    def versions(self) -> set[Version]:
+        return {*self.queued, *self.rows, *self.conflicts}
+
+
+class EventBooks:
+    """`wrong` takes what differs."""
+
+    def __init__(self, wrong: list[str]) -> None:
+        self._wrong = wrong
+        self._sendings: list[Sending] = []
+        self._changed_at = -1.0  # when a store came back with other data
+        self._kept: set[Version] = set()  # what was there then
+
+    def sent(self, sending: Sending) -> None:
+        self._sendings.append(sending)
+
+    def stores_change(self, stored: Stored) -> None:
+        """One of them comes back with other data; this is what they have before."""
+        self._miss(stored, "in neither store")
+
+    def stores_changed(self, stored: Stored, now: float) -> None:
+        """This is what they have after it."""
+        self._changed_at, self._kept = now, stored.versions
+
+    def compare(self, stored: Stored) -> list[str]:
+        """What differs once all has been carried."""
+        wrong: list[str] = []
+        received: dict[Version, set[int]] = {}
+        for sending in self._sendings:
+            for version in sending.versions:
+                received.setdefault(version, set()).add(sending.received_ms)
+        missing = self._promised() - stored.rows.keys() - stored.conflicts
+        if missing:
+            wrong.append(f"events are not stored: {_names(missing)}")
+        if strange := (stored.rows.keys() | stored.conflicts) - received.keys():
+            wrong.append(f"events were stored that were not sent: {_names(strange)}")
+        if twice := stored.rows.keys() & stored.conflicts:
+            wrong.append(f"events are in conflict with themselves: {_names(twice)}")
+        rows = stored.rows.items()
+        if late := {version for version, at in rows if at not in received.get(version, {at})}:
+            wrong.append(f"events came at another time: {_names(late)}")
+        if stored.queued:
+            wrong.append(f"events are not carried: {_names(stored.queued)}")
+        if stored.dead:
+            wrong.append(f"events are dead letters: {stored.dead}")
+        return wrong
+
+    @property
+    def accepted(self) -> int:
+        """How many were answered 202."""
+        return sum(len(sending.versions) for sending in self._sendings if sending.is_accepted)
+
+    def _promised(self) -> set[Version]:
+        """Those that must be there."""
+        return {
+            version
+            for sending in self._sendings
+            if sending.is_accepted
+            for version in sending.versions
+            if sending.sent_at > self._changed_at
+            or (sending.answered_at <= self._changed_at and version in self._kept)
+        }
+
+    def _miss(self, stored: Stored, where: str) -> None:
+        if missing := self._promised() - stored.versions:
+            self._wrong.append(f"events are {where}: {_names(missing)}")
+
+
+def _names(versions: Iterable[Version]) -> str:
+    names = sorted({version.event_id for version in versions})
+    return f"{len(names)}, such as {', '.join(names[:_SHOWN])}"
+
+
+# -- what is sent --------------------------------------------------------------------------------
+
+
+def draw(seed: str, seconds: float, workers: list[str]) -> list[tuple[float, str, str]]:
+    """Requests with events, for some seeds: when, to which worker, and which (see `read`)."""
+    rng = random.Random(f"{seed} events")
+    if rng.random() >= LIKELY:
+        return []
+    requests: list[tuple[float, str, str]] = []
+    number = 0
+    for _ in range(rng.choice((5, 15, 40))):
+        size = rng.choice((1, 1, 1, 2, 5))
+        names = [str(number + place) for place in range(size)]
+        number += size
+        at = 0.3 + rng.random() * seconds
+        for _ in range(rng.choice((1, 1, 2, 3))):  # sent again, whatever was answered
+            text = ",".join(f"e{name}.{rng.choice((0,) * 8 + (1,))}" for name in names)
+            requests.append((at, rng.choice(workers), text))
+            at += rng.choice((0.002, 0.3, 3.0)) * rng.random()
+    return requests
+
+
+def read(name: str, now_ms: int) -> AcceptedEvent | None:
+    """The event `eNUMBER.VARIANT`; None where it is refused. Variants of a number share an id."""
+    number, variant = map(int, name[1:].split("."))
+    kind = ("login", "deposit_initiated", "deposit", "withdraw", "app_open")[number % 5]
+    context: dict[str, Any] = {"ip_address": "192.0.2.1", "mark": variant}
+    if kind == "app_open":
+        context["platform"] = "ios"
+    elif kind == "login":
+        context["user_agent"] = "Mozilla/5.0"
+    else:
+        context |= {"transaction_id": f"t{number // 5}", "amount": 5, "currency": "EUR"}
+    document = {
+        "event": kind,
+        "timestamp": START_S * 1000 + number,
+        "identity": {"client_user_id": f"u{number}"},
+        "context": context,
+    }
+    result = read_single(json.dumps(document).encode(), PRODUCT, now_ms)
+    return result.event if isinstance(result, SingleResult) else None
+
+
+def version(event_id: str, envelope: bytes) -> Version:
+    return _version(event_id, json.loads(envelope))
+
+
+def _version(event_id: str, document: Mapping[str, Any]) -> Version:
+    return Version(event_id, json.dumps(document, sort_keys=True))
+
+
+# -- what is stored ------------------------------------------------------------------------------
+
+_ROWS: Final = """
+    select event_id, event, client_user_id, context::text as context,
+        round(extract(epoch from occurred_at) * 1000)::bigint as occurred,
+        round(extract(epoch from received_at) * 1000)::bigint as received
+    from events
+"""
+_CONFLICTS: Final = """
+    select c.event_id, event, client_user_id, c.context::text as context,
+        round(extract(epoch from occurred_at) * 1000)::bigint as occurred
+    from event_conflicts c join events e using (event_id)
+"""
+
+
+def stored(servers: Servers) -> Stored:
+    """Look into both stores."""
+    postgres = servers.postgres
+    queued: Counter[Version] = Counter()
+    entries: Any = servers.redis.client.xrange(EVENT_STREAM)
+    for _, fields in entries:
+        for packed in fields.values():
+            queued.update(version(*event) for event in queue.decode(packed).events)
+    rows = postgres.run(postgres.admin.fetch(_ROWS))
+    conflicts = postgres.run(postgres.admin.fetch(_CONFLICTS))
+    dead = postgres.run(postgres.admin.fetchval("select count(*) from event_dead_letters"))
+    return Stored(
+        queued,
+        {_of_row(row): row["received"] for row in rows},
+        {_of_row(row) for row in conflicts},
+        dead,
+    )
+
+
+def _of_row(row: Mapping[str, Any]) -> Version:
+    document = {
+        "event": row["event"],
+        "timestamp": row["occurred"],
+        "identity": {"client_user_id": row["client_user_id"]},
+        "context": json.loads(row["context"]),
+    }
+    return _version(row["event_id"], document)
