@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.vast import IAB, inline, wrapper
 
+from snapbid.match import vast
 from snapbid.match.vast import MAX_DEPTH, MediaFile, Vast, VastError, read
 
 FILE = (
@@ -132,6 +133,59 @@ def test_a_pod_is_played_one_after_the_other_and_of_others_the_first() -> None:
 def test_macros_are_text() -> None:
     text = inline("3.0", FILE.replace("a.mp4", "{{creative_id}}?[CACHEBUSTING]&${AUCTION_PRICE}"))
     assert read(text.replace("<Ad ", '<Ad x="{{campaign_id}} ${AUCTION_ID} [TIMESTAMP]" ')).seconds
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("progressive", "streaming"),
+        ("video/mp4", "video/webm"),
+        ('width="640"', 'width="641"'),
+        ('height="360"', 'height="361"'),
+        ('bitrate="800"', 'bitrate="801"'),
+        ('bitrate="800"', 'minBitrate="800"'),
+        ('bitrate="800"', 'maxBitrate="900"'),
+        (" bit", ' apiFramework="SIMID" bit'),
+        ("<Linear", '<Linear skipoffset="00:00:05"'),
+        ("00:00:15", "00:00:16"),
+        ("00:00:15", "00:00:1<!-- 5 -->6"),
+        ("00:00:15", "00:00:1<b>6</b>"),
+        ('"3.0"', '"2.0"'),
+        ("</MediaFiles>", "<MediaFile/></MediaFiles>"),
+        ("<Impression>", "<Survey/><Impression>"),
+        ("<Creatives>", "<Impression/><Creatives>"),
+    ],
+)
+def test_documents_that_are_nearly_alike(old: str, new: str) -> None:
+    """What has been read of one does not count for the other."""
+    text = inline("3.0", FILE)
+    other = text.replace(old, new, 1)
+    read(text)
+    for each in (other, text, other):
+        with suppress(VastError):
+            read(each)
+    again = [outcome(each) for each in (other, text)]
+    vast._remembered.clear()
+    assert again == [outcome(each) for each in (other, text)]
+    same = new.endswith("<Impression>") or new.startswith("<Impression/>")
+    assert (again[0] == again[1]) is same
+
+
+def outcome(text: str) -> Vast | str:
+    try:
+        return read(text)
+    except VastError as error:
+        return str(error)
+
+
+def test_remembered_documents_are_bounded() -> None:
+    for number in range(vast.MAX_REMEMBERED + 1):
+        read(inline("3.0", FILE.replace("640", str(number))))
+        assert len(vast._remembered) <= vast.MAX_REMEMBERED
+    vast._remembered.clear()
+    read(inline("3.0", FILE + " " * vast.MAX_LENGTH))
+    read(inline("3.0", FILE * vast.MAX_ELEMENTS))
+    assert not vast._remembered
 
 
 NONE = "must be VAST 2.0 to 4.3 or the address of one"

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 from snapbid.match.campaign import Creative
 from snapbid.match.native import NativeAd
-from snapbid.match.vast import VastError, read
-from snapbid.match.vast_facts import facts_of
+from snapbid.match.vast import VastError
+from snapbid.match.vast_facts import facts_of, known
 
 
 class Derived(NamedTuple):
@@ -26,7 +26,7 @@ def derived_of(creative: Creative) -> Derived:
 
 def _kind(text: str) -> str:
     try:
-        vast = read(text)
+        vast = known(text).vast
     except VastError:
         return "address"
     return f"VAST {vast.version}{' wrapper' if vast.is_wrapper else ''}"

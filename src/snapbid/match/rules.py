@@ -203,6 +203,7 @@ def object_of(
             fields.append((name, rule.shape | None if takes_null else rule.shape, default))
         if rule.finish is not None:
             steps.append((name, rule.finish, default))
+    unwritten = [(name, defaults[name]) for name in defaults if build is None and name not in rules]
     shape = msgspec.defstruct(
         f"{struct.__name__}Shape",
         fields,
@@ -211,7 +212,7 @@ def object_of(
         frozen=True,
         gc=struct.__struct_config__.gc,
     )
-    return Rule(check, shape, _finisher(steps, together, build, settle))
+    return Rule(check, shape, _finisher(steps, unwritten, together, build, settle))
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
@@ -252,15 +253,20 @@ def check_of_object(
 
 def _finisher(
     steps: list[tuple[str, Finish, Any]],
+    unwritten: list[tuple[str, Any]],
     together: Together | None,
     build: Callable[..., Any] | None,
     settle: Callable[[Any], None] | None,
 ) -> Finish:
     """The finish of an object: the fields that are present, in place. Steps have the field's name,
-    its finish and its value where it is absent.
+    its finish and its value where it is absent; fields that no document may have are `unwritten`,
+    with their defaults.
     """
 
     def finish(decoded: Any) -> Any:
+        for name, absent in unwritten:
+            if getattr(decoded, name) != absent:
+                raise UndecidedError
         for name, finish_value, absent in steps:
             value = getattr(decoded, name)
             if value is not absent:

@@ -1,28 +1,30 @@
 """What VAST says of its media (VAST 2.0 to 4.3, inline and wrappers).
 
-The parser is expat, of which nothing is used that a document could turn against it: a document
-type declaration is refused before it is read, so there are no entities but XML's own five; size and
-depth are bounded. Macros such as `{{auction_id}}`, `${AUCTION_PRICE}` and `[CACHEBUSTING]` are text
-like any other.
+The parser is ElementTree's, which is expat, and has nothing that a document could turn against it:
+a document type declaration is refused before it is read, so there are no entities but XML's own
+five; size and depth are bounded. Macros such as `{{auction_id}}`, `${AUCTION_PRICE}` and
+`[CACHEBUSTING]` are text like any other.
 
 A document that the IAB's schemas refuse for the elements on the way to its media (`vast_schema`) is
 refused at the first of them, with its line.
 """
 
-import functools
 import re
 from collections.abc import Callable
-from typing import Final, NoReturn, TypeAlias
+from operator import attrgetter
+from typing import Final, TypeAlias
+from xml.etree.ElementTree import Element, ParseError, fromstring
 from xml.parsers import expat
 
 import msgspec
 
 from snapbid.match.value_rules import MAX_ADM_BYTES
-from snapbid.match.vast_schema import NAMESPACE, VERSIONS, Child, Content, Version
+from snapbid.match.vast_schema import NAMESPACE, VERSIONS, Content, Version, local_name
 
 MAX_DEPTH: Final = 100
-MAX_REMEMBERED: Final = 64  # documents; a campaign's check reads each more than once
-
+MAX_ELEMENTS: Final = 100  # of a document that is remembered
+MAX_LENGTH: Final = 16_384  # characters; the same
+MAX_REMEMBERED: Final = 1_000
 STREAMING, PROGRESSIVE = 1, 2  # AdCOM's delivery methods
 VPAID_1, VPAID_2, SIMID = 1, 2, 8  # AdCOM's API frameworks
 
@@ -32,7 +34,25 @@ _TIME: Final = re.compile(r"(\d\d):([0-5]\d):([0-5]\d)(\.\d{1,9})?", re.ASCII)
 _INTEGER: Final = re.compile(r"\s*[+-]?\d{1,9}\s*", re.ASCII)
 _DELIVERY: Final = {"streaming": STREAMING, "progressive": PROGRESSIVE}
 
+_FILE: Final = ("delivery", "type", "width", "height", "apiFramework")
+_RATES: Final = ("bitrate", "minBitrate", "maxBitrate")
+_NAMES: Final = ("", f"{{{NAMESPACE}}}")  # what may stand before an element's name
+_SAID: Final = {  # the attributes that are read
+    prefix + name: attributes
+    for prefix in _NAMES
+    for name, attributes in (
+        ("VAST", ("version",)),
+        ("Ad", ("sequence",)),
+        ("Linear", ("skipoffset",)),
+        ("NonLinear", ("apiFramework",)),
+        ("MediaFile", _FILE + _RATES),
+    )
+}
+_DURATION: Final = frozenset(prefix + "Duration" for prefix in _NAMES)
+_tag: Final = attrgetter("tag")
+
 _Attributes: TypeAlias = dict[str, str]
+_Signature: TypeAlias = tuple[str | int | None, ...]
 
 
 class MediaFile(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +86,10 @@ class Vast(msgspec.Struct, frozen=True):
     apis: tuple[int, ...] = ()
 
 
+# Documents by what is read of them, which is not the URLs in which most of them differ.
+_remembered: Final[dict[_Signature, Vast]] = {}
+
+
 class VastError(ValueError):
     """Text that is not VAST: the rule it breaks, and the line of the text, from 1."""
 
@@ -74,37 +98,97 @@ class VastError(ValueError):
 
 
 class _RefusedError(Exception):
-    """Raised within the parser, which knows the line."""
+    """Says what is wrong with an element, at its start or its end."""
+
+    def __init__(self, rule: str, element: Element, *, at_end: bool = False) -> None:
+        super().__init__(rule)
+        self.element = element
+        self.at_end = at_end
 
 
-@functools.lru_cache(MAX_REMEMBERED)
 def read(text: str) -> Vast:
     """Read a VAST document. Raises VastError for any other text."""
     if len(text) > MAX_ADM_BYTES:
         raise VastError(f"must have at most {MAX_ADM_BYTES} characters", 1)
     if (doctype := _DOCTYPE.match(text)) is not None:
         raise VastError("must have no DOCTYPE", text.count("\n", 0, doctype.end()) + 1)
-    parser = expat.ParserCreate(namespace_separator=" ")
-    reader = _VastReader(parser)
-    parser.StartElementHandler = reader.start
-    parser.EndElementHandler = reader.end
     try:
-        parser.Parse(text, True)
-    except _RefusedError as error:
-        raise VastError(str(error), reader.line) from None
-    except expat.ExpatError as error:
+        root = fromstring(text)
+    except ParseError as error:
         reason = expat.ErrorString(error.code)
-        raise VastError(f"{_SUPPORTED}: it is not XML ({reason})", error.lineno) from None
+        raise VastError(f"{_SUPPORTED}: it is not XML ({reason})", error.position[0]) from None
     except UnicodeEncodeError:
         raise VastError(f"{_SUPPORTED}: it has a lone surrogate", 1) from None
-    finally:  # parser and reader hold each other
-        parser.StartElementHandler = parser.EndElementHandler = None
-        parser.CharacterDataHandler = None
-    return reader.result()
+    elements = list(root.iter())
+    if len(elements) > MAX_ELEMENTS or len(text) > MAX_LENGTH:
+        return _read(text, elements)
+    signature = _signature(elements)
+    vast = _remembered.get(signature)
+    if vast is None:
+        vast = _read(text, elements)
+        if len(_remembered) >= MAX_REMEMBERED:
+            _remembered.clear()
+        _remembered[signature] = vast
+    return vast
+
+
+def _signature(elements: list[Element]) -> _Signature:
+    """What is read of a document: its elements, how they are nested, and what they say."""
+    said: list[str | None] = []
+    for element in elements:
+        tag = element.tag
+        if tag in _SAID:
+            said += map(element.get, _SAID[tag])
+        elif tag in _DURATION:
+            said.append("".join(element.itertext()))
+    return (*map(_tag, elements), *map(len, elements), *said)
+
+
+def _read(text: str, elements: list[Element]) -> Vast:
+    try:
+        if len(elements) > MAX_DEPTH:
+            _check_depth(elements[0])
+        return _result(elements[0])
+    except _RefusedError as error:
+        at = elements.index(error.element)
+        raise VastError(str(error), _line(text, at, error.at_end)) from None
+
+
+def _check_depth(root: Element) -> None:
+    depth, level = -2, [root]  # what is within <InLine> has a depth of 1
+    while level := [child for element in level for child in element]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            rule = f"must not be nested deeper than {MAX_DEPTH} elements"
+            raise _RefusedError(rule, level[0])
+
+
+def _line(text: str, number: int, at_end: bool) -> int:
+    """The line on which the tag of an element begins, the first or the last; `number` is its place
+    among all. The tree of elements has no lines, so the text is read again.
+    """
+    parser = expat.ParserCreate()
+    starts: list[int] = []
+    ends: dict[int, int] = {}
+    opened: list[int] = []
+
+    def start(name: str, attributes: _Attributes) -> None:
+        opened.append(len(starts))
+        starts.append(parser.CurrentLineNumber)
+
+    def end(name: str) -> None:
+        ends[opened.pop()] = parser.CurrentLineNumber
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.Parse(text, True)
+    parser.StartElementHandler = parser.EndElementHandler = None  # they hold each other
+    return ends[number] if at_end else starts[number]
 
 
 class _Ad:
     """What has been read of one ad."""
+
+    __slots__ = ("files", "is_in_pod", "is_wrapper", "linear", "overlays", "seconds", "skip_offset")
 
     def __init__(self, *, is_in_pod: bool) -> None:
         self.is_in_pod = is_in_pod
@@ -115,145 +199,72 @@ class _Ad:
         self.files: list[MediaFile] = []
         self.overlays: list[int | None] = []  # the API framework of each
 
+    def needed(self) -> list[int]:
+        """The API frameworks that it cannot do without: each of its files has one."""
+        apis = [file.api for file in self.files] if self.linear else self.overlays
+        return [] if None in apis else [api for api in apis if api is not None]
+
 
 class _VastReader:
-    """Follows the elements of a document, and takes notes."""
+    """Follows the elements on the way to the media, and takes notes."""
 
-    def __init__(self, parser: expat.XMLParserType) -> None:
-        self.line = 1  # of what was refused
-        self._parser = parser
-        self._version: Version | None = None
-        self._ads: list[_Ad] = []
-        # Open elements, except the inmost: their content, and the bits of the children so far.
-        self._open: list[tuple[Child, int]] = []
-        self._child = Child("", 0, False, Content({}, 0, True))
-        self._seen = 0
-        self._depth = 0  # within an element that is not looked into
-        self._texts: list[str] | None = None  # of an element whose text counts
+    def __init__(self) -> None:
+        self.ads: list[_Ad] = []
 
-    def start(self, name: str, attributes: _Attributes) -> None:
-        """An element begins."""
-        if self._depth:
-            if self._depth > MAX_DEPTH:
-                self._refuse(f"must not be nested deeper than {MAX_DEPTH} elements")
-            self._depth += 1
-            return
-        if self._version is None:
-            self._begin(name, attributes)
-            return
-        content = self._child.content
-        assert content is not None
-        child = content.children.get(name)
-        if child is None:
-            self._refuse(f"must not have <{_local(name)}> in <{self._child.name}>")
-        bit = child.bit
-        if self._seen >= bit:
-            self._check_order(content, child)
-        self._seen |= bit
-        if (note := _NOTES.get(child.name)) is not None:
-            note(self, attributes)
-        if child.content is None:
-            self._depth = 1
-        else:
-            self._open.append((self._child, self._seen))
-            self._child, self._seen = child, 0
+    def follow(self, element: Element, content: Content) -> None:
+        """Take notes of an element's children, and of theirs."""
+        order = content.order([child.tag for child in element])
+        for place, name, below in order.children:
+            child = element[place]
+            if name in _NOTES:
+                _NOTES[name](self, child)
+            if below is not None:
+                self.follow(child, below)
+        if order.mistake is not None:
+            if order.wrong is None:
+                raise _RefusedError(order.mistake, element, at_end=True)
+            raise _RefusedError(order.mistake, element[order.wrong])
 
-    def end(self, _: str) -> None:
-        """An element ends."""
-        if self._depth:
-            self._depth -= 1
-            if self._depth == 0 and self._texts is not None:
-                self._end_duration()
-            return
-        child, seen = self._child, self._seen
-        assert child.content is not None
-        if missing := child.content.required & ~seen:
-            names = [each.name for each in child.content.children.values() if each.bit & missing]
-            self._refuse(f"must have <{'> or <'.join(names[:2])}> in <{child.name}>")
-        self._child, self._seen = self._open.pop()
+    def note_ad(self, ad: Element) -> None:
+        self.ads.append(_Ad(is_in_pod="sequence" in ad.attrib))
 
-    def _begin(self, name: str, attributes: _Attributes) -> None:
-        namespace, _, local = name.rpartition(" ")
-        if local != "VAST":
-            self._refuse(f"{_SUPPORTED}, found <{local[:60]}>")
-        number = attributes.get("version")
-        if number is None:
-            self._refuse('must have the attribute "version" in <VAST>')
-        version = VERSIONS.get("2.0" if number == "2.0.1" else number)
-        if version is None:
-            self._refuse(f'{_SUPPORTED}, found version "{number[:60]}"')
-        if version.is_qualified and namespace != NAMESPACE:
-            found = f'"{namespace[:60]}"' if namespace else "none"
-            rule = f'must have the namespace of VAST {number}, xmlns="{NAMESPACE}"'
-            self._refuse(f"{rule}, found {found}")
-        if namespace and not version.is_qualified:
-            self._refuse(f"must have no namespace, as VAST {number} has none")
-        self._version = version
-        self._open.append((self._child, self._seen))
-        self._child, self._seen = Child("VAST", 1, False, version.root), 0
+    def note_wrapper(self, _: Element) -> None:
+        self.ads[-1].is_wrapper = True
 
-    def _check_order(self, content: Content, child: Child) -> None:
-        seen, here = self._seen, f"in <{self._child.name}>"
-        if seen & child.bit and not child.may_repeat:
-            others = [each.name for each in content.children.values() if each.bit == child.bit]
-            if len(others) > 1:
-                self._refuse(f"must have only one of <{'>, <'.join(others)}> {here}")
-            self._refuse(f"must have only one <{child.name}> {here}")
-        if content.is_ordered and seen >= child.bit << 1:
-            after = [each.name for each in content.children.values() if each.bit & seen][-1]
-            assert self._version is not None
-            of = f"which is the order of VAST {self._version.name}"
-            self._refuse(f"must have <{child.name}> before <{after}> {here}, {of}")
-
-    def _refuse(self, rule: str) -> NoReturn:
-        self.line = self._parser.CurrentLineNumber
-        raise _RefusedError(rule)
-
-    # -- notes -------------------------------------------------------------------------------------
-
-    def note_ad(self, attributes: _Attributes) -> None:
-        self._ads.append(_Ad(is_in_pod="sequence" in attributes))
-
-    def note_wrapper(self, _: _Attributes) -> None:
-        self._ads[-1].is_wrapper = True
-
-    def note_linear(self, attributes: _Attributes) -> None:
-        ad = self._ads[-1]
+    def note_linear(self, linear: Element) -> None:
+        ad = self.ads[-1]
         ad.linear = True
-        ad.skip_offset = ad.skip_offset or attributes.get("skipoffset")
+        ad.skip_offset = ad.skip_offset or linear.get("skipoffset")
 
-    def note_overlays(self, _: _Attributes) -> None:
-        ad = self._ads[-1]
+    def note_overlays(self, _: Element) -> None:
+        ad = self.ads[-1]
         ad.linear = ad.linear or False
 
-    def note_overlay(self, attributes: _Attributes) -> None:
-        self._ads[-1].overlays.append(_framework(attributes, ""))
+    def note_overlay(self, overlay: Element) -> None:
+        self.ads[-1].overlays.append(_framework(overlay, ""))
 
-    def note_duration(self, _: _Attributes) -> None:
-        self._texts = []
-        self._parser.CharacterDataHandler = self._texts.append
-
-    def _end_duration(self) -> None:
-        text = "".join(self._texts or ()).strip()
-        self._texts = self._parser.CharacterDataHandler = None
+    def note_duration(self, duration: Element) -> None:
+        text = "".join(duration.itertext()).strip()
         time = _TIME.fullmatch(text)
         if time is None:
-            self._refuse(f'must have a <Duration> such as 00:00:15, found "{text[:60]}"')
+            rule = f'must have a <Duration> such as 00:00:15, found "{text[:60]}"'
+            raise _RefusedError(rule, duration, at_end=True)
         hours, minutes, seconds = int(time[1]), int(time[2]), int(time[3])
-        self._ads[-1].seconds += 3600 * hours + 60 * minutes + seconds + float(time[4] or 0)
+        self.ads[-1].seconds += 3600 * hours + 60 * minutes + seconds + float(time[4] or 0)
 
-    def note_file(self, attributes: _Attributes) -> None:
-        delivery = _DELIVERY.get(self._attribute(attributes, "delivery").strip())
+    def note_file(self, file: Element) -> None:
+        delivery = _DELIVERY.get(_attribute(file, "delivery").strip())
         if delivery is None:
-            self._refuse("must have a <MediaFile> whose delivery is streaming or progressive")
-        mime = self._attribute(attributes, "type").strip().lower()
-        w, h = self._integer(attributes, "width"), self._integer(attributes, "height")
+            rule = "must have a <MediaFile> whose delivery is streaming or progressive"
+            raise _RefusedError(rule, file)
+        mime = _attribute(file, "type").strip().lower()
+        w, h = _integer(file, "width"), _integer(file, "height")
         rates = {
             name: rate
-            for name in ("bitrate", "minBitrate", "maxBitrate")
-            if name in attributes and (rate := self._integer(attributes, name)) > 0
+            for name in _RATES
+            if name in file.attrib and (rate := _integer(file, name)) > 0
         }
-        self._ads[-1].files.append(
+        self.ads[-1].files.append(
             MediaFile(
                 mime,
                 delivery,
@@ -261,73 +272,88 @@ class _VastReader:
                 h if h > 0 else None,
                 rates.get("bitrate") or rates.get("maxBitrate"),
                 (min(rates.values()), max(rates.values())) if rates else None,
-                _framework(attributes, mime),
+                _framework(file, mime),
             )
         )
 
-    def _attribute(self, attributes: _Attributes, name: str) -> str:
-        value = attributes.get(name)
-        if value is None:
-            self._refuse(f'must have the attribute "{name}" in <MediaFile>')
-        return value
 
-    def _integer(self, attributes: _Attributes, name: str) -> int:
-        value = self._attribute(attributes, name)
-        if _INTEGER.fullmatch(value) is None:
-            rule = f'must have an integer as attribute "{name}" in <MediaFile>'
-            self._refuse(f'{rule}, found "{value[:60]}"')
-        return int(value)
-
-    # -- the result --------------------------------------------------------------------------------
-
-    def result(self) -> Vast:
-        """What the document says, of the ads that are played."""
-        assert self._version is not None
-        version = self._version
-        ads = [ad for ad in self._ads if ad.is_in_pod] or self._ads[:1]
-        kinds = dict.fromkeys(version.wrapper if ad.is_wrapper else version.inline for ad in ads)
-        is_wrapper = any(ad.is_wrapper for ad in ads)
-        seconds = sum(ad.seconds for ad in ads)
-        linear = {None if ad.is_wrapper else ad.linear for ad in ads}
-        return Vast(
-            version.name,
-            is_wrapper,
-            tuple(kinds),
-            None if is_wrapper or seconds == 0 else seconds,
-            () if is_wrapper else tuple(file for ad in ads for file in ad.files),
-            linear.pop() if len(linear) == 1 else None,
-            _is_skippable(ads),
-            tuple(dict.fromkeys(api for ad in ads for api in _needed(ad))),
-        )
+def _attribute(file: Element, name: str) -> str:
+    value = file.get(name)
+    if value is None:
+        raise _RefusedError(f'must have the attribute "{name}" in <MediaFile>', file)
+    return value
 
 
-def _is_skippable(ads: list[_Ad]) -> bool | None:
-    """Whether a player lets the user skip; None where that is decided elsewhere."""
-    if any(ad.skip_offset for ad in ads):
-        return True
-    if any(ad.is_wrapper or not ad.linear or _needed(ad) for ad in ads):
-        return None
-    return False
+def _integer(file: Element, name: str) -> int:
+    value = _attribute(file, name)
+    if _INTEGER.fullmatch(value) is None:
+        rule = f'must have an integer as attribute "{name}" in <MediaFile>'
+        raise _RefusedError(f'{rule}, found "{value[:60]}"', file)
+    return int(value)
 
 
-def _needed(ad: _Ad) -> list[int]:
-    """The API frameworks that an ad cannot do without: each of its files has one."""
-    apis = [file.api for file in ad.files] if ad.linear else ad.overlays
-    return [] if None in apis else [api for api in apis if api is not None]
+def _result(root: Element) -> Vast:
+    """What the document says, of the ads that are played."""
+    version = _version(root)
+    reader = _VastReader()
+    reader.follow(root, version.root)
+    ads = [ad for ad in reader.ads if ad.is_in_pod] or reader.ads[:1]
+    kinds: dict[int, None] = {}
+    apis: dict[int, None] = {}
+    linear: set[bool | None] = set()
+    files: list[MediaFile] = []
+    seconds = 0.0
+    is_wrapper, has_skip_offset, is_decided = False, False, True
+    for ad in ads:
+        needed = ad.needed()
+        apis.update(dict.fromkeys(needed))
+        kinds[version.wrapper if ad.is_wrapper else version.inline] = None
+        linear.add(None if ad.is_wrapper else ad.linear)
+        files += ad.files
+        seconds += ad.seconds
+        is_wrapper = is_wrapper or ad.is_wrapper
+        has_skip_offset = has_skip_offset or bool(ad.skip_offset)
+        if ad.is_wrapper or not ad.linear or needed:
+            is_decided = False  # but elsewhere, whether a player lets the user skip
+    return Vast(
+        version.name,
+        is_wrapper,
+        tuple(kinds),
+        None if is_wrapper or seconds == 0 else seconds,
+        () if is_wrapper else tuple(files),
+        linear.pop() if len(linear) == 1 else None,
+        has_skip_offset or (False if is_decided else None),
+        tuple(apis),
+    )
 
 
-def _framework(attributes: _Attributes, mime: str) -> int | None:
-    name = attributes.get("apiFramework", "").strip().upper()
+def _version(root: Element) -> Version:
+    if local_name(root.tag) != "VAST":
+        raise _RefusedError(f"{_SUPPORTED}, found <{local_name(root.tag)}>", root)
+    namespace = root.tag[1:].rpartition("}")[0]
+    number = root.get("version")
+    if number is None:
+        raise _RefusedError('must have the attribute "version" in <VAST>', root)
+    version = VERSIONS.get("2.0" if number == "2.0.1" else number)
+    if version is None:
+        raise _RefusedError(f'{_SUPPORTED}, found version "{number[:60]}"', root)
+    if version.is_qualified and namespace != NAMESPACE:
+        found = f'"{namespace[:60]}"' if namespace else "none"
+        rule = f'must have the namespace of VAST {number}, xmlns="{NAMESPACE}"'
+        raise _RefusedError(f"{rule}, found {found}", root)
+    if namespace and not version.is_qualified:
+        raise _RefusedError(f"must have no namespace, as VAST {number} has none", root)
+    return version
+
+
+def _framework(element: Element, mime: str) -> int | None:
+    name = element.get("apiFramework", "").strip().upper()
     if name == "VPAID":
         return VPAID_1 if "shockwave" in mime or "flash" in mime else VPAID_2
     return SIMID if name == "SIMID" else None
 
 
-def _local(name: str) -> str:
-    return name.rpartition(" ")[2][:60]
-
-
-_Note: TypeAlias = Callable[[_VastReader, _Attributes], None]
+_Note: TypeAlias = Callable[[_VastReader, Element], None]
 _NOTES: Final[dict[str, _Note]] = {
     "Ad": _VastReader.note_ad,
     "Wrapper": _VastReader.note_wrapper,

@@ -16,8 +16,10 @@ from snapbid.match.campaign import Creative
 from snapbid.match.native import NativeAd
 from snapbid.match.rules import MAX_LIST, Mistakes, Path, report, shown
 from snapbid.match.value_rules import text_rule
-from snapbid.match.vast import MAX_REMEMBERED, Vast, VastError, read
+from snapbid.match.vast import Vast, VastError, read
 
+MAX_REMEMBERED: Final = 64  # documents; a campaign's check reads each more than once
+MAX_REMEMBERED_FACTS: Final = 1_024  # many documents differ in their URLs alone
 DOWNLOAD: Final = 3  # AdCOM's delivery method, which VAST calls progressive, too
 
 _ADDRESS: Final = re.compile(r"\s*(?:https?:)?//\S+\s*", re.IGNORECASE)
@@ -39,7 +41,7 @@ def facts_of(text: str, media: str) -> dict[str, Any]:
     if _is_address(text):
         return {}
     try:
-        facts = _known(text).facts
+        facts = known(text).facts
     except VastError:
         return {}
     return {name: facts[name] for name in _FIELDS[media] if name in facts}
@@ -53,15 +55,18 @@ def fill(creative: Creative | NativeAd, text: str, media: str) -> None:
             force_setattr(creative, name, value)
 
 
-class _Known(NamedTuple):
+class Known(NamedTuple):
+    """A document and what it says, by field."""
+
     vast: Vast
     facts: dict[str, Any]
 
 
 @functools.lru_cache(MAX_REMEMBERED)
-def _known(text: str) -> _Known:
+def known(text: str) -> Known:
+    """Read a VAST document. Raises VastError for any other text."""
     vast = read(text)
-    return _Known(vast, _facts(vast))
+    return Known(vast, _facts(vast))
 
 
 def _is_address(text: str) -> bool:
@@ -69,6 +74,7 @@ def _is_address(text: str) -> bool:
     return _ADDRESS.fullmatch(text) is not None
 
 
+@functools.lru_cache(MAX_REMEMBERED_FACTS)
 def _facts(vast: Vast) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "protocols": vast.protocols,
@@ -110,13 +116,13 @@ def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes
     if _is_address(text):
         return
     try:
-        vast, facts = _known(text)
+        vast, facts = known(text)
     except VastError as error:
         report(mistakes, markup, str(error))
         return
     for name in _FIELDS[media]:
         stated = getattr(creative, name)
-        if stated in _ABSENT or stated == facts.get(name):
+        if stated is None or stated == () or stated == facts.get(name):
             continue
         if (rule := _RULES[name](creative, vast)) is not None:
             report(mistakes, (at, name), rule)
@@ -159,11 +165,11 @@ def _check_bitrate(creative: Any, vast: Vast) -> str | None:
 
 
 def _check_delivery(creative: Any, vast: Vast) -> str | None:
-    known = {file.delivery for file in vast.files}
-    wrong = _strangers(_entries(creative.delivery, int), known | {DOWNLOAD}) if known else []
+    methods = {file.delivery for file in vast.files}
+    wrong = _strangers(_entries(creative.delivery, int), methods | {DOWNLOAD}) if methods else []
     if not wrong:
         return None
-    listed = ", ".join(map(str, sorted(known)))
+    listed = ", ".join(map(str, sorted(methods)))
     return f"must be of the markup's media files, {listed}; found {wrong[0]}"
 
 
@@ -216,9 +222,9 @@ def _entries(value: Any, kind: type) -> list[Any]:
     return [entry for entry in entries if type(entry) is kind]
 
 
-def _strangers(values: Iterable[Any], known: Iterable[Any]) -> list[Any]:
-    known = set(known)
-    return [value for value in values if value not in known]
+def _strangers(values: Iterable[Any], familiar: Iterable[Any]) -> list[Any]:
+    familiar = set(familiar)
+    return [value for value in values if value not in familiar]
 
 
 def _name(vast: Vast) -> str:

@@ -9,10 +9,11 @@ of them; after `&`, in any order.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 NAMESPACE: Final = "http://www.iab.com/VAST"  # of VAST 4; earlier versions have none
+LOOKED_AT: Final = frozenset({"Linear", "NonLinearAds", "NonLinear", "Duration", "MediaFile"})
 
 
 class Child(NamedTuple):
@@ -24,12 +25,64 @@ class Child(NamedTuple):
     content: "Content | None"  # None: not looked into
 
 
-class Content(NamedTuple):
-    """The children of an element. `required` are the bits of those that must be there."""
+class ChildOrder(NamedTuple):
+    """What an element's children are: of those that are looked at the place, name and content.
 
-    children: Mapping[str, Child]
+    Where there is a `mistake`, it is that of the child at `wrong`, or of the end if that is None;
+    what is behind it is not looked at.
+    """
+
+    children: list[tuple[int, str, "Content | None"]]
+    mistake: str | None = None
+    wrong: int | None = None
+
+
+class Content(NamedTuple):
+    """What an element has. `required` are the bits of the children that must be there."""
+
+    name: str
+    version: str
+    children: dict[str, Child]
     required: int
     is_ordered: bool
+
+    def order(self, names: Iterable[str]) -> ChildOrder:
+        """Judge the order of an element's children, by their names as ElementTree has them."""
+        seen = 0
+        looked_at: list[tuple[int, str, Content | None]] = []
+        for place, name in enumerate(names):
+            child = self.children.get(name)
+            if child is None:
+                rule = f"must not have <{local_name(name)}> in <{self.name}>"
+                return ChildOrder(looked_at, rule, place)
+            if (rule_of_place := self._misplaced(child, seen)) is not None:
+                return ChildOrder(looked_at, rule_of_place, place)
+            seen |= child.bit
+            if child.content is not None or child.name in LOOKED_AT:
+                looked_at.append((place, child.name, child.content))
+        if missing := self.required & ~seen:
+            absent = [child.name for child in self.children.values() if child.bit & missing]
+            rule = f"must have <{'> or <'.join(absent[:2])}> in <{self.name}>"
+            return ChildOrder(looked_at, rule)
+        return ChildOrder(looked_at)
+
+    def _misplaced(self, child: Child, seen: int) -> str | None:
+        """The mistake of a child behind others, whose bits are `seen`."""
+        here, known = f"in <{self.name}>", self.children.values()
+        if seen & child.bit and not child.may_repeat:
+            others = [each.name for each in known if each.bit == child.bit]
+            one_of = f"one of <{'>, <'.join(others)}>" if len(others) > 1 else f"one <{child.name}>"
+            return f"must have only {one_of} {here}"
+        if self.is_ordered and seen >= child.bit << 1:
+            after = [each.name for each in known if each.bit & seen][-1]
+            of = f"which is the order of VAST {self.version}"
+            return f"must have <{child.name}> before <{after}> {here}, {of}"
+        return None
+
+
+def local_name(name: str) -> str:
+    """An element's name without its namespace, and shortened."""
+    return name.rpartition("}")[2][:60]
 
 
 class Version(NamedTuple):
@@ -98,8 +151,9 @@ _PROTOCOLS: Final = {
 }
 
 
-def _content(contents: dict[str, str], name: str, kind: str, prefix: str) -> Content | None:
+def _content(version: str, name: str, kind: str, prefix: str) -> Content | None:
     """Read the content of an element below `kind`, which is InLine or Wrapper."""
+    contents = _CONTENTS[version]
     text = contents.get(f"{kind}/{name}") or contents.get(name)
     if text is None:
         return None
@@ -108,19 +162,19 @@ def _content(contents: dict[str, str], name: str, kind: str, prefix: str) -> Con
     for names, mark in _TERM.findall(text):
         for each in names.split("|"):
             below = each if each in ("InLine", "Wrapper") else kind
-            content = _content(contents, each, below, prefix)
+            content = _content(version, each, below, prefix)
             children[prefix + each] = Child(each, bit, mark in ("*", "+"), content)
         if mark in ("", "+"):
             required |= bit
         bit <<= 1
-    return Content(children, required, is_ordered=not text.startswith("&"))
+    return Content(name, version, children, required, not text.startswith("&"))
 
 
 def _versions() -> dict[str, Version]:
     versions = {}
     for name, (inline, wrapper) in _PROTOCOLS.items():
         is_qualified = name.startswith("4")
-        root = _content(_CONTENTS[name], "VAST", "", f"{NAMESPACE} " if is_qualified else "")
+        root = _content(name, "VAST", "", f"{{{NAMESPACE}}}" if is_qualified else "")
         assert root is not None
         versions[name] = Version(name, inline, wrapper, is_qualified, root)
     return versions
