@@ -45,7 +45,7 @@ __all__ = [
 MAX_NOTICE_ID: Final = 512  # bytes of an id in a notification URL
 MAX_TMAX_MS: Final = 2**31 - 1  # OpenRTB's integers; beyond, `tmax` counts as absent
 # Of the processor time allowed. What is left is for the answer, whose length is bounded.
-SEARCHING: Final = 0.55
+SEARCHING: Final = 0.45
 TEMPLATES: Final = 0.15  # for those that are not built yet
 REPLACING: Final = 0.1  # for bids that the ledger refuses
 
