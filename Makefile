@@ -41,13 +41,14 @@ run: build
 
 build: $(VENV)/.run $(EXTENSION)
 
-# Files of tests side by side, a worker a processor, each with stores of its own; TESTS=tests/unit,
+# Files of tests side by side, each worker with stores of its own, and a worker more than there are
+# processors, since many tests wait for a fault to pass or a hold to end; TESTS=tests/unit,
 # TESTS="-n0 tests/integration/test_up.py -k port" run less. The suite starts interpreters by the
 # hundred: they may keep what they have compiled. tests/conftest.py has the order of the files.
 TESTS ?=
 test: lint
-	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n logical --maxprocesses 4 --dist loadfile \
-	--no-loadscope-reorder $(TESTS)
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) \
+	--maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 lint: $(VENV)/.dev build
 	$(PY) -m ruff check .
