@@ -23,7 +23,7 @@ LONGEST = 400
 LAYERS = {
     "programs": {
         "cli", "server", "drain", "publisher", "embedded", "load", "recording", "ops", "describe",
-        "explain", "golive", "export", "preflight", "diagnosis",
+        "explain", "golive", "export", "preflight", "diagnosis", "demand",
     },
     "rooms": {"exchange", "report", "events"},
     "domain and stores": {"match", "reference", "ledger", "warehouse"},

@@ -9,10 +9,12 @@ from typing import Final
 import click
 
 from snapbid.cli import console
+from snapbid.cli.demand import export_signals
 from snapbid.cli.shell import ShellCommand
 from snapbid.export import FILES, PRIVATE, MissingExtraError, read
 
 COMPLETION: Final = "completion"
+SIGNALS: Final = "dte"
 SHELLS: Final = ("bash", "zsh", "fish")
 
 
@@ -22,22 +24,31 @@ SHELLS: Final = ("bash", "zsh", "fish")
         "snapbid export systemd --output units",
         "snapbid export alerts --output snapbid-alerts.yml",
         "snapbid export completion > ~/.local/share/bash-completion/completions/snapbid",
+        "snapbid export dte acme --output signals",
     ],
 )
-@click.argument("what", type=click.Choice([*FILES, COMPLETION]))
+@click.argument("what", type=click.Choice([*FILES, COMPLETION, SIGNALS]))
+@click.argument("ssp", metavar="[SSP]", required=False)
 @click.option("--output", "path", metavar="PATH", type=click.Path(path_type=Path),
-              help="Write to this file (systemd: into this directory), not to stdout.")  # fmt: skip
+              help="Write to this file (systemd, dte: into this directory).")  # fmt: skip
 @click.option("--shell", type=click.Choice(SHELLS), help="Of the completion (default: $SHELL).")
-def export(what: str, path: Path | None, shell: str | None) -> None:
+def export(what: str, ssp: str | None, path: Path | None, shell: str | None) -> None:
     """Print files for operating: a Grafana dashboard, Prometheus alerts, units, a Containerfile.
 
     And sbom: a CycloneDX bill of materials of this installation; completion: commands and options
     for your shell. With --output they are written to disk; existing files are not replaced.
+
+    And dte SSP: which of an SSP's traffic could be bid on at all, as JSON rules; with --output as
+    files of IAB Tech Lab's Dynamic Traffic Engine, too, which are replaced.
     """
+    if (what == SIGNALS) != (ssp is not None):
+        raise console.WrongInput("dte, and nothing else, needs an SSP: snapbid export dte SSP")
     if what != COMPLETION and shell is not None:
         raise console.WrongInput("--shell is for completion only")
     try:
-        if what == COMPLETION:
+        if ssp is not None:
+            export_signals(ssp, path)
+        elif what == COMPLETION:
             _export({COMPLETION: partial(_completion, shell or _own_shell())}, path)
         else:
             _export({name: partial(read, name) for name in FILES[what]}, path)

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 import snapbid
-from snapbid.describe import bidding, diagnosing, ingesting, reporting
+from snapbid.describe import bidding, demanding, diagnosing, ingesting, reporting
 from snapbid.describe.attributes import ATTRIBUTES
 from snapbid.describe.event_schemas import event_schemas
 from snapbid.describe.openapi import Example, Fragment
@@ -71,6 +71,7 @@ def _schemas() -> dict[str, Any]:
         "Error": bidding.ERROR,
         **reporting.SCHEMAS,
         **diagnosing.schemas(),
+        **demanding.schemas(),
         **ingesting.schemas(),
         **event_schemas(),
     }
@@ -92,6 +93,7 @@ def _paths(settings: Settings) -> dict[str, Any]:
         },
         reporting.REPORT: {"get": _with(reporting.report(reports), reports)},
         diagnosing.DIAGNOSIS: {"get": _with(diagnosing.diagnosis(), diagnoses)},
+        demanding.DEMAND: {"get": _with(demanding.demand(), demanding.examples())},
         SINGLE_PATH: {"post": _with(ingesting.single(singles), singles)},
         BATCH_PATH: {"post": _with(ingesting.batch(batches), batches)},
     }  # fmt: skip

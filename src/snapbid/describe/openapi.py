@@ -38,6 +38,10 @@ HEADERS: Final[dict[str, Fragment]] = {
         "description": "`gzip` where the body is compressed.",
         "schema": {"const": "gzip"},
     },
+    "etag": {
+        "description": "Names this version of the answer, for `If-None-Match`.",
+        "schema": {"type": "string"},
+    },
     "preference-applied": {
         "description": "Confirms that `Prefer: handling=lenient` was applied.",
         "schema": {"const": "handling=lenient"},
@@ -63,6 +67,7 @@ HEADERS: Final[dict[str, Fragment]] = {
 }
 
 HEADER_NAMES: Final = {  # whose usual spelling is not title case
+    "etag": "ETag",
     "ratelimit": "RateLimit",
     "ratelimit-policy": "RateLimit-Policy",
     "www-authenticate": "WWW-Authenticate",

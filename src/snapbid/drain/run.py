@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 from snapbid import preflight
 from snapbid.drain.counters import ShardCounters, SupersededError
+from snapbid.drain.demand import DemandMaker
 from snapbid.drain.drain import Drain
 from snapbid.drain.events import EventDrain
 from snapbid.drain.evidence import EvidenceDrain
@@ -30,7 +31,7 @@ from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.risks import RiskLog
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
-from snapbid.warehouse import absorb, diagnosis, events
+from snapbid.warehouse import absorb, demand, diagnosis, events
 from snapbid.warehouse.away import AWAY
 
 # What it needs of the settings; `load` compares the two ports.
@@ -98,6 +99,13 @@ EVIDENCE: Final = Duty(
     "the SSPs' diagnosis is carried again",
     quotes=False,
 )
+DEMAND: Final = Duty(
+    demand.become_the_maker,
+    "%s does not answer, demand signals wait",
+    "another drain makes demand signals, this one waits",
+    "demand signals are made again",
+    quotes=False,
+)
 
 
 def run(settings: StoreSettings, metrics: Path) -> int:
@@ -147,6 +155,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
             group.create_task(Process(COUNTERS, counters, dsn, stopping).run())
             group.create_task(Process(EVENTS, carried, dsn, stopping).outlast())
             group.create_task(Process(EVIDENCE, EvidenceDrain(evidence), dsn, stopping).outlast())
+            group.create_task(Process(DEMAND, DemandMaker(dsn), dsn, stopping).outlast())
     finally:
         await end(looking)
         await redis.aclose()

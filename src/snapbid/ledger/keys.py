@@ -47,6 +47,7 @@ Elsewhere:
     events:rate:DIGEST        requests of an API key in the last minute
     report:rate:DIGEST        requests of a report token in the last minute
     diagnosis:rate:DIGEST     the same, for the diagnosis
+    demand:rate:DIGEST        the same, for demand signals
     bids:rate:NUMBER          permits leased to workers for an SSP's requests (permits.py)
     report:cache:SSP:...      reports, for five minutes
 """
@@ -58,6 +59,7 @@ GOLIVE: Final = "{golive}:"
 EVENT_RATE: Final = "events:rate:"
 REPORT_RATE: Final = "report:rate:"
 DIAGNOSIS_RATE: Final = "diagnosis:rate:"
+DEMAND_RATE: Final = "demand:rate:"
 BID_RATE: Final = "bids:rate:"
 REPORT_CACHE: Final = "report:cache:"
 

@@ -93,8 +93,8 @@ DEFINITIONS: dict[str, Definition] = {
     "snapbid_http_requests_total": Definition(
         "counter",
         "Requests answered on the public port, by route (bid, win, billing, loss, report, "
-        "diagnosis, events_single, events_batch, health, docs; unknown paths are `other`) and "
-        "status.",
+        "diagnosis, demand, events_single, events_batch, health, docs; unknown paths are `other`) "
+        "and status.",
         ("route", "status"),
     ),
     "snapbid_connections_ended_total": Definition(

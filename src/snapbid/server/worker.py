@@ -8,6 +8,9 @@ from time import monotonic
 from typing import Final
 
 from snapbid.access import parse_networks
+from snapbid.demand.endpoint import DemandEndpoint
+from snapbid.demand.routes import ROUTE as DEMAND_ROUTE
+from snapbid.demand.routes import is_demand_path
 from snapbid.describe.endpoint import pages
 from snapbid.describe.routes import ROUTES as PAGE_ROUTES
 from snapbid.diagnosis.endpoint import DiagnosisEndpoint
@@ -30,7 +33,7 @@ from snapbid.golive.store import EvidenceStore
 from snapbid.http import BODY_DEADLINE, RequestHandler
 from snapbid.ledger import connection
 from snapbid.ledger.commits import commits
-from snapbid.ledger.keys import BID_RATE
+from snapbid.ledger.keys import BID_RATE, DEMAND_RATE
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.permits import Permits
 from snapbid.ledger.queue import EventQueue
@@ -41,6 +44,7 @@ from snapbid.recording.recorder import Recorder
 from snapbid.reference import agents, history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.report.endpoint import ReportEndpoint
+from snapbid.report.gate import TokenGate
 from snapbid.report.routes import ROUTE as REPORT_ROUTE
 from snapbid.report.routes import is_report_path
 from snapbid.report.routes import route_of as report_route_of
@@ -132,6 +136,10 @@ class Worker:
             numbers=self._ssp_numbers,
             base_url=settings.base_url,
         )
+        demand_gate = TokenGate(
+            self._redis, key=key, issuer=issuer, registry=self._registry, rate=DEMAND_RATE
+        )
+        demand = DemandEndpoint(pool, demand_gate)
 
         def use(market: Market, before: Market | None) -> None:
             ledger.belong_to(market.catalog.warehouse)
@@ -149,7 +157,7 @@ class Worker:
                 **{path: Route(name, events, methods=()) for path, name in EVENT_ROUTES.items()},
                 **{path: Route(PAGE_ROUTES[path], page) for path, page in pages(settings).items()},
             },
-            [_event_resolver(events), _report_resolver(report, diagnosis), bids.resolve],
+            [_event_resolver(events), _report_resolver(report, diagnosis, demand), bids.resolve],
         )
         await self._settle(ledger)
         keeper = ConnectionKeeper(settings.port, metrics, most=most())
@@ -242,15 +250,19 @@ def _event_resolver(events: EventEndpoints) -> Resolver:
     return lambda path: other if is_event_path(path) else None
 
 
-def _report_resolver(report: ReportEndpoint, diagnosis: DiagnosisEndpoint) -> Resolver:
+def _report_resolver(
+    report: ReportEndpoint, diagnosis: DiagnosisEndpoint, demand: DemandEndpoint
+) -> Resolver:
     known, other = Route(REPORT_ROUTE, report), Route(REPORT_ROUTE, not_found, methods=())
-    diagnoses = Route(DIAGNOSIS_ROUTE, diagnosis)
+    diagnoses, demands = Route(DIAGNOSIS_ROUTE, diagnosis), Route(DEMAND_ROUTE, demand)
 
     def resolve(path: str) -> Route | None:
         if is_report_path(path):
             return known
         if is_diagnosis_path(path):
             return diagnoses
+        if is_demand_path(path):
+            return demands
         return other if report_route_of(path) else None
 
     return resolve

@@ -1,0 +1,58 @@
+"""Demand signals: what SSPs are told of the campaigns in force (contract 11)."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import asyncpg
+
+_LOCK: Final = 0x736E6170_646D6400  # "snapdmd": an advisory lock of this database
+
+_STATE: Final = """
+select greatest(
+        (select max(revision) from campaign), (select max(revision) from campaign_gone), 0
+    )::text
+    || ' ' || coalesce(
+        (select string_agg(descriptor || '=' || canonical, ' ' order by descriptor) from ssp), ''
+    )
+"""
+
+
+class DemandSignal(NamedTuple):
+    """Rules as JSON; the same tag, the same rules."""
+
+    etag: str
+    rules: bytes
+
+
+async def become_the_maker(connection: asyncpg.Connection) -> bool:
+    """Become the only one that makes signals until the connection ends; False if another is."""
+    return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
+
+
+async def fetch_state(connection: asyncpg.Connection) -> str:
+    """Fetch what the signals are made from, as a text that changes with it."""
+    return str(await connection.fetchval(_STATE))
+
+
+async def store(connection: asyncpg.Connection, signals: Mapping[str, DemandSignal]) -> None:
+    """Store the signals of all canonical ids, and forget those of others."""
+    async with connection.transaction():
+        await connection.execute("delete from demand_signal where ssp <> all($1)", list(signals))
+        await connection.executemany(
+            "insert into demand_signal as d (ssp, etag, rules) values ($1, $2, $3)"
+            " on conflict (ssp) do update set"
+            " etag = excluded.etag, rules = excluded.rules, made_at = now()",
+            [(ssp, signal.etag, signal.rules) for ssp, signal in signals.items()],
+        )
+
+
+async def fetch(pool: asyncpg.Pool, ssp: str, timeout_s: float) -> DemandSignal | None:
+    """Fetch the signal of a canonical id; None before it is made.
+
+    Raises asyncpg's errors, and OSError or TimeoutError if the warehouse is unreachable.
+    """
+    async with pool.acquire(timeout=timeout_s) as connection:
+        row = await connection.fetchrow(
+            "select etag, rules from demand_signal where ssp = $1", ssp, timeout=timeout_s
+        )
+    return None if row is None else DemandSignal(row["etag"], row["rules"])

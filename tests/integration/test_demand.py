@@ -1,0 +1,118 @@
+"""Demand signals over a running system: made by the drain, served with an ETag, exported."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import books
+from support.commands import invoke, succeed
+from support.dte import Engine
+from support.ops import CAMPAIGN, ask
+from support.processes import eventually
+from support.stack import JWT_SECRET, Stack, execute
+
+from snapbid.demand.routes import demand_path
+from snapbid.report import tokens
+
+RENEWED_S = 60
+
+
+@pytest.fixture(scope="module")
+def stack(module_database: str, module_stack: Callable[..., Stack]) -> Iterator[Stack]:
+    asyncio.run(books.set_up(module_database))
+    served = module_stack()
+    drain = Stack(served.environ, "drain")
+    with contextlib.closing(drain):
+        drain.launch()
+        yield served
+
+
+def get(stack: Stack, ssp: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    token = tokens.issue(ssp, JWT_SECRET.encode(), "snapbid")
+    headers.setdefault("authorization", f"Bearer {token}")
+    return ask(stack, "GET", demand_path(ssp), b"", ops=False, **headers)
+
+
+def sizes(stack: Stack, ssp: str) -> set[str]:
+    status, _, body = get(stack, ssp)
+    if status == 503:
+        return set()
+    assert status == 200, body
+    return {size for entry in json.loads(body)["accept"] for size in entry.get("sizes", ())}
+
+
+def test_renewed_when_campaigns_change(stack: Stack) -> None:
+    """Campaigns for one SSP are no other's business, and a change is told within 60 s."""
+    plain = {f"{w}x{h}" for w, h in books.CAMPAIGNS}
+    eventually(lambda: sizes(stack, "acme") == plain, "the rules of the campaigns")
+    headers = get(stack, "acme")[1]
+    tag = headers["etag"]
+    assert headers["cache-control"] == "private, max-age=60"
+    assert get(stack, "acme", **{"if_none_match": tag})[0] == 304
+    assert get(stack, "acme", **{"if_none_match": f'"other", W/{tag}'})[0] == 304
+    assert get(stack, "acme", **{"if_none_match": '"other"'})[0] == 200
+    creative = {"id": "k", "media": "banner", "w": 11, "h": 22, "adm": "<p></p>"}
+    only = {"targeting": {"ssp": {"include": ["acme-eu"]}}}
+    extra = {**CAMPAIGN, "id": "extra", "creatives": [creative], **only}
+    environ = {"SNAPBID_DATABASE_URL": stack.environ["SNAPBID_DATABASE_URL"]}
+    succeed(environ, "campaign", "import", "-", input=json.dumps(extra))
+    changed = time.monotonic()
+    eventually(lambda: sizes(stack, "acme") == plain | {"11x22"}, "the new campaign")
+    assert time.monotonic() - changed < RENEWED_S
+    assert sizes(stack, "nova") == plain
+    assert get(stack, "acme", **{"if_none_match": tag})[0] == 200
+    succeed(environ, "campaign", "pause", "extra")
+    eventually(lambda: sizes(stack, "acme") == plain, "the pause")
+    assert get(stack, "acme")[1]["etag"] == tag, "equal rules have equal tags"
+
+
+def test_whom_the_rules_are_told(stack: Stack) -> None:
+    ours = f"Bearer {tokens.issue('acme', JWT_SECRET.encode(), 'snapbid')}"
+    assert get(stack, "nova", authorization=ours)[0] == 401
+    assert get(stack, "acme", authorization="")[0] == 401
+    statuses = [get(stack, "acme", authorization=ours)[0] for _ in range(11)]
+    assert statuses == [200] * 10 + [429]
+
+
+async def test_prices_are_not_told(stack: Stack) -> None:
+    floors = [entry["maxFloor"] for entry in json.loads(get(stack, "nova")[2])["accept"]]
+    prices = {cpm / 1_000_000 for _, cpm in books.CAMPAIGNS.values()}
+    assert min(floors) > 0
+    for price in prices:
+        assert any(price <= floor <= price * 1.6 for floor in floors)
+
+
+def test_the_export(stack: Stack, tmp_path: Path) -> None:
+    environ = {"SNAPBID_DATABASE_URL": stack.environ["SNAPBID_DATABASE_URL"]}
+    rules: Any = json.loads(succeed(environ, "export", "dte", "nova"))
+    assert rules == json.loads(get(stack, "nova")[2])
+    for _ in range(2):  # what is there is replaced
+        succeed(environ, "export", "dte", "nova", "--output", str(tmp_path))
+    files = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*.*")}
+    hours = sorted({name[len("nova/") :][:13] for name in files if name.endswith(".csv")})
+    assert len(hours) == 2
+    engine = Engine(files, "nova", hours[0])
+    site = {"id": "a", "site": {}, "device": {"geo": {"country": "USA"}}}
+    known, unknown = ({"banner": {"w": w, "h": h}} for w, h in ((728, 90), (468, 60)))
+    assert not engine.filters({**site, "imp": [known]})
+    assert engine.filters({**site, "imp": [unknown]})
+    assert engine.filters({**site, "imp": [{"video": {}}]})
+    assert not engine.filters({**site, "imp": [unknown, unknown]}), "it looks at one alone"
+    for arguments in (("dte",), ("alerts", "nova"), ("dte", "stranger")):
+        refused = invoke(environ, "export", *arguments)
+        assert refused.returncode != 0
+        assert refused.stderr
+    assert json.loads((tmp_path / "nova" / "rules.json").read_text()) == rules
+
+
+async def test_a_family_that_is_gone_has_no_rules(stack: Stack) -> None:
+    database = stack.environ["SNAPBID_DATABASE_URL"]
+    await execute(database, "insert into ssp values ('gone', 'gone')")
+    await asyncio.to_thread(eventually, lambda: get(stack, "gone")[0] == 200, "its rules")
+    await execute(database, "delete from ssp where descriptor = 'gone'")
+    await asyncio.to_thread(eventually, lambda: get(stack, "gone")[0] == 401, "its end")

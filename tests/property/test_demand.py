@@ -1,0 +1,132 @@
+"""Demand rules lose no bid: what they let an SSP drop, the product answers without one."""
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from support import corpus, oracle, strategies
+from support.agreement import decided
+from support.dte import Engine
+from support.market import AROUND, market_of, market_of_world
+
+from bench import campaigns, pools
+from snapbid.demand.clauses import Clause, Clauses, admits, clauses_of, reduced
+from snapbid.demand.dte import files
+from snapbid.demand.rules import may_drop, rules_of
+from snapbid.errors import BadRequest
+from snapbid.exchange.bid import Market, NoBid, decide
+from snapbid.exchange.request import BidRequest, decode
+from snapbid.match.document import parse
+from snapbid.reference import rates
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+
+HOUR = "2026-03-04/12"
+
+
+class Filters(NamedTuple):
+    """Both forms of the signals for an SSP."""
+
+    rules: Any
+    engine: Engine
+
+    def drops(self, request: Any) -> tuple[bool, bool]:
+        return may_drop(request, self.rules), self.engine.filters(request)
+
+
+def filters_of(clauses: Clauses, usd: Mapping[str, Fraction]) -> Filters:
+    engine = Engine(files("acme", clauses, [HOUR]), "acme", HOUR)
+    return Filters(rules_of("acme", clauses, usd), engine)
+
+
+def clauses_for(
+    documents: Iterable[Any], of: Mapping[str, str], now_ms: int
+) -> list[tuple[Clause, int]]:
+    parsed = [parse(document) for document in documents]
+    return [
+        clause
+        for campaign in parsed
+        if admits(campaign, of)
+        for clause in clauses_of(campaign, now_ms)
+    ]
+
+
+def filters_of_world(world: oracle.World, ssp: str) -> Filters:
+    now_ms = round(world.now.timestamp() * 1000)
+    of = {ssp: world.registry[ssp]}
+    clauses = clauses_for(world.campaigns, of, now_ms)
+    return filters_of(reduced(clauses), world.usd)
+
+
+@given(case=strategies.cases(around=AROUND))
+@settings(max_examples=100)
+def test_no_bid_of_a_random_world_is_dropped(case: strategies.Case) -> None:
+    dropped = filters_of_world(case.world, case.descriptor).drops(case.request)
+    if any(dropped):
+        made = market_of_world(case.world)
+        assert decided(case.world, made, case.descriptor, case.request) == {}
+
+
+@pytest.mark.parametrize(("campaigns", "worlds", "requests"), [(2, 60, 15), (30, 5, 60)])
+def test_no_bid_of_many_random_worlds_is_dropped(
+    campaigns: int, worlds: int, requests: int
+) -> None:
+    dropped = 0
+    for seed in range(worlds):
+        world = strategies.random_world(seed, campaigns, AROUND)
+        made, rng = market_of_world(world), random.Random(f"demand {seed}")
+        by_ssp = {ssp: filters_of_world(world, ssp) for ssp in world.registry}
+        for _ in range(requests):
+            ssp, request = strategies.random_request(rng, world)
+            by_form = by_ssp[ssp].drops(request)
+            if any(by_form):
+                dropped += 1
+                assert decided(world, made, ssp, request) == {}, request
+    assert dropped > 20
+
+
+def generated() -> Iterator[dict[str, Any]]:
+    yield from corpus.Maker(7).requests(400)
+
+
+def public() -> Iterator[dict[str, Any]]:
+    yield from corpus.public_corpus().values()
+
+
+@pytest.mark.parametrize("requests", [generated, public], ids=lambda requests: requests.__name__)
+def test_half_of_what_nobody_answers_is_dropped_and_no_bid(requests: Any) -> None:
+    """With 1,000 campaigns, and after most of them have gone."""
+    documents, ssp = list(campaigns.documents(1000)), "acme"
+    asked = [request for request in requests() if read(request) is not None]
+    if not asked:
+        pytest.skip("there is no corpus of real requests")
+    geo, now_ms, of = GeoDatabase(DEFAULT_PATH), 1_800_000_000_000, {ssp: pools.REGISTRY[ssp]}
+    shares = []
+    for kept in (documents, documents[500:550]):
+        market = market_of(kept, pools.REGISTRY, rates.load(), geo)
+        filters = filters_of(reduced(clauses_for(kept, of, now_ms)), rates.load().usd)
+        silent = [request for request in asked if not answered(market, ssp, request)]
+        dropped = [request for request in asked if any(filters.drops(request))]
+        assert all(request in silent for request in dropped)
+        assert dropped
+        shares.append(sum(filters.drops(request)[0] for request in silent) / len(silent))
+    assert shares[0] >= 0.5, shares
+
+
+def read(request: Any) -> BidRequest | None:
+    """None where the bid endpoint would answer 400."""
+    try:
+        return decode(msgspec.json.encode(request))
+    except BadRequest:
+        return None
+
+
+def answered(market: Market, ssp: str, request: Any) -> bool:
+    """Whether there is a bid at any hour of the week that campaigns tell apart."""
+    decoded = read(request)
+    assert decoded is not None
+    hours = (1_800_000_000_000 + hour * 3_600_000 for hour in range(0, 168, 4))
+    return any(not isinstance(decide(decoded, ssp, market, now), NoBid) for now in hours)
