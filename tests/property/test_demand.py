@@ -74,7 +74,7 @@ def test_no_bid_of_a_random_world_is_dropped(case: strategies.Case) -> None:
 def test_no_bid_of_many_random_worlds_is_dropped(
     campaigns: int, worlds: int, requests: int
 ) -> None:
-    dropped = 0
+    dropped = limits = 0
     for seed in range(worlds):
         world = strategies.random_world(seed, campaigns, AROUND)
         made, rng = market_of_world(world), random.Random(f"demand {seed}")
@@ -85,7 +85,22 @@ def test_no_bid_of_many_random_worlds_is_dropped(
             if any(by_form):
                 dropped += 1
                 assert decided(world, made, ssp, request) == {}, request
+            elif at_its_limit(request, decided(world, made, ssp, request)):
+                assert decided(world, made, ssp, request) != {}
+                assert not any(by_ssp[ssp].drops(request)), request
+                limits += 1
     assert dropped > 20
+    assert limits
+
+
+def at_its_limit(request: Any, offers: Mapping[str, oracle.Offer]) -> bool:
+    """Raise the floors of impressions without deals to the prices that they got."""
+    for imp in request["imp"]:
+        offer = offers.get(str(imp.get("id")))
+        if offer is not None and "pmp" not in imp and request.get("cur") in (None, ["USD"]):
+            imp |= {"bidfloor": offer.price_micros / 1_000_000, "bidfloorcur": "USD"}
+            return True
+    return False
 
 
 def generated() -> Iterator[dict[str, Any]]:

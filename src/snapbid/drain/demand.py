@@ -25,7 +25,8 @@ class DemandMaker:
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
-        self._looked_at = self._due_at = self._made_at = float("-inf")
+        self._looked_at = monotonic()  # a drain that has just come has other things to do first
+        self._due_at = self._made_at = float("-inf")
         self._made: str | None = None
         self._making: asyncio.Task[None] | None = None
 
@@ -54,14 +55,16 @@ class DemandMaker:
     async def _make(self, started: float) -> None:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "snapbid.demand"),
-            stdin=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.PIPE,  # stays open: the child exits when we do
             env=without_settings(os.environ),
             start_new_session=True,  # Ctrl-C is for its parent
         )
+        assert process.stdin is not None
         try:
-            await process.communicate(self._dsn.encode() + b"\n")
-            if process.returncode:
-                logger.error("demand signals could not be made (status %d)", process.returncode)
+            process.stdin.write(self._dsn.encode() + b"\n")
+            status = await process.wait()
+            if status:
+                logger.warning("demand signals could not be made (status %d)", status)
                 self._made = None
         finally:
             with contextlib.suppress(ProcessLookupError):
