@@ -20,7 +20,7 @@ import asyncpg
 
 from snapbid.drain.counters import ShardCounters
 from snapbid.ledger.segment import ShardState
-from snapbid.warehouse import fence
+from snapbid.warehouse import absorb, fence
 
 logger = logging.getLogger("snapbid")
 
@@ -49,6 +49,8 @@ class Fence:
         epoch, absorbed = self._batches.get(shard.number, ("", 0))
         if epoch != state.epoch:
             absorbed = await fence.absorbed_batch(connection, state.epoch, shard.number)
+            # A backup may be from before the ledger's data turned out to be older.
+            await fence.outdate(connection, state.epoch, shard.number, state.outdated)
         if absorbed > state.read:
             state = await _outdate(connection, shard, state, absorbed)
         elif absorbed < state.released:
@@ -95,8 +97,12 @@ async def _outdate(
         shard.number,
         absorbed - state.read,
     )
-    await fence.outdate(connection, state.epoch, shard.number, state.segment)
-    await shard.change(state.segment, read=absorbed, carried="", confirmed="")
+    known = await absorb.sources_of(connection, state.epoch, shard.number)
+    outdated = sorted({*known, *await shard.fetch_segments()} - {state.segment})
+    await fence.outdate(connection, state.epoch, shard.number, outdated)
+    await shard.change(
+        state.segment, read=absorbed, carried="", confirmed="", outdated=" ".join(outdated)
+    )
     return await shard.fetch_state()
 
 

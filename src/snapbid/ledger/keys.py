@@ -37,6 +37,7 @@ The hash {sbN}:segment has
     read, released            numbers of the last batches of counters that the drain has read, and
                               whose names it has removed; the warehouse has that of the last one
                               that it absorbed (drain_fence)
+    outdated                  segments of which this is an older copy than was drained
 
 Counters from before there were segments have neither `SEGMENT:` nor `SEGMENT ` in their names.
 

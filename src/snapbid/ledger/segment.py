@@ -22,14 +22,17 @@ class ShardState(NamedTuple):
     warehouse: str
     read: int
     released: int
+    outdated: list[str]
 
     @classmethod
     def parse(cls, reply: Sequence[bytes | None]) -> Self:
         texts = [(value or b"").decode() for value in reply]
-        epoch, segment, confirmed, carried, warehouse = texts[:5]
-        read, released = (int(text or 0) for text in texts[5:])
+        epoch, segment, confirmed, carried, warehouse, read, released, outdated = texts
         is_confirmed = confirmed == segment
-        return cls(epoch, segment, is_confirmed, bool(carried), warehouse, read, released)
+        batches = int(read or 0), int(released or 0)
+        return cls(
+            epoch, segment, is_confirmed, bool(carried), warehouse, *batches, outdated.split()
+        )
 
 
 async def fetch_segments(redis: Redis, keys: ShardKeys) -> list[str]:

@@ -4,6 +4,8 @@ Two things: the identity of the warehouse, and the last batch of counters that i
 data set. A restored backup has that of its time, and so differs from what the ledger remembers.
 """
 
+from collections.abc import Sequence
+
 import asyncpg
 
 
@@ -33,18 +35,20 @@ async def set_batch(connection: asyncpg.Connection, epoch: str, shard: int, batc
     )
 
 
-async def outdate(connection: asyncpg.Connection, epoch: str, shard: int, segment: str) -> None:
-    """Record that a data set was replaced by an older copy of itself, before `segment` began.
+async def outdate(
+    connection: asyncpg.Connection, epoch: str, shard: int, segments: Sequence[str]
+) -> None:
+    """Record that the ledger's data of these segments was replaced by an older copy.
 
-    From its other segments only what is more than was absorbed is added from now on, and nothing
-    of the days whose counters had been absorbed and forgotten.
+    Of them only what is more than was absorbed is added from now on, and nothing of the days whose
+    counters had been absorbed and forgotten.
     """
     await connection.execute(
         "update drain_source set outdated = true, retired_on = greatest(retired_on, forgotten_to)"
-        " where epoch = $1 and shard = $2 and segment <> $3",
+        " where epoch = $1 and shard = $2 and segment = any($3)",
         epoch,
         shard,
-        segment,
+        list(segments),
     )
 
 
