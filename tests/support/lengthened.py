@@ -36,7 +36,7 @@ def long_deals(choices: Choices, request: Document) -> None:
     """Put deals before those of the first impression."""
     imp = request["imp"][0]
     imp["pmp"] = pmp_of(choices)
-    fillers = [{"id": "-", "wseat": ["-"]}] * choices.pick((1000, 998))
+    fillers = [{"id": "-"}] * choices.pick((900, 898)) + [{"id": "-", "wseat": ["-"]}] * 100
     imp["pmp"]["deals"] = [*fillers, *imp["pmp"].get("deals", [])]
 
 
