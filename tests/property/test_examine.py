@@ -6,7 +6,7 @@ plain bidder names all that refuse at once.
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -17,6 +17,7 @@ from support.market import AROUND, market_of_world
 from support.oracle_reading import read_impression, read_request
 from support.oracle_values import Document
 
+from snapbid.exchange.bid import Market
 from snapbid.exchange.request import BidRequest, decode
 from snapbid.explain.campaign import examine
 from snapbid.explain.creatives import causes
@@ -81,36 +82,36 @@ def row_of(rule: str) -> str:
     return f"{dimension} {side}"
 
 
-def situations(
-    world: oracle.World, ssp: str, request: Document
-) -> Iterator[tuple[Situation, BidRequest]]:
-    made = market_of_world(world)
+def situation_of(
+    world: oracle.World, made: Market, ssp: str, request: Document
+) -> tuple[Situation, BidRequest]:
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode(request))
     lookups = made.lookups.bidding_in(decoded.cur) or made.lookups
-    yield Situation(ssp, world.registry[ssp], now_ms, lookups, [], 1, {}), decoded
+    return Situation(ssp, world.registry[ssp], now_ms, lookups, [], 1, {}), decoded
 
 
 def compare(
     world: oracle.World,
+    made: Market,
     ssp: str,
     request: Document,
     seen: Counter[str],
     rivals: Sequence[str] = (),
 ) -> None:
-    """Each campaign of the world, for each impression that is looked at.
+    """Each campaign of the world and its market, for each impression that is looked at.
 
     `rivals`: advertisers that others of their pods have.
     """
-    ((situation, decoded),) = situations(world, ssp, request)
+    situation, decoded = situation_of(world, made, ssp, request)
     situation.rivals.update((imp.id, [*rivals]) for imp in decoded.imp or ())
     facts = read_request(world, ssp, request)
+    campaigns = [(campaign, parse(campaign)) for campaign in world.campaigns]
     for imp, document in zip(decoded.imp or (), request["imp"], strict=False):
         slot = replace(read_impression(world, document, facts), rivals=frozenset(rivals))
-        for campaign in world.campaigns:
+        for campaign, parsed in campaigns:
             rules = [*oracle.rules(world, facts, slot, campaign)]
             expected = {row_of(rule) for rule in rules if rule != "cur"}
-            parsed = parse(campaign)
             rows = examine(parsed, decoded, imp, situation)
             names = [row.rule for row in rows]
             assert len(set(names)) == len(names), names
@@ -136,13 +137,15 @@ def test_random_worlds() -> None:
         if seed >= 60 and all(seen[rule] for rule in (*LIMITS, *SIDES)):
             break
         world = strategies.random_world(seed, 8, AROUND)
+        made = market_of_world(world)
         rng = random.Random(f"examined {seed}")
         for _ in range(7):
             rivals = rng.choice(((), ("brand.example", "sub.shop.example")))
-            compare(world, *strategies.random_request(rng, world), seen, rivals)
+            compare(world, made, *strategies.random_request(rng, world), seen, rivals)
     assert not [rule for rule in (*LIMITS, *SIDES) if not seen[rule]]
 
 
 @pytest.mark.parametrize("case", matching_cases.load(AROUND), ids=lambda case: case.name)
 def test_cases(case: matching_cases.MatchingCase) -> None:
-    compare(case.world, case.descriptor, case.request, Counter())
+    made = market_of_world(case.world)
+    compare(case.world, made, case.descriptor, case.request, Counter())
