@@ -5,25 +5,32 @@ BOOKS_SEED repeats a run of the client that trades over HTTP.
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.crc import key_slot
-from support import books
-from support.books import Books, agreed, set_up
-from support.cluster import Cluster, Server, until
+from support import books, sending
+from support.books import Books, agreed, set_up, trade
+from support.cluster import Cluster, Sentinels, Server, folder, until
+from support.commands import invoke, succeed
 from support.remembered import opened, remember, settle_all
 from support.remembered import until as awaited
-from support.stack import Stack
+from support.stack import JWT_SECRET, Stack
 from support.trading import Trading
+from support.wire import Wire
 
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.records import shard_of
+from snapbid.report import tokens
 
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
 SHARDS = 3
@@ -54,8 +61,8 @@ async def settled(ledger: Ledger, auctions: list[bytes]) -> set[str]:
     return {await settle_all(ledger, auction, b"1") for auction in auctions}
 
 
-async def in_thread(call: Callable[..., object], *arguments: object) -> None:
-    await asyncio.to_thread(call, *arguments)
+async def in_thread(call: Callable[..., Any], *arguments: object) -> Any:
+    return await asyncio.to_thread(call, *arguments)
 
 
 async def test_a_failed_primary_costs_its_own_auctions_alone_and_only_for_a_while(
@@ -115,15 +122,19 @@ async def test_a_slot_that_moves_is_away_until_it_has_moved(
 # -- the whole service ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def served(cluster: Cluster, database: str, tmp_path: Path) -> Iterator[Stack]:
+@pytest.fixture(scope="module")
+def served(
+    started_cluster: Cluster, module_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
     """Two workers and two drains on the cluster."""
-    asyncio.run(set_up(database))
+    started_cluster.heal()
+    started_cluster.flush()
+    asyncio.run(set_up(module_database))
     served = Stack(
         {
-            "SNAPBID_HOME": str(tmp_path / "home"),
-            "SNAPBID_DATABASE_URL": database,
-            "SNAPBID_REDIS_URL": cluster.url,
+            "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
+            "SNAPBID_DATABASE_URL": module_database,
+            "SNAPBID_REDIS_URL": started_cluster.url,
             "SNAPBID_LEDGER_SHARDS": str(SHARDS),
             "SNAPBID_WORKERS": "2",
             "SNAPBID_TMAX_MS": "1000",
@@ -182,9 +193,11 @@ def _owner_is_not(cluster: Cluster, frozen: Server, key: str) -> bool:
 
 
 def test_nothing_acknowledged_is_lost_or_doubled(
-    cluster: Cluster, served: Stack, database: str
+    started_cluster: Cluster, served: Stack, module_database: str
 ) -> None:
     print(f"BOOKS_SEED={SEED}")
+    cluster = started_cluster
+    cluster.heal()
     own = Books(random.Random(SEED), refused_may_count=True)
     trading = Trading(own, served.port)
     trading.start()
@@ -207,6 +220,79 @@ def test_nothing_acknowledged_is_lost_or_doubled(
         if cluster.owner(slot) is home:  # put it back for others
             cluster.move(slot, cluster.primary_of(key_of(2)))
     assert not own.wrong, own.wrong[:5]
-    contradictions = asyncio.run(agreed(own, database, 60.0))
+    contradictions = asyncio.run(agreed(own, module_database, 60.0))
     assert not contradictions, contradictions
     assert "Traceback" not in served.output
+
+
+def test_every_part_works_in_a_cluster(served: Stack, module_database: str) -> None:
+    """Events, limits, reports, the operator's page and commands, whose keys lie in other slots."""
+    environ = {name: text for name, text in served.environ.items() if name.startswith("SNAPBID_")}
+    database = module_database
+    asyncio.run(trade(Books(random.Random(SEED)), served.port, auctions=20, lanes=2))
+
+    limited, key = sending.issue(database, "shop", rate=2), sending.issue(database, "shop")
+    sending.await_key(served.port, key)  # and then the first one, too
+
+    def send(key: str) -> int:
+        return sending.send(served.port, sending.SINGLE, sending.event("login"), key).status
+
+    until(lambda: send(key) == 202, "a queue for events")
+    assert sorted(send(limited) for _ in range(3)) == [202, 202, 429]
+    until(lambda: sending.rows(database, "select 1 from events"), "the event in the warehouse")
+
+    token = tokens.issue("acme", JWT_SECRET.encode(), "snapbid")
+    today = datetime.now(UTC).date()
+    with Wire(served.port) as wire:
+        for left in (9, 8):
+            target = f"/api/v1/ssp/acme/report?from={today}&to={today}"
+            reply = wire.ask("GET", target, {"authorization": f"Bearer {token}"})
+            assert reply.status == 200
+            assert f"r={left}" in reply.headers["ratelimit"]
+        assert "age" in reply.headers  # from the cache
+
+    until(lambda: page(served)["redis"], "the page")
+    until(lambda: page(served)["drain_waiting"] == 0, "a ledger that is drained")
+
+    until(lambda: b'snapbid_ledger_shards{state="confirmed"} 3' in metrics(served), "shards")
+    seen = json.loads(invoke(environ, "golive", "acme", "--json").stdout)
+    assert any("request" in line for item in seen["items"] for line in item["evidence"])
+    succeed(environ, "campaign", "list")
+
+
+def page(served: Stack) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(served.get("/ops/data", ops=True)[1])
+    return document
+
+
+def metrics(served: Stack) -> bytes:
+    return served.get("/metrics", ops=True)[1]
+
+
+async def test_a_failover_by_sentinels_is_followed(tmp_path: Path) -> None:
+    with folder() as path, Sentinels(path) as sentinels:
+        async with opened(sentinels.url, tmp_path / "spool", confirmed=False) as ledger:
+            auctions = [b"a-%d" % number for number in range(20)]
+            assert all(await accepted(ledger, auctions))
+            queue = EventQueue(sentinels.url)
+            await queue.open()
+            await awaited(lambda: queue.connected)
+            assert await queue.put(1, "shop", [("ev", b"{}")])
+            await in_thread(until, lambda: _has(sentinels.replica, auctions), "replication")
+            sentinels.primary.kill()
+            await awaited(lambda: not ledger.connected)
+            assert not any(await accepted(ledger, [b"away"]))
+            assert await settled(ledger, auctions[:1]) == {"sss"}
+            await awaited(lambda: ledger.connected and queue.connected)
+            assert await in_thread(sentinels.current) is sentinels.replica
+            assert await settled(ledger, auctions[1:]) == {"ccc"}
+            await awaited(lambda: ledger._spool.is_empty)
+            assert await settled(ledger, auctions[:1]) == {"ddd"}
+            assert await queue.put(1, "shop", [("ev2", b"{}")])
+            await queue.close()
+
+
+def _has(server: Server, auctions: list[bytes]) -> bool:
+    """Whether a replica has what was counted of as many auctions."""
+    (key,) = server.call("KEYS", "{sb0}:c:*")
+    return bool(server.call("HGET", key, "b:1") == str(len(auctions)))

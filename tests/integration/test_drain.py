@@ -8,10 +8,14 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError
 from support.counted import counted, some_counts
-from support.draining import DAY, Bench
+from support.draining import DAY, Bench, drain_of
 
-from snapbid.drain.counters import ShardCounters, SupersededError
+from snapbid.drain.counters import ShardCounters, ShardsAwayError, SupersededError
 from snapbid.metrics import read
 from snapbid.warehouse import absorb
 
@@ -254,3 +258,22 @@ async def test_what_it_counts_of_itself(bench: Bench, tmp_path: Path) -> None:
     assert values["snapbid_drain_rounds_total"] == 1
     assert values["snapbid_drain_counters_total"] == 2
     assert sum(n for key, n in values.items() if "lag_seconds_bucket" in key) == 1
+
+
+async def test_a_shard_that_is_away_holds_up_no_other(bench: Bench) -> None:
+    nowhere = Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0))
+    away = ShardCounters(nowhere, 1)
+    shards = [*bench.shards(), away]
+    drain = drain_of(bench.redis, shards, bench.metrics, bench.clock)
+    await bench.ledger.count(DAY, {"b:1": 5})
+    await drain.begin()
+    for _ in range(2):
+        with pytest.raises(ShardsAwayError, match="shard 1: "):
+            await drain.round(bench.connection)
+        await bench.assert_equal()
+        await bench.ledger.count(DAY, {"b:1": 2})
+    shards[1] = ShardCounters(bench.redis, 1)  # it is back
+    assert await drain.round(bench.connection) == 1
+    await bench.assert_equal()
+    with pytest.raises(ConnectionError):
+        await drain_of(nowhere, [away], bench.metrics, bench.clock).begin()

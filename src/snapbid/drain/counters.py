@@ -9,13 +9,13 @@ that the warehouse can have absorbed by then.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import date
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError, WatchError
+from redis.exceptions import RedisError, ResponseError, WatchError
 
 from snapbid.drain import names as counter_names
 from snapbid.drain.names import CounterName, SegmentDay
@@ -52,6 +52,14 @@ return 1
 
 class SupersededError(Exception):
     """Another drain has taken over, or Redis has other data than before: begin anew."""
+
+
+class ShardsAwayError(RedisError):
+    """Some shards cannot be read; the others were."""
+
+    def __init__(self, errors: Mapping[int, Exception]) -> None:
+        reasons = (f"shard {number}: {error}" for number, error in sorted(errors.items()))
+        super().__init__("; ".join(reasons))
 
 
 class SegmentReading(NamedTuple):

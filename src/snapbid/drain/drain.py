@@ -1,17 +1,19 @@
 """The rounds of the drain, over one connection to the warehouse that holds the drain's place."""
 
+import contextlib
 import datetime
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from time import monotonic, time
 from typing import Final
 
 import asyncpg
+from redis.exceptions import RedisError
 
 from snapbid.drain import names as counter_names
 from snapbid.drain import spend
-from snapbid.drain.counters import ShardCounters
+from snapbid.drain.counters import ShardCounters, ShardsAwayError
 from snapbid.drain.fence import Fence
 from snapbid.drain.lags import LAGS
 from snapbid.golive.store import EvidenceStore
@@ -52,6 +54,7 @@ class Drain:
         self._taken_at = [monotonic()] * len(shards)
         self._tidied_at: float | None = None
         self._unknown: dict[int, int] = {}
+        self._unclaimed = {shard.number for shard in shards}
         self._rounds = metrics.counter("snapbid_drain_rounds_total")
         self._carried = metrics.counter("snapbid_drain_counters_total")
         self._lag = metrics.histogram("snapbid_drain_lag_seconds", LAGS)
@@ -60,19 +63,58 @@ class Drain:
         """Announce this drain to every shard; before the first round, and after any failure."""
         self._sources.clear()
         self._fence.reset()
-        for shard in self._shards:
+        self._unclaimed = {shard.number for shard in self._shards}
+        self._check(await self._each(self._shards, self._claim))
+
+    async def _claim(self, shard: ShardCounters) -> None:
+        if shard.number in self._unclaimed:
+            self._fence.reset_shard(shard.number)
             await shard.claim()
+            self._unclaimed.remove(shard.number)
+
+    async def _each(
+        self, shards: Iterable[ShardCounters], work: Callable[[ShardCounters], Awaitable[object]]
+    ) -> dict[int, RedisError]:
+        """Do something with each shard, whichever of them are away; give their errors."""
+        errors = {}
+        for shard in shards:
+            try:
+                await work(shard)
+            except RedisError as error:
+                errors[shard.number] = error
+        self._unclaimed |= errors.keys()
+        return errors
+
+    def _check(self, errors: Mapping[int, RedisError]) -> None:
+        """Raise an error where all shards are away."""
+        if len(errors) == len(self._shards):
+            raise errors[self._shards[0].number]
 
     async def round(self, connection: asyncpg.Connection) -> int:
         """Absorb all that has changed until now; give how many counters had.
 
         Raises what Redis and the warehouse raise, SupersededError and UnrelatedStoresError; `begin`
-        again then.
+        again then. Raises ShardsAwayError where only some shards are away: the next round tries
+        them again. New segments wait for all shards, since a budget is spent in all of them.
         """
-        states = [await self._fence.check(connection, shard) for shard in self._shards]
-        carried = await self._drain_all(connection)
-        if not all(state.is_confirmed for state in states):
-            await self._confirm(connection, states)
+        states: dict[int, ShardState] = {}
+        carried = 0
+
+        async def check(shard: ShardCounters) -> None:
+            await self._claim(shard)
+            states[shard.number] = await self._fence.check(connection, shard)
+
+        async def drain(shard: ShardCounters) -> None:
+            nonlocal carried
+            carried += await self._drain(connection, shard)
+
+        errors = await self._each(self._shards, check)
+        errors |= await self._each([s for s in self._shards if s.number not in errors], drain)
+        self._check(errors)
+        if errors:
+            raise ShardsAwayError(errors)
+        if not all(state.is_confirmed for state in states.values()):
+            await self._confirm(connection, list(states.values()))
         await self._tidy_sometimes(connection)
         return carried
 
@@ -126,7 +168,8 @@ class Drain:
             done = await self._absorb(connection, source, segment.counters, batch)
             changed += done.changed
             if done.grown and self._evidence is not None:
-                await self._evidence.write_notices(done.grown, int(self._clock()))
+                with contextlib.suppress(RedisError):  # in another slot, and no accounting
+                    await self._evidence.write_notices(done.grown, int(self._clock()))
             waiting += [segment.names[index] for index in done.unknown]
         await self._fence.pass_batch(connection, shard.number, is_absorbed=changed > 0)
         await shard.release(names, waiting, batch)

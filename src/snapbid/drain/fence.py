@@ -39,6 +39,10 @@ class Fence:
         """Compare anew what the stores have; either may be another one than before."""
         self._batches.clear()
 
+    def reset_shard(self, shard: int) -> None:
+        """The same for one shard."""
+        self._batches.pop(shard, None)
+
     async def check(self, connection: asyncpg.Connection, shard: ShardCounters) -> ShardState:
         """Make what both sides know of a shard fit, and give the state of its ledger.
 

@@ -14,7 +14,7 @@ import asyncpg
 from redis.exceptions import RedisError
 
 from snapbid import preflight
-from snapbid.drain.counters import ShardCounters, SupersededError
+from snapbid.drain.counters import ShardCounters, ShardsAwayError, SupersededError
 from snapbid.drain.demand import DemandMaker
 from snapbid.drain.drain import Drain
 from snapbid.drain.events import EventDrain
@@ -53,6 +53,8 @@ RETRY_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 CONNECT_S: Final = 5.0
 COMMAND_S: Final = 60.0  # however busy the warehouse is with it
 FROZEN_S: Final = 10.0  # amid a transaction, whose locks others wait for
+GIVEN_UP_S: Final = 5.0  # without Redis, or a part of it, the place is left to another drain
+YIELDED_S: Final = 2 * PAUSE_S  # in which it can take it
 LAST_ROUND_S: Final = 20.0  # when told to stop, however busy machine and disk are
 
 T = TypeVar("T")
@@ -188,6 +190,7 @@ class Process:
                 async with self._place() as connection:
                     if connection is not None:
                         await self._drain_on(connection)
+                await self._pause(YIELDED_S)
             except SupersededError as error:
                 logger.info("%s: beginning anew", error)
                 await self._pause(PAUSE_S)
@@ -231,8 +234,12 @@ class Process:
         )
 
     async def _drain_on(self, connection: asyncpg.Connection) -> None:
-        begun = False
-        while True:
+        """Do rounds until told to stop, or until Redis was away for so long that another drain,
+        which may reach it, had better have the place.
+        """
+        now = asyncio.get_running_loop().time
+        begun, read_at = False, now()
+        while now() - read_at < GIVEN_UP_S:
             last = self._stopping.is_set()
             try:
                 if not begun:
@@ -246,8 +253,12 @@ class Process:
             except RedisError as error:
                 if last:
                     return
-                begun = False
-                await self._fail("Redis", error)
+                if isinstance(error, ShardsAwayError):  # the others were carried
+                    self._tell(self._duty.waits % "a part of Redis", logging.WARNING, error)
+                    await self._pause(PAUSE_S)
+                else:
+                    begun = False
+                    await self._fail("Redis", error)
                 continue
             except UnrelatedStoresError as error:
                 if last:
@@ -257,6 +268,7 @@ class Process:
                 await self._pause(PAUSE_S)
                 continue
             self._recover()
+            read_at = now()
             await self._pause(PAUSE_S)
 
     # -- waiting -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A client of a whole cluster, for what is not on the way of a bid.
+"""A client of a whole cluster, or of a primary that changes, for what is not on the way of a bid.
 
 Each command goes to the node that serves its key; the keys of a pipeline share a slot. Unlike
 redis-py's own cluster client this one sends nothing twice whose answer was lost (a script that adds
@@ -13,16 +13,16 @@ from redis.asyncio.client import Pipeline
 from redis.exceptions import ConnectionError, DataError, RedisError
 
 from snapbid.addresses import Node
-from snapbid.ledger.nodes import ClusterNodes, is_moved, slot_of
+from snapbid.ledger.nodes import SlotNodes, is_moved, slot_of
 
 # Where the key of a command stands, if not next to its name.
 _KEY_AT: Final = {"EVAL": 3, "EVALSHA": 3, "MEMORY USAGE": 1, "MEMORY": 2}
 
 
-class ClusterRedis(Redis):
+class RoutedRedis(Redis):
     """Sends each command to the primary of its key; `client_of` makes a client of one node."""
 
-    def __init__(self, nodes: ClusterNodes, client_of: Callable[[Node], Redis]) -> None:
+    def __init__(self, nodes: SlotNodes, client_of: Callable[[Node], Redis]) -> None:
         super().__init__(connection_pool=ConnectionPool())  # for its encoder
         self._nodes = nodes
         self._client_of = client_of
@@ -31,7 +31,7 @@ class ClusterRedis(Redis):
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         if args[0] == "SCRIPT LOAD":
             return await self._load(*args)
-        slot = slot_of(_key(args))
+        slot = self.slot_of(args)
         for is_last in (False, True):
             client = await self.primary(slot)
             try:
@@ -53,6 +53,10 @@ class ClusterRedis(Redis):
         if loaded is None:
             raise ConnectionError("no primary of the cluster answers")
         return loaded
+
+    def slot_of(self, command: tuple[Any, ...]) -> int:
+        """The slot of a command's key."""
+        return slot_of(_key(command))
 
     async def primary(self, slot: int) -> Redis:
         """The client of the node that serves a slot."""
@@ -76,10 +80,17 @@ class ClusterRedis(Redis):
             await client.aclose(close_connection_pool)
 
 
+class PrimaryRedis(RoutedRedis):
+    """Sends all commands to one primary, whichever it is."""
+
+    def slot_of(self, command: tuple[Any, ...]) -> int:
+        return 0
+
+
 class SlotPipeline(Pipeline):
     """Commands whose keys share a slot, sent to the node that serves the first one's."""
 
-    def __init__(self, cluster: ClusterRedis, transaction: bool) -> None:
+    def __init__(self, cluster: RoutedRedis, transaction: bool) -> None:
         super().__init__(cluster.connection_pool, cluster.response_callbacks, transaction, None)
         self._cluster = cluster
 
@@ -106,7 +117,7 @@ class SlotPipeline(Pipeline):
         return replies
 
     async def _go_to(self, command: tuple[Any, ...]) -> None:
-        client = await self._cluster.primary(slot_of(_key(command)))
+        client = await self._cluster.primary(self._cluster.slot_of(command))
         self.connection_pool = client.connection_pool
 
 

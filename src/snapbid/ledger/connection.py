@@ -6,26 +6,20 @@ from typing import Any, Final
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 from snapbid import addresses
 from snapbid.addresses import Arrangement, Node, RedisAddress
-from snapbid.ledger.cluster import ClusterRedis
+from snapbid.ledger.cluster import PrimaryRedis, RoutedRedis
 from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.nodes import ClusterNodes, slot_of
+from snapbid.ledger.nodes import ClusterNodes, SentinelNodes, SlotNodes, slot_of
 from snapbid.ledger.replicas import replicate
 
 CONNECT_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S = 1.0
-SENTINEL_TIMEOUT_S = 0.25  # so that there is time to ask several
 _TIMEOUTS: Final[dict[str, Any]] = {
     "socket_connect_timeout": CONNECT_TIMEOUT_S,
     "socket_timeout": ANSWER_TIMEOUT_S,
-}
-_SENTINEL_TIMEOUTS: Final[dict[str, Any]] = {
-    "socket_connect_timeout": SENTINEL_TIMEOUT_S,
-    "socket_timeout": SENTINEL_TIMEOUT_S,
 }
 
 
@@ -47,14 +41,11 @@ def share(url: str, connections: int) -> Redis:
 
 
 class Connector:
-    """Gives new, unconnected connections without time-outs of their own, to one Redis.
-
-    With sentinels it is the primary that they name while it connects.
-    """
+    """Gives new, unconnected connections without time-outs of their own, to one Redis."""
 
     def __init__(self, connections: "Connections", redis: Redis) -> None:
         self._connections = connections
-        self._pool = redis.connection_pool  # sentinels' connections refer to it
+        self._pool = redis.connection_pool
 
     def __call__(self) -> AbstractConnection:
         return self._pool.connection_class(**self._pool.connection_kwargs)
@@ -72,7 +63,7 @@ class SlotConnector(Connector):
     """Gives connections to whichever node serves a slot while they connect."""
 
     def __init__(
-        self, connections: "Connections", address: RedisAddress, nodes: ClusterNodes, slot: int
+        self, connections: "Connections", address: RedisAddress, nodes: SlotNodes, slot: int
     ) -> None:
         options = _options(address, address.nodes[0])
         secure = issubclass(options.pop("connection_class", Connection), SSLConnection)
@@ -97,7 +88,7 @@ class Connections:
     def __init__(self, url: str, replicas: int | None = None) -> None:
         self._address = address = addresses.parse(url)
         self._replicas = replicas
-        self._nodes = _nodes(address) if address.arrangement is Arrangement.CLUSTER else None
+        self._nodes = _nodes(address)
 
     @property
     def replicas(self) -> int:
@@ -108,19 +99,17 @@ class Connections:
 
     def connector(self, key: str) -> Connector:
         """Connections to the node with this key."""
-        timeout: dict[str, Any] = {"socket_connect_timeout": CONNECT_TIMEOUT_S}
         if self._nodes is not None:
             return SlotConnector(self, self._address, self._nodes, slot_of(key))
-        if self._address.arrangement is Arrangement.SENTINEL:
-            return Connector(self, _of_sentinels(self._address, timeout))
-        return Connector(self, Redis.from_url(self._address.url, **timeout))
+        url = self._address.url
+        return Connector(self, Redis.from_url(url, socket_connect_timeout=CONNECT_TIMEOUT_S))
 
     def client(self) -> Redis:
         """A client with a pool, for what is not on the way of a bid."""
         if self._nodes is not None:
-            return ClusterRedis(self._nodes, partial(_client, self._address))
-        if self._address.arrangement is Arrangement.SENTINEL:
-            return _of_sentinels(self._address, _TIMEOUTS)
+            is_cluster = self._address.arrangement is Arrangement.CLUSTER
+            made = RoutedRedis if is_cluster else PrimaryRedis
+            return made(self._nodes, partial(_client, self._address))
         return Redis.from_url(self._address.url, **_TIMEOUTS)
 
     async def replicate(self, redis: Redis, keys: ShardKeys) -> None:
@@ -134,7 +123,7 @@ def connector(url: str, key: str = "", replicas: int | None = None) -> Connector
 
 
 class _SlotConnection(Connection):
-    def __init__(self, nodes: ClusterNodes, slot: int, **options: Any) -> None:
+    def __init__(self, nodes: SlotNodes, slot: int, **options: Any) -> None:
         super().__init__(**options)
         self._nodes = nodes
         self._slot = slot
@@ -162,28 +151,27 @@ def _client(address: RedisAddress, node: Node) -> Redis:
     return Redis.from_url(address.node_url(node), **_TIMEOUTS, **_once())
 
 
-def _nodes(address: RedisAddress) -> ClusterNodes:
-    def unconnected(node: Node) -> AbstractConnection:
+def _nodes(address: RedisAddress) -> SlotNodes | None:
+    """What knows the node of a slot; None for one Redis."""
+    if address.arrangement is Arrangement.ONE:
+        return None
+
+    def of_node(node: Node) -> AbstractConnection:
+        return _unconnected(_options(address, node))
+
+    def of_sentinel(node: Node) -> AbstractConnection:
         options = _options(address, node)
-        made = options.pop("connection_class", Connection)
-        connection: AbstractConnection = made(**options, **_once())
-        return connection
+        for name in ("username", "password", "db"):
+            options.pop(name, None)
+        own = {name.removeprefix("sentinel_"): value for name, value in address.sentinel_options}
+        return _unconnected(options | own)
 
-    return ClusterNodes(address.nodes, unconnected)
+    if address.arrangement is Arrangement.SENTINEL:
+        return SentinelNodes(address.nodes, address.service, of_sentinel)
+    return ClusterNodes(address.nodes, of_node)
 
 
-def _of_sentinels(address: RedisAddress, timeouts: dict[str, float]) -> Redis:
-    """A client of the primary; its connections ask the sentinels while they connect."""
-    options = _options(address, address.nodes[0])
-    secure = issubclass(options.pop("connection_class", Connection), SSLConnection)
-    for name in ("host", "port"):
-        options.pop(name)
-    own = {name.removeprefix("sentinel_"): value for name, value in address.sentinel_options}
-    tls = {name: value for name, value in options.items() if name.startswith("ssl_")}
-    sentinels = Sentinel(  # type: ignore[no-untyped-call]
-        list(address.nodes),
-        sentinel_kwargs={**own, **tls, "ssl": secure, **_SENTINEL_TIMEOUTS, **_once()},
-    )
-    return sentinels.master_for(  # type: ignore[no-any-return]
-        address.service, **{**options, **timeouts}, ssl=secure, **_once()
-    )
+def _unconnected(options: dict[str, Any]) -> AbstractConnection:
+    made = options.pop("connection_class", Connection)
+    connection: AbstractConnection = made(**options, **_once())
+    return connection

@@ -1,4 +1,4 @@
-"""Which node of a cluster serves a key: the map of its slots, and what changes it.
+"""Which node serves a key: the map of a cluster's slots, and what changes it; or sentinels.
 
 The map is that of whichever node answers first. It is used until a node denies it (MOVED, which
 also says who serves the slot now, CLUSTERDOWN, READONLY) or does not answer; the next look asks
@@ -14,7 +14,7 @@ import asyncio
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from redis.asyncio.connection import AbstractConnection
 from redis.crc import key_slot
@@ -79,6 +79,63 @@ def is_elsewhere(error: Exception) -> bool:
 def is_moved(error: Exception) -> bool:
     """Whether a node has said that another one serves the slot."""
     return isinstance(error, MovedError) or str(error).startswith("MOVED ")
+
+
+class SlotNodes(Protocol):
+    """Knows which node serves a slot."""
+
+    has_replicas: bool
+
+    async def primary_of(self, slot: int) -> Node: ...
+
+    async def primaries(self) -> list[Node]: ...
+
+    def doubt(self, error: Exception) -> None: ...
+
+
+class SentinelNodes:
+    """The primary that sentinels know by a name, which serves all slots."""
+
+    has_replicas = False  # that must have a write, unless told so
+
+    def __init__(
+        self,
+        sentinels: Sequence[Node],
+        service: str,
+        connect: Callable[[Node], AbstractConnection],
+    ) -> None:
+        self._sentinels = sentinels
+        self._service = service
+        self._connect = connect
+        self._primary: Node | None = None
+
+    async def primary_of(self, slot: int) -> Node:
+        """The primary. Raises ConnectionError where no sentinel knows it."""
+        if self._primary is None:
+            errors: list[Exception] = []
+            self._primary = await _first(map(self._ask, self._sentinels), errors)
+        if self._primary is None:
+            raise ConnectionError(f"no sentinel knows the primary: {errors[-1]}")
+        return self._primary
+
+    async def primaries(self) -> list[Node]:
+        """The primary alone."""
+        return [await self.primary_of(0)]
+
+    def doubt(self, error: Exception) -> None:
+        """Take note of how a command or a connection has failed."""
+        if is_elsewhere(error) or isinstance(error, (ConnectionError, TimeoutError, OSError)):
+            self._primary = None
+
+    async def _ask(self, sentinel: Node) -> Node:
+        (reply,) = await ask(
+            self._connect(sentinel), f"SENTINEL GET-MASTER-ADDR-BY-NAME {self._service}"
+        )
+        if reply is None:
+            host, port = sentinel
+            raise ConnectionError(f"the sentinel {host}:{port} knows no {self._service!r}")
+        host, port = reply
+        return host.decode(), int(port)
 
 
 class ClusterNodes:
