@@ -235,9 +235,13 @@ class Cluster:
         source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(to))
         return source
 
-    def move_keys(self, slot: int, source: Server, to: Server, most: int = SLOTS) -> int:
-        """Move some keys of an open slot; give how many."""
-        keys = source.call("CLUSTER", "GETKEYSINSLOT", slot, most)
+    def move_keys(self, slot: int, source: Server, to: Server, but: tuple[str, ...] = ()) -> int:
+        """Move the keys of an open slot, but for those with these first parts; give how many."""
+        keys = [
+            key
+            for key in source.call("CLUSTER", "GETKEYSINSLOT", slot, SLOTS)
+            if key.split(":")[1] not in but
+        ]
         if keys:
             source.call("MIGRATE", HOST, to.port, "", 0, 5000, "KEYS", *keys)
         return len(keys)
