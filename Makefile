@@ -18,8 +18,9 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 FRAME := pyproject.toml setup.py
-NATIVE := $(wildcard native/*.pyx native/*.pxd native/*.pxi native/*.h)
+NATIVE := $(wildcard native/*.pxd native/*.h native/snapbid/match/*)
 EXTENSION := build/.extension
+STUBS := $(patsubst src/snapbid/match/%.pyi,snapbid.match.%,$(wildcard src/snapbid/match/*.pyi))
 
 # pyproject.toml's list of that name, a requirement a line.
 needs = $(PY) -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
@@ -54,7 +55,7 @@ lint: $(VENV)/.dev build
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) -m mypy.stubtest --concise snapbid.match._matcher snapbid.match._builder
+	$(PY) -m mypy.stubtest --concise $(STUBS)
 
 bench: $(VENV)/.dev $(VENV)/.bench build
 	$(PY) -m bench

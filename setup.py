@@ -1,16 +1,18 @@
-"""Builds the two Cython extensions from native/; everything else is in pyproject.toml.
+"""Builds the Cython extensions from native/; everything else is in pyproject.toml.
 
 SNAPBID_DEBUG=1 adds annotated HTML beside the generated C (build/cython) and line tracing.
 """
 
 import os
 from glob import glob
+from pathlib import Path
 from typing import Any
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = bool(os.environ.get("SNAPBID_DEBUG"))
+SOURCES = sorted(glob("native/snapbid/match/*.pyx"))
 
 
 def extension(module: str, source: str) -> Extension:
@@ -19,7 +21,7 @@ def extension(module: str, source: str) -> Extension:
         module,
         [source],
         include_dirs=["native"],
-        depends=sorted(glob("native/*.h") + glob("native/*.pxd")),
+        depends=sorted(glob("native/*.h")),
         extra_compile_args=["-Wno-sign-compare", *(["-O0", "-g"] if DEBUG else ["-O3"])],
         define_macros=[("CYTHON_TRACE", "1")] if DEBUG else [],
     )
@@ -45,7 +47,6 @@ def translate(*extensions: Extension) -> Any:
 if __name__ == "__main__":
     setup(
         ext_modules=translate(
-            extension("snapbid.match._matcher", "native/_matcher.pyx"),
-            extension("snapbid.match._builder", "native/_builder.pyx"),
+            *(extension(f"snapbid.match.{Path(source).stem}", source) for source in SOURCES)
         ),
     )

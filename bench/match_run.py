@@ -65,8 +65,8 @@ class Subject:
         found.impression(imp)
         return found
 
-    def measured(self) -> list[Any]:
-        """The queries of all requests, of the matcher with the clock."""
+    def measured(self) -> list[Query]:
+        """The queries of all requests, to be measured step by step."""
         return measured.queries(self.buffers, self.lookups, self.asked)
 
 
@@ -110,7 +110,7 @@ def _version() -> str:
     """Tells apart what other sources would build."""
     generator = ("bench/campaigns.py", "bench/pools.py")
     pools = ("src/snapbid/load/pools.py", "src/snapbid/load/traffic.py")
-    sources = ("native/layout.h", "native/_builder.pyx", *generator, *pools)
+    sources = ("native/layout.h", "native/snapbid/match/_builder.pyx", *generator, *pools)
     text = b"".join((ROOT / source).read_bytes() for source in sources)
     return hashlib.sha256(text).hexdigest()[:12]
 

@@ -1,7 +1,7 @@
 """The steps of the matcher's search, measured one by one inside the extension.
 
-The measured matcher (bench/native) is the product's source with a clock around the steps. It is
-built at its first use and again when its sources have changed.
+A module (bench/native) puts a clock around them. It is built at its first use, and again when its
+sources or the matcher's have changed.
 """
 
 import subprocess
@@ -16,59 +16,47 @@ from typing import Any, Final
 from bench.about import ROOT
 from bench.market import NOW_MS, SSP
 from bench.pools import REGISTRY
-from snapbid.exchange.lookups import MEMOS, STRUCTS, Lookups
+from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import BidRequest, Imp
+from snapbid.match._matcher import Index, Query
 
 TIMES: Final = 8  # in a row, so that the clock itself does not show
 STEPS: Final = ("request", "impression", "walk")
 FOLDER: Final = ROOT / "build" / "bench"
-CALLBACKS: Final = (
-    "country_of_address", "region", "host", "may_use_user_data", "person", "floor_micros",
-    "native_request", "fits_native",
-)  # fmt: skip
 
 
 def queries(
     buffers: Sequence[Any], lookups: Lookups, asked: Iterable[tuple[BidRequest, Imp]]
-) -> list[Any]:
-    """Queries of the measured matcher, each turned to its impression.
+) -> list[Query]:
+    """Queries, each turned to its impression.
 
     `buffers`: the index's, and the overlay's if there is one.
     """
-    native = _native()
-    index, reader = native.Index(*buffers), _reader(native, lookups)
+    index = Index(*buffers)
     made = []
     for request, imp in asked:
-        query = index.query(reader, request, SSP, REGISTRY[SSP], NOW_MS)
+        query = index.query(lookups, request, SSP, REGISTRY[SSP], NOW_MS)
         query.impression(imp)
         made.append(query)
     return made
 
 
-def measure(queries: list[Any], step: str) -> float:
+def measure(queries: list[Query], step: str) -> float:
     """Processor time of a step of a query, ns, the mean over all of them."""
     took: int = _native().measure(queries, step, TIMES)
     return took / len(queries) / TIMES
 
 
-def measure_cold(queries: list[Any], step: str, flush: bytearray, *, after: bool) -> list[int]:
+def measure_cold(queries: list[Query], step: str, flush: bytearray, *, after: bool) -> list[int]:
     """Wall-clock time of the step by query, ns, with empty caches; see bench/native."""
     times: list[int] = _native().measure_cold(queries, step, flush, after)
     return times
 
 
-def _reader(native: Any, lookups: Lookups) -> Any:
-    """A reader of the measured matcher, which knows only its own class, with the same callbacks."""
-    reader = type("MeasuredReader", (native.Reader,), {})(STRUCTS, *MEMOS)
-    for name in CALLBACKS:
-        setattr(reader, name, getattr(lookups, name))
-    return reader
-
-
 @cache
 def _native() -> Any:
     path = FOLDER / f"_measured{get_config_var('EXT_SUFFIX')}"
-    sources = [ROOT / "setup.py", *(ROOT / "native").iterdir(), *(ROOT / "bench/native").iterdir()]
+    sources = [ROOT / "setup.py", *(ROOT / "native").rglob("*.*"), *(ROOT / "bench/native").iterdir()]
     newest = max(source.stat().st_mtime for source in sources)
     if not path.exists() or path.stat().st_mtime < newest:
         build = ["build_ext", "--build-lib", str(FOLDER), "--build-temp", str(FOLDER / "temp")]

@@ -1,11 +1,11 @@
 # cython: auto_pickle=False, autotestdict=False
-"""The matcher's own source, compiled once more with a clock around the steps of its search.
-
-The steps are C functions that Python cannot call, so the clock has to be compiled with them; the
-product's matcher stays free of it.
+"""A clock around the steps of the product's own search, which are C functions that Python cannot
+call; the product's matcher stays free of it.
 """
 
-include "_matcher.pyx"
+from libc.stdint cimport int64_t, uint64_t
+
+from snapbid.match._matcher cimport Query, Workspace
 
 cdef extern from *:
     """
@@ -24,17 +24,20 @@ STEPS = ("request", "impression", "walk")
 
 cdef int repeat(Query query, int step) except -1:
     """Take one of STEPS once more, of a query whose impression is set."""
+    cdef Workspace workspace = query.workspace
     if step == 0:
-        query.read_request()
-        query.take_request(query)
+        workspace.request.read(workspace.request.reader, workspace.request.request,
+                               workspace.request.ssp, workspace.request.canonical,
+                               workspace.request.asker.now_ms, &query.index.interest)
+        workspace.base.take_request(workspace.request, &query.allowance)
     elif step == 1:
-        query.read_impression(query.imp)
-        query.take_impression(query)
+        workspace.impression.read(query.imp, None)
+        workspace.base.take_impression(workspace.impression)
     elif step == 2:
-        query.rewind()
-        query.search()
-        if query.n_matches:
-            query.take()
+        workspace.base.rewind()
+        workspace.base.find()
+        if workspace.base.n_matches:
+            workspace.base.take()
     return 0
 
 

@@ -14,7 +14,8 @@ from support.oracle_values import Document
 
 from snapbid.exchange.request import decode
 from snapbid.match._builder import DIMENSIONS
-from snapbid.match._matcher import FORMAT_DIMENSION, Query, Refusal
+from snapbid.match._matcher import FORMAT_DIMENSION, Query
+from snapbid.match._rules import Refusal
 
 Explanation = tuple[int, int]
 

@@ -15,7 +15,7 @@ from support.described import DOCUMENT
 from snapbid.describe.attributes import ATTRIBUTES, STATUSES
 from snapbid.describe.page import page
 from snapbid.exchange import request
-from snapbid.match import _matcher
+from snapbid.match import _reader
 from snapbid.match.vocabulary import DIMENSIONS
 
 SPECIFIED = json.loads((Path(__file__).parent / "openrtb-2.6-202606.json").read_text())
@@ -47,7 +47,7 @@ def fields() -> set[tuple[str, str]]:
 
 
 def read_by_the_matcher() -> set[tuple[str, str]]:
-    names: Any = getattr(_matcher, "_Field")  # noqa: B009
+    names: Any = getattr(_reader, "_Field")  # noqa: B009
     read = set()
     for field in names:
         owner, _, name = field.name.lower().partition("_")

@@ -16,7 +16,8 @@ from snapbid.exchange.lookups import NO_RATE, STRUCTS, UNREACHABLE, Lookups, Mem
 from snapbid.exchange.request import Banner, BidRequest, Device, Geo, Imp, Regs, RegsExt, decode
 from snapbid.match import vocabulary
 from snapbid.match._builder import DIMENSIONS
-from snapbid.match._matcher import Index, Query, Reader
+from snapbid.match._matcher import Index, Query
+from snapbid.match._reader import Reader
 from snapbid.match.campaign import Campaign, Creative
 from snapbid.reference.rates import Rates
 from snapbid.reference.taxonomies import categories_of

@@ -1,47 +1,9 @@
-from enum import IntEnum
 from typing import Any, Final, Self, final
 
-from typing_extensions import disjoint_base
-
-class Refusal(IntEnum):
-    NOT_REFUSED = 0
-    REFUSED_TIME = 1
-    REFUSED_DEAL = 2
-    REFUSED_PRIVATE_AUCTION = 3
-    REFUSED_FLOOR = 4
-    REFUSED_SEAT = 5
-    REFUSED_BLOCKED_APP = 6
-    REFUSED_BLOCKED_ADVERTISER = 7
-    REFUSED_BLOCKED_CATEGORY = 8
-    REFUSED_DISTANCE = 9
-    REFUSED_CREATIVE = 10
-    REFUSED_USER = 11
-    REFUSED_INACTIVE = 12
-    REFUSED_TARGETING = 13
-    REFUSED_DSA = 14
-    REFUSED_POD = 15
+from snapbid.match._reader import Reader
+from snapbid.match._rules import Refusal
 
 FORMAT_DIMENSION: int  # the formats of creatives, which no campaign targets
-
-@disjoint_base
-class Reader:
-    """Reads the fields of decoded requests; `exchange.lookups.Lookups` has the callbacks.
-
-    `structs`: the classes of the decoded request. The memos have countries by code, systems by
-    spelling, (system, browser) by user agent, and whether a US Privacy string opts out. `in_usd`:
-    bids are in USD. Raises ValueError or TypeError where a struct or a field that is read is
-    missing.
-    """
-
-    def __init__(
-        self,
-        structs: tuple[type, ...],
-        countries: dict[str, str | None],
-        systems: dict[str, str],
-        agents: dict[str, tuple[str, str]],
-        opt_outs: dict[str, bool],
-        in_usd: bool = True,
-    ) -> None: ...
 
 @final
 class Index:
@@ -83,8 +45,10 @@ class Index:
 class Query:
     """The search for one request: `impression`, then `next` until it gives None."""
 
-    user: Final[str | None]  # recognised, for frequency caps
     undecided: Final[int]  # impressions for which the time was not enough
+    @property
+    def user(self) -> str | None:
+        """The user recognised, for frequency caps; or None."""
     @property
     def point(self) -> tuple[float, float] | None:
         """(lat, lon) in degrees where the request has them and they may be used."""

@@ -23,7 +23,7 @@ from snapbid.access import SspAccess
 from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import Index as Index
 from snapbid.match._matcher import Query as Query
-from snapbid.match._matcher import Reader as Reader
+from snapbid.match._reader import Reader as Reader
 from snapbid.reference.rates import Rates
 
 Buffer: TypeAlias = bytes | bytearray

@@ -2,7 +2,7 @@
 
 from snapbid.match._builder import DIMENSIONS, Builder
 from snapbid.match._matcher import FORMAT_DIMENSION, Index
-from snapbid.match._matcher import Refusal as Refusal
+from snapbid.match._rules import Refusal as Refusal
 from snapbid.match.campaign import Campaign
 from snapbid.match.payload import put
 

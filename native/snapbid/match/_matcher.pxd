@@ -1,0 +1,39 @@
+"""An index of campaigns and the search for one request; see _matcher.pyx."""
+
+from libc.stdint cimport int64_t, uint32_t
+
+from allowance cimport sb_allowance
+from snapbid.match._arrangement cimport Arrangement
+from snapbid.match._impression cimport ImpressionReading
+from snapbid.match._layer cimport Layer
+from snapbid.match._request cimport Asker, Interest, RequestReading
+from snapbid.match._search cimport LayerSearch
+
+cdef class Workspace:
+    cdef RequestReading request
+    cdef ImpressionReading impression
+    cdef LayerSearch base
+    cdef LayerSearch over  # or None
+
+    cdef int forget(self) except -1
+
+
+cdef class Index:
+    cdef Layer base
+    cdef Layer over  # or None
+    cdef Interest interest
+    cdef Workspace spare  # or None
+
+    cdef Layer layer(self, uint32_t *rank)
+
+
+cdef class Query:
+    cdef Index index
+    cdef Workspace workspace
+    cdef object imp
+    cdef sb_allowance allowance  # how long it may take
+    cdef readonly uint32_t undecided  # impressions for which the time was not enough
+
+    cdef int take_request(self) except -1
+    cdef int take_impression(self) except -1
+    cdef void stop(self) noexcept

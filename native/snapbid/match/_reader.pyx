@@ -1,0 +1,38 @@
+# cython: auto_pickle=False, autotestdict=False
+"""See _reader.pxd."""
+
+cdef class Reader:
+    """Reads the fields of decoded requests; exchange.lookups.Lookups has the callbacks.
+
+    structs: the classes of the decoded request, among them those of `_Struct` with the fields of
+    `_Field`. Their fields are read at their offsets in memory, so each object's class is checked
+    first. The memos (exchange.lookups.Memo) have countries by code, systems by spelling, (system,
+    browser) by user agent, and whether a US Privacy string opts out. in_usd: bids are in USD.
+    Raises ValueError or TypeError where a struct or a field is missing.
+    """
+
+    def __init__(self, tuple structs, object countries, object systems, object agents,
+                 object opt_outs, bint in_usd=True):
+        classes = {struct.__name__.upper(): struct for struct in structs}
+        names = [number.name for number in _Struct if number != N_STRUCTS]
+        if not set(names) <= set(classes):
+            raise ValueError(f"not the structs of a request, which are {', '.join(names)}")
+        self.countries = countries
+        self.systems = systems
+        self.agents = agents
+        self.opt_outs = opt_outs
+        self.in_usd = in_usd
+        for number in _Struct:
+            if number != N_STRUCTS:
+                self.types[<int>number] = <PyTypeObject *>classes[number.name]
+        for field in _Field:
+            if field != N_FIELDS:
+                owner, _, name = field.name.lower().partition("_")
+                struct = classes[owner.upper()]
+                self.offsets[<int>field] = sb_member(struct.__dict__.get(name))
+                if self.offsets[<int>field] < 0:
+                    raise TypeError(f"{struct.__name__} has no member {name} to read")
+        self.structs = tuple(classes[name] for name in names)
+
+    cdef int refuse(self, object value, int struct) except -1:
+        raise TypeError(f"{type(value).__name__} instead of {self.structs[struct].__name__}")

@@ -1,0 +1,21 @@
+from typing_extensions import disjoint_base
+
+@disjoint_base
+class Reader:
+    """Reads the fields of decoded requests; `exchange.lookups.Lookups` has the callbacks.
+
+    `structs`: the classes of the decoded request. The memos have countries by code, systems by
+    spelling, (system, browser) by user agent, and whether a US Privacy string opts out. `in_usd`:
+    bids are in USD. Raises ValueError or TypeError where a struct or a field that is read is
+    missing.
+    """
+
+    def __init__(
+        self,
+        structs: tuple[type, ...],
+        countries: dict[str, str | None],
+        systems: dict[str, str],
+        agents: dict[str, tuple[str, str]],
+        opt_outs: dict[str, bool],
+        in_usd: bool = True,
+    ) -> None: ...
