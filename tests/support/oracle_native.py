@@ -111,7 +111,10 @@ def plays(creative: Document, wanted: Document) -> bool:
         if offered and own and not set(offered) & set(own):
             return False
     seconds = creative.get("duration")
-    shortest, longest = wanted.get("minduration"), wanted.get("maxduration")
+    shortest, longest = (
+        number if number is not None and 0 <= number < 2**31 else None
+        for number in (wanted.get("minduration"), wanted.get("maxduration"))
+    )
     if seconds is None:
         return shortest is None and longest is None
     return (shortest or 0) <= seconds and (longest is None or seconds <= longest)

@@ -18,6 +18,7 @@ from snapbid.exchange.native_request import (
     at_most,
 )
 from snapbid.match.native import NativeAd, NativeImage
+from snapbid.match.vocabulary import MAX_INTEGER
 
 Answered = dict[str, Any]
 _IMPRESSION_PIXEL: Final = (1, 1)  # an event and a method
@@ -118,7 +119,12 @@ def _fits_video(asked: VideoAsked, ad: NativeAd) -> bool:
     protocols = {protocol for protocol in asked.protocols or () if protocol is not None}
     if protocols and ad.protocols and protocols.isdisjoint(ad.protocols):
         return False
-    shortest, longest = asked.minduration, asked.maxduration
+    shortest, longest = _seconds(asked.minduration), _seconds(asked.maxduration)
     if ad.duration is None:
         return shortest is None and longest is None
     return (shortest or 0) <= ad.duration and (longest is None or ad.duration <= longest)
+
+
+def _seconds(number: int | None) -> int | None:
+    """Return a duration, as of a video impression: out of range it counts as absent."""
+    return number if number is not None and 0 <= number <= MAX_INTEGER else None
