@@ -104,7 +104,7 @@ def test_what_became_of_an_ssps_traffic(stack: Stack) -> None:
     bids.append(send(stack, "acme-eu", request("d0")))  # another descriptor's: not used again
     bids.append(send(stack, "acme", request("d2")))
     assert send(stack, "acme", request("none", imp=[{"id": "1"}])) == 204
-    assert send(stack, "acme-eu", request("late", tmax=1, imp=[{"id": "1"}])) == 204
+    assert send(stack, "acme-eu", request("other", imp=[{"id": "1"}])) == 204
     assert send(stack, "acme", request("usd", cur=["XXX"])) == 204
     twins = [{"id": "1"}, {"id": "2"}, {"id": "2"}]
     assert send(stack, "acme", request("twins", imp=twins)) == 400
