@@ -237,7 +237,7 @@ def may_be_refused(label: str, answer: Any) -> bool:
     if "/report" in label or "/diagnosis" in label:
         return answer["error"] in ("bad_window", "bad_date")
     if is_unmade(label):
-        return answer["error"] == "unavailable"
+        return bool(answer["error"] == "unavailable")
     if "/s2s/" in label:
         rules = {violation["rule"] for violation in answer["violations"]}
         return rules <= BEYOND or (rules == {"malformed_json"} and "U+0000" in answer["message"])
