@@ -9,8 +9,7 @@ from typing import Final
 import asyncpg
 from redis.exceptions import RedisError
 
-from snapbid.ledger import connection as ledger
-from snapbid.ledger import risks as ledger_risks
+from snapbid.ledger import arrangement
 from snapbid.risks import Risk, RiskLog, StoreName, forbids
 from snapbid.settings import StoreSettings
 from snapbid.warehouse import risks as warehouse_risks
@@ -29,7 +28,7 @@ class VolatileStoreError(RuntimeError):
 async def examine(settings: StoreSettings) -> dict[StoreName, list[Risk]]:
     """Ask both stores; one that does not answer is left out."""
     redis, warehouse = await asyncio.gather(
-        _of_redis(settings.redis_url), _of_warehouse(settings.database_url)
+        _of_redis(settings), _of_warehouse(settings.database_url)
     )
     asked: dict[StoreName, list[Risk] | None] = {"redis": redis, "warehouse": warehouse}
     return {store: risks for store, risks in asked.items() if risks is not None}
@@ -59,15 +58,12 @@ async def watch(settings: StoreSettings, log: RiskLog) -> None:
             log.update(store, risks)
 
 
-async def _of_redis(url: str) -> list[Risk] | None:
-    redis = ledger.connect(url)
+async def _of_redis(settings: StoreSettings) -> list[Risk] | None:
     try:
         async with asyncio.timeout(PATIENCE_S):
-            return await ledger_risks.fetch_risks(redis)
+            return await arrangement.fetch_risks(settings.redis_url, settings.redis_replicas)
     except (RedisError, OSError):
         return None
-    finally:
-        await redis.aclose()
 
 
 async def _of_warehouse(dsn: str) -> list[Risk] | None:

@@ -10,7 +10,16 @@ StoreName: TypeAlias = Literal["redis", "warehouse"]
 Severity: TypeAlias = Literal["unsupported", "volatile", "weak"]
 
 NAMES: Final[dict[StoreName, tuple[str, ...]]] = {
-    "redis": ("version", "appendonly", "eviction", "replica", "appendfsync", "aof_write"),
+    "redis": (
+        "arrangement",
+        "replicas",
+        "version",
+        "appendonly",
+        "eviction",
+        "replica",
+        "appendfsync",
+        "aof_write",
+    ),
     "warehouse": ("version", "fsync", "synchronous_commit", "full_page_writes", "standby"),
 }
 """Names of all risks of a store, as the metric has them."""

@@ -22,15 +22,17 @@ from support.cluster import Cluster, Sentinels, Server, folder, until
 from support.commands import invoke, succeed
 from support.remembered import opened, remember, settle_all
 from support.remembered import until as awaited
-from support.stack import JWT_SECRET, Stack
+from support.stack import JWT_SECRET, Stack, run
 from support.trading import Trading
 from support.wire import Wire
 
+from snapbid.ledger.arrangement import fetch_risks
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.records import shard_of
 from snapbid.report import tokens
+from snapbid.risks import forbids
 
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
 SHARDS = 3
@@ -298,3 +300,30 @@ def _has(server: Server, auctions: list[bytes]) -> bool:
     """Whether a replica has what was counted of as many auctions."""
     (key,) = server.call("KEYS", "{sb0}:c:*")
     return bool(server.call("HGET", key, "b:1") == str(len(auctions)))
+
+
+def test_a_url_that_names_something_else_is_refused(cluster: Cluster, database: str) -> None:
+    node = cluster.nodes[0].address
+    with folder() as path, contextlib.closing(Server(path)) as plain:
+        for url, replicas, mistake in (
+            (f"redis://{node}", None, "names one Redis, and that is a node of a cluster"),
+            (f"redis+cluster://{plain.address}", None, f"{plain.address}, which is no node of"),
+            (f"redis+cluster://{node},{plain.address}", None, f"{plain.address}, which is no node"),
+            (f"redis+sentinel://{plain.address}/x", None, f"{plain.address}, which is no sentinel"),
+            (cluster.url, 2, f"too few replicas ({node} has 1"),
+        ):
+            (risk,) = asyncio.run(fetch_risks(url, replicas))
+            assert mistake in str(risk)
+            assert forbids(risk, allow_volatile=True)
+        assert asyncio.run(fetch_risks(cluster.url, None)) == []
+        for command in ("serve", "drain"):
+            done = run(
+                {
+                    "SNAPBID_REDIS_URL": f"redis+cluster://{plain.address}",
+                    "SNAPBID_DATABASE_URL": database,
+                    "SNAPBID_JWT_SECRET": JWT_SECRET,
+                },
+                command,
+            )
+            assert done.returncode == 2
+            assert "is no node of a cluster" in done.stderr

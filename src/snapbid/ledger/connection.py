@@ -109,7 +109,7 @@ class Connections:
         if self._nodes is not None:
             is_cluster = self._address.arrangement is Arrangement.CLUSTER
             made = RoutedRedis if is_cluster else PrimaryRedis
-            return made(self._nodes, partial(_client, self._address))
+            return made(self._nodes, partial(client_of, self._address))
         return Redis.from_url(self._address.url, **_TIMEOUTS)
 
     async def replicate(self, redis: Redis, keys: ShardKeys) -> None:
@@ -147,7 +147,8 @@ def _once() -> dict[str, Any]:
     return {"retry": Retry(NoBackoff(), 0)}
 
 
-def _client(address: RedisAddress, node: Node) -> Redis:
+def client_of(address: RedisAddress, node: Node) -> Redis:
+    """A client of one node of a cluster, or of one that sentinels know."""
     return Redis.from_url(address.node_url(node), **_TIMEOUTS, **_once())
 
 
@@ -156,22 +157,19 @@ def _nodes(address: RedisAddress) -> SlotNodes | None:
     if address.arrangement is Arrangement.ONE:
         return None
 
-    def of_node(node: Node) -> AbstractConnection:
-        return _unconnected(_options(address, node))
+    if address.arrangement is Arrangement.SENTINEL:
+        return SentinelNodes(address.nodes, address.service, partial(connection_to, address))
+    return ClusterNodes(address.nodes, partial(connection_to, address))
 
-    def of_sentinel(node: Node) -> AbstractConnection:
-        options = _options(address, node)
+
+def connection_to(address: RedisAddress, node: Node) -> AbstractConnection:
+    """An unconnected connection to a node that a URL names, a sentinel or one of a cluster."""
+    options = _options(address, node)
+    if address.arrangement is Arrangement.SENTINEL:
         for name in ("username", "password", "db"):
             options.pop(name, None)
         own = {name.removeprefix("sentinel_"): value for name, value in address.sentinel_options}
-        return _unconnected(options | own)
-
-    if address.arrangement is Arrangement.SENTINEL:
-        return SentinelNodes(address.nodes, address.service, of_sentinel)
-    return ClusterNodes(address.nodes, of_node)
-
-
-def _unconnected(options: dict[str, Any]) -> AbstractConnection:
+        options |= own
     made = options.pop("connection_class", Connection)
     connection: AbstractConnection = made(**options, **_once())
     return connection

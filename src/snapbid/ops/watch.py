@@ -21,8 +21,7 @@ from redis.exceptions import RedisError
 from snapbid import metrics
 from snapbid.exchange import spending
 from snapbid.exchange.spending import Spending
-from snapbid.ledger import connection
-from snapbid.ledger import risks as ledger_risks
+from snapbid.ledger import arrangement, connection
 from snapbid.ops import ledger
 from snapbid.ops.counts import CountHistory
 from snapbid.ops.ledger import Backlog, RunningTotals, Traffic
@@ -203,7 +202,8 @@ class Watch:
 
     async def _read_redis_risks(self) -> bool:
         try:
-            self._update_risks("redis", await ledger_risks.fetch_risks(self._redis))
+            url, replicas = self._settings.redis_url, self._settings.redis_replicas
+            self._update_risks("redis", await arrangement.fetch_risks(url, replicas))
         except (RedisError, OSError):
             return False
         return True
