@@ -56,7 +56,8 @@ def measure_cold(queries: list[Query], step: str, flush: bytearray, *, after: bo
 @cache
 def _native() -> Any:
     path = FOLDER / f"_measured{get_config_var('EXT_SUFFIX')}"
-    sources = [ROOT / "setup.py", *(ROOT / "native").rglob("*.*"), *(ROOT / "bench/native").iterdir()]
+    folders = ROOT / "native", ROOT / "bench" / "native"
+    sources = [ROOT / "setup.py", *(path for folder in folders for path in folder.rglob("*.*"))]
     newest = max(source.stat().st_mtime for source in sources)
     if not path.exists() or path.stat().st_mtime < newest:
         build = ["build_ext", "--build-lib", str(FOLDER), "--build-temp", str(FOLDER / "temp")]

@@ -1,4 +1,4 @@
-"""Builds the clock around the matcher's steps with the product's own flags; bench/measured.py runs this."""
+"""Builds the clock around the matcher's steps, with the product's flags; for bench/measured.py."""
 
 import runpy
 
