@@ -149,7 +149,7 @@ class Stack:
                 raise AssertionError(f"ended with {status} before it was ready:\n{self.output}")
             if time.monotonic() > deadline:
                 raise AssertionError(f"not ready within {START_S} s:\n{self.output}")
-        url = self.environ["SNAPBID_REDIS_URL"]
+        url = self.environ.get("SNAPBID_REDIS_URL", "")  # none: `up` has its own
         if self.command == ("serve",) and "+" not in url:  # as a drain would, if there were one
             confirm_budgets(
                 url,
