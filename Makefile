@@ -18,7 +18,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 FRAME := pyproject.toml setup.py
-NATIVE := $(wildcard native/*.pxd native/*.h native/snapbid/match/*)
+NATIVE := $(wildcard native/*.pxd native/*.h native/snapbid/*/*)
 EXTENSION := build/.extension
 STUBS := $(patsubst src/snapbid/match/%.pyi,snapbid.match.%,$(wildcard src/snapbid/match/*.pyi))
 
@@ -78,7 +78,8 @@ fuzz: $(VENV)/.dev $(VENV)/.fuzz build $(if $(INPUTS),sanitized)
 SANITIZED := build/sanitize
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 SANITIZED_TESTS := tests/property/test_matcher.py tests/property/test_explain.py \
-	tests/unit/test_lookups.py tests/unit/test_catalog.py tests/unit/test_campaign.py
+	tests/unit/test_lookups.py tests/unit/test_catalog.py tests/unit/test_campaign.py \
+	tests/unit/test_metrics.py tests/unit/test_admission.py tests/unit/test_golive.py
 
 SANITIZING = PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=64 \
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
@@ -111,7 +112,7 @@ lock: $(VENV)/.lock
 	$(COMPILE) - -c build/locked.txt -o requirements/$$list.txt || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist src/snapbid.egg-info src/snapbid/match/*.so
+	rm -rf $(VENV) build dist src/snapbid.egg-info src/snapbid/*/*.so
 	rm -rf .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench native -name __pycache__ -prune -exec rm -rf {} +
 

@@ -12,7 +12,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = bool(os.environ.get("SNAPBID_DEBUG"))
-SOURCES = sorted(glob("native/snapbid/match/*.pyx"))
+SOURCES = sorted(glob("native/snapbid/*/*.pyx"))
 
 
 def extension(module: str, source: str) -> Extension:
@@ -47,6 +47,9 @@ def translate(*extensions: Extension) -> Any:
 if __name__ == "__main__":
     setup(
         ext_modules=translate(
-            *(extension(f"snapbid.match.{Path(source).stem}", source) for source in SOURCES)
+            *(
+                extension(".".join(Path(source).with_suffix("").parts[1:]), source)
+                for source in SOURCES
+            )
         ),
     )

@@ -12,6 +12,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from support.remembered import counts, looking
 
 from bench import requests
 from snapbid import http
-from snapbid.exchange import admission
+from snapbid.exchange import endpoint
+from snapbid.exchange._admission import AdmissionControl
 from snapbid.exchange.routes import bid_path
 from snapbid.explain.overview import MatchableRequest, explain, read
 
@@ -121,8 +123,8 @@ def test_half_sent_requests_make_no_other_one_wait(
     """While thousands of bodies do not come, and while their requests are all ended at once."""
     deadline = http.BodyDeadline()
     monkeypatch.setattr(http, "BODY_DEADLINE", deadline)
-    for limit in ("FIRST", "FEWEST", "MOST"):  # all of them are let in
-        monkeypatch.setattr(admission, limit, 2 * HALF_SENT)
+    all_in = partial(AdmissionControl, **dict.fromkeys(("first", "fewest", "most"), 2 * HALF_SENT))
+    monkeypatch.setattr(endpoint, "AdmissionControl", all_in)
     with LocalApp(large_market(), redis_url) as app:
         gc.collect()
         quiet = max(waited_s(app, None) for _ in range(10))

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from snapbid.exchange.admission import FEWEST, FIRST, INTERVAL_S, AdmissionControl, Lane
+from snapbid.exchange._admission import FEWEST, FIRST, INTERVAL_S, AdmissionControl, Lane
 
 # What a request keeps the worker busy for, and how long Redis takes beside it.
 HEAD_S, BODY_S, END_S, STORE_S = 10e-6, 70e-6, 10e-6, 1e-3
@@ -41,7 +41,7 @@ class Worker:
 
     def __init__(self, clock: "Clock") -> None:
         self.clock = clock
-        self.admission = AdmissionControl()
+        self.admission = AdmissionControl(clock())
         self.outcomes: dict[str, Outcome] = {}
         self._queue: deque[Item] = deque()
         self._later: list[tuple[float, int, Item]] = []
@@ -94,10 +94,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr("snapbid.exchange.admission.perf_counter", clock)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 def sent(ssp: str, load: float, start: float, end: float) -> Iterator[tuple[float, str]]:
@@ -167,7 +165,7 @@ def test_after_a_pause_what_waited_is_mostly_shed(clock: Clock) -> None:
 
 def filled(clock: Clock) -> tuple[AdmissionControl, Lane]:
     """A worker with as many half-sent requests as it takes on."""
-    admission = AdmissionControl()
+    admission = AdmissionControl(clock())
     lane = admission.lane("a")
     for _ in range(FIRST):
         assert admission.enter(lane, clock.now)
@@ -186,7 +184,7 @@ def test_half_sent_requests_keep_nobody_out(clock: Clock) -> None:
 
 @pytest.mark.parametrize("intervals", [0, 1, 2, 3])
 def test_a_body_counts_however_late_it_comes(clock: Clock, intervals: int) -> None:
-    admission = AdmissionControl()
+    admission = AdmissionControl(clock())
     lane, other = admission.lane("a"), admission.lane("b")
     entered = clock.now
     assert admission.enter(lane, entered)

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from snapbid import metrics
-from snapbid.metrics import Definition, Metrics, slots
+from snapbid.metrics import Counter, Definition, Histogram, Metrics, slots
 from snapbid.metrics.keys import parse_key
 
 # Metrics of the tests' own, so that the product's may change.
@@ -285,3 +286,42 @@ def test_closed_counters_are_of_no_use(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="released"):
         counter.inc()
     opened.close()
+
+
+def test_a_counter_counts_in_its_cell_until_it_is_released() -> None:
+    cell = memoryview(bytearray(8)).cast("q")
+    counter = Counter(cell)
+    counter.inc()
+    counter.inc(4)
+    assert (counter.value, cell[0]) == (5, 5)
+    with pytest.raises(BufferError):
+        cell.release()
+    counter.release()
+    counter.release()
+    with pytest.raises(ValueError, match="released"):
+        counter.inc()
+    assert (counter.value, cell[0]) == (5, 5)
+    cell.release()
+
+
+@pytest.mark.parametrize("cell", [bytearray(7), bytearray(16), bytes(8)], ids=repr)
+def test_a_cell_is_eight_writable_bytes(cell: Any) -> None:
+    with pytest.raises((ValueError, BufferError)):
+        Counter(cell)
+
+
+def test_a_histogram_has_one_bucket_more_than_bounds() -> None:
+    def counter() -> Counter:
+        return Counter(memoryview(bytearray(8)).cast("q"))
+
+    buckets, total = [counter() for _ in range(3)], counter()
+    for wrong in (buckets[:2], [*buckets, counter()]):
+        with pytest.raises(ValueError, match="bucket"):
+            Histogram((0.1, 0.5), wrong, total, 10)
+    with pytest.raises(TypeError):
+        Histogram((0.1, 0.5), [*buckets[:2], None], total, 10)  # type: ignore[list-item]
+    histogram = Histogram((0.1, 0.5), buckets, total, 10)
+    for value in (0.0, 0.1, 0.11, 0.5, 7.0):
+        histogram.observe(value)
+    assert [bucket.value for bucket in buckets] == [2, 2, 1]
+    assert total.value == 0 + 1 + 1 + 5 + 70

@@ -7,7 +7,7 @@ from typing import Final, final
 from msgspec import Struct
 
 from snapbid.errors import Problem
-from snapbid.exchange.admission import AdmissionControl
+from snapbid.exchange._admission import AdmissionControl
 from snapbid.exchange.bid import MAX_TMAX_MS, Bidder, Market, NoBid, Proposal, Reason
 from snapbid.exchange.limits import RemembersBids, ledger_bids, replace_refused
 from snapbid.exchange.request import decode
@@ -36,6 +36,7 @@ MARGIN_S: Final = 0.01  # of `tmax`, kept for the answer to travel
 LARGE: Final = 16_384  # bytes of a body whose decoding is a share of the request's processor time
 LEAST_SHARE: Final = 0.2  # of a request's processor time that decoding leaves for the search
 NO_CONTENT: Final = answer(204)
+KEPT: Final = BidVerdict.KEPT.value
 
 
 @final
@@ -73,7 +74,7 @@ class Bidding:
         self.bidder = bidder
         self.ledger = ledger
         self.metrics = metrics
-        self.admission = AdmissionControl()
+        self.admission = AdmissionControl(perf_counter())
         self.timings = BidTimings(metrics)
         self.max_bytes = max_bytes
         self.tmax_ms = tmax_ms
@@ -123,7 +124,7 @@ class BidEndpoint:
                 verdicts = await result.verdicts
                 if not verdicts:
                     result = Reason.LATE
-                elif verdicts.strip(BidVerdict.KEPT):
+                elif verdicts != KEPT and verdicts.strip(KEPT):
                     result = await self._replace_refused(result, verdicts)
                 else:
                     result = result.body
@@ -173,21 +174,28 @@ class BidEndpoint:
         The bids of a test request are not remembered, so its body is ready at once unless there
         are limits to look at.
         """
-        began = thread_time() if len(body) > LARGE else None  # a system call
-        request = decode(body)
-        decoding_s = 0.0 if began is None else thread_time() - began
+        processor_s = self._processor_s
+        if len(body) > LARGE:
+            began = thread_time()  # a system call
+            request = decode(body)
+            left_s = processor_s + began - thread_time()
+            processor_s = max(left_s, LEAST_SHARE * processor_s)
+        else:
+            request = decode(body)
         if steps:
             steps.end("decode")
-        self._sightings.request(request)
+        test = self._sightings.count(request)
+        if test:
+            self._sightings.test(request)
         tmax = request.tmax
-        has_tmax = tmax is not None and 0 < tmax <= MAX_TMAX_MS
-        allowed_s = (tmax if has_tmax else self._tmax_ms) / 1000  # type: ignore[operator]
+        if tmax is None or not 0 < tmax <= MAX_TMAX_MS:
+            tmax = self._tmax_ms
+        allowed_s = tmax / 1000
         now = perf_counter()
         if now - started > allowed_s:
             return Reason.LATE
         market = self.market  # for the whole request: ranks belong to one market
-        deadline = started + allowed_s - min(MARGIN_S, allowed_s / 2)
-        processor_s = max(self._processor_s - decoding_s, LEAST_SHARE * self._processor_s)
+        deadline = started + allowed_s - (MARGIN_S if allowed_s > 2 * MARGIN_S else allowed_s / 2)
         proposal = self._bidder.propose(
             request, self._ssp, market, time_ns() // 1_000_000, deadline - now, processor_s
         )
@@ -201,7 +209,6 @@ class BidEndpoint:
         body = self._bidder.write(proposal.auction_id, proposal.bids, currency)
         if without_room := len(proposal.choices) - len(proposal.bids):
             self._cut_short.inc(without_room)
-        test = request.test == 1
         if test and not proposal.limited:
             return body
         auction, user = proposal.auction_id.encode(), proposal.decision.user

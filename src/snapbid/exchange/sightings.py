@@ -1,7 +1,6 @@
 """What each SSP sends, counted for the go-live checklist (document 2) and the diagnosis.
 
-Counting costs a few tenths of a microsecond a request. `golive/evidence.py` writes the counts to
-Redis.
+`golive/evidence.py` writes the counts to Redis.
 """
 
 import re
@@ -11,6 +10,7 @@ from typing import Final
 import msgspec
 
 from snapbid.errors import Problem, UnsupportedMediaType
+from snapbid.exchange._sightings import RequestCounts
 from snapbid.exchange.request import BidRequest
 
 KEPT: Final = 20  # latest answers, and latest problems, of an SSP
@@ -41,51 +41,29 @@ class SightingTotals(msgspec.Struct):
         self.examples = self.examples | other.examples
 
 
-class Sightings:
+class Sightings(RequestCounts):
     """Counts what one SSP sends to this worker between two writes."""
 
-    __slots__ = ("_answers", "_broken", "_content_type", "_country", "_examples", "_ip", "_ipv6",
-                 "_problems", "_requests", "_statuses", "_tests", "_ua", "notices",
-                 "tested")  # fmt: skip
+    __slots__ = ("_broken", "_content_type", "_examples", "_problems", "notices", "tested")
 
     def __init__(self) -> None:
+        super().__init__(KEPT)
         self._clear()
 
     def _clear(self) -> None:
-        self._requests = self._tests = 0  # requests that could be decoded
-        self._country = self._ua = self._ip = self._ipv6 = self._content_type = 0
-        self._statuses: dict[int, int] = {}
-        self._answers: deque[int] = deque(maxlen=KEPT)
+        self.clear()
+        self._content_type = 0
         self._problems: deque[str] = deque(maxlen=KEPT)
         self._broken: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
         self.notices: Counter[str] = Counter()  # of test bids
         self.tested: list[tuple[str, list[str]]] = []  # auction id, impression ids
 
-    def request(self, request: BidRequest) -> None:
-        """Count what the checklist asks of a request."""
-        self._requests += 1
-        device = request.device
-        if device is not None:
-            geo = device.geo
-            if geo is not None and geo.country:
-                self._country += 1
-            if device.ua:
-                self._ua += 1
-            if device.ip:
-                self._ip += 1
-            elif device.ipv6:
-                self._ipv6 += 1
-        if request.test == 1:
-            self._tests += 1
-            if len(self.tested) < MAX_TESTS:
-                imps = [str(imp.id) for imp in request.imp or ()]
-                self.tested.append((str(request.id), imps[:MAX_TESTS]))
-
-    def answered(self, status: int) -> None:
-        """Count an answer."""
-        self._statuses[status] = self._statuses.get(status, 0) + 1
-        self._answers.append(status)
+    def test(self, request: BidRequest) -> None:
+        """Note a test request."""
+        if len(self.tested) < MAX_TESTS:
+            imps = [str(imp.id) for imp in request.imp or ()]
+            self.tested.append((str(request.id), imps[:MAX_TESTS]))
 
     def refused(self, problem: Problem) -> None:
         """Count an error answer."""
@@ -101,21 +79,21 @@ class Sightings:
 
     def take(self, now: int) -> SightingTotals:
         """Return the totals, stamped with the time (epoch s), and start over."""
-        counts = Counter({f"status:{status}": by for status, by in self._statuses.items()})
+        counts = Counter({f"status:{status}": by for status, by in self.statuses.items()})
         counts.update(
-            requests=self._requests,
-            tests=self._tests,
-            country=self._country,
-            ua=self._ua,
-            ip=self._ip,
-            ipv6=self._ipv6,
+            requests=self.requests,
+            tests=self.tests,
+            country=self.country,
+            ua=self.ua,
+            ip=self.ip,
+            ipv6=self.ipv6,
             content_type=self._content_type,
         )
         counts.update(self.notices)
         counts.update({f"broken:{rule}": by for rule, by in self._broken.items()})
         totals = SightingTotals(
             +counts,
-            [f"{now} {status}" for status in self._answers],
+            [f"{now} {status}" for status in self.answers],
             [f"{now} {problem}" for problem in self._problems],
             self._examples,
         )

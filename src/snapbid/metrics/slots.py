@@ -20,12 +20,12 @@ import os
 import struct
 import threading
 from array import array
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from snapbid.metrics._cells import Counter, Histogram
 from snapbid.metrics.definitions import OVERFLOW, definition_of
 from snapbid.metrics.keys import key_of
 
@@ -38,21 +38,6 @@ _CHUNK = 1 << 16
 _MAGIC = b"SNAPMET1"
 _HEADER = 16
 _SLOTS = 1024
-
-
-class Counter:
-    """A count of this process's slot. Not for use by several threads at once."""
-
-    __slots__ = ("_cell", "_value")
-
-    def __init__(self, cell: "memoryview[int]") -> None:
-        self._cell = cell
-        self._value: int = cell[0]
-
-    def inc(self, n: int = 1) -> None:
-        """Add `n` (about 70 ns)."""
-        self._value = value = self._value + n
-        self._cell[0] = value
 
 
 class Counters:
@@ -73,29 +58,6 @@ class Counters:
             labels = dict(zip(self._labels, values, strict=True))
             self._counters[values] = counter = self._metrics.counter(self._name, **labels)
         counter.inc()
-
-
-class Histogram:
-    """Counts of values per bucket, and their sum. Not for use by several threads at once."""
-
-    __slots__ = ("_bounds", "_buckets", "_resolution", "_sum")
-
-    def __init__(
-        self, bounds: Sequence[float], buckets: Sequence[Counter], total: Counter, resolution: int
-    ) -> None:
-        self._bounds = bounds
-        self._buckets = buckets
-        self._sum = total
-        self._resolution = resolution
-
-    def observe(self, value: float) -> None:
-        """Count one value, in the unit of the metric's name."""
-        # `Counter.inc`, inlined: a call would double the cost.
-        bucket, total = self._buckets[bisect_left(self._bounds, value)], self._sum
-        bucket._value = count = bucket._value + 1
-        bucket._cell[0] = count
-        total._value = count = total._value + int(value * self._resolution + 0.5)
-        total._cell[0] = count
 
 
 class Metrics:
@@ -149,7 +111,7 @@ class Metrics:
         """Return the values of a counter's series in this slot, by key."""
         with self._lock:
             return {
-                key: counter._cell[0]
+                key: counter.value
                 for key, counter in self._series.items()
                 if key.startswith(name) and key[len(name)] == "{"
             }
@@ -157,7 +119,7 @@ class Metrics:
     def close(self) -> None:
         """Release the slot; its counts stay, but its counters must not be used any longer."""
         for counter in self._series.values():
-            counter._cell.release()
+            counter.release()
         for mapping, cells in self._chunks:
             cells.release()
             mapping.close()

@@ -1,0 +1,104 @@
+"""Admission control, as `_admission.pyi` describes it."""
+
+cdef double _INTERVAL_S = 0.05
+cdef double _TARGET_S = 0.03
+
+INTERVAL_S = _INTERVAL_S
+TARGET_S = _TARGET_S
+FIRST = 256
+FEWEST = 64
+MOST = 4096
+
+
+cdef class Lane:
+    cdef readonly int under_way
+    cdef readonly int reading
+    cdef readonly int reading_before
+
+
+cdef class AdmissionControl:
+    cdef readonly int limit
+    cdef readonly int under_way
+    cdef readonly double waited_s
+    cdef int _first_limit, _least_limit, _most_limit
+    cdef double _share
+    cdef dict _lanes
+    cdef double _began, _began_before, _until
+    cdef int _completed
+    cdef int _fewest  # requests under way at once, in this interval
+    cdef double _least_wait_s
+
+    def __init__(self, double now, int first=FIRST, int fewest=FEWEST, int most=MOST):
+        self.limit = self._first_limit = first
+        self._least_limit, self._most_limit = fewest, most
+        self.under_way = 0
+        self.waited_s = 0.0
+        self._share = first
+        self._lanes = {}
+        self._began = self._began_before = now
+        self._until = now + _INTERVAL_S
+        self._completed = self._fewest = 0
+        self._least_wait_s = _INTERVAL_S
+
+    def lane(self, str ssp not None):
+        return self._lanes.setdefault(ssp, Lane())
+
+    def enter(self, Lane lane not None, double now):
+        if now >= self._until:
+            self._begin(now)
+        if self.under_way >= self.limit and lane.under_way >= self._share:
+            return False
+        self.under_way += 1
+        lane.under_way += 1
+        lane.reading += 1
+        return True
+
+    def has_body(self, Lane lane not None, double entered, double now):
+        if entered >= self._began:
+            lane.reading -= 1
+        elif entered >= self._began_before:
+            lane.reading_before -= 1
+        else:
+            self.under_way += 1
+            lane.under_way += 1
+        if now - entered < self._least_wait_s:
+            self._least_wait_s = now - entered
+
+    def leave(self, Lane lane not None):
+        self._completed += 1
+        lane.under_way -= 1
+        self.under_way -= 1
+        if self.under_way < self._fewest:
+            self._fewest = self.under_way
+
+    cdef int _begin(self, double now) except -1:
+        """Begin an interval, its limit set by what the last one completed."""
+        cdef Lane lane
+        for lane in self._lanes.values():
+            lane.under_way -= lane.reading_before
+            self.under_way -= lane.reading_before
+            lane.reading_before, lane.reading = lane.reading, 0
+        self._adapt(now - self._began)
+        self._began_before, self._began = self._began, now
+        self._until = now + _INTERVAL_S
+        self._completed = 0
+        self._fewest = self.under_way
+        self._least_wait_s = _INTERVAL_S
+        return 0
+
+    cdef int _adapt(self, double seconds) except -1:
+        """Set the limit: an interval that was busy throughout shows the worker's capacity."""
+        cdef Lane lane
+        cdef int busy = 0
+        cdef double left_s
+        self.waited_s = self._least_wait_s if self._completed else 0.0
+        if self._fewest >= self._least_limit:
+            left_s = max(_TARGET_S - self.waited_s, 0.0)
+            self.limit = <int>(self._completed / seconds * left_s)
+            self.limit = min(max(self.limit, self._least_limit), self._most_limit)
+        else:
+            self.limit = max(self.limit, self._first_limit)
+        for lane in self._lanes.values():
+            busy += lane.under_way > 0
+        self._share = self.limit / <double>max(busy, 1)
+        return 0

@@ -1,0 +1,30 @@
+from collections import deque
+
+class RequestCounts:
+    """What an SSP sends, and the statuses of its answers, the latest `kept` of them in order."""
+
+    def __init__(self, kept: int) -> None: ...
+    @property
+    def requests(self) -> int: ...
+    @property
+    def tests(self) -> int: ...
+    @property
+    def country(self) -> int: ...
+    @property
+    def ua(self) -> int: ...
+    @property
+    def ip(self) -> int: ...
+    @property
+    def ipv6(self) -> int: ...
+    @property
+    def statuses(self) -> dict[int, int]: ...
+    @property
+    def answers(self) -> deque[int]: ...
+    def count(self, request: object) -> bool:
+        """Count what the checklist asks of a request; return whether it is a test."""
+
+    def answered(self, status: int) -> None:
+        """Count an answer."""
+
+    def clear(self) -> None:
+        """Start over."""

@@ -1,0 +1,32 @@
+from collections.abc import Sequence
+from typing import final
+
+@final
+class Counter:
+    """A count of this process's slot. Not for use by several threads at once.
+
+    `cell`: 8 writable bytes of the slot. Raises ValueError for anything else.
+    """
+
+    def __init__(self, cell: memoryview[int]) -> None: ...
+    @property
+    def value(self) -> int: ...
+    def inc(self, n: int = 1) -> None:
+        """Add `n`. Raises ValueError once the cell is released."""
+
+    def release(self) -> None:
+        """Let go of the cell."""
+
+@final
+class Histogram:
+    """Counts of values per bucket, and their sum. Not for use by several threads at once.
+
+    The bucket after the last of the ascending `bounds` counts what exceeds it; `total` counts
+    units of 1/`resolution`. Raises ValueError where `buckets` are not one more than `bounds`.
+    """
+
+    def __init__(
+        self, bounds: Sequence[float], buckets: Sequence[Counter], total: Counter, resolution: float
+    ) -> None: ...
+    def observe(self, value: float) -> None:
+        """Count one value, in the unit of the metric's name."""
