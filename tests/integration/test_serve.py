@@ -1,6 +1,7 @@
 """`snapbid serve`: changes that reach it, workers that end, readiness, the private port."""
 
 import asyncio
+import contextlib
 import http.client
 import json
 import os
@@ -262,3 +263,38 @@ def test_it_does_not_start_on_a_port_that_is_taken(start_stack: Callable[..., St
     (said,) = refused({**stack.environ, "SNAPBID_OPS_PORT": str(stack.ops_port + 1)}, 1)
     assert said.startswith(f"SNAPBID_PORT {stack.port} on 127.0.0.1 cannot be used")
     assert stack.get("/readyz")[0] == 200
+
+
+def test_a_warehouse_without_schema_is_said_once_and_migrated_meanwhile(
+    database: str, redis_url: str, tmp_path: Path
+) -> None:
+    """By `serve` and by the drain, each with the command to run."""
+    asyncio.run(execute(database, "drop schema public cascade"))
+    asyncio.run(execute(database, "create schema public"))
+    own = {
+        "SNAPBID_HOME": str(tmp_path / "home"),
+        "SNAPBID_DATABASE_URL": database,
+        "SNAPBID_REDIS_URL": redis_url,
+    }
+    with contextlib.ExitStack() as stack:
+        serve = stack.enter_context(contextlib.closing(Stack(own)))
+        drain = stack.enter_context(contextlib.closing(Stack(own, "drain")))
+        for process in (serve, drain):
+            process.launch()
+        said = "the warehouse has no up-to-date schema: run snapbid migrate"
+        eventually(lambda: said in serve.output and said in drain.output, "word of the schema")
+        eventually(lambda: b"campaigns" in serve.get("/readyz")[1], "an answer")
+        snapbid(database, "migrate")
+        serve.await_ready()
+        for process in (serve, drain):
+            assert process.output.count(said) == 1, process.output
+            assert "Traceback" not in process.output
+
+
+def test_where_it_listens_is_said(start_stack: Callable[..., Stack]) -> None:
+    stack = start_stack(SNAPBID_BASE_URL="https://rtb.example")
+    eventually(lambda: "listening on" in stack.output, "word of the port")
+    assert (
+        f"listening on {stack.base_url} (SNAPBID_WORKERS: 1), private port {stack.ops_url}/ops, "
+        "notification URLs at https://rtb.example\n"
+    ) in stack.output

@@ -16,7 +16,7 @@ from redis.crc import key_slot
 from redis.exceptions import RedisError
 
 from snapbid.embedded.process import spawn, stop
-from snapbid.embedded.redis import _server
+from snapbid.embedded.redis_server import installed
 
 HOST: Final = "127.0.0.1"
 NODE_TIMEOUT_MS: Final = 1000  # until a node is held to be away; a busy machine needs some time
@@ -82,7 +82,7 @@ class Server:
         }
         named = [part for name, value in own.items() for part in (f"--{name}", value)]
         self.process = spawn(
-            [_server()[0], *self._options, *named],
+            [installed()[0].path, *self._options, *named],
             death_signal=signal.SIGKILL,
             log=self.folder / "log",
         )
@@ -311,7 +311,9 @@ class _Sentinel(Server):
         text = Path(config).read_text()
         Path(config).write_text(f"port {self.port}\nbind {HOST}\ndir {self.folder}\n{text}")
         self.process = spawn(
-            [_server()[0], config, flag], death_signal=signal.SIGKILL, log=self.folder / "log"
+            [installed()[0].path, config, flag],
+            death_signal=signal.SIGKILL,
+            log=self.folder / "log",
         )
         until(self.ask_ping, f"the sentinel {self.address} answers")
 

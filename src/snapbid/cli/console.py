@@ -135,17 +135,15 @@ def finish(work: Awaitable[T], dsn: str) -> T:
     """Run to the end; what PostgreSQL or the way to it refuses is said in one line."""
     import asyncio
 
-    import asyncpg
-
-    from snapbid.warehouse.away import AWAY
+    from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
 
     async def run() -> T:
         return await work
 
     try:
         return asyncio.run(run())
-    except (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError) as error:
-        raise Refused("the warehouse has no up-to-date schema: run snapbid migrate") from error
+    except OUTDATED as error:
+        raise Refused(NO_SCHEMA) from error
     except AWAY as error:
         why = reason(error, dsn)
         raise Refused(f"the warehouse (SNAPBID_DATABASE_URL) failed: {why}") from error

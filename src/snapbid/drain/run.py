@@ -26,13 +26,14 @@ from snapbid.golive.store import EvidenceStore
 from snapbid.ledger import connection as ledger
 from snapbid.ledger.budgets import Budgets
 from snapbid.metrics import Metrics
+from snapbid.reasons import reason
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.risks import RiskLog
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
 from snapbid.warehouse import absorb, demand, diagnosis, events
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
 
 # What it needs of the settings; `load` compares the two ports.
 SETTINGS: Final = frozenset(
@@ -55,6 +56,7 @@ COMMAND_S: Final = 60.0  # however busy the warehouse is with it
 FROZEN_S: Final = 10.0  # amid a transaction, whose locks others wait for
 GIVEN_UP_S: Final = 5.0  # without Redis, or a part of it, the place is left to another drain
 YIELDED_S: Final = 2 * PAUSE_S  # in which it can take it
+WAREHOUSE: Final = "the warehouse"
 LAST_ROUND_S: Final = 20.0  # when told to stop, however busy machine and disk are
 
 T = TypeVar("T")
@@ -195,7 +197,7 @@ class Process:
                 logger.info("%s: beginning anew", error)
                 await self._pause(PAUSE_S)
             except AWAY as error:
-                await self._fail("the warehouse", error)
+                await self._fail(WAREHOUSE, error)
 
     @contextlib.asynccontextmanager
     async def _place(self) -> AsyncIterator[asyncpg.Connection | None]:
@@ -289,8 +291,11 @@ class Process:
 
     async def _fail(self, store: str, error: Exception) -> None:
         """Tell once what is away, and wait a little longer each time."""
-        if not self._stopping.is_set():
-            self._tell(self._duty.waits % store, logging.WARNING, error)
+        if isinstance(error, OUTDATED):
+            if self._duty.quotes:  # the other duty need not say it again
+                self._tell(NO_SCHEMA, logging.WARNING)
+        elif not self._stopping.is_set():
+            self._tell(self._duty.waits % store, logging.WARNING, self._why(store, error))
         pause = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
         self._failures += 1
         await self._pause(pause)
@@ -300,9 +305,12 @@ class Process:
             logger.info(self._duty.again)
         self._failures, self._told = 0, None
 
-    def _tell(self, what: str, level: int, error: Exception | None = None) -> None:
+    def _why(self, store: str, error: Exception) -> str:
+        if not self._duty.quotes:
+            return type(error).__name__
+        return reason(error, self._dsn) if store == WAREHOUSE else str(error)
+
+    def _tell(self, what: str, level: int, why: str = "") -> None:
         if self._told != what:
             self._told = what
-            text = str(error) if self._duty.quotes else ""
-            reason = f": {text or type(error).__name__}" if error else ""
-            logger.log(level, "%s%s", what, reason)
+            logger.log(level, "%s%s", what, f": {why}" if why else "")

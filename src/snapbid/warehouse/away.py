@@ -1,8 +1,10 @@
-"""How a warehouse that is away, or a connection to it that has ended, shows itself."""
+"""How a warehouse that is away, or a connection to it that has ended, shows itself, and why."""
 
 from typing import Final
 
 import asyncpg
+
+from snapbid.reasons import reason
 
 AWAY: Final = (
     asyncpg.PostgresError,
@@ -10,3 +12,16 @@ AWAY: Final = (
     asyncpg.InternalClientError,  # the end came amid an answer, and asyncpg has lost its place
     OSError,  # and so TimeoutError
 )
+
+OUTDATED: Final = (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError)
+NO_SCHEMA: Final = "the warehouse has no up-to-date schema: run snapbid migrate"
+
+
+def describe(error: BaseException, dsn: str) -> str:
+    """Say why the warehouse cannot be used, and of what the operator can correct, how."""
+    if isinstance(error, OUTDATED):
+        return NO_SCHEMA
+    why = reason(error, dsn)
+    if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
+        why += f": {' '.join(str(error).split())}; correct SNAPBID_DATABASE_URL"
+    return f"the warehouse is away: {why}"

@@ -28,7 +28,7 @@ from redis.retry import Retry
 
 from snapbid.embedded import Home, Postgres
 from snapbid.embedded.process import spawn, stop
-from snapbid.embedded.redis import _server
+from snapbid.embedded.redis_server import installed
 from snapbid.warehouse.migrate import migrate
 from support.preload import compile_library
 from support.simulator.loop import SimulationError
@@ -86,7 +86,9 @@ class RedisServer:
         parts = [part for name, value in options.items() for part in (f"--{name}", value)]
         preload = {"LD_PRELOAD": str(_clock(folder)), "CLOCK_TIME": str(time_file)}
         self._log = folder / "redis.log"
-        self._process = spawn([_server()[0], *parts], log=self._log, env=os.environ | preload)
+        self._process = spawn(
+            [installed()[0].path, *parts], log=self._log, env=os.environ | preload
+        )
         self.client = redis.Redis(unix_socket_path=self.path, retry=Retry(NoBackoff(), 0))
         self._await_answer()
 

