@@ -1,12 +1,14 @@
 """The private port: the page's data and the metrics, from what a running system has counted."""
 
 import asyncio
+import json
 import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
+from support.commands import invoke, succeed
 from support.ops import ask, bid, data, prepare, samples
 from support.processes import eventually
 from support.stack import Stack, execute
@@ -61,6 +63,30 @@ def test_traffic_is_on_the_page_and_among_the_metrics(served: Stack) -> None:
     assert sampled["snapbid_catalog_campaigns"][()] == 1
 
 
+def test_the_status_in_a_terminal(served: Stack) -> None:
+    own = {name: text for name, text in served.environ.items() if name.startswith("SNAPBID_")}
+    eventually(lambda: data(served)["ssps_known"] == 1, "the SSP to be known")
+    eventually(lambda: causes(data(served)) == ["drain"], "the verdict")
+    told = invoke(own, "status")
+    assert told.returncode == 1, told.stdout
+    first, cause, remedy, *rows = told.stdout.splitlines()
+    assert first.startswith("degraded since ")
+    assert cause.startswith("  no drain has ever been at work, since ")
+    assert remedy == "    to do: start snapbid drain"
+    assert [row.split()[0] for row in rows] == [
+        "server", "stores", "drain", "now", "today", "setup",
+    ]  # fmt: skip
+    assert "Redis up, PostgreSQL up" in rows[1]
+    document = json.loads(invoke(own, "status", "--json").stdout)
+    assert causes(document) == ["drain"]
+    served.stop()
+    told = invoke(own, "status")
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr.startswith(
+        f"no server runs here: nothing listens at 127.0.0.1:{served.ops_port}"
+    )
+
+
 def test_what_waits_for_the_drain(served: Stack, database: str, redis_url: str) -> None:
     eventually(lambda: (data(served)["drain_waiting"] or 0) > 0, "counters that wait")
     assert data(served)["drain_behind_s"] is None  # no drain has ever been here
@@ -70,6 +96,9 @@ def test_what_waits_for_the_drain(served: Stack, database: str, redis_url: str) 
         drain.launch()
         eventually(lambda: data(served)["drain_waiting"] == 0, "the drain to have been here")
         assert data(served)["drain_behind_s"] == 0
+        eventually(lambda: data(served)["verdict"]["state"] == "bidding", "the verdict")
+        own = {name: text for name, text in served.environ.items() if name.startswith("SNAPBID_")}
+        assert succeed(own, "status").startswith("bidding since ")
         rounds = samples(served)["snapbid_drain_rounds_total"][()]
         assert rounds > 0  # a process of its own counts on the same page
     finally:
@@ -109,6 +138,14 @@ def test_without_redis_the_rest_is_shown(
     eventually(lambda: data(stack)["redis"] is False, "its absence to be seen")
     seen = data(stack)
     assert (seen["drain_waiting"], seen["event_queue"]) == (None, None)
+    eventually(lambda: data(stack)["verdict"]["state"] == "not bidding", "the verdict")
+    own = {name: text for name, text in stack.environ.items() if name.startswith("SNAPBID_")}
+    told = invoke(own, "status")
+    assert told.returncode == 1
+    first, cause, remedy, *_ = told.stdout.splitlines()
+    assert first.startswith("not bidding since ")
+    assert cause.startswith("  Redis does not answer")
+    assert remedy.startswith("    to do: look at Redis")
     assert seen["warehouse"] is True
     eventually(lambda: data(stack)["campaigns"] == 1, "the campaign to be counted")
     assert samples(stack)["snapbid_store_up"][(("store", "redis"),)] == 0
@@ -117,6 +154,7 @@ def test_without_redis_the_rest_is_shown(
     eventually(lambda: data(stack)["spool_bytes"] > 0, "the spooled notice")
     own_redis.start()
     eventually(lambda: data(stack)["redis"] is True, "Redis to be back")
+    eventually(lambda: data(stack)["verdict"]["state"] != "not bidding", "the verdict")
     eventually(lambda: data(stack)["spool_bytes"] == 0, "the spool to be empty")
 
 
@@ -170,6 +208,10 @@ def test_documents_that_are_no_campaigns_harm_no_other(served: Stack, database: 
     eventually(lambda: data(served)["budgeted"] == 4, "the documents to be seen")
     eventually(lambda: money(served)["state"] == "open", "the campaign among them")
     assert len(data(served)["budgets"]) == 1
+
+
+def causes(seen: Any) -> list[str]:
+    return [cause["key"] for cause in seen["verdict"]["causes"]]
 
 
 def money(stack: Stack) -> Any:

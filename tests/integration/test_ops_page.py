@@ -39,7 +39,12 @@ def test_the_page(
         assert "PostgreSQL up" in shown
         assert "1 of 1 active campaigns with a budget" in shown
         assert "acme" in shown
-        assert window.run("return document.querySelectorAll('#chart polyline').length") == 2
+        eventually(lambda: "no drain has ever been at work" in text(window), "the verdict")
+        assert "Degraded since " in text(window)
+        window.run("document.querySelectorAll('#spans button')[1].click()")
+        pressed = "return document.querySelector('#spans [aria-pressed=true]').textContent"
+        assert window.run(pressed) == "hour"
+        assert window.run("return document.querySelectorAll('path.curve').length") == 5
         assert window.run("return document.documentElement.scrollWidth <= window.innerWidth"), (
             "it is wider than the window"
         )

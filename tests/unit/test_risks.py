@@ -42,7 +42,7 @@ INFO: dict[str, Any] = {
 def test_what_a_redis_risks(
     info: dict[str, Any], config: dict[str, Any], expected: dict[str, str]
 ) -> None:
-    risks = judge(INFO | info, config)
+    risks = judge(INFO | info, config, "Redis")
     assert {risk.name: risk.severity for risk in risks} == expected
     assert set(expected) <= set(NAMES["redis"])
 

@@ -21,6 +21,7 @@ from snapbid.cli.load import load
 from snapbid.cli.run import drain, env, migrate, serve, up
 from snapbid.cli.shell import ShellGroup
 from snapbid.cli.ssps import ssp, token
+from snapbid.cli.status import status
 from snapbid.settings import SettingsError
 
 
@@ -44,6 +45,6 @@ def main() -> None:
 
 for command in (
     up, serve, drain, migrate, env, ssp, token, campaign, key, events, rates, explain, golive, load,
-    export, ledger, audit,
+    export, ledger, audit, status,
 ):  # fmt: skip
     main.add_command(command)

@@ -256,7 +256,7 @@ class Process:
                 if last:
                     return
                 if isinstance(error, ShardsAwayError):  # the others were carried
-                    self._tell(self._duty.waits % "a part of Redis", logging.WARNING, error)
+                    self._tell(self._duty.waits % "a part of Redis", logging.WARNING, str(error))
                     await self._pause(PAUSE_S)
                 else:
                     begun = False

@@ -9,6 +9,7 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from snapbid.ledger.cluster import RoutedRedis
 from snapbid.risks import Risk, Severity
 
 OLDEST: Final = (6, 2)
@@ -18,21 +19,31 @@ _CONFIG: Final = ("appendfsync", "syslog-ident")
 
 
 async def fetch_risks(redis: Redis) -> list[Risk]:
-    """Ask a server for its risks. Raises RedisError."""
+    """Ask for the risks, of a cluster all primaries. Raises RedisError."""
+    if not isinstance(redis, RoutedRedis):
+        return await _risks_of(redis, "Redis (SNAPBID_REDIS_URL)")
+    found: dict[str, Risk] = {}
+    for (host, port), client in await redis.servers():
+        for risk in await _risks_of(client, f"Redis at {host}:{port} (SNAPBID_REDIS_URL)"):
+            found.setdefault(risk.name, risk)
+    return list(found.values())
+
+
+async def _risks_of(redis: Redis, name: str) -> list[Risk]:
     info = await redis.info()
     try:
         config: Mapping[Any, Any] = await redis.config_get(*_CONFIG)
     except ResponseError:
         config = {}
-    return judge(info, config)
+    return judge(info, config, name)
 
 
-def judge(info: Mapping[str, Any], config: Mapping[Any, Any]) -> list[Risk]:
-    """Return the risks that `INFO` and `CONFIG GET` tell of."""
+def judge(info: Mapping[str, Any], config: Mapping[Any, Any], server: str) -> list[Risk]:
+    """Return the risks that `INFO` and `CONFIG GET` of a server tell of."""
     risks: list[Risk] = []
 
     def add(name: str, severity: Severity, text: str, remedy: str) -> None:
-        risks.append(Risk("redis", name, severity, f"Redis (SNAPBID_REDIS_URL) {text}", remedy))
+        risks.append(Risk("redis", name, severity, f"{server} {text}", remedy))
 
     version = str(info.get("redis_version", ""))
     if _release(version) < OLDEST:

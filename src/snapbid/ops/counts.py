@@ -53,6 +53,14 @@ class CountWindow:
         """Return the growth of a counter over all labels."""
         return sum(grown for _, grown in self.of(name))
 
+    def errors(self) -> int:
+        """Return how many requests failed with a 5xx; a 503 of `/readyz` is no failure."""
+        return sum(
+            grown
+            for labels, grown in self.of("snapbid_http_requests_total")
+            if labels.get("status", "").startswith("5") and labels.get("route") != "health"
+        )
+
     def quantiles(
         self, name: str, fractions: Sequence[float], **labels: str
     ) -> list[float | None] | None:

@@ -4,7 +4,7 @@ from collections import Counter
 from time import time
 
 from snapbid.metrics import Samples
-from snapbid.ops.ledger import Standing
+from snapbid.ops.ledger import Standing, is_foreign
 from snapbid.ops.watch import CampaignMoney, Watch
 from snapbid.risks import NAMES
 
@@ -54,7 +54,7 @@ def gauges(watch: Watch) -> dict[str, Samples]:
 
 
 def _state_of_shard(shard: Standing, warehouse: str | None) -> str:
-    if warehouse and shard.warehouse and shard.warehouse != warehouse:
+    if is_foreign(shard, warehouse):
         return "foreign"
     return "confirmed" if shard.is_confirmed else "waiting"
 

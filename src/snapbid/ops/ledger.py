@@ -26,6 +26,11 @@ class Standing(NamedTuple):
     is_confirmed: bool
 
 
+def is_foreign(shard: Standing, warehouse: str | None) -> bool:
+    """Whether a shard is known to belong to another warehouse than this one."""
+    return bool(warehouse and shard.warehouse and shard.warehouse != warehouse)
+
+
 class Backlog(NamedTuple):
     """`counters` and stream `entries` that the drain has yet to carry, and how old they may be (s).
 

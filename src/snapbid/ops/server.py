@@ -35,6 +35,7 @@ PAGES: Final = {  # path: file, media type
     "/ops": ("ops.html", "text/html; charset=utf-8"),
     "/ops/ops.css": ("ops.css", "text/css; charset=utf-8"),
     "/ops/ops.js": ("ops.js", "text/javascript; charset=utf-8"),
+    "/ops/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
 }
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "

@@ -5,7 +5,9 @@ minute unless the name says otherwise. The ledger's figures are of all machines,
 this one.
 """
 
+import platform
 from collections import defaultdict
+from importlib.metadata import version
 from time import time
 from typing import Final
 
@@ -13,7 +15,10 @@ from msgspec import Struct
 
 from snapbid.ops.counts import BIDS, NOTICES, WHOLE, CountWindow, growth
 from snapbid.ops.gauges import NANO, state_of
+from snapbid.ops.trends import SPANS, TrendPoint
+from snapbid.ops.verdict import ServingVerdict
 from snapbid.ops.watch import CampaignMoney, SspTraffic, Watch
+from snapbid.ops.words import MEANINGS
 from snapbid.risks import Risk
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
@@ -62,10 +67,27 @@ class BudgetRow(Struct):
     held: float
 
 
+class About(Struct):
+    """The server: its machine's name, version, when it started (epoch s), its workers and port."""
+
+    machine: str
+    version: str
+    started_at: float
+    workers: int
+    port: int
+
+
 class Page(Struct):
-    """The document. Each point of `series` is its age (s) and requests and bids per second."""
+    """The document.
+
+    Each point of `series` is its age (s) and requests and bids per second; `trends` has the points
+    of each span, `spans` how long these are (s), `meanings` a text for each outcome of a request.
+    """
 
     at: float
+    about: About
+    verdict: ServingVerdict
+    errors: int
     window_s: float | None
     redis: bool | None
     warehouse: bool | None
@@ -74,6 +96,9 @@ class Page(Struct):
     quantiles: tuple[float, ...]
     latency: list[Latency]
     series: list[tuple[float, float, float]]
+    spans: dict[str, float]
+    trends: dict[str, list[TrendPoint]]
+    meanings: dict[str, tuple[str, str]]
     ssps: list[SspRow]
     ssps_known: int | None
     notices: dict[str, dict[str, int]]
@@ -101,6 +126,9 @@ def page(watch: Watch) -> Page:
     publisher, waiting, money = watch.publisher, snapshot.waiting, snapshot.money
     return Page(
         at=at,
+        about=_about(watch),
+        verdict=watch.judge.verdict,
+        errors=0 if window is None else window.errors(),
         window_s=None if window is None else window.seconds,
         redis=snapshot.redis,
         warehouse=snapshot.warehouse,
@@ -112,6 +140,9 @@ def page(watch: Watch) -> Page:
             (round(at - of.at, 1), round(of.requests / s, 2), round(of.bids / s, 2))
             for s, of in points
         ],
+        spans={name: every_s * count for name, (every_s, count) in SPANS.items()},
+        trends=watch.trends.points(at),
+        meanings=MEANINGS,
         ssps=rows[:MOST],
         ssps_known=None if snapshot.ssps is None else len(snapshot.ssps),
         notices=_table(window, NOTICES, "kind", "outcome"),
@@ -130,6 +161,13 @@ def page(watch: Watch) -> Page:
         campaigns=snapshot.campaigns,
         catalog_age_s=_age(at, publisher.published_at),
         catalog_checked_s=_age(at, publisher.checked_at),
+    )
+
+
+def _about(watch: Watch) -> About:
+    settings = watch.settings
+    return About(
+        platform.node(), version("snapbid"), watch.started_at, settings.workers, settings.port
     )
 
 

@@ -25,6 +25,8 @@ from snapbid.ledger import arrangement, connection
 from snapbid.ops import ledger
 from snapbid.ops.counts import CountHistory
 from snapbid.ops.ledger import Backlog, RunningTotals, Traffic
+from snapbid.ops.trends import Trends
+from snapbid.ops.verdict import Facts, Judge
 from snapbid.risks import Risk, RiskLog, StoreName
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
@@ -118,7 +120,11 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self.paths = paths
         self.publisher = publisher
+        self.settings = settings
+        self.started_at = time()
         self.history = CountHistory()
+        self.trends = Trends(paths.counts)
+        self.judge = Judge()
         self.snapshot = OpsSnapshot()
 
     def start(self) -> None:
@@ -159,8 +165,31 @@ class Watch:
     # Each returns whether it could read.
 
     async def _read_counters(self) -> bool:
-        self.history.add(time(), await asyncio.to_thread(metrics.read, self.paths.counts))
+        now, counts = time(), await asyncio.to_thread(metrics.read, self.paths.counts)
+        self.history.add(now, counts)
+        await asyncio.to_thread(self.trends.add, now, counts)
+        self.judge.judge(now, self._facts(now))
         return True
+
+    def _facts(self, now: float) -> Facts:
+        snapshot, checked_at = self.snapshot, self.publisher.checked_at
+        return Facts(
+            redis=snapshot.redis,
+            warehouse=snapshot.warehouse,
+            identity=snapshot.identity,
+            backlog=snapshot.waiting,
+            window=self.history.window(),
+            has_catalog=self._settings.catalog_path.exists(),
+            campaigns=snapshot.campaigns,
+            ssps=None if self._known is None else len(self._known.ssps),
+            catalog_checked_s=None if checked_at is None else now - checked_at,
+            spool_bytes=self.spool_bytes(),
+            risks=[
+                (risk.name, risk.text, risk.remedy)
+                for risks in snapshot.risks.values()
+                for risk in risks
+            ],
+        )
 
     async def _read_redis(self) -> bool:
         try:

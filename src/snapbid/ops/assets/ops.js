@@ -52,23 +52,46 @@ function element(name, text, className) {
   return made;
 }
 
-// A table of rows of cells; a cell is text or [text, class] or an element.
+// A table of rows of cells; a cell is text or [text, class] or an element. The first cell of a row is
+// its heading; on a phone each row is a list whose entries have the column's name.
 function table(id, head, rows, empty) {
-  const cells = (name) => (cell) => {
-    if (cell instanceof Element) {
-      const made = element(name);
-      made.append(cell);
-      return made;
-    }
-    return Array.isArray(cell) ? element(name, cell[0], cell[1]) : element(name, cell);
-  };
-  const lines = (head && rows.length ? [[head, "th"]] : []).concat(rows.map((row) => [row, "td"]));
-  if (!rows.length) lines.push([[[empty, "none"]], "td"]);
-  at(id).replaceChildren(...lines.map(([row, name]) => {
-    const made = element("tr");
-    made.append(...row.map(cells(name)));
+  const cell = (name, content) => {
+    const made = element(name);
+    if (content instanceof Element) made.append(content);
+    else [made.textContent, made.className] = Array.isArray(content) ? content : [content, ""];
     return made;
-  }));
+  };
+  const line = (row) => {
+    const made = element("tr");
+    row.forEach((content, index) => {
+      const own = cell(index ? "td" : "th", content);
+      if (!index) own.scope = "row";
+      else if (head) own.dataset.label = head[index];
+      made.append(own);
+    });
+    return made;
+  };
+  const parts = [];
+  if (head && rows.length) {
+    const top = element("tr");
+    top.append(...head.map((name) => {
+      const made = cell(name ? "th" : "td", name);
+      if (name) made.scope = "col";
+      return made;
+    }));
+    const made = element("thead");
+    made.append(top);
+    parts.push(made);
+  }
+  const body = element("tbody");
+  body.append(...rows.map(line));
+  if (!rows.length) {
+    const none = element("tr");
+    none.append(element("td", empty, "none"));
+    body.append(none);
+  }
+  at(id).replaceChildren(...parts, body);
+  at(id).className = head ? "listed" : "pairs";
 }
 
 function bar(part, whole, text) {
@@ -89,18 +112,35 @@ function bar(part, whole, text) {
 // -- parts of the page
 
 function stores(data) {
-  const one = (name, up) => {
+  const pill = (name, up) => {
     const [word, kind] = up === null ? ["unknown", "none"] : up ? ["up", "good"] : ["away", "bad"];
     return element("li", `${name} ${word}`, kind);
   };
-  at("stores").replaceChildren(one("Redis", data.redis), one("PostgreSQL", data.warehouse));
+  const behind = data.drain_behind_s;
+  const drain = data.drain_waiting === null ? ["unknown", "none"]
+    : behind === null ? ["never ran", "bad"]
+    : behind > 60 ? [`${seconds(behind)} behind`, "bad"] : ["up to date", "good"];
+  at("stores").replaceChildren(pill("Redis", data.redis), pill("PostgreSQL", data.warehouse),
+    element("li", `drain ${drain[0]}`, drain[1]));
+  const { machine, version, started_at: started, workers, port } = data.about;
+  at("about").textContent = `${machine}, port ${port}, version ${version}, `
+    + `${workers} worker${workers === 1 ? "" : "s"}, up ${seconds(data.at - started)}`;
 }
 
-function risks(data) {
-  at("risks").hidden = !data.risks.length;
-  at("risks").replaceChildren(...data.risks.map((one) => {
-    const made = element("p");
-    made.append(element("b", `${one.text}. `, one.severity === "weak" ? "fair" : "bad"), `To do: ${one.remedy}.`);
+const clock = (moment) => `${new Date(moment * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;
+
+function verdict(data) {
+  const { state, since, causes, note } = data.verdict;
+  at("verdict").className = `wide ${state.replace(" ", "-")}`;
+  const said = `${state[0].toUpperCase()}${state.slice(1)} since ${clock(since)}`;
+  if (at("state").textContent !== said) at("state").textContent = said;  // announced once
+  at("note").hidden = !note;
+  at("note").textContent = note || "";
+  at("causes").replaceChildren(...causes.map((cause) => {
+    const made = element("li");
+    const when = element("span", ` since ${clock(cause.since)}`, "none");
+    const remedy = element("span", `To do: ${cause.remedy}`, "remedy");
+    made.append(element("b", cause.text, cause.stops ? "bad" : "fair"), when, remedy);
     return made;
   }));
 }
@@ -118,7 +158,8 @@ function tiles(data) {
     ["notices/s", number(now.notices)],
     ["events/s", number(now.events)],
     ["spent today", usd(data.spent_today)],
-    ["drain behind", seconds(behind), behind > 5 ? "bad" : ""],
+    ["drain behind", seconds(behind), behind > 60 ? "bad" : ""],
+    ["5xx, last minute", number(data.errors), data.errors ? "bad" : ""],
   ];
   at("tiles").replaceChildren(...shown.map(([label, value, kind]) => {
     const tile = element("div");
@@ -127,26 +168,29 @@ function tiles(data) {
   }));
 }
 
-function chart(data) {
-  const [width, height, past] = [600, 120, 300];
-  const highest = Math.max(1, ...data.series.map(([, requests]) => requests));
-  const line = (place, kind) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
-    const points = data.series.map((point) =>
-      `${(width * (1 - point[0] / past)).toFixed(1)},${(height - 2 - (height - 6) * point[place] / highest).toFixed(1)}`);
-    made.setAttribute("points", points.join(" "));
-    made.setAttribute("class", kind);
+let shown = "5 minutes";
+
+function charts(data) {
+  at("spans").replaceChildren(...Object.keys(data.spans).map((name) => {
+    const made = element("button", name);
+    made.type = "button";
+    made.setAttribute("aria-pressed", name === shown);
+    made.addEventListener("click", () => { shown = name; charts(data); at("spans").querySelector("[aria-pressed=true]").focus(); });
     return made;
-  };
-  const grid = [0.25, 0.5, 0.75].map((part) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", "line");
-    for (const [name, value] of [["x1", 0], ["x2", width], ["y1", height * part], ["y2", height * part]]) {
-      made.setAttribute(name, value);
-    }
-    return made;
+  }));
+  const span = data.spans[shown];
+  const points = data.trends[shown];
+  const held = (id) => at(id).dataset.held;
+  if (!held("rates")) chart(at("rates"), {
+    title: "per second", span, least: 1, format: (value) => number(value),
+    lines: [{ name: "requests", kind: "blue" }, { name: "bids", kind: "green" }, { name: "5xx", kind: "red" }],
+    points: points.map(([age, requests, bids, errors]) => [age, requests, bids, errors]),
   });
-  at("chart").replaceChildren(...grid, line(1, "requests"), line(2, "bids"));
-  at("scale").textContent = `highest ${number(highest)}`;
+  if (!held("delays")) chart(at("delays"), {
+    title: "latency", span, least: 0.001, format: seconds,
+    lines: [{ name: "p50", kind: "blue" }, { name: "p99", kind: "amber" }],
+    points: points.map(([age, , , , p50, p99]) => [age, p50, p99]),
+  });
 }
 
 function quantiles(row, wanted) {
@@ -189,6 +233,10 @@ function ssps(data) {
       const known = one.outcomes[reason];
       return [known ? share(known / one.requests) : DASH, known && !BIDS_NOTHING.has(reason) ? "bad" : ""];
     })]) : [], "no request without a bid");
+  at("meanings").replaceChildren(...reasons.filter((reason) => data.meanings[reason]).flatMap((reason) => {
+    const [means, remedy] = data.meanings[reason];
+    return [element("dt", reason.replaceAll("_", " ")), element("dd", `${means}. ${remedy}.`)];
+  }));
 }
 
 function budgets(data) {
@@ -230,9 +278,9 @@ function behind(data) {
 let last = null;
 
 function tell(wrong) {
-  const clock = last ? new Date(last * 1000).toISOString().slice(11, 19) : null;
+  const time = last ? new Date(last * 1000).toISOString().slice(11, 19) : null;
   at("told").textContent = wrong
-    ? `no figures ${clock ? `since ${clock} UTC` : "yet"}: ${wrong}` : `${clock} UTC`;
+    ? `no figures ${time ? `since ${time} UTC` : "yet"}: ${wrong}` : `${time} UTC`;
   at("told").className = wrong ? "bad" : "";
   document.body.className = wrong ? "stale" : "";
 }
@@ -243,7 +291,7 @@ async function read() {
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const data = await answer.json();
     last = data.at;
-    for (const part of [stores, risks, tiles, chart, latency, notices, ssps, budgets, events, behind]) part(data);
+    for (const part of [stores, verdict, tiles, charts, latency, notices, ssps, budgets, events, behind]) part(data);
     tell(null);
   } catch (error) {
     tell(error instanceof TypeError ? "the server does not answer" : error.message);

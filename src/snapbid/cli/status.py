@@ -1,0 +1,144 @@
+"""`snapbid status`: what the private port tells of the running server, on one screen."""
+
+import os
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from snapbid.cli import console
+from snapbid.cli.shell import ShellCommand
+from snapbid.reasons import reason
+from snapbid.settings import Settings, load, reachable, url_of
+
+PATIENCE_S = 5.0
+
+
+@click.command(cls=ShellCommand, examples=["snapbid status", "snapbid status --json"])
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, as /ops/data has it.")
+def status(as_json: bool) -> None:
+    """Say whether this machine's server bids, and if not as it should: why, and what to do.
+
+    Behind the verdict: stores, versions, the rates of now and the figures of today. Exit status: 0
+    while it bids, 1 when it is degraded, does not bid or does not run.
+    """
+    import msgspec
+
+    settings = load(os.environ)
+    env = console.running(settings)
+    body = _ask(settings if env is None else load(env))
+    data = msgspec.json.decode(body)
+    if as_json:
+        click.echo(msgspec.json.format(body).decode())
+    else:
+        for line in _lines(data):
+            click.echo(console.one_line(line))
+    sys.exit(int(data["verdict"]["state"] != "bidding"))
+
+
+def _ask(settings: Settings) -> bytes:
+    """Fetch the figures from the private port. Raises Refused."""
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    url = url_of(reachable(settings.ops_host), settings.ops_port)
+    request = urllib.request.Request(f"{url}/ops/data")
+    if settings.ops_token is not None:
+        request.add_header("Authorization", f"Bearer {settings.ops_token.reveal()}")
+    own = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with own.open(request, timeout=PATIENCE_S) as answer:
+            return bytes(answer.read())
+    except urllib.error.HTTPError as error:
+        raise console.Refused(
+            f"the private port at {url} answers {error.code}: is SNAPBID_OPS_TOKEN the server's?"
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        why = error.reason if isinstance(error, urllib.error.URLError) else error
+        said = reason(why, url) if isinstance(why, Exception) else str(why)
+        raise console.Refused(
+            f"no server runs here: {said}, the private port (SNAPBID_OPS_PORT): "
+            "start one with snapbid up, or snapbid serve"
+        ) from error
+
+
+def _lines(data: dict[str, Any]) -> list[str]:
+    verdict, about, now = data["verdict"], data["about"], data["now"] or {}
+    lines = [f"{verdict['state']} since {_time(verdict['since'])}"]
+    if verdict["note"]:
+        lines[0] += f" ({verdict['note']})"
+    for cause in verdict["causes"]:
+        lines += [
+            f"  {cause['text']}, since {_time(cause['since'])}",
+            f"    to do: {cause['remedy']}",
+        ]
+    rows = [
+        (
+            "server",
+            f"{about['machine']}, port {about['port']}, version {about['version']}, "
+            f"{console.counted(about['workers'], 'worker')}, "
+            f"up {_span(data['at'] - about['started_at'])}",
+        ),
+        ("stores", f"Redis {_up(data['redis'])}, PostgreSQL {_up(data['warehouse'])}"),
+        ("drain", _drain(data)),
+        ("now", _now(data, now)),
+        ("today", _today(data)),
+        ("setup", f"{_many(data['campaigns'], 'campaign')}, {_many(data['ssps_known'], 'SSP')}"),
+    ]
+    return [*lines, *(f"{name:<8}{text}" for name, text in rows)]
+
+
+def _up(up: bool | None) -> str:
+    return {True: "up", False: "away", None: "unknown"}[up]
+
+
+def _drain(data: dict[str, Any]) -> str:
+    if data["drain_waiting"] is None:
+        return "unknown"
+    behind = data["drain_behind_s"]
+    since = "has never run" if behind is None else "up to date"
+    if behind:
+        since = f"{_span(behind)} behind"
+    return f"{since}, {console.counted(data['drain_waiting'], 'counter')} waiting"
+
+
+def _now(data: dict[str, Any], now: dict[str, Any]) -> str:
+    if not now:
+        return "unknown"
+    parts = [f"{now['requests']:,.1f} requests/s", f"{now['bids']:,.1f} bids/s"]
+    whole = next((row for row in data["latency"] if row["step"] == "whole"), None)
+    for share, seconds in zip(data["quantiles"], (whole or {}).get("seconds") or (), strict=False):
+        if share in (0.5, 0.99):
+            shown = "over the scale" if seconds is None else f"{seconds * 1000:.1f} ms"
+            parts.append(f"p{share * 100:g} {shown}")
+    return ", ".join([*parts, f"{data['errors']} answered 5xx in the last minute"])
+
+
+def _today(data: dict[str, Any]) -> str:
+    if data["spent_today"] is None:
+        return "unknown"
+    sums = {
+        name: sum(row[f"{name}_today"] or 0 for row in data["ssps"])
+        for name in ("bids", "wins", "imps")
+    }
+    return (
+        f"{sums['bids']:,} bids, {sums['wins']:,} wins, {sums['imps']:,} impressions, "
+        f"{data['spent_today']:,.2f} USD (UTC day, all machines)"
+    )
+
+
+def _many(number: int | None, noun: str) -> str:
+    return f"{noun}s unknown" if number is None else console.counted(number, noun)
+
+
+def _time(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _span(seconds: float) -> str:
+    for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,209 @@
+"""Whether this server bids, since when, and if not as it should: why, and what to do.
+
+Judged from what the private port has read. Each cause keeps the time at which it was first seen.
+"""
+
+from collections.abc import Iterator
+from time import time
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from snapbid.ops.counts import BIDS, CountWindow
+from snapbid.ops.ledger import Backlog, is_foreign
+
+State: TypeAlias = Literal["bidding", "degraded", "not bidding", "unknown"]
+
+BEHIND_S: Final = 60.0  # of the drain
+STALE_S: Final = 120.0  # of the catalog
+FEW: Final = 20  # requests of which a share says little
+SHARE: Final = 0.02
+UNANSWERED: Final = ("late", "overload", "store_down")
+
+
+class Cause(Struct, frozen=True):
+    """One thing that is wrong; `stops` bids, or is only a loss of quality."""
+
+    key: str
+    stops: bool
+    text: str
+    remedy: str
+    since: float = 0.0
+
+
+class ServingVerdict(Struct, frozen=True):
+    """The state since a moment (epoch s), and its causes, the worst and oldest first."""
+
+    state: State
+    since: float
+    causes: list[Cause]
+    note: str | None = None
+
+
+class Facts(NamedTuple):
+    """What is judged; None is unknown."""
+
+    redis: bool | None
+    warehouse: bool | None
+    identity: str | None
+    backlog: Backlog | None
+    window: CountWindow | None
+    has_catalog: bool
+    campaigns: int | None
+    ssps: int | None
+    catalog_checked_s: float | None
+    spool_bytes: int
+    risks: list[tuple[str, str, str]]  # name, text, remedy
+
+
+class Judge:
+    """Judges again and again, and remembers since when what is so."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        self.verdict = ServingVerdict("unknown", time(), [])
+
+    def judge(self, now: float, facts: Facts) -> ServingVerdict:
+        """Return the verdict of a moment (epoch s)."""
+        found = {cause.key: cause for cause in _causes(facts)}
+        self._since = {key: self._since.get(key, now) for key in found}
+        causes = [
+            Cause(cause.key, cause.stops, cause.text, cause.remedy, self._since[cause.key])
+            for cause in found.values()
+        ]
+        causes.sort(key=lambda cause: (not cause.stops, cause.since))
+        state: State = "degraded" if causes else "bidding"
+        if any(cause.stops for cause in causes):
+            state = "not bidding"
+        elif facts.redis is None:
+            state = "unknown"
+        since = self.verdict.since if state == self.verdict.state else now
+        self.verdict = ServingVerdict(state, since, causes, _note(facts))
+        return self.verdict
+
+
+def _note(facts: Facts) -> str | None:
+    if facts.window is not None and not facts.window.total(BIDS):
+        return f"no bid request in the last {facts.window.seconds:.0f} s"
+    return None
+
+
+def _causes(facts: Facts) -> Iterator[Cause]:
+    yield from _of_stores(facts)
+    yield from _of_ledger(facts)
+    yield from _of_setup(facts)
+    if facts.window is not None:
+        yield from _of_traffic(facts.window)
+    for name, text, remedy in facts.risks:
+        yield Cause(f"risk {name}", False, text, remedy)
+
+
+def _of_stores(facts: Facts) -> Iterator[Cause]:
+    if facts.redis is False:
+        yield Cause(
+            "redis",
+            True,
+            "Redis does not answer: requests get a 204, events a 503, notices wait on disk",
+            "look at Redis, its log and SNAPBID_REDIS_URL; bids go on by themselves after that",
+        )
+    if facts.warehouse is False:
+        yield Cause(
+            "warehouse",
+            False,
+            "PostgreSQL does not answer: bids go on, reports fail, counts and events wait in Redis",
+            "look at PostgreSQL, its log and SNAPBID_DATABASE_URL, or run snapbid migrate if the "
+            "log of serve says so",
+        )
+    if facts.spool_bytes:
+        yield Cause(
+            "spool",
+            False,
+            "notices wait on disk to be counted",
+            "nothing, if Redis has just come back: it empties by itself",
+        )
+
+
+def _of_ledger(facts: Facts) -> Iterator[Cause]:
+    backlog = facts.backlog
+    if backlog is None:
+        return
+    foreign = sum(is_foreign(shard, facts.identity) for shard in backlog.shards)
+    if foreign:
+        yield Cause(
+            "foreign",
+            foreign == len(backlog.shards),
+            "the ledger in Redis belongs to another warehouse",
+            "correct SNAPBID_REDIS_URL or SNAPBID_DATABASE_URL, or run snapbid ledger adopt",
+        )
+    elif not all(shard.is_confirmed for shard in backlog.shards):
+        yield Cause(
+            "unconfirmed",
+            False,
+            "campaigns with a budget do not bid: no drain has confirmed what was spent",
+            "start snapbid drain, or look at its log",
+        )
+    if backlog.counters and backlog.behind_s is None:
+        yield Cause("drain", False, "no drain has ever been at work", "start snapbid drain")
+    else:
+        behind = max(backlog.behind_s or 0.0, backlog.oldest_s)
+        if behind > BEHIND_S:
+            yield Cause(
+                "drain",
+                False,
+                f"counts or events have waited for the drain for {behind / 60:.0f} min or more",
+                "is snapbid drain running, and the warehouse there? Its log says; nothing is lost",
+            )
+
+
+def _of_setup(facts: Facts) -> Iterator[Cause]:
+    if not facts.has_catalog:
+        yield Cause(
+            "catalog",
+            True,
+            "no campaigns are loaded yet",
+            "the log of serve says why: the warehouse is away, or snapbid migrate has not run",
+        )
+    if facts.ssps == 0:
+        yield Cause("ssps", True, "no SSP is registered", "run snapbid ssp add ID")
+    if facts.campaigns == 0:
+        yield Cause("campaigns", True, "there is no campaign", "run snapbid campaign import FILE")
+    checked = facts.catalog_checked_s
+    if facts.warehouse and checked is not None and checked > STALE_S:
+        yield Cause(
+            "stale",
+            False,
+            f"campaigns are those of {checked / 60:.0f} min ago",
+            "look at the log of serve",
+        )
+
+
+def _of_traffic(window: CountWindow) -> Iterator[Cause]:
+    outcomes: dict[str, int] = {}
+    for labels, grown in window.of(BIDS):
+        name = labels.get("outcome", "")
+        outcomes[name] = outcomes.get(name, 0) + grown
+    requests = sum(outcomes.values())
+    for name in UNANSWERED:
+        share = outcomes.get(name, 0) / requests if requests else 0.0
+        if requests >= FEW and share > SHARE:
+            yield Cause(
+                name,
+                False,
+                f"{share:.0%} of the bid requests get no bid for being {name.replace('_', ' ')}",
+                "look at the latency below: more workers, a faster Redis, or a longer tmax",
+            )
+    failed = window.errors()
+    if failed:
+        yield Cause(
+            "errors",
+            False,
+            f"{failed} request{'' if failed == 1 else 's'} failed with a 5xx in the last minute",
+            "look at the log of serve; a 500 of report and a 503 of events mean a store is away",
+        )
+    if window.total("snapbid_event_dead_letters_total"):
+        yield Cause(
+            "dead_letters",
+            False,
+            "events cannot be stored",
+            "look at event_dead_letters in the warehouse, then run snapbid events replay",
+        )

@@ -1,0 +1,147 @@
+"""The verdict of the operator's page: its state, since when, and its causes."""
+
+from typing import Any
+
+import pytest
+
+from snapbid import errors
+from snapbid.exchange.bid import Reason
+from snapbid.ops.counts import CountWindow
+from snapbid.ops.ledger import Backlog, Standing
+from snapbid.ops.trends import Trends
+from snapbid.ops.verdict import Facts, Judge
+from snapbid.ops.words import MEANINGS
+
+OURS = Standing("w1", is_confirmed=True)
+GOOD = Facts(
+    redis=True,
+    warehouse=True,
+    identity="w1",
+    backlog=Backlog(0, 0.0, 0, 0.0, [OURS]),
+    window=None,
+    has_catalog=True,
+    campaigns=1,
+    ssps=1,
+    catalog_checked_s=1.0,
+    spool_bytes=0,
+    risks=[],
+)
+
+
+def window(**outcomes: int) -> CountWindow:
+    now = {
+        f'snapbid_bid_requests_total{{outcome="{name}",ssp="a"}}': count
+        for name, count in outcomes.items()
+    }
+    return CountWindow(60, {}, now)
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "keys"),
+    [
+        ({}, "bidding", []),
+        ({"redis": None}, "unknown", []),
+        ({"redis": False}, "not bidding", ["redis"]),
+        ({"warehouse": False}, "degraded", ["warehouse"]),
+        ({"has_catalog": False}, "not bidding", ["catalog"]),
+        ({"ssps": 0}, "not bidding", ["ssps"]),
+        ({"campaigns": 0}, "not bidding", ["campaigns"]),
+        ({"catalog_checked_s": 121.0}, "degraded", ["stale"]),
+        ({"catalog_checked_s": 121.0, "warehouse": False}, "degraded", ["warehouse"]),
+        ({"spool_bytes": 9}, "degraded", ["spool"]),
+        ({"risks": [("eviction", "it evicts", "stop it")]}, "degraded", ["risk eviction"]),
+        ({"backlog": Backlog(3, None, 0, 0.0, [OURS])}, "degraded", ["drain"]),
+        ({"backlog": Backlog(3, 59.0, 0, 0.0, [OURS])}, "bidding", []),
+        ({"backlog": Backlog(3, 61.0, 0, 0.0, [OURS])}, "degraded", ["drain"]),
+        ({"backlog": Backlog(0, 0.0, 5, 61.0, [OURS])}, "degraded", ["drain"]),
+        (
+            {"backlog": Backlog(0, 0.0, 0, 0.0, [Standing("w1", is_confirmed=False)])},
+            "degraded",
+            ["unconfirmed"],
+        ),
+        (
+            {"backlog": Backlog(0, 0.0, 0, 0.0, [Standing("w2", is_confirmed=False)])},
+            "not bidding",
+            ["foreign"],
+        ),
+        (
+            {"backlog": Backlog(0, 0.0, 0, 0.0, [OURS, Standing("w2", is_confirmed=True)])},
+            "degraded",
+            ["foreign"],
+        ),
+        ({"window": window(bid=97, late=3)}, "degraded", ["late"]),
+        ({"window": window(bid=98, late=2)}, "bidding", []),
+        ({"window": window(bid=10, late=9)}, "bidding", []),  # too few to say
+        ({"redis": False, "warehouse": False}, "not bidding", ["redis", "warehouse"]),
+    ],
+)
+def test_states(change: dict[str, Any], state: str, keys: list[str]) -> None:
+    verdict = Judge().judge(100.0, GOOD._replace(**change))
+    assert (verdict.state, [cause.key for cause in verdict.causes]) == (state, keys)
+    assert all(cause.text and cause.remedy for cause in verdict.causes)
+
+
+def test_5xx_but_those_of_readiness() -> None:
+    key = 'snapbid_http_requests_total{route="%s",status="%d"}'
+    counts = {key % ("health", 503): 9, key % ("bid", 200): 9}
+    judge = Judge()
+    assert judge.judge(1.0, GOOD._replace(window=CountWindow(60, {}, counts))).causes == []
+    counts |= {key % ("report", 500): 2}
+    (cause,) = judge.judge(2.0, GOOD._replace(window=CountWindow(60, {}, counts))).causes
+    assert cause.text.startswith("2 requests failed with a 5xx")
+
+
+def test_since_when() -> None:
+    judge = Judge()
+    assert judge.judge(100.0, GOOD).since == 100.0
+    assert judge.judge(110.0, GOOD).since == 100.0
+    away = judge.judge(120.0, GOOD._replace(warehouse=False))
+    assert (away.state, away.since, away.causes[0].since) == ("degraded", 120.0, 120.0)
+    both = judge.judge(130.0, GOOD._replace(warehouse=False, redis=False))
+    assert (both.state, both.since) == ("not bidding", 130.0)
+    assert [(cause.key, cause.since) for cause in both.causes] == [
+        ("redis", 130.0), ("warehouse", 120.0),
+    ]  # fmt: skip
+    assert judge.judge(140.0, GOOD).since == 140.0
+    again = judge.judge(150.0, GOOD._replace(warehouse=False))
+    assert again.causes[0].since == 150.0
+    assert judge.judge(151.0, GOOD._replace(window=window())).note is not None
+
+
+def test_every_outcome_has_a_meaning() -> None:
+    codes = {"bad_request", "too_large", "unsupported_media_type", "request_timeout", "forbidden"}
+    assert codes < {problem.code for problem in vars(errors).values() if hasattr(problem, "code")}
+    assert {reason.value for reason in Reason} | codes <= set(MEANINGS)
+
+
+def counts(requests: int, fast: int, slow: int, errors: int = 0) -> dict[str, int]:
+    return {
+        'snapbid_bid_requests_total{outcome="bid",ssp="a"}': requests,
+        'snapbid_bid_seconds_bucket{le="0.001"}': fast,
+        'snapbid_bid_seconds_bucket{le="0.002"}': slow,
+        'snapbid_http_requests_total{route="bid",status="500"}': errors,
+        'snapbid_http_requests_total{route="health",status="503"}': errors * 7,
+    }
+
+
+def test_trends_are_rates_and_latency_and_survive_a_restart(tmp_path: Any) -> None:
+    trends = Trends(tmp_path)
+    for second in range(0, 121, 2):
+        trends.add(1000.0 + second, counts(second * 10, second * 5, second * 5, second))
+    points = trends.points(1120.0)
+    assert len(points["5 minutes"]) == 60
+    age, requests, bids, errors, p50, p99 = points["5 minutes"][-1]
+    assert (age, requests, bids, errors) == (0.0, 10.0, 10.0, 1.0)
+    assert p50 == pytest.approx(0.001)
+    assert p99 == pytest.approx(0.00198)
+    assert [point.requests for point in points["hour"]] == [10.0] * 4
+    assert points["day"] == []
+    again = Trends(tmp_path)
+    assert again.points(1120.0)["hour"] == points["hour"]
+    for at in (1150.0, 1180.0):  # nothing came between these
+        again.add(at, counts(1200, 600, 600, 120))
+    (*_, last) = again.points(1180.0)["hour"]
+    assert (last.requests, last.p50) == (0.0, None)
+    assert again.points(1180.0 + 3601)["hour"] == []  # too long ago
+    (tmp_path / "trends").write_bytes(b"rubbish")
+    assert Trends(tmp_path).points(0.0)["hour"] == []
