@@ -1,6 +1,7 @@
 """The judgement on evidence that no short run brings about, and how evidence is kept in Redis."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -71,9 +72,10 @@ def test_only_all_is_100_percent() -> None:
 async def test_spans_are_minutes_up_to_an_hour_and_hours_beyond(fresh_redis: str) -> None:
     async with Redis.from_url(fresh_redis) as redis:
         store = EvidenceStore(redis)
-        for ago in (0, 9, 11, 59, 61, 300):
-            await store.write({7: SightingTotals(Counter(requests=1))}, NOW - ago * 60)
-            await store.write({8: SightingTotals(Counter(requests=5))}, NOW - ago * 60)
+        for number, ago in enumerate((0, 9, 11, 59, 61, 300), 1):
+            for ssp, requests in ((7, 1), (8, 5)):
+                totals = SightingTotals(Counter(requests=requests))
+                await store.write({ssp: totals}, NOW - ago * 60, f"w{ssp}", number)
         by_span = {span: await store.read(7, 1, span, NOW) for span in (1, 10, 60, 120, 600)}
     counts = {span: seen.counts["requests"] for span, seen in by_span.items()}
     assert counts == {1: 1, 10: 2, 60: 4, 120: 4, 600: 6}  # 2 hours are 23:00 to now
@@ -85,10 +87,11 @@ async def test_spans_are_minutes_up_to_an_hour_and_hours_beyond(fresh_redis: str
 async def test_what_is_kept_is_bounded(fresh_redis: str) -> None:
     async with Redis.from_url(fresh_redis) as redis:
         store = EvidenceStore(redis)
-        for _ in range(3):
+        for batch in range(1, 4):
             answers = [f"{NOW} {number}" for number in range(KEPT)]
             problems = [f"{NOW} 400 {number}" for number in range(KEPT)]
-            await store.write({7: SightingTotals(Counter(a=1), answers, problems)}, NOW)
+            totals = SightingTotals(Counter(a=1), answers, problems)
+            await store.write({7: totals}, NOW, "w", batch)
         for number in range(2 * MAX_STRAYS):
             await store.write_strays([f"s{number}"], NOW + number)
         seen = await store.read(7, 1, 10, NOW)
@@ -111,6 +114,34 @@ async def test_what_redis_does_not_take_is_written_later(fresh_redis: str) -> No
         evidence.of(7).answered(200)
         await evidence.write()
         seen = await EvidenceStore(here).read(7, 1, 10, NOW)
+    assert seen.counts == {"status:204": 2, "status:200": 1}
+    assert [status for _, status in seen.answers] == [200, 204, 204]
+
+
+class Forgetful(EvidenceStore):
+    """Loses the answers of Redis, `lost` of them."""
+
+    lost = 2
+
+    async def write(
+        self, sent: Mapping[int, SightingTotals], now: int, writer: str, number: int
+    ) -> None:
+        await super().write(sent, now, writer, number)
+        if self.lost:
+            self.lost -= 1
+            raise TimeoutError("the answer was lost")
+
+
+async def test_a_batch_whose_answer_was_lost_counts_once(fresh_redis: str) -> None:
+    async with Redis.from_url(fresh_redis) as redis:
+        evidence = Evidence(Forgetful(redis), lambda: NOW)
+        for _ in range(2):
+            evidence.of(7).answered(204)
+            with pytest.raises(TimeoutError):
+                await evidence.write()
+        evidence.of(7).answered(200)
+        await evidence.write()
+        seen = await EvidenceStore(redis).read(7, 1, 10, NOW)
     assert seen.counts == {"status:204": 2, "status:200": 1}
     assert [status for _, status in seen.answers] == [200, 204, 204]
 

@@ -12,6 +12,7 @@ looked up there: an SSP can show with test bids alone that its notices work.
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import Callable, Iterable
 from time import time
 from typing import Final, NamedTuple, TypeAlias
@@ -64,6 +65,9 @@ class Evidence:
         self._numbers: dict[str, int] = {}
         self._ssps: dict[int, Sightings] = {}
         self._unsent: dict[int, SightingTotals] = {}
+        self._batch: dict[int, SightingTotals] = {}  # on its way
+        self._writer = secrets.token_hex(6)
+        self._number = 0  # of the batch
         self._tested: list[tuple[bytes, int]] = []
         self._strays: set[str] = set()
         self._unknown: list[_Notice] = []
@@ -117,13 +121,12 @@ class Evidence:
         if self._strays:
             await self._store.write_strays(self._strays, now)
             self._strays.clear()
-        if self._unsent:
-            unsent, self._unsent = self._unsent, {}
-            try:
-                await self._store.write(unsent, now)
-            except BaseException:
-                self._unsent = unsent
-                raise
+        while self._batch or self._unsent:
+            if not self._batch:
+                self._batch, self._unsent = self._unsent, {}
+                self._number += 1
+            await self._store.write(self._batch, now, self._writer, self._number)
+            self._batch = {}
 
     def _collect(self, number: int, sightings: Sightings, now: int) -> None:
         sent = sightings.take(now)

@@ -11,10 +11,12 @@
     {golive}:taken       those that the drain is carrying to the warehouse
     {golive}:source      names this data set, for the warehouse
     {golive}:t:DIGEST    number of the SSP whose test request had this auction and impression
+    {golive}:w:WRITER    the number of the last batch of a worker
     {golive}:strays      unregistered ids in paths, by when each last came
     {golive}:none        never exists: keeps the script away while the slot moves
 
-This is evidence, not accounting: a write that Redis did not acknowledge may count twice. Notices of
+This is evidence, not accounting: what a worker has counted in its last second may be lost. But no
+batch counts twice: where the answer to one was lost it is sent again, with its number. Notices of
 remembered bids are read from the ledger's own counters, and when these last grew from `{sbN}:seen`
 (drain/counters.py). To the minutes, the drain adds what it has carried of notices: `notice:w`,
 `anomaly:21`.
@@ -92,11 +94,16 @@ class EvidenceStore:
         script = resources.files(__package__) / "evidence.lua"
         self._write = redis.register_script(script.read_text(encoding="utf-8"))
 
-    async def write(self, sent: Mapping[int, SightingTotals], now: int) -> None:
-        """Add what each SSP, by number, has sent up to now (epoch s)."""
-        packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S, _day(now)]
-        for number, totals in sent.items():
-            packed += (number, len(totals.counts))
+    async def write(
+        self, sent: Mapping[int, SightingTotals], now: int, writer: str, number: int
+    ) -> None:
+        """Add what each SSP, by number, has sent up to now (epoch s).
+
+        This is the batch with that number of a writer, and is added once however often it comes.
+        """
+        packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S, _day(now), writer, number]
+        for ssp, totals in sent.items():
+            packed += (ssp, len(totals.counts))
             for name, count in totals.counts.items():
                 packed += (name, count)
             packed += (len(totals.answers), *totals.answers)
