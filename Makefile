@@ -21,7 +21,7 @@ BUILD := $(PY) setup.py --quiet build_ext --inplace --parallel 2
 FRAME := pyproject.toml setup.py
 NATIVE := $(wildcard native/*.pxd native/*.h native/snapbid/*/*)
 EXTENSION := build/.extension
-STUBS := $(patsubst src/snapbid/match/%.pyi,snapbid.match.%,$(wildcard src/snapbid/match/*.pyi))
+STUBS := $(subst /,.,$(patsubst src/%.pyi,%,$(wildcard src/snapbid/*/*.pyi)))
 
 # pyproject.toml's list of that name, a requirement a line.
 needs = $(PY) -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \

@@ -1,4 +1,7 @@
+# cython: auto_pickle=False, autotestdict=False
 """Admission control, as `_admission.pyi` describes it."""
+
+cimport cython
 
 cdef double _INTERVAL_S = 0.05
 cdef double _TARGET_S = 0.03
@@ -10,12 +13,14 @@ FEWEST = 64
 MOST = 4096
 
 
+@cython.final
 cdef class Lane:
     cdef readonly int under_way
     cdef readonly int reading
     cdef readonly int reading_before
 
 
+@cython.final
 cdef class AdmissionControl:
     cdef readonly int limit
     cdef readonly int under_way

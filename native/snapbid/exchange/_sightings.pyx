@@ -1,3 +1,4 @@
+# cython: auto_pickle=False, autotestdict=False
 """The counts of `snapbid/exchange/sightings.py`."""
 
 from collections import deque

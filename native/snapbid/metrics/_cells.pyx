@@ -1,10 +1,13 @@
+# cython: auto_pickle=False, autotestdict=False
 """Counters and histograms over the cells of a slot (`snapbid/metrics/slots.py`)."""
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t
 
 
+@cython.final
 cdef class Counter:
     cdef Py_buffer _buffer
     cdef int64_t *_cell
@@ -37,6 +40,7 @@ cdef class Counter:
             PyBuffer_Release(&self._buffer)
 
 
+@cython.final
 cdef class Histogram:
     cdef double *_bounds
     cdef Py_ssize_t _count  # of the bounds

@@ -1,5 +1,8 @@
 from collections import deque
 
+from typing_extensions import disjoint_base
+
+@disjoint_base
 class RequestCounts:
     """What an SSP sends, and the statuses of its answers, the latest `kept` of them in order."""
 

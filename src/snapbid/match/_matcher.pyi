@@ -84,3 +84,7 @@ class Query:
         """What the search has taken so far: rows, flats, groups and postings that narrow a block;
         blocks, candidates and those that were verified.
         """
+
+@final
+class Workspace:
+    """Readings and searches that the queries of an index use in turns."""

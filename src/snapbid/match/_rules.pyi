@@ -1,4 +1,5 @@
 from enum import IntEnum
+from typing import final
 
 class Refusal(IntEnum):
     NOT_REFUSED = 0
@@ -17,3 +18,7 @@ class Refusal(IntEnum):
     REFUSED_TARGETING = 13
     REFUSED_DSA = 14
     REFUSED_POD = 15
+
+@final
+class Rules:
+    """Names the rule that refuses a campaign; used by the matcher alone."""

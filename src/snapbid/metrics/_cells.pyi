@@ -1,5 +1,7 @@
 from collections.abc import Sequence
-from typing import final
+from typing import Self, final
+
+from typing_extensions import Buffer
 
 @final
 class Counter:
@@ -8,7 +10,7 @@ class Counter:
     `cell`: 8 writable bytes of the slot. Raises ValueError for anything else.
     """
 
-    def __init__(self, cell: memoryview[int]) -> None: ...
+    def __new__(cls, cell: Buffer) -> Self: ...
     @property
     def value(self) -> int: ...
     def inc(self, n: int = 1) -> None:
@@ -25,8 +27,8 @@ class Histogram:
     units of 1/`resolution`. Raises ValueError where `buckets` are not one more than `bounds`.
     """
 
-    def __init__(
-        self, bounds: Sequence[float], buckets: Sequence[Counter], total: Counter, resolution: float
-    ) -> None: ...
+    def __new__(
+        cls, bounds: Sequence[float], buckets: Sequence[Counter], total: Counter, resolution: float
+    ) -> Self: ...
     def observe(self, value: float) -> None:
         """Count one value, in the unit of the metric's name."""
