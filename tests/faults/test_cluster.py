@@ -85,7 +85,7 @@ async def test_a_failed_primary_costs_its_own_auctions_alone_and_only_for_a_whil
     # The replica takes over, but counts for nothing before it has a replica itself.
     await in_thread(until, lambda: cluster.primary_of(key_of(1)) != primary, "a new primary")
     assert not any(await accepted(ledger, auctions_of(1, "alone", 3)))
-    await in_thread(primary.start)
+    primary.start()  # here: a process ends with the thread that started it
     await awaited(lambda: ledger.connected)
     assert all(await accepted(ledger, auctions_of(1, "after")))
     assert await settled(ledger, before[1][3:]) == {"ccc"}
@@ -310,10 +310,10 @@ def test_a_url_that_names_something_else_is_refused(cluster: Cluster, database: 
             (f"redis+cluster://{plain.address}", None, f"{plain.address}, which is no node of"),
             (f"redis+cluster://{node},{plain.address}", None, f"{plain.address}, which is no node"),
             (f"redis+sentinel://{plain.address}/x", None, f"{plain.address}, which is no sentinel"),
-            (cluster.url, 2, f"too few replicas ({node} has 1"),
+            (cluster.url, 2, "too few replicas ("),
         ):
-            (risk,) = asyncio.run(fetch_risks(url, replicas))
-            assert mistake in str(risk)
+            risks = asyncio.run(fetch_risks(url, replicas))  # the node may be a replica by now
+            (risk,) = [risk for risk in risks if mistake in str(risk)]
             assert forbids(risk, allow_volatile=True)
         assert asyncio.run(fetch_risks(cluster.url, None)) == []
         for command in ("serve", "drain"):

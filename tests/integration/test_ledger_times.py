@@ -89,7 +89,7 @@ async def test_records_leave_redis(fresh_redis: str, tmp_path: Path, store: Any)
     assert store.ttl(writer) > 0
     others = set(keys(store)) - set(records) - {writer}
     counters = f"{{sb0}}:c:{segment_of(store)}:2030-06-15".encode()
-    small = ("epoch", "segment", "segments", "d", "r", "ttl", "h")
+    small = ("epoch", "segment", "segments", "d", "r", "ttl", "h", "spools:left")
     assert others == {f"{{sb0}}:{name}".encode() for name in small} | {counters}
     assert store.hlen("{sb0}:r") <= 1 + (TTL_S + 2 * GRANULE_S) // GRANULE_S + 1
 

@@ -266,7 +266,7 @@ def test_it_does_not_start_on_a_port_that_is_taken(start_stack: Callable[..., St
 
 
 def test_a_warehouse_without_schema_is_said_once_and_migrated_meanwhile(
-    database: str, redis_url: str, tmp_path: Path
+    database: str, fresh_redis: str, tmp_path: Path
 ) -> None:
     """By `serve` and by the drain, each with the command to run."""
     asyncio.run(execute(database, "drop schema public cascade"))
@@ -274,7 +274,7 @@ def test_a_warehouse_without_schema_is_said_once_and_migrated_meanwhile(
     own = {
         "SNAPBID_HOME": str(tmp_path / "home"),
         "SNAPBID_DATABASE_URL": database,
-        "SNAPBID_REDIS_URL": redis_url,
+        "SNAPBID_REDIS_URL": fresh_redis,
     }
     with contextlib.ExitStack() as stack:
         serve = stack.enter_context(contextlib.closing(Stack(own)))
