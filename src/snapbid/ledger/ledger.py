@@ -22,6 +22,7 @@ from snapbid.ledger.spool import Spool, SpoolFile, SpoolFullError
 from snapbid.tasks import end
 
 TICK_S: Final = 0.005
+REST_S: Final = 0.1  # between ticks while no shard waits for Redis
 NOTICE_S: Final = 0.25  # then the notice goes to the spool
 REPLAY_S: Final = 0.25  # between looks at the spool
 REPLAY_BATCH: Final = 500
@@ -64,8 +65,15 @@ class Ledger:
             )
             for number, own in enumerate(self._clocks)
         ]
+        self._resting: asyncio.Future[None] | None = None
         self._shards = [
-            LedgerShard(number, connections.connector(ShardKeys(number).epoch), *own, simulated)
+            LedgerShard(
+                number,
+                connections.connector(ShardKeys(number).epoch),
+                *own,
+                simulated,
+                sent=self._end_rest,
+            )
             for number, own in enumerate(zip(self._cores, self._clocks, strict=True))
         ]
         self._looking = connections.client()
@@ -191,11 +199,26 @@ class Ledger:
         return verdict
 
     async def _tick(self) -> None:
+        """Tick while a shard waits for Redis; else now and then, for heartbeats."""
         while True:
-            await asyncio.sleep(TICK_S)
+            if any(shard.is_busy for shard in self._shards):
+                await asyncio.sleep(TICK_S)
+            else:
+                await self._rest()
             now = self._loop.time()
             for shard in self._shards:
                 shard.tick(now)
+
+    async def _rest(self) -> None:
+        """Wait until something is sent, for REST_S at most."""
+        self._resting = self._loop.create_future()
+        timer = self._loop.call_later(REST_S, self._end_rest)
+        await self._resting
+        timer.cancel()
+
+    def _end_rest(self) -> None:
+        if self._resting is not None and not self._resting.done():
+            self._resting.set_result(None)
 
     # -- what is left in the spool's directory ----------------------------------------------------
 

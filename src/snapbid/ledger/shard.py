@@ -9,7 +9,7 @@ heartbeat now and then, so that its end is known before a bid needs it.
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from redis.asyncio.connection import AbstractConnection
@@ -42,7 +42,7 @@ class ForeignLedgerError(RedisError):
 
 
 class LedgerShard:
-    """A shard for one worker; `core` decides what is sent."""
+    """A shard for one worker; `core` decides what is sent, `sent` is told that something was."""
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class LedgerShard:
         core: GroupCommit,
         clock: LedgerClock,
         simulated: bool = False,
+        sent: Callable[[], None] = lambda: None,
     ) -> None:
         self._keys = ShardKeys(number)
         self._connect = connect
@@ -59,6 +60,7 @@ class LedgerShard:
         self._link = Link(connect, self, f"Redis is away from shard {number}", commit.STALL_S)
         self._core = core
         self._clock = clock
+        self._sent = sent
         self._scripts = scripts(simulated)
         self._shas: dict[str, bytes] = {}
         self._answers = secrets.randbits(32)  # identities
@@ -70,6 +72,11 @@ class LedgerShard:
     def connected(self) -> bool:
         """Whether requests are taken."""
         return self._core.connected
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a round trip is under way."""
+        return self._core.is_busy
 
     @property
     def batches(self) -> int:
@@ -231,6 +238,7 @@ class LedgerShard:
             commands = self._core.send(self._loop.time())
             if commands:
                 self._wire.send(*map(self._evalsha, commands), *self._waiting)
+                self._sent()
 
     def _evalsha(self, command: Command) -> tuple[Any, ...]:
         name, *arguments = command

@@ -1,0 +1,42 @@
+"""A ledger at rest looks at the time now and then; one that waits for Redis, every few ms."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import redis
+from support.remembered import opened, remember, remembering
+
+from snapbid.ledger import ledger as ledger_module
+from snapbid.ledger.shard import LedgerShard
+
+PATIENCE_S = 30.0
+
+
+async def test_what_is_sent_ends_the_rest(
+    fresh_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long that is: a bid that Redis does not answer is given up in its own time."""
+    async with opened(fresh_redis, tmp_path) as ledger:
+        assert await remember(ledger, b"a", (b"1", 1, 1))
+        monkeypatch.setattr(ledger_module, "REST_S", 10 * PATIENCE_S)
+        await asyncio.sleep(4 * ledger_module.TICK_S)  # by now it rests
+        with redis.Redis.from_url(fresh_redis) as other:
+            other.client_pause(900)  # ms; a stall ends the connection later
+            async with asyncio.timeout(PATIENCE_S):
+                verdict = remembering(ledger, b"b", (b"1", 1, 1), within_s=0.02)
+                assert verdict is not None
+                assert await verdict == ""
+            other.client_unpause()
+
+
+async def test_nothing_ticks_at_rest(
+    fresh_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks: list[float] = []
+    async with opened(fresh_redis, tmp_path) as ledger:
+        assert await remember(ledger, b"a", (b"1", 1, 1))
+        monkeypatch.setattr(ledger_module, "REST_S", 10 * PATIENCE_S)
+        monkeypatch.setattr(LedgerShard, "tick", lambda self, now: ticks.append(now))
+        await asyncio.sleep(60 * ledger_module.TICK_S)
+    assert len(ticks) < 30
