@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError, RedisError, ResponseError
 
@@ -36,7 +35,7 @@ async def fetch_risks(url: str, replicas: int | None) -> list[Risk]:
 async def _of_one(url: str) -> list[Risk]:
     redis = connect(url)
     try:
-        risks = await configured.fetch_risks(redis)
+        risks = await configured.fetch_risks(redis, f"Redis ({OURS})")
         info = await redis.info("cluster")
     finally:
         await redis.aclose()
@@ -122,19 +121,15 @@ async def _ask_each(
 async def _configured(address: RedisAddress, node: Node, before: Sequence[Risk]) -> list[Risk]:
     """The risks of a node's configuration, but for those that another one has; none if away."""
     named = {risk.name for risk in before}
+    host, port = node
     client: Redis = client_of(address, node)
     try:
-        risks = await configured.fetch_risks(client)
+        risks = await configured.fetch_risks(client, f"Redis ({host}:{port}, {OURS})")
     except (RedisError, OSError):
         return []
     finally:
         await client.aclose()
-    host, port = node
-    return [
-        msgspec.structs.replace(risk, text=risk.text.replace(OURS, f"{host}:{port}, {OURS}"))
-        for risk in risks
-        if risk.name not in named
-    ]
+    return [risk for risk in risks if risk.name not in named]
 
 
 def _primary(fields: Any) -> tuple[str, Node]:

@@ -62,10 +62,6 @@ class RoutedRedis(Redis):
         """The client of the node that serves a slot."""
         return self._client(await self._nodes.primary_of(slot))
 
-    async def servers(self) -> list[tuple[Node, Redis]]:
-        """The primaries, each with its client."""
-        return [(node, self._client(node)) for node in await self._nodes.primaries()]
-
     def doubt(self, error: Exception) -> None:
         """Take note of how a command has failed."""
         self._nodes.doubt(error)

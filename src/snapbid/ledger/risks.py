@@ -9,7 +9,6 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from snapbid.ledger.cluster import RoutedRedis
 from snapbid.risks import Risk, Severity
 
 OLDEST: Final = (6, 2)
@@ -18,24 +17,14 @@ SYNCED_BY_UP: Final = "snapbid-up"
 _CONFIG: Final = ("appendfsync", "syslog-ident")
 
 
-async def fetch_risks(redis: Redis) -> list[Risk]:
-    """Ask for the risks, of a cluster all primaries. Raises RedisError."""
-    if not isinstance(redis, RoutedRedis):
-        return await _risks_of(redis, "Redis (SNAPBID_REDIS_URL)")
-    found: dict[str, Risk] = {}
-    for (host, port), client in await redis.servers():
-        for risk in await _risks_of(client, f"Redis at {host}:{port} (SNAPBID_REDIS_URL)"):
-            found.setdefault(risk.name, risk)
-    return list(found.values())
-
-
-async def _risks_of(redis: Redis, name: str) -> list[Risk]:
+async def fetch_risks(redis: Redis, server: str) -> list[Risk]:
+    """Ask one server for its risks; `server` is what they call it. Raises RedisError."""
     info = await redis.info()
     try:
         config: Mapping[Any, Any] = await redis.config_get(*_CONFIG)
     except ResponseError:
         config = {}
-    return judge(info, config, name)
+    return judge(info, config, server)
 
 
 def judge(info: Mapping[str, Any], config: Mapping[Any, Any], server: str) -> list[Risk]:
