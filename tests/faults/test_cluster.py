@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 from support import books, sending
-from support.books import Books, agreed, set_up, trade
+from support.books import Books, agreed, document, set_up, trade
 from support.cluster import Cluster, Sentinels, Server, folder, until
 from support.commands import invoke, succeed
 from support.remembered import opened, remember, settle_all
 from support.remembered import until as awaited
+from support.spending import bid_request
 from support.stack import JWT_SECRET, Stack, run
 from support.trading import Trading
 from support.wire import Wire
@@ -269,8 +270,57 @@ def page(served: Stack) -> dict[str, Any]:
     return document
 
 
+def causes(served: Stack) -> list[dict[str, Any]]:
+    own: list[dict[str, Any]] = page(served)["verdict"]["causes"]
+    return own
+
+
 def metrics(served: Stack) -> bytes:
     return served.get("/metrics", ops=True)[1]
+
+
+def test_the_shards_that_are_away_are_named(
+    started_cluster: Cluster, served: Stack, tmp_path: Path
+) -> None:
+    """While a primary and its replica are gone; the sums keep what was known of their part."""
+    cluster = started_cluster
+    environ = {name: text for name, text in served.environ.items() if name.startswith("SNAPBID_")}
+    later = {"starts_at": "2099-01-01T00:00:00Z", "budget": {"total": 5}}
+    succeed(environ, "campaign", "import", "-", input=document("later", (1, 1), 1, **later)[1])
+    asyncio.run(trade(Books(random.Random(SEED)), served.port, auctions=20, lanes=2))
+    until(lambda: page(served)["spent_today"], "the spend of today")
+    until(lambda: page(served)["drain_waiting"] == 0, "a ledger that is drained")
+    gone = cluster.primary_of(key_of(1))
+    away = [n for n in range(SHARDS) if cluster.primary_of(key_of(n)) is gone]
+    there = next(n for n in range(SHARDS) if n not in away)
+    before = page(served)["spent_today"]
+    for node in (cluster.replica_of(gone), gone):
+        node.kill()
+    try:
+        until(lambda: page(served)["away"] == away, "shards that are away")
+        now = page(served)
+        assert now["redis"]
+        assert now["shards"] == SHARDS
+        assert now["spent_today"] >= before
+        until(lambda: "shards" in [each["key"] for each in causes(served)], "the cause")
+        for shard in range(SHARDS):
+            line = f'snapbid_ledger_shard_up{{shard="{shard}"}} {int(shard not in away)}'
+            assert line.encode() in metrics(served)
+        assert b'snapbid_ledger_shards{state="away"} %d' % len(away) in metrics(served)
+        listed = invoke(environ, "campaign", "list", "--budgets")
+        assert ", ".join(f"shard {n}" for n in away) in listed.stderr
+        assert listed.returncode == 0
+        assert f"without {len(away)} of {SHARDS} shards" in invoke(environ, "status").stdout
+        for shard in (1, there):
+            request = tmp_path / "request.json"
+            (auction,) = auctions_of(shard, "explained", 1)
+            request.write_text(json.dumps(bid_request(auction.decode())))
+            told = json.loads(invoke(environ, "explain", "acme", str(request), "--json").stdout)
+            assert told["away"] == away
+            assert ("store_down: shard 1 " in told["reason"]) == (shard == 1)
+    finally:
+        cluster.heal()
+    until(lambda: page(served)["away"] == [], "a ledger that is whole")
 
 
 async def test_a_failover_by_sentinels_is_followed(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ import datetime
 from math import inf
 
 import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as AwayError
 
 from snapbid.metrics.keys import key_of
 from snapbid.ops.counts import CountHistory, growth, quantile
-from snapbid.ops.ledger import NOTHING, RunningTotals, Traffic
+from snapbid.ops.ledger import NOTHING, RunningTotals, Traffic, TrafficReader
 
 DAY = datetime.date(2026, 1, 1)
 NEXT = datetime.date(2026, 1, 2)
@@ -87,3 +89,31 @@ def test_totals_do_not_fall_where_redis_has_lost_its_data() -> None:
     totals = RunningTotals()
     totals.add({DAY: {1: Traffic(100, 10, 10, 9), 2: NOTHING}})
     assert totals.add({DAY: {1: Traffic(3, 1, 1, 0), 2: NOTHING}})[1] == Traffic(3, 1, 1, 0)
+
+
+async def test_of_a_shard_that_is_away_the_traffic_is_what_was_known_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: dict[int, Traffic | None] = {0: Traffic(5, 0, 0, 0), 1: Traffic(3, 0, 0, 0)}
+
+    async def traffic(_: Redis, shard: int, day: datetime.date, __: object) -> dict[int, Traffic]:
+        known = counted[shard]
+        if known is None:
+            raise AwayError
+        return {7: known if day == NEXT else NOTHING}
+
+    monkeypatch.setattr("snapbid.ops.ledger.traffic", traffic)
+    reader = TrafficReader(Redis(), 2)
+
+    async def bids() -> tuple[int, int]:
+        today, since = (await reader.fetch(NEXT, {7: "acme"}))["acme"]
+        return today.bids, since.bids
+
+    assert await bids() == (8, 0)
+    counted |= {0: Traffic(6, 0, 0, 0), 1: None}
+    assert await bids() == (9, 1)
+    counted |= {1: Traffic(13, 0, 0, 0)}
+    assert await bids() == (19, 11)
+    counted |= {0: None, 1: None}
+    with pytest.raises(AwayError):
+        await bids()

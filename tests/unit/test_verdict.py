@@ -69,6 +69,12 @@ def window(**outcomes: int) -> CountWindow:
             "degraded",
             ["foreign"],
         ),
+        ({"backlog": Backlog(0, 0.0, None, None, [None, OURS])}, "degraded", ["shards"]),
+        (
+            {"backlog": Backlog(0, 0.0, 0, 0.0, [None, Standing("w2", is_confirmed=True)])},
+            "not bidding",
+            ["foreign", "shards"],
+        ),
         ({"window": window(bid=97, late=3)}, "degraded", ["late"]),
         ({"window": window(bid=98, late=2)}, "bidding", []),
         ({"window": window(bid=10, late=9)}, "bidding", []),  # too few to say

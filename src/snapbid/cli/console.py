@@ -159,12 +159,16 @@ MONEY: Final = ("pacing", "spent", "spent today", "held", "left today", "left")
 
 
 def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str, Spending]":
-    """What the budgeted campaigns have spent; nothing without a Redis, unless `required`."""
+    """What the budgeted campaigns have spent; nothing without a Redis, unless `required`.
+
+    Says which part of the ledger is away, if one is.
+    """
     import asyncio
 
     from redis.exceptions import RedisError
 
     from snapbid.exchange.spending import fetch
+    from snapbid.ledger.parts import names
 
     settings = load(os.environ)
     if settings.redis_url is None and (required or running(settings) is not None):
@@ -172,9 +176,12 @@ def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str
     if settings.redis_url is None:
         return {}
     try:
-        return asyncio.run(fetch(settings, stored))
+        campaigns, away = asyncio.run(fetch(settings, stored))
     except (RedisError, OSError) as error:
         raise redis_failed(error, settings.redis_url) from error
+    if away:
+        click.echo(f"{names(away)} of the ledger: away, and missing from these sums", err=True)
+    return campaigns
 
 
 def money_row(spending: "Spending | None") -> tuple[object, ...]:

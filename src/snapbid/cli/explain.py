@@ -58,12 +58,16 @@ def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
 
 
 def _print_answer(answer: "Explanation", rows: Rows) -> None:
+    from snapbid.ledger.parts import names
+
     _print_request(answer)
     for impression in answer.impressions:
         _print_impression(impression, rows.get(impression.id))
     if answer.left_out:
         click.echo()
         _say(f"{answer.left_out} more impressions are not looked at, only the first 100 are")
+    if answer.away:
+        _say(f"away from the ledger: {names(answer.away)}; auctions there get a 204")
     for id in answer.unread:
         _say(f"campaign {id} does not bid at all, its document is wrong: --campaign says how")
 
@@ -76,7 +80,7 @@ async def _explain(
     import msgspec
     from redis.exceptions import RedisError
 
-    from snapbid.explain.overview import MatchableRequest, explain, read
+    from snapbid.explain.overview import MatchableRequest, explain, read, without
     from snapbid.explain.stores import LedgerUnavailable, Stores
 
     async with Stores(settings) as stores:
@@ -87,12 +91,17 @@ async def _explain(
             return asked, {}
         assert market is not None
         try:
+            away = await stores.away()
+            unanswered = without(asked, away)
+            if unanswered is not None:
+                return unanswered, {}
             look, documents = stores.look, stores.documents
             answer = await explain(asked, market, look, documents, settings.bid_cpu_ms)
             rows = {} if campaign is None else await _examine(stores, asked, campaign)
             origin = "warehouse" if market.catalog.base is None else "catalog"
             unread = sorted(stores.unread)
-            return msgspec.structs.replace(answer, campaigns_from=origin, unread=unread), rows
+            more = {"campaigns_from": origin, "unread": unread, "away": away}
+            return msgspec.structs.replace(answer, **more), rows
         except (LedgerUnavailable, RedisError) as error:
             raise console.Refused("Redis (SNAPBID_REDIS_URL) does not answer") from error
 

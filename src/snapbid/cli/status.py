@@ -81,7 +81,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
             f"{console.counted(about['workers'], 'worker')}, "
             f"up {_span(data['at'] - about['started_at'])}",
         ),
-        ("stores", f"Redis {_up(data['redis'])}, PostgreSQL {_up(data['warehouse'])}"),
+        ("stores", f"Redis {_redis(data)}, PostgreSQL {_up(data['warehouse'])}"),
         ("drain", _drain(data)),
         ("now", _now(data, now)),
         ("today", _today(data)),
@@ -92,6 +92,11 @@ def _lines(data: dict[str, Any]) -> list[str]:
 
 def _up(up: bool | None) -> str:
     return {True: "up", False: "away", None: "unknown"}[up]
+
+
+def _redis(data: dict[str, Any]) -> str:
+    away = f" without {len(data['away'])} of {console.counted(data['shards'], 'shard')}"
+    return _up(data["redis"]) + (away if data["away"] else "")
 
 
 def _drain(data: dict[str, Any]) -> str:

@@ -4,16 +4,17 @@ Only campaigns with a budget are listed. A document that cannot be parsed, such 
 hand in SQL, counts as one without a budget.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from time import time
+from typing import NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
 
 from snapbid.exchange.market import limits_of
-from snapbid.ledger import connection
-from snapbid.ledger.budgets import BATCH, Budgets, CampaignSpend
+from snapbid.ledger import connection, parts
+from snapbid.ledger.budgets import BATCH, Budgets, CampaignSpend, summed
 from snapbid.ledger.limits import Limits
 from snapbid.match import document
 from snapbid.match.campaign import Campaign
@@ -40,31 +41,47 @@ class Spending(msgspec.Struct, frozen=True):
     remaining: float | None
 
 
-async def fetch(settings: Settings, stored: Sequence[StoredCampaign]) -> dict[str, Spending]:
-    """Fetch the spending of the campaigns with a budget, by id. Raises RedisError."""
+class SpendingReport(NamedTuple):
+    """Spending by campaign; `away`: shards whose part is unknown, or as it was last known."""
+
+    campaigns: dict[str, Spending]
+    away: list[int]
+
+
+async def fetch(settings: Settings, stored: Sequence[StoredCampaign]) -> SpendingReport:
+    """Fetch the spending of the campaigns with a budget, by id. Raises RedisError or OSError."""
     assert settings.redis_url is not None
     redis = connection.connect(settings.redis_url)
     try:
-        return await fetch_batched(redis, settings, stored, BATCH)
+        return await SpendingReader(redis, settings.ledger_shards).fetch(stored)
     finally:
         await redis.aclose()
 
 
-async def fetch_batched(
-    redis: Redis, settings: Settings, stored: Sequence[StoredCampaign], batch_size: int
-) -> dict[str, Spending]:
-    """As `fetch`, with at most `batch_size` campaigns a script call, so that none blocks Redis."""
-    budgeted = {row.number: pair for row in stored if (pair := _budgeted(row)) is not None}
-    budgets = Budgets(redis, settings.ledger_shards, time)
-    numbers = list(budgeted)
-    states: dict[int, CampaignSpend] = {}
-    for start in range(0, len(numbers), batch_size):
-        states |= await budgets.states(numbers[start : start + batch_size])
-    now = int(time())
-    return {
-        campaign.id: _spending(campaign, limits, states[number], now)
-        for number, (campaign, limits) in budgeted.items()
-    }
+class SpendingReader:
+    """Reads spending again and again, at most `batch_size` campaigns a script call.
+
+    Of a shard that is away it has what was known last.
+    """
+
+    def __init__(self, redis: Redis, shards: int, batch_size: int = BATCH) -> None:
+        self._budgets = Budgets(redis, shards, time)
+        self._batch_size = batch_size
+        self._known: list[Mapping[int, CampaignSpend]] = [{}] * shards
+
+    async def fetch(self, stored: Sequence[StoredCampaign]) -> SpendingReport:
+        """Fetch the spending of the campaigns with a budget. Raises RedisError or OSError."""
+        budgeted = {row.number: pair for row in stored if (pair := _budgeted(row)) is not None}
+        states = await self._budgets.states_of_each(list(budgeted), self._batch_size)
+        self._known = [
+            before if now is None else now for before, now in zip(self._known, states, strict=True)
+        ]
+        sums, now_s = summed(budgeted, self._known), int(time())
+        campaigns = {
+            campaign.id: _spending(campaign, limits, sums[number], now_s)
+            for number, (campaign, limits) in budgeted.items()
+        }
+        return SpendingReport(campaigns, parts.away(states))
 
 
 def _budgeted(stored: StoredCampaign) -> tuple[Campaign, Limits] | None:

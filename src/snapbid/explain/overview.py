@@ -39,7 +39,8 @@ from snapbid.explain.search import (
     undecided,
 )
 from snapbid.ledger.batch import LedgerBid
-from snapbid.ledger.records import BidVerdict
+from snapbid.ledger.parts import name
+from snapbid.ledger.records import BidVerdict, shard_of
 from snapbid.match.campaign import Campaign
 from snapbid.match.payload import CampaignPayload, decode_payload
 from snapbid.match.single import Refusal
@@ -83,7 +84,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     that of the bids (prices here are in USD).
 
     `campaigns_from`: the warehouse, or a server's catalog that has all of it. `unread`: campaigns
-    of the warehouse that cannot bid because their documents are invalid.
+    of the warehouse that cannot bid because their documents are invalid. `away`: shards of the
+    ledger that are away; auctions there get no bid.
     """
 
     ssp: str
@@ -100,6 +102,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     impressions: list[Impression] = []
     campaigns_from: Literal["warehouse", "catalog"] = "warehouse"
     unread: list[str] = []
+    away: list[int] = []
     left_out: int = 0  # impressions beyond the first 100, which are not looked at
 
 
@@ -197,6 +200,24 @@ async def explain(
             outcome = Reason.CUT_SHORT
         base = msgspec.structs.replace(base, reason=f"no bid ({outcome.value})")
     return msgspec.structs.replace(base, impressions=impressions)
+
+
+def without(of: MatchableRequest, away: list[int]) -> Explanation | None:
+    """The answer while shards of the ledger are away; None where the auction's own is there."""
+    request, situation, _ = of
+    shard = shard_of(str(request.id).encode(), situation.shards)
+    if shard not in away:
+        return None
+    reason = f"{Reason.STORE_DOWN.value}: {name(shard)} of the ledger, which has this auction, is"
+    return Explanation(
+        ssp=situation.ssp,
+        status=204,
+        reason=f"no bid ({reason} away)",
+        id=str(request.id),
+        canonical=situation.canonical,
+        at=words.time(situation.now_ms),
+        away=away,
+    )
 
 
 def _cut_short(request: BidRequest, situation: Situation, market: Market, cpu_ms: int) -> int:

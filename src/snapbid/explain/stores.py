@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Final
 
 import asyncpg
+from redis.exceptions import RedisError
 
 from snapbid.exchange.cost import cost_of
 from snapbid.exchange.lookups import Lookups
@@ -19,7 +20,7 @@ from snapbid.explain.campaign import examine
 from snapbid.explain.codes import CAP_MET, RuleCheck
 from snapbid.explain.overview import MatchableRequest
 from snapbid.explain.search import Search, Situation
-from snapbid.ledger import connection
+from snapbid.ledger import connection, parts
 from snapbid.ledger.batch import LedgerBid
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.records import BidVerdict, shard_of
@@ -37,7 +38,7 @@ BATCH: Final = 1000  # bids in one look
 
 
 class LedgerUnavailable(Exception):
-    """Redis does not answer."""
+    """Redis, or the part of it that has the auction, does not answer."""
 
 
 class Stores:
@@ -159,10 +160,13 @@ class Stores:
             return []
         auction, rows = str(request.id).encode(), []
         bids: list[LedgerBid] = [(b"", stored.number, cost, limits)]
-        money = (await fetch_spending(self._settings, [stored])).get(campaign.id)
+        spending = await fetch_spending(self._settings, [stored])
+        money = spending.campaigns.get(campaign.id)
         if money is not None:
             verdict = await self.look(auction, bids, None)
             carries = _spent(money)
+            if spending.away:
+                carries += f"; without {parts.names(spending.away)}, away"
             if verdict == BidVerdict.UNCONFIRMED:
                 carries += "; not confirmed by the drain since Redis started"
             rows.append(RuleCheck("budget", _budget(money), carries, verdict == BidVerdict.KEPT))
@@ -177,6 +181,13 @@ class Stores:
                 )
             )
         return rows
+
+    async def away(self) -> list[int]:
+        """The shards of the ledger that are away. Raises LedgerUnavailable where all are."""
+        try:
+            return await parts.fetch_away(self._redis, self._settings.ledger_shards)
+        except (RedisError, OSError) as error:
+            raise LedgerUnavailable from error
 
     async def look(self, auction_id: bytes, bids: list[LedgerBid], user: str | None) -> str:
         """The BidVerdict of each bid, were it made now. Raises LedgerUnavailable."""

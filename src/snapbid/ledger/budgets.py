@@ -1,6 +1,6 @@
 """Looks at budgets and caps that hold and count nothing, beside the way of the bids."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 from snapbid.ledger.batch import LedgerBid, Verdicts
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.limits import Limits
+from snapbid.ledger.parts import all_of, of_each
 from snapbid.ledger.records import BidVerdict, user_digest
 from snapbid.ledger.scripts import scripts
 
@@ -24,6 +25,9 @@ class CampaignSpend(NamedTuple):
     used_today: int
     held: int
     held_today: int
+
+
+NOTHING: Final = CampaignSpend(0, 0, 0, 0)
 
 
 class Budgets:
@@ -63,24 +67,45 @@ class Budgets:
         return result
 
     async def states(self, campaigns: Sequence[int]) -> dict[int, CampaignSpend]:
-        """What campaigns, by number, have used over all shards. Raises RedisError."""
+        """What campaigns, by number, have used over all shards. Raises RedisError or OSError."""
+        return summed(campaigns, all_of(await self.states_of_each(campaigns)))
+
+    async def states_of_each(
+        self, campaigns: Sequence[int], batch_size: int = BATCH
+    ) -> list[Mapping[int, CampaignSpend] | None]:
+        """What campaigns have used in each shard, None where it is away.
+
+        `batch_size`: campaigns in one script call. Raises RedisError or OSError where all are away.
+        """
+
+        async def ask(shard: int) -> Mapping[int, CampaignSpend]:
+            states: dict[int, CampaignSpend] = {}
+            for start in range(0, len(campaigns), batch_size):
+                states |= await self._states(shard, campaigns[start : start + batch_size])
+            return states
+
+        return await of_each(len(self._keys), ask)
+
+    async def _states(self, shard: int, campaigns: Sequence[int]) -> dict[int, CampaignSpend]:
         now_ms = int(self._clock() * 1000)
-        sums = {campaign: [0, 0, 0, 0] for campaign in campaigns}
-        for keys in self._keys:
-            for start in range(0, len(campaigns), BATCH):
-                asked = campaigns[start : start + BATCH]
-                rows: Any = await self._state(keys=keys, args=[now_ms, *asked])
-                for campaign, (used, today, holds) in zip(asked, rows, strict=True):
-                    amounts = [int(amount) for amount in holds[1::2]]
-                    is_today = holds[::2]
-                    total = sums[campaign]
-                    total[0] += int(used)
-                    total[1] += int(today)
-                    total[2] += sum(amounts)
-                    total[3] += sum(
-                        amount for flag, amount in zip(is_today, amounts, strict=True) if flag
-                    )
-        return {campaign: CampaignSpend(*total) for campaign, total in sums.items()}
+        rows: Any = await self._state(keys=self._keys[shard], args=[now_ms, *campaigns])
+        states = {}
+        for campaign, (used, today, holds) in zip(campaigns, rows, strict=True):
+            amounts = [int(amount) for amount in holds[1::2]]
+            of_today = (n for is_today, n in zip(holds[::2], amounts, strict=True) if is_today)
+            states[campaign] = CampaignSpend(int(used), int(today), sum(amounts), sum(of_today))
+        return states
+
+
+def summed(
+    campaigns: Iterable[int], shards: Sequence[Mapping[int, CampaignSpend]]
+) -> dict[int, CampaignSpend]:
+    """What campaigns have used in all of these shards."""
+    sums = {}
+    for campaign in campaigns:
+        states = [shard.get(campaign, NOTHING) for shard in shards]
+        sums[campaign] = CampaignSpend(*map(sum, zip(*states, strict=True))) if states else NOTHING
+    return sums
 
 
 def _packed(bid: LedgerBid, user: str | None, now: int) -> bytes:

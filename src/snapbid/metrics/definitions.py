@@ -68,8 +68,11 @@ WATCHED: dict[str, Definition] = {
     "snapbid_ledger_shards": Definition(
         "gauge",
         "Shards of the ledger by state: confirmed; waiting (budgets, for the drain); foreign"
-        " (another warehouse's: nobody bids).",
+        " (another warehouse's: nobody bids); away.",
         ("state",),
+    ),
+    "snapbid_ledger_shard_up": Definition(
+        "gauge", "Whether a shard of the ledger answered when last looked at: 1 or 0.", ("shard",)
     ),
     "snapbid_event_queue_length": Definition(
         "gauge", "Entries of the stream of accepted events, each of one or more requests."

@@ -32,11 +32,16 @@ def gauges(watch: Watch) -> dict[str, Samples]:
         counters, behind_s, entries, oldest_s, shards = snapshot.waiting
         states = Counter(_state_of_shard(shard, snapshot.identity) for shard in shards)
         series["snapbid_ledger_shards"] = [
-            ({"state": name}, states[name]) for name in ("confirmed", "waiting", "foreign")
+            ({"state": name}, states[name]) for name in ("confirmed", "waiting", "foreign", "away")
+        ]
+        series["snapbid_ledger_shard_up"] = [
+            ({"shard": str(number)}, float(shard is not None))
+            for number, shard in enumerate(shards)
         ]
         series["snapbid_drain_waiting"] = [({}, counters)]
-        series["snapbid_event_queue_length"] = [({}, entries)]
-        series["snapbid_event_queue_age_seconds"] = [({}, oldest_s)]
+        if entries is not None and oldest_s is not None:
+            series["snapbid_event_queue_length"] = [({}, entries)]
+            series["snapbid_event_queue_age_seconds"] = [({}, oldest_s)]
         if behind_s is not None:
             series["snapbid_drain_behind_seconds"] = [({}, behind_s)]
     if snapshot.ssps is not None:
@@ -53,7 +58,9 @@ def gauges(watch: Watch) -> dict[str, Samples]:
     return series
 
 
-def _state_of_shard(shard: Standing, warehouse: str | None) -> str:
+def _state_of_shard(shard: Standing | None, warehouse: str | None) -> str:
+    if shard is None:
+        return "away"
     if is_foreign(shard, warehouse):
         return "foreign"
     return "confirmed" if shard.is_confirmed else "waiting"

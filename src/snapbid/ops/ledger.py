@@ -1,18 +1,19 @@
 """Figures from Redis, of all machines: SSPs' traffic, and the backlog of the drain.
 
-Nothing here takes Redis more than a fraction
-of a millisecond at a time: counts are asked for by name, never a whole day.
+Nothing here takes Redis more than a fraction of a millisecond at a time: counts are asked for by
+name, never a whole day. Of shards that are away the figures are missing, or those known last.
 """
 
 import datetime
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from snapbid.ledger.keys import EVENT_STREAM, ShardKeys
+from snapbid.ledger.parts import away, of_each
 from snapbid.ledger.segment import fetch_segments
 
 FIELDS: Final = (b"b", b"w", b"p", b"i")  # as settle.lua and batch.py name an SSP's counters
@@ -26,22 +27,29 @@ class Standing(NamedTuple):
     is_confirmed: bool
 
 
-def is_foreign(shard: Standing, warehouse: str | None) -> bool:
+def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
     """Whether a shard is known to belong to another warehouse than this one."""
-    return bool(warehouse and shard.warehouse and shard.warehouse != warehouse)
+    owner = "" if shard is None else shard.warehouse
+    return bool(warehouse and owner and owner != warehouse)
 
 
 class Backlog(NamedTuple):
     """`counters` and stream `entries` that the drain has yet to carry, and how old they may be (s).
 
-    `behind_s` is None where no drain has recorded when it finished.
+    `behind_s` is None where no drain has recorded when it finished, a shard where it is away, and
+    so are `entries` and their age where the stream is.
     """
 
     counters: int
     behind_s: float | None
-    entries: int
-    oldest_s: float
-    shards: list[Standing]
+    entries: int | None
+    oldest_s: float | None
+    shards: list[Standing | None]
+
+    @property
+    def away(self) -> list[int]:
+        """The shards that are away."""
+        return away(self.shards)
 
 
 class Traffic(NamedTuple):
@@ -59,29 +67,52 @@ class Traffic(NamedTuple):
 NOTHING: Final = Traffic(0, 0, 0, 0)
 
 
+class _ShardBacklog(NamedTuple):
+    counters: int
+    drained_at: float | None
+    standing: Standing
+
+
 async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
-    """Return what waits at `now` (epoch s). Raises RedisError."""
-    counters, behind, standing = 0, [0.0], []
-    unknown = False
-    for keys in map(ShardKeys, range(shards)):
-        pipe = redis.pipeline(transaction=False)
-        pipe.scard(keys.changed)
-        pipe.scard(keys.taken)
-        pipe.get(keys.drained_at)
-        pipe.hmget(keys.state, "segment", "confirmed", "warehouse")
-        changed, taken, at, state = await pipe.execute()
-        standing.append(_standing(*state))
-        if changed or taken:
-            counters += changed + taken
-            unknown = unknown or at is None
-            behind.append(now - float(at or now))
+    """Return what waits at `now` (epoch s). Raises RedisError or OSError where all is away."""
+    answers = await of_each(shards, lambda number: _waiting(redis, ShardKeys(number)))
+    behind: list[float] | None = [0.0]
+    for shard in answers:
+        if shard is not None and shard.counters and behind is not None:
+            at = shard.drained_at
+            behind = None if at is None else [*behind, now - at]
+    entries, oldest_s = await _events(redis, now)
+    return Backlog(
+        counters=sum(shard.counters for shard in answers if shard is not None),
+        behind_s=None if behind is None else max(behind),
+        entries=entries,
+        oldest_s=oldest_s,
+        shards=[None if shard is None else shard.standing for shard in answers],
+    )
+
+
+async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
+    pipe = redis.pipeline(transaction=False)
+    pipe.scard(keys.changed)
+    pipe.scard(keys.taken)
+    pipe.get(keys.drained_at)
+    pipe.hmget(keys.state, "segment", "confirmed", "warehouse")
+    changed, taken, at, state = await pipe.execute()
+    drained_at = None if at is None else float(at)
+    return _ShardBacklog(changed + taken, drained_at, _standing(*state))
+
+
+async def _events(redis: Redis, now: float) -> tuple[int | None, float | None]:
+    """How many entries the stream has, and the age of the oldest; None where it is away."""
     pipe = redis.pipeline(transaction=False)
     pipe.xlen(EVENT_STREAM)
     pipe.xrange(EVENT_STREAM, count=1)
-    entries, oldest = await pipe.execute()
+    try:
+        entries, oldest = await pipe.execute()
+    except (RedisError, OSError):
+        return None, None
     age = now - int(oldest[0][0].partition(b"-")[0]) / 1000 if oldest else 0.0
-    behind_s = None if unknown else max(behind)
-    return Backlog(counters, behind_s, entries, max(age, 0.0), standing)
+    return entries, max(age, 0.0)
 
 
 def _standing(segment: bytes | None, confirmed: bytes | None, owner: bytes | None) -> Standing:
@@ -90,21 +121,63 @@ def _standing(segment: bytes | None, confirmed: bytes | None, owner: bytes | Non
 
 
 async def traffic(
-    redis: Redis, shards: int, day: datetime.date, numbers: Sequence[int]
+    redis: Redis, shard: int, day: datetime.date, numbers: Sequence[int]
 ) -> dict[int, Traffic]:
-    """Return a day's counters of SSPs, by number. Raises RedisError."""
+    """Return a shard's counters of SSPs on a day, by number. Raises RedisError."""
     totals: dict[int, Traffic] = dict.fromkeys(numbers, NOTHING)
-    for shard in range(shards):
-        keys = ShardKeys(shard)
-        segments = await fetch_segments(redis, keys)
-        hashes = [keys.counters(segment, day.isoformat()) for segment in segments]
-        for batch, key in product(_batched(numbers), hashes):
-            fields = [b"%b:%d" % (kind, number) for number in batch for kind in FIELDS]
-            values: Any = await redis.hmget(key, fields)
-            for index, number in enumerate(batch):
-                own = values[index * len(FIELDS) : (index + 1) * len(FIELDS)]
-                totals[number] = totals[number].plus(Traffic(*(int(value or 0) for value in own)))
+    keys = ShardKeys(shard)
+    segments = await fetch_segments(redis, keys)
+    hashes = [keys.counters(segment, day.isoformat()) for segment in segments]
+    for batch, key in product(_batched(numbers), hashes):
+        fields = [b"%b:%d" % (kind, number) for number in batch for kind in FIELDS]
+        values: Any = await redis.hmget(key, fields)
+        for index, number in enumerate(batch):
+            own = values[index * len(FIELDS) : (index + 1) * len(FIELDS)]
+            totals[number] = totals[number].plus(Traffic(*(int(value or 0) for value in own)))
     return totals
+
+
+class SspTraffic(NamedTuple):
+    """An SSP's traffic of the day (UTC), and since this process started."""
+
+    today: Traffic
+    since: Traffic
+
+
+class TrafficReader:
+    """Reads SSPs' traffic again and again; of a shard that is away it has what was known last."""
+
+    def __init__(self, redis: Redis, shards: int) -> None:
+        self._redis = redis
+        self._totals = [RunningTotals() for _ in range(shards)]
+        never: tuple[datetime.date, Mapping[int, Traffic]] = (datetime.date.min, {})
+        self._today = [never] * shards
+
+    async def fetch(self, today: datetime.date, names: Mapping[int, str]) -> dict[str, SspTraffic]:
+        """Return the traffic of SSPs by name. Raises RedisError or OSError where all is away."""
+        numbers = list(names)
+        days = (today - datetime.timedelta(days=1), today)  # late notices count for yesterday
+
+        async def ask(shard: int) -> dict[datetime.date, dict[int, Traffic]]:
+            return {day: await traffic(self._redis, shard, day, numbers) for day in days}
+
+        for shard, known in enumerate(await of_each(len(self._totals), ask)):
+            if known is not None:
+                self._totals[shard].add(known)
+                self._today[shard] = today, known[today]
+        of_today = [known for day, known in self._today if day == today]
+        since = [totals.sums for totals in self._totals]
+        return {
+            name: SspTraffic(_sum(of_today, number), _sum(since, number))
+            for number, name in names.items()
+        }
+
+
+def _sum(shards: Iterable[Mapping[int, Traffic]], number: int) -> Traffic:
+    total = NOTHING
+    for shard in shards:
+        total = total.plus(shard.get(number, NOTHING))
+    return total
 
 
 class RunningTotals:
@@ -112,10 +185,10 @@ class RunningTotals:
 
     def __init__(self) -> None:
         self._previous: dict[tuple[datetime.date, int], Traffic] | None = None
-        self._sums: defaultdict[int, Traffic] = defaultdict(lambda: NOTHING)
+        self.sums: dict[int, Traffic] = {}  # by SSP number
 
     def add(self, days: Mapping[datetime.date, Mapping[int, Traffic]]) -> dict[int, Traffic]:
-        """Add the counters of some days; return the sums by SSP number."""
+        """Add the counters of some days; return the sums."""
         current = {
             (day, number): traffic for day, ssps in days.items() for number, traffic in ssps.items()
         }
@@ -124,9 +197,9 @@ class RunningTotals:
             if before.bids > now.bids:  # Redis has lost its data
                 before = NOTHING
             grown = Traffic(*(max(b - a, 0) for a, b in zip(before, now, strict=True)))
-            self._sums[key[1]] = self._sums[key[1]].plus(grown)
+            self.sums[key[1]] = self.sums.get(key[1], NOTHING).plus(grown)
         self._previous = current
-        return dict(self._sums)
+        return self.sums
 
 
 def _batched(numbers: Sequence[int]) -> list[Sequence[int]]:

@@ -9,6 +9,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from snapbid.ledger.parts import names
 from snapbid.ops.counts import BIDS, CountWindow
 from snapbid.ops.ledger import Backlog, is_foreign
 
@@ -127,15 +128,25 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
     backlog = facts.backlog
     if backlog is None:
         return
+    if backlog.away:
+        count, number = len(backlog.away), len(backlog.shards)
+        yield Cause(
+            "shards",
+            False,
+            f"{count} of {number} shards of the ledger {'is' if count == 1 else 'are'} away "
+            f"({names(backlog.away)}): auctions there get a 204, notices wait on disk",
+            "look at the primaries that had them (redis-cli --cluster check), and at their "
+            "replicas; bids go on by themselves after that",
+        )
     foreign = sum(is_foreign(shard, facts.identity) for shard in backlog.shards)
     if foreign:
         yield Cause(
             "foreign",
-            foreign == len(backlog.shards),
+            foreign + len(backlog.away) == len(backlog.shards),
             "the ledger in Redis belongs to another warehouse",
             "correct SNAPBID_REDIS_URL or SNAPBID_DATABASE_URL, or run snapbid ledger adopt",
         )
-    elif not all(shard.is_confirmed for shard in backlog.shards):
+    elif not all(shard is None or shard.is_confirmed for shard in backlog.shards):
         yield Cause(
             "unconfirmed",
             False,
@@ -145,7 +156,7 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
     if backlog.counters and backlog.behind_s is None:
         yield Cause("drain", False, "no drain has ever been at work", "start snapbid drain")
     else:
-        behind = max(backlog.behind_s or 0.0, backlog.oldest_s)
+        behind = max(backlog.behind_s or 0.0, backlog.oldest_s or 0.0)
         if behind > BEHIND_S:
             yield Cause(
                 "drain",

@@ -15,9 +15,10 @@ from msgspec import Struct
 
 from snapbid.ops.counts import BIDS, NOTICES, WHOLE, CountWindow, growth
 from snapbid.ops.gauges import NANO, state_of
+from snapbid.ops.ledger import SspTraffic
 from snapbid.ops.trends import SPANS, TrendPoint
 from snapbid.ops.verdict import ServingVerdict
-from snapbid.ops.watch import CampaignMoney, SspTraffic, Watch
+from snapbid.ops.watch import CampaignMoney, Watch
 from snapbid.ops.words import MEANINGS
 from snapbid.risks import Risk
 
@@ -82,6 +83,7 @@ class Page(Struct):
 
     Each point of `series` is its age (s) and requests and bids per second; `trends` has the points
     of each span, `spans` how long these are (s), `meanings` a text for each outcome of a request.
+    `away` are the ledger's shards that are away; sums over shards have what was last known of them.
     """
 
     at: float
@@ -91,6 +93,8 @@ class Page(Struct):
     window_s: float | None
     redis: bool | None
     warehouse: bool | None
+    shards: int
+    away: list[int]
     risks: list[Risk]
     now: Now | None
     quantiles: tuple[float, ...]
@@ -132,6 +136,8 @@ def page(watch: Watch) -> Page:
         window_s=None if window is None else window.seconds,
         redis=snapshot.redis,
         warehouse=snapshot.warehouse,
+        shards=watch.settings.ledger_shards,
+        away=[] if waiting is None else waiting.away,
         risks=[risk for risks in snapshot.risks.values() for risk in risks],
         now=_now(watch),
         quantiles=QUANTILES,

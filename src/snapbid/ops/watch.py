@@ -19,12 +19,11 @@ import msgspec
 from redis.exceptions import RedisError
 
 from snapbid import metrics
-from snapbid.exchange import spending
-from snapbid.exchange.spending import Spending
+from snapbid.exchange.spending import Spending, SpendingReader
 from snapbid.ledger import arrangement, connection
 from snapbid.ops import ledger
 from snapbid.ops.counts import CountHistory
-from snapbid.ops.ledger import Backlog, RunningTotals, Traffic
+from snapbid.ops.ledger import Backlog, SspTraffic, TrafficReader
 from snapbid.ops.trends import Trends
 from snapbid.ops.verdict import Facts, Judge
 from snapbid.risks import Risk, RiskLog, StoreName
@@ -71,13 +70,6 @@ class WarehouseFacts(NamedTuple):
     budgeted: watching.Budgeted
 
 
-class SspTraffic(NamedTuple):
-    """An SSP's traffic of the day (UTC), and since this process started."""
-
-    today: Traffic
-    since: Traffic
-
-
 class CampaignMoney(NamedTuple):
     """A budgeted campaign's money, and the cost of one of its bids in USD."""
 
@@ -114,7 +106,6 @@ class Watch:
         self._known: WarehouseFacts | None = None
         self._known_at = 0.0  # monotonic
         self._known_version: float | None = None  # when the catalog of then was published
-        self._totals = RunningTotals()
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -147,7 +138,10 @@ class Watch:
         self._loop.close()
 
     async def _read_all(self) -> None:
+        shards = self._settings.ledger_shards
         self._redis = connection.connect(self._settings.redis_url)
+        self._spending = SpendingReader(self._redis, shards, BATCH)
+        self._traffic = TrafficReader(self._redis, shards)
         tasks = [
             asyncio.create_task(repeat(read, every_s))
             for read, every_s in (
@@ -241,10 +235,11 @@ class Watch:
         """Read traffic and money of the SSPs and campaigns that the warehouse last named."""
         if self._known is None:
             return False
+        today = datetime.datetime.now(datetime.UTC).date()
+        most = self._known.budgeted.most
         try:
-            ssps = await self._ssps(self._known.ssps)
-            most = self._known.budgeted.most
-            figures = await spending.fetch_batched(self._redis, self._settings, most, BATCH)
+            ssps = await self._traffic.fetch(today, self._known.ssps)
+            figures, _ = await self._spending.fetch(most)
         except (RedisError, OSError):
             self._update(ssps=None, money=None)
             return False
@@ -255,17 +250,6 @@ class Watch:
             ssps=ssps, money=[CampaignMoney(of, costs[name]) for name, of in figures.items()]
         )
         return True
-
-    async def _ssps(self, names: dict[int, str]) -> dict[str, SspTraffic]:
-        today = datetime.datetime.now(datetime.UTC).date()
-        days = {}
-        for day in (today - datetime.timedelta(days=1), today):  # late notices count for yesterday
-            shards = self._settings.ledger_shards
-            days[day] = await ledger.traffic(self._redis, shards, day, list(names))
-        sums = self._totals.add(days)
-        return {
-            name: SspTraffic(days[today][number], sums[number]) for number, name in names.items()
-        }
 
     def _update_risks(self, store: StoreName, risks: list[Risk]) -> None:
         self._risk_log.update(store, risks)

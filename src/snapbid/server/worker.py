@@ -31,7 +31,7 @@ from snapbid.golive.evidence import Evidence
 from snapbid.golive.outcomes import Outcomes
 from snapbid.golive.store import EvidenceStore
 from snapbid.http import BODY_DEADLINE, RequestHandler
-from snapbid.ledger import connection
+from snapbid.ledger import connection, parts
 from snapbid.ledger.commits import commits
 from snapbid.ledger.keys import BID_RATE, DEMAND_RATE
 from snapbid.ledger.ledger import Ledger
@@ -91,7 +91,7 @@ class Worker:
         return missing
 
     def away(self) -> list[str]:
-        return [f"shard {number}" for number in self._ledger.away]
+        return [parts.name(number) for number in self._ledger.away]
 
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self._settings

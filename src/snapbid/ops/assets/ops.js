@@ -120,7 +120,10 @@ function stores(data) {
   const drain = data.drain_waiting === null ? ["unknown", "none"]
     : behind === null ? ["never ran", "bad"]
     : behind > 60 ? [`${seconds(behind)} behind`, "bad"] : ["up to date", "good"];
-  at("stores").replaceChildren(pill("Redis", data.redis), pill("PostgreSQL", data.warehouse),
+  const gone = data.away.length;
+  const redis = gone ? element("li", `Redis without ${gone} of ${data.shards} shards`, "bad")
+    : pill("Redis", data.redis);
+  at("stores").replaceChildren(redis, pill("PostgreSQL", data.warehouse),
     element("li", `drain ${drain[0]}`, drain[1]));
   const { machine, version, started_at: started, workers, port } = data.about;
   at("about").textContent = `${machine}, port ${port}, version ${version}, `
