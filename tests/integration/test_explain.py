@@ -81,6 +81,22 @@ def explained(cli: Cli, request: Any, *options: str, ssp: str = "acme") -> dict[
     return document
 
 
+def test_codes_are_shown_with_their_names(
+    cli: Cli, environ: dict[str, str], tmp_path: Path
+) -> None:
+    targeting = {"device_type": {"include": ["phone", 5]}, "position": {"exclude": ["Header"]}}
+    file = tmp_path / "phones.json"
+    file.write_text(json.dumps(campaign("phones", 10, targeting=targeting)))
+    succeed(environ, "campaign", "import", str(file))
+    assert json.loads(succeed(environ, "campaign", "export", "phones"))["targeting"] == targeting
+    request = bid_request(device={"devicetype": 2})
+    request["imp"][0]["banner"]["pos"] = 4
+    rows = explained(cli, request, "--campaign", "phones")["campaign"]["impressions"]["1"]
+    said = {row["rule"]: (row["asks"], row["carries"]) for row in rows}
+    assert said["device_type include"] == ("4 (phone), 5 (tablet)", "2 (computer)")
+    assert said["position exclude"] == ("4 (header)", "4 (header)")
+
+
 def test_why(cli: Cli) -> None:
     """The whole text."""
     result = cli("acme-eu", bid_request())

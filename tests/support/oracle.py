@@ -6,6 +6,7 @@ Of budgets, pacing and frequency caps it knows that a campaign with caps needs a
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -51,6 +52,13 @@ FOLDED_DIMENSIONS = ("city", "postal", "carrier")
 NUMBER_DIMENSIONS = (
     *("device_type", "connection", "position", "rewarded", "interstitial", "hour"),
 )
+CODES: dict[str, dict[str, str | int]] = {
+    "device_type": {"computer": 2, "phone": 4, "tablet": 5},
+    "connection": {"unknown": 0, "wifi": 2, "4g": 6},
+    "position": {"above_the_fold": 1, "below_the_fold": 3, "fullscreen": 7},
+    "placement": {"instream": 1, "interstitial": 3, "native_in_feed": "n1"},
+}
+"""Names of AdCOM's codes: those that stand in `pools.ENTRIES`."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,8 @@ def distance_km(here: tuple[float, float], there: tuple[float, float]) -> float:
 
 def entry(world: World, dimension: str, value: Any) -> str | int | None:
     """Bring one entry of a campaign's targeting to the form of the request's values."""
+    if dimension in CODES and isinstance(value, str) and not re.fullmatch(r"n\d+", value):
+        return CODES[dimension][re.sub("[ -]", "_", value.lower())]
     if dimension in EXACT_DIMENSIONS or dimension in NUMBER_DIMENSIONS:
         return value  # type: ignore[no-any-return]
     if dimension in FOLDED_DIMENSIONS:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import snapbid.match
+from snapbid.match import codes
 from snapbid.match.campaign import Campaign, CampaignMistake, Creative
 from snapbid.match.campaign_file import read_file
 from snapbid.match.document import parse
@@ -52,6 +53,14 @@ def test_the_mistakes_shown_are_those_that_an_import_names() -> None:
     assert len(mistakes) == 3
     for mistake in mistakes:
         assert str(mistake) in PAGE, mistake
+
+
+def test_every_code_stands_beside_its_name() -> None:
+    for dimension, names in codes.NAMES.items():
+        row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{dimension}`: "))
+        assert re.findall(r"`(\w+)` (\w+)", row) == [
+            (name, str(code)) for name, code in names.items()
+        ]
 
 
 def test_links_lead_to_files() -> None:

@@ -23,6 +23,7 @@ PAGES = [
     ROOT / "README.md",
     PACKAGE / "README.md",
     *(PACKAGE / room / "README.md" for room in ("exchange", "events", "match", "server", "load")),
+    PACKAGE / "match" / "EXAMPLES.md",
     ROOT / "tests" / "README.md",
     ROOT / "bench" / "README.md",
 ]

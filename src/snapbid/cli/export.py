@@ -1,4 +1,4 @@
-"""`snapbid export`: dashboard, alerts, units, container file, bill of materials, completion."""
+"""`snapbid export`: dashboard, alerts, units, container file, bill of materials, examples …"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -23,6 +23,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
     examples=[
         "snapbid export systemd --output units",
         "snapbid export alerts --output snapbid-alerts.yml",
+        "snapbid export examples --output examples",
         "snapbid export completion > ~/.local/share/bash-completion/completions/snapbid",
         "snapbid export dte acme --output signals",
     ],
@@ -30,13 +31,14 @@ SHELLS: Final = ("bash", "zsh", "fish")
 @click.argument("what", type=click.Choice([*FILES, COMPLETION, SIGNALS]))
 @click.argument("ssp", metavar="[SSP]", required=False)
 @click.option("--output", "path", metavar="PATH", type=click.Path(path_type=Path),
-              help="Write to this file (systemd, dte: into this directory).")  # fmt: skip
+              help="Write to this file (systemd, examples, dte: into this directory).")  # fmt: skip
 @click.option("--shell", type=click.Choice(SHELLS), help="Of the completion (default: $SHELL).")
 def export(what: str, ssp: str | None, path: Path | None, shell: str | None) -> None:
     """Print files for operating: a Grafana dashboard, Prometheus alerts, units, a Containerfile.
 
-    And sbom: a CycloneDX bill of materials of this installation; completion: commands and options
-    for your shell. With --output they are written to disk; existing files are not replaced.
+    And sbom: a CycloneDX bill of materials of this installation; examples: campaigns of each kind,
+    a request for each, and a page about them; completion: commands and options for your shell.
+    With --output they are written to disk; existing files are not replaced.
 
     And dte SSP: which of an SSP's traffic could be bid on at all, as JSON rules; with --output as
     files of IAB Tech Lab's Dynamic Traffic Engine, too, which are replaced.

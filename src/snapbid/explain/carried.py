@@ -7,6 +7,7 @@ from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.native_request import NATIVE_REQUESTS
 from snapbid.exchange.privacy import Objection
 from snapbid.exchange.request import BidRequest, Device, Imp
+from snapbid.match import codes
 
 Carried = dict[str, list[str]]  # dimension -> values; dimensions without values are absent
 
@@ -28,7 +29,11 @@ WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Satu
 
 def in_words(values: Mapping[str, list[str | int]], point: tuple[float, float] | None) -> Carried:
     """The distinct values that the matcher compares, by dimension."""
-    carried = {name: list(dict.fromkeys(map(str, own))) for name, own in values.items() if own}
+    carried = {
+        name: [codes.in_words(name, value) for value in dict.fromkeys(own)]
+        for name, own in values.items()
+        if own
+    }
     if "hour" in values:
         carried["hour"] = [shown_hour(int(hour)) for hour in values["hour"]]
     if point is not None:

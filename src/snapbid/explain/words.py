@@ -8,6 +8,7 @@ from snapbid.exchange.lookups import NO_RATE
 from snapbid.exchange.native_request import NATIVE_REQUESTS, AssetAsked
 from snapbid.exchange.request import Audio, BidRequest, Deal, Dsa, Imp, Native, Video
 from snapbid.explain.carried import asked, shown_hour
+from snapbid.match import codes
 from snapbid.match.campaign import Creative, Declaration
 from snapbid.match.native import NativeAd
 
@@ -39,7 +40,7 @@ def entries(dimension: str, values: Sequence[str | int]) -> str:
     """The entries of a campaign's dimension."""
     if dimension == "hour":
         return some(shown_hour(int(value)) for value in values)
-    return some(values)
+    return some(codes.in_words(dimension, value) for value in values)
 
 
 def lists(**named: Sequence[object] | None) -> str:

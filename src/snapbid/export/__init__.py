@@ -1,4 +1,4 @@
-"""Files for operators: dashboard, alert rules, systemd units, container file, bill of materials.
+"""Files for operators: dashboard, alert rules, units, container file, bill of materials, examples.
 
 They are package data, in which `read` fills in what depends on the installation; the bill of
 materials is made.
@@ -8,6 +8,8 @@ import sys
 from importlib import resources
 from pathlib import Path
 from typing import Final
+
+from snapbid.export import examples
 
 BILL: Final = "snapbid.cdx.json"
 FILES: Final = {
@@ -21,6 +23,7 @@ FILES: Final = {
     ),
     "container": ("Containerfile",),
     "sbom": (BILL,),
+    "examples": examples.NAMES,
 }
 PRIVATE: Final = frozenset({"snapbid.env", "snapbid-serve.env"})
 """Files that will hold secrets."""
@@ -34,6 +37,8 @@ def read(name: str) -> str:
     """The content of one of `FILES`. Raises MissingExtraError."""
     if name == BILL:
         return _bill()
+    if name in examples.NAMES:
+        return examples.read_example(name)
     text = _text(name)
     if name.endswith(".service"):
         text = text.replace("@HARDENING@", _text("hardening.conf").rstrip())

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Union
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
+from snapbid.match import codes
 from snapbid.match.campaign import Circle, Values
 from snapbid.match.rules import (
     Check,
@@ -33,6 +34,10 @@ MAX_KM: Final = 50_000
 
 # The rule of a dimension that an entry breaks.
 _ENTRY_RULES: Final = {
+    **{
+        name: f"is not an integer from 0 to {MAX_INTEGER}, nor one of {', '.join(names)}"
+        for name, names in codes.NAMES.items()
+    },
     "country": "is not an ISO 3166-1 country",
     "region": "is not a country, a dash and a region, such as USA-CA",
     "os": "is not one of ios, android, windows, macos, linux, chromeos, tizen, webos, other",
@@ -40,7 +45,8 @@ _ENTRY_RULES: Final = {
     "language": "is not a language",
     "inventory": "is not one of site, app, dooh",
     "domain": "is not a domain",
-    "placement": "is not a placement of video, an integer, or of native, such as n1",
+    "placement": "is not a placement of video, an integer, or of native, such as n1, nor one of "
+    + ", ".join(codes.PLACEMENTS),
     "rewarded": "is not 0 or 1",
     "interstitial": "is not 0 or 1",
     "hour": "is not an hour of the week, 0 (Monday 00:00 UTC) to 167",
@@ -71,7 +77,7 @@ def _most(dimension: str) -> int:
 def _entry_rule(dimension: Dimension, value: object) -> str:
     rule = _ENTRY_RULES.get(dimension.name)
     if dimension.kind != "text":
-        return f"{rule or f'is not an integer from 0 to {MAX_INTEGER}'}: {shown(value)}"
+        return f"{rule}: {shown(value)}"
     if not rule and text_rule(value) is None:
         return f"must have at most {MAX_TEXT} bytes in lower case: {shown(value)}"
     return text_rule(value) or f"{rule}: {shown(value)}"

@@ -7,7 +7,8 @@ that the table leaves open:
 - A campaign may spell an operating system in any of the usual ways ("Mac OS X"); a spelling
   unknown to the folding table is not a valid entry (in a request it is `other`).
 - A campaign's domain is a bare host name: no scheme, port, path or wildcard.
-- Integers go up to 2,147,483,647, the range of OpenRTB's integers.
+- Integers go up to 2,147,483,647, the range of OpenRTB's integers. Some have names (`codes.py`),
+  which campaigns may state; the normal form is the integer.
 """
 
 import re
@@ -16,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from snapbid.match import codes
 from snapbid.reference import agents, countries
 
 MAX_TEXT = 512
@@ -203,7 +205,7 @@ def _placement(value: object) -> str | int | None:
     """A video placement (2.6 `plcmt`, else `placement`), or `n` and a native placement type."""
     match = _NATIVE_PLACEMENT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        return _integer(value)
+        return _video_or_named(value)
     return value if int(match[1]) <= MAX_INTEGER else None  # type: ignore[return-value]
 
 
@@ -218,9 +220,19 @@ def _integer_below(limit: int) -> Callable[[object], int | None]:
 
 _integer = _integer_below(MAX_INTEGER + 1)
 
+
+def _named(dimension: str) -> Callable[[object], str | int | None]:
+    def check(value: object) -> str | int | None:
+        return codes.code_of(dimension, value) if isinstance(value, str) else _integer(value)
+
+    return check
+
+
+_video_or_named = _named("placement")
+
 _NORMALISE: dict[str, Callable[[object], str | int | None]] = {
     **{d.name: text for d in DIMENSIONS if d.case == "exact"},
-    **{d.name: _integer for d in DIMENSIONS if d.kind == "int"},
+    **{d.name: _named(d.name) for d in DIMENSIONS if d.kind == "int"},
     "country": _country,
     "region": _region,
     "city": _folded,

@@ -1,0 +1,77 @@
+"""The campaign examples that ship: each is imported without a warning and bids on its request."""
+
+import json
+import re
+from datetime import UTC, datetime
+from io import BytesIO
+
+import pytest
+from support.client import LocalApp
+from support.market import RATES, market_of
+
+from snapbid.exchange import endpoint
+from snapbid.export import examples, read
+from snapbid.match.campaign import Campaign
+from snapbid.match.campaign_file import read_file
+from snapbid.match.futile import warning_of
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+
+MONDAY = datetime(2027, 3, 1, 7, 30, tzinfo=UTC)
+FILES = [name for name in examples.NAMES if ".request." not in name and name != examples.PAGE]
+
+
+def campaigns(file: str) -> list[Campaign]:
+    return [campaign for campaign, _ in read_file(file, BytesIO(read(file).encode()))]
+
+
+def documents(file: str) -> list[object]:
+    text = read(file)
+    return [json.loads(each) for each in (text.splitlines() if file.endswith("l") else [text])]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_an_example_bids_on_its_request(
+    file: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported = campaigns(file)
+    now_ms = int(MONDAY.timestamp()) * 1000
+    assert [warning_of(campaign, now_ms) for campaign in imported] == [None] * len(imported)
+    monkeypatch.setattr(endpoint, "time_ns", lambda: now_ms * 1_000_000)
+    market = market_of(documents(file), {"acme": "acme"}, RATES, GeoDatabase(DEFAULT_PATH))
+    with LocalApp(market, redis_url) as app:
+        reply = app.bid(read(f"{file.partition('.')[0]}.request.json").encode())
+    assert reply.status == 200
+    [bid] = [bid for seat in reply.json()["seatbid"] for bid in seat["bid"]]
+    assert bid["cid"] == imported[0].id
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_what_an_example_targets_decides(
+    file: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request with nothing but an impression that none of them is for gets no bid."""
+    monkeypatch.setattr(endpoint, "time_ns", lambda: int(MONDAY.timestamp()) * 1_000_000_000)
+    market = market_of(documents(file), {"acme": "acme"}, RATES, GeoDatabase(DEFAULT_PATH))
+    bare = {"id": "bare", "imp": [{"id": "1", "banner": {"w": 1, "h": 1}}]}
+    with LocalApp(market, redis_url) as app:
+        assert app.bid(json.dumps(bare).encode()).status == 204
+
+
+def test_there_is_one_of_each_medium_and_need() -> None:
+    shipped = [campaign for file in FILES for campaign in campaigns(file)]
+    media = {creative.media for campaign in shipped for creative in campaign.creatives}
+    assert media == {"banner", "video", "native", "audio"}
+    targeted = {dimension for campaign in shipped for dimension in campaign.targeting}
+    assert targeted >= {"deal", "segment", "device_type", "connection", "position", "placement"}
+    pacings = {campaign.budget.pacing for campaign in shipped if campaign.budget.daily_micros}
+    assert pacings == {"even"}
+    for field in ("frequency_caps", "geo_radius", "dsa", "starts_at_ms"):
+        assert any(getattr(campaign, field) for campaign in shipped), field
+    assert len({campaign.id for campaign in shipped}) == len(shipped)
+
+
+def test_the_files_are_the_blocks_of_their_page() -> None:
+    page = read(examples.PAGE)
+    blocks = re.findall(r"^```jsonl?\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert [read(name) for name in examples.NAMES if name != examples.PAGE] == blocks
+    assert "](" not in page  # exported, a link would lead nowhere
