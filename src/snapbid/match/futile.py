@@ -13,7 +13,7 @@ def why_futile(campaign: Campaign, now_ms: int) -> str | None:
     if campaign.ends_at_ms is not None and campaign.ends_at_ms <= now_ms:
         return "ends_at is in the past"
     for dimension, values in campaign.targeting.items():
-        if values.include and set(values.include) <= set(values.exclude):
+        if values.exclude and values.include and set(values.include) <= set(values.exclude):
             return f"targeting.{dimension} excludes all that it includes"
     # A win costs a thousandth of the CPM, in micro-USD what the CPM has in nano-USD.
     for name, limit in (

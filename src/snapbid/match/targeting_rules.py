@@ -130,10 +130,11 @@ class _NormalForms(Remembered):
         """Normalise a list, each distinct form once, in order."""
         if len(entries) > self._most:
             raise UndecidedError
-        distinct = set(entries)
-        if not self._own.issuperset(distinct):
+        if not self._own.issuperset(entries):
             return tuple(dict.fromkeys(map(self.__getitem__, entries)))
-        return entries if len(distinct) == len(entries) else tuple(dict.fromkeys(entries))
+        if len(entries) == 1 or len(set(entries)) == len(entries):
+            return entries
+        return tuple(dict.fromkeys(entries))
 
 
 def _finish(targeting: dict[str, Any]) -> dict[str, Any]:
@@ -141,12 +142,14 @@ def _finish(targeting: dict[str, Any]) -> dict[str, Any]:
     for name, values in targeting.items():
         if type(values) is _ValuesShape and name in _NORMAL_FORMS:
             normal_forms = _NORMAL_FORMS[name]
-            if values.include:
-                force_setattr(values, "include", normal_forms(values.include))
-            if values.exclude:
-                force_setattr(values, "exclude", normal_forms(values.exclude))
-            elif not values.include:
+            include, exclude = values.include, values.exclude
+            if include:
+                if (normal := normal_forms(include)) is not include:
+                    force_setattr(values, "include", normal)
+            elif not exclude:
                 empty += (name,)
+            if exclude and (normal := normal_forms(exclude)) is not exclude:
+                force_setattr(values, "exclude", normal)
         elif type(values) is tuple and name == "geo_radius":
             targeting[name] = _finish_circles(values)
         else:
