@@ -17,6 +17,8 @@ from snapbid.report.window import ReportWindow
 TTL_S: Final = 300
 ANSWER_TIMEOUT_S: Final = 0.5
 
+_GET: Final = "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}"
+
 logger = logging.getLogger("snapbid")
 
 
@@ -32,16 +34,14 @@ class ReportCache:
 
     def __init__(self, redis: Redis, ttl_s: int = TTL_S) -> None:
         self._redis = redis
+        self._get = redis.register_script(_GET)
         self.ttl_s = ttl_s
 
     async def get(self, key: str) -> CachedReport | None:
         """The report, or None if it is not stored or has expired."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                async with self._redis.pipeline(transaction=True) as pipe:
-                    pipe.get(key)
-                    pipe.pttl(key)
-                    body, left_ms = await pipe.execute()
+                body, left_ms = await self._get(keys=[key])
         except (RedisError, OSError) as error:
             logger.warning("the report cache was not read: %s", error or "no answer")
             return None

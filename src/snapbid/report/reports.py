@@ -45,13 +45,19 @@ class ReportSource:
     async def get(self, ssp: str, window: ReportWindow, *, use_cache: bool) -> FetchedReport:
         """The report of a canonical SSP id. Raises WarehouseUnavailable within ANSWER_TIMEOUT_S."""
         key = (ssp, window)
+        until = asyncio.get_running_loop().time() + ANSWER_TIMEOUT_S
         task = self._fetches.get(key)
+        if task is None and use_cache:
+            cached = await self._cached(ssp, window)
+            if cached is not None:
+                return cached
+            task = self._fetches.get(key)
         if task is None:
             task = asyncio.create_task(self._fetch(ssp, window, use_cache))
             self._fetches[key] = task
             task.add_done_callback(lambda task: self._end(key, task))
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            async with asyncio.timeout_at(until):
                 return await asyncio.shield(task)
         except TimeoutError as error:
             raise WarehouseUnavailable from error
@@ -62,10 +68,10 @@ class ReportSource:
             task.exception()  # retrieve it: every caller may have timed out before
 
     async def _fetch(self, ssp: str, window: ReportWindow, use_cache: bool) -> FetchedReport:
-        # The cache is read within the task: a request after its end finds what it has stored.
-        cached = await self._cache.get(redis_key(ssp, window)) if use_cache else None
+        # The cache is read again within the task: another one may have ended meanwhile.
+        cached = await self._cached(ssp, window) if use_cache else None
         if cached is not None:
-            return FetchedReport(cached.body, cached.age_s)
+            return cached
         try:
             days = await reports.fetch_days(self._pool, ssp, window.first, window.last)
         except AWAY as error:
@@ -76,6 +82,10 @@ class ReportSource:
         if use_cache:
             await self._cache.put(redis_key(ssp, window), body)
         return FetchedReport(body)
+
+    async def _cached(self, ssp: str, window: ReportWindow) -> FetchedReport | None:
+        cached = await self._cache.get(redis_key(ssp, window))
+        return None if cached is None else FetchedReport(cached.body, cached.age_s)
 
 
 def encode(ssp: str, window: ReportWindow, days: reports.FiguresByDay) -> bytes:

@@ -8,6 +8,7 @@ oddity (a list as `iss`, a string as `exp`) is an invalid token and never an int
 import secrets
 import time
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Final
 
 import jwt
@@ -19,6 +20,7 @@ from snapbid.http import basic_password
 
 ALGORITHM: Final = "HS256"
 MAX_TOKEN_BYTES: Final = 8192
+KEPT_TOKENS: Final = 512  # whose signatures need not be verified again
 JTI_BYTES: Final = 16
 
 _JWS: Final = jwt.PyJWS(algorithms=[ALGORITHM])
@@ -100,6 +102,7 @@ def check(token: str, key: bytes, issuer: str, now: datetime) -> Claims:
     return claims
 
 
+@lru_cache(KEPT_TOKENS)  # of valid tokens alone: for others it raises
 def _read(token: str, key: bytes) -> Claims:
     try:
         payload = _JWS.decode(token, key, algorithms=[ALGORITHM])

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import date, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -11,6 +12,8 @@ from snapbid.errors import BadDate, BadWindow
 MAX_DAYS: Final = 7
 _FORM: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _SHOWN_CHARACTERS: Final = 40  # of an invalid value
+_KEPT: Final = 256  # queries, the same of many partners on a day
+_KEPT_BYTES: Final = 64  # of the longest of them
 
 
 class ReportWindow(NamedTuple):
@@ -27,6 +30,10 @@ class ReportWindow(NamedTuple):
 
 def parse(query: bytes, today: date) -> ReportWindow:
     """Parse the window of a query string. Raises BadDate or BadWindow, naming every mistake."""
+    return (_parse_usual if len(query) <= _KEPT_BYTES else _parse)(query, today)
+
+
+def _parse(query: bytes, today: date) -> ReportWindow:
     values: dict[str, list[str]] = {"from": [], "to": []}
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
         if name in values:
@@ -40,6 +47,9 @@ def parse(query: bytes, today: date) -> ReportWindow:
     if mistakes := list(_mistakes(first, last, today)):
         raise BadWindow("; ".join(mistakes))
     return ReportWindow(first, last)
+
+
+_parse_usual: Final = lru_cache(_KEPT)(_parse)
 
 
 def _date(given: list[str]) -> date | str:

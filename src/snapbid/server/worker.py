@@ -31,7 +31,7 @@ from snapbid.golive.evidence import Evidence
 from snapbid.golive.outcomes import Outcomes
 from snapbid.golive.store import EvidenceStore
 from snapbid.http import BODY_DEADLINE, RequestHandler
-from snapbid.ledger import connection, parts
+from snapbid.ledger import parts
 from snapbid.ledger.commits import commits
 from snapbid.ledger.keys import BID_RATE, DEMAND_RATE
 from snapbid.ledger.ledger import Ledger
@@ -48,6 +48,7 @@ from snapbid.report.gate import TokenGate
 from snapbid.report.routes import ROUTE as REPORT_ROUTE
 from snapbid.report.routes import is_report_path
 from snapbid.report.routes import route_of as report_route_of
+from snapbid.server import pipelined
 from snapbid.server.bids import BidEndpoints
 from snapbid.server.catalog import CatalogFollower
 from snapbid.server.connections import ConnectionKeeper, most
@@ -104,7 +105,7 @@ class Worker:
         geo = GeoDatabase(settings.geo_db or DEFAULT_PATH)
         stack.callback(geo.close)
         agents.load()
-        self._redis = connection.connect(settings.redis_url)
+        self._redis = pipelined.connect(settings.redis_url)
         stack.push_async_callback(self._redis.aclose)
         pool = await open_pool(settings.database_url)
         stack.callback(pool.terminate)
