@@ -1,9 +1,7 @@
 """A real Redis Cluster, and a primary found by sentinels, of the embedded redis-server."""
 
 import contextlib
-import random
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,13 +13,11 @@ import redis
 from redis.crc import key_slot
 from redis.exceptions import RedisError
 
+from snapbid.embedded.cluster import HOST, SLOTS, form, free_ports, is_in_step
 from snapbid.embedded.process import spawn, stop
 from snapbid.embedded.redis_server import installed
 
-HOST: Final = "127.0.0.1"
 NODE_TIMEOUT_MS: Final = 1000  # until a node is held to be away; a busy machine needs some time
-BUS: Final = 10_000  # from a node's port to that of the cluster's bus
-SLOTS: Final = 16_384
 PATIENCE_S: Final = 90.0
 SERVICE: Final = "ledger"
 
@@ -37,23 +33,11 @@ def until(condition: Callable[[], Any], what: str) -> None:
         time.sleep(0.02)
 
 
-def free_port() -> int:
-    """A port that is free together with that of the bus, both below those given to clients."""
-    while True:
-        port = random.randrange(12_000, 22_000)
-        with (
-            contextlib.suppress(OSError),
-            socket.create_server((HOST, port)),
-            socket.create_server((HOST, port + BUS)),
-        ):
-            return port
-
-
 class Server:
     """One redis-server on a port of its own."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self.folder = folder / str(self.port)
         self.folder.mkdir()
         self._options = options
@@ -124,16 +108,7 @@ class Cluster:
             "--cluster-replica-validity-factor", "0", "--cluster-require-full-coverage", "no",
         )  # fmt: skip
         self.nodes = [Server(folder, *options) for _ in range(primaries * (1 + replicas))]
-        leading, following = self.nodes[:primaries], self.nodes[primaries:]
-        for number, node in enumerate(leading):
-            first, last = SLOTS * number // primaries, SLOTS * (number + 1) // primaries
-            node.call("CLUSTER", "ADDSLOTS", *range(first, last))
-        for number, node in enumerate(self.nodes):
-            node.call("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-            node.call("CLUSTER", "MEET", HOST, self.nodes[0].port)
-        until(lambda: all(len(self.lines(node)) == len(self.nodes) for node in self.nodes), "nodes")
-        for number, node in enumerate(following):
-            node.call("CLUSTER", "REPLICATE", self.id_of(leading[number % primaries]))
+        form(self.nodes, primaries)
         self.await_health()
 
     def __enter__(self) -> Self:
@@ -211,15 +186,9 @@ class Cluster:
             }
             if len(views) != 1 or any("fail" in line[1] for line in next(iter(views))):
                 return False
-            return all(map(self._is_in_step, self.nodes))
+            return all(map(is_in_step, self.nodes))
 
         until(is_healthy, "a healthy cluster")
-
-    def _is_in_step(self, node: Server) -> bool:
-        state = node.call("CLUSTER", "INFO")
-        role = node.call("ROLE")
-        in_step = role[3] == "connected" if role[0] == "slave" else bool(role[2])
-        return "cluster_state:ok" in str(state).replace("'", "").replace(": ", ":") and in_step
 
     def flush(self) -> None:
         for node in self.nodes:

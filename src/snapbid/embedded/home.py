@@ -4,10 +4,12 @@ lock       held by the running owner, with its pid
 secret     the text of the signing key, made once
 ops-token  the token of the private port, made once where it is needed
 env        the running instance's settings, for `snapbid env`
+redis-…    password and ports of a cluster, made once, and whether it was formed
 sockets    the directory of the sockets, where the path of the home is too long for them
 log/       one file per server
 run/       sockets
-redis/ postgres/   the data
+redis/ postgres/   the data; node-1/ … in place of redis/, for a cluster
+machine-1/ …       the homes of `up --machines`
 """
 
 import fcntl
@@ -16,7 +18,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -123,7 +125,7 @@ class Home:
         for parent in (tempfile.gettempdir(), "/tmp", "/run", "/dev/shm"):
             if _fits(Path(parent) / (SOCKETS_PREFIX + "x" * 8)) and os.access(parent, os.W_OK):
                 short = Path(tempfile.mkdtemp(prefix=SOCKETS_PREFIX, dir=parent))
-                _write_private(self.path / "sockets", str(short))
+                write_private(self.path / "sockets", str(short))
                 return short
         raise EmbeddedError(
             f"no directory has a path short enough for unix sockets (SNAPBID_HOME is {self.path}): "
@@ -141,36 +143,38 @@ class Home:
             shutil.rmtree(short, ignore_errors=True)
         record.unlink()
 
+    def kept(self, name: str, make: Callable[[], str] = lambda: secrets.token_urlsafe(32)) -> str:
+        """The text of a private file, made by the first call."""
+        path = self.path / name
+        if not path.exists():
+            write_private(path, make())
+        return path.read_text().strip()
+
     def secret(self) -> Secret:
         """Return the signing secret of the instance, created by the first call."""
-        path = self.path / "secret"
-        if not path.exists():
-            _write_private(path, secrets.token_urlsafe(48))
-        text = path.read_text().strip()
+        text = self.kept("secret", lambda: secrets.token_urlsafe(48))
         if len(text.encode()) < SECRET_MIN_BYTES:
             raise EmbeddedError(
-                f"{path} holds less than {SECRET_MIN_BYTES} bytes: remove it to get a new secret "
-                "(tokens signed with the old one stop working), or set SNAPBID_JWT_SECRET"
+                f"{self.path / 'secret'} holds less than {SECRET_MIN_BYTES} bytes: remove it to "
+                "get a new secret (tokens signed with the old one stop working), or set "
+                "SNAPBID_JWT_SECRET"
             )
         return Secret(text)
 
     def ops_token(self) -> Secret:
         """Return the token of the private port, created by the first call."""
-        path = self.path / "ops-token"
-        if not path.exists():
-            _write_private(path, secrets.token_urlsafe(32))
-        text = path.read_text().strip()
+        text = self.kept("ops-token")
         if len(text) < TOKEN_MIN_CHARACTERS:
             raise EmbeddedError(
-                f"{path} holds less than {TOKEN_MIN_CHARACTERS} characters: remove it to get a new "
-                "token, or set SNAPBID_OPS_TOKEN"
+                f"{self.path / 'ops-token'} holds less than {TOKEN_MIN_CHARACTERS} characters: "
+                "remove it to get a new token, or set SNAPBID_OPS_TOKEN"
             )
         return Secret(text)
 
     def announce(self, environ: Mapping[str, str]) -> None:
         """Publish these settings to `running_env` until the home is closed."""
         lines = "".join(f"{name}={value}\n" for name, value in environ.items())
-        _write_private(self.path / "env", lines)
+        write_private(self.path / "env", lines)
 
 
 def running_env(home: Path) -> dict[str, str] | None:
@@ -198,7 +202,7 @@ def _fits(run: Path) -> bool:
     return len(os.fsencode(run / LONGEST_SOCKET)) <= SOCKET_PATH_MAX
 
 
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     """Replace `path` atomically, readable by its owner alone, and synced to disk."""
     new = path.with_name(path.name + ".new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

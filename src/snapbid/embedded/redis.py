@@ -11,6 +11,7 @@ disk space is reserved for them (space.py): `maxmemory` is 1 until that is known
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from snapbid.embedded import redis_server
-from snapbid.embedded.home import Home
+from snapbid.embedded.home import Home, write_private
 from snapbid.embedded.process import EmbeddedError, evict, read_pid, rotate, size, spawn, stop, tail
 from snapbid.embedded.space import DiskReserve
 from snapbid.ledger.risks import SYNCED_BY_UP
@@ -38,12 +39,13 @@ class Redis:
     called with messages for the operator.
     """
 
-    name = "Redis"
-
-    def __init__(self, home: Home, tell: Callable[[str], None] = lambda _: None) -> None:
-        self.data = home.path / "redis"
-        self.log = home.log / "redis.log"
-        self.socket = home.run / "redis.sock"
+    def __init__(
+        self, home: Home, tell: Callable[[str], None] = lambda _: None, files: str = "redis"
+    ) -> None:
+        self.name = "Redis"
+        self.data = home.path / files
+        self.log = home.log / f"{files}.log"
+        self.socket = home.run / f"{files}.sock"
         self.process: subprocess.Popen[bytes] | None = None
         self._tell = tell
         self._reserve = DiskReserve()
@@ -58,16 +60,12 @@ class Redis:
 
     def start(self) -> None:
         self.data.mkdir(mode=0o700, exist_ok=True)
-        pid_file = self.data / "redis.pid"
-        orphan = read_pid(pid_file)
-        if orphan is not None:
-            evict(orphan, self.data, signal.SIGTERM, signal.SIGTERM)
-        pid_file.unlink(missing_ok=True)
+        self._evict_orphan()
         self.socket.unlink(missing_ok=True)
         server = redis_server.choose(self.data)
         rotate(self.log)
         since = size(self.log)
-        self.process = spawn([server.path, *self._options(pid_file)], log=self.log)
+        self.process = spawn([server.path, *self._arguments()], log=self.log)
         self._await_answer(self.process, since)
         redis_server.record(self.data, server)
         self._accepting, self._reserve = False, DiskReserve()
@@ -80,6 +78,13 @@ class Redis:
             ]
             for thread in self._threads:
                 thread.start()
+
+    def _evict_orphan(self) -> None:
+        """Stop the server that a killed owner has left."""
+        orphan = read_pid(self._pid_file)
+        if orphan is not None:
+            evict(orphan, self.data, signal.SIGTERM, signal.SIGTERM)
+        self._pid_file.unlink(missing_ok=True)
 
     def _repeat(self, seconds: float, work: Callable[[], None]) -> None:
         while not self._stopping.wait(seconds):
@@ -110,13 +115,29 @@ class Redis:
             )
             self._tell(f"the disk of {self.data} {state}")
 
-    def _options(self, pid_file: Path) -> list[str]:
-        options = {
+    @property
+    def _pid_file(self) -> Path:
+        return self.data / "redis.pid"
+
+    def _arguments(self) -> list[str]:
+        """The command's; secrets stand in a file, since every user can read a command line."""
+        file = self.data / "secrets.conf"
+        lines = [f"{name} {value}\n" for name, value in self._secrets().items()]
+        if lines:
+            write_private(file, "".join(lines))
+        named = [part for name, value in self._options().items() for part in (f"--{name}", value)]
+        return [str(file), *named] if lines else named
+
+    def _secrets(self) -> dict[str, str]:
+        return {}
+
+    def _options(self) -> dict[str, str]:
+        return {
             "port": "0",
             "unixsocket": str(self.socket),
             "unixsocketperm": "700",
             "dir": str(self.data),
-            "pidfile": str(pid_file),
+            "pidfile": str(self._pid_file),
             "daemonize": "no",
             "save": "",
             "appendonly": "yes",
@@ -125,7 +146,6 @@ class Redis:
             "maxmemory-policy": "noeviction",
             "syslog-ident": SYNCED_BY_UP,
         }
-        return [part for name, value in options.items() for part in (f"--{name}", value)]
 
     def _await_answer(self, process: subprocess.Popen[bytes], since: int) -> None:
         deadline = time.monotonic() + START_S
@@ -153,6 +173,11 @@ class Redis:
     def poll(self) -> int | None:
         """Return the exit status, None while it runs."""
         return self.process.poll() if self.process else None
+
+    def remove_data(self) -> None:
+        """Start empty the next time."""
+        self._evict_orphan()
+        shutil.rmtree(self.data, ignore_errors=True)
 
     def stop(self) -> None:
         self._stopping.set()

@@ -14,33 +14,20 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Container
+from collections.abc import Sequence
 from pathlib import Path
 
 import asyncpg
-import msgspec
 
-from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
-from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, demo, examples
+from snapbid.embedded import EmbeddedError, Home, demo, examples
+from snapbid.embedded.cluster import HOST, ClusterNode
+from snapbid.embedded.fleet import Fleet, machines_of, muster
 from snapbid.embedded.supervise import Program, Restarter, Service, Signals, describe_status, say
-from snapbid.ops.server import is_loopback
 from snapbid.report import tokens
-from snapbid.settings import (
-    Secret,
-    ServingSettings,
-    Settings,
-    load,
-    reachable,
-    require_serving,
-    to_environ,
-    url_of,
-    without_settings,
-)
+from snapbid.settings import Settings, load, reachable, to_environ, url_of
 from snapbid.warehouse import registry
 from snapbid.warehouse.migrate import MigrationError, migrate
 
-PROGRAMS: dict[str, Container[str] | None] = {"drain": DRAIN_SETTINGS, "serve": None}
-"""`snapbid` commands in the order of their start, and the settings that they need; None: all."""
 STILL_WAITING_S = 15.0
 ORPHANS_S = 30.0  # for orphans of a killed instance to finish what is in flight, and end
 
@@ -49,54 +36,39 @@ class UpError(RuntimeError):
     """The reason why `up` cannot start, with a remedy."""
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, machines: int = 1) -> int:
     """Run until a signal arrives. Return 0, or 1 with a message where it cannot start."""
     with Signals() as signals:
         try:
+            each = machines_of(settings, machines)
             with Home(settings.home) as home:
-                _await_ports(settings, ORPHANS_S if home.left_behind else 0.0, signals)
-                _run_all(settings, home, signals)
+                _await_ports(each, ORPHANS_S if home.left_behind else 0.0, signals)
+                if settings.redis_url or settings.database_url:
+                    say("SNAPBID_REDIS_URL and SNAPBID_DATABASE_URL are not used: "
+                        "`up` has its own stores")  # fmt: skip
+                _run_all(muster(each, home), home, signals)
         except (EmbeddedError, UpError) as error:
             print(f"snapbid up: {error}", file=sys.stderr, flush=True)
             return 1
     return 0
 
 
-def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
-    redis, postgres = Redis(home, say), Postgres(home)
-    if settings.redis_url or settings.database_url:
-        say("SNAPBID_REDIS_URL and SNAPBID_DATABASE_URL are not used: `up` has its own stores")
-    serving = require_serving(
-        msgspec.structs.replace(
-            settings,
-            redis_url=redis.url,
-            database_url=postgres.dsn,
-            jwt_secret=settings.jwt_secret or home.secret(),
-            ops_token=settings.ops_token or _ops_token(settings, home),
-        )
-    )
-    programs = [
-        Program(command, without_settings(os.environ) | to_environ(serving, fields))
-        for command, fields in PROGRAMS.items()
-    ]
-    stores: list[Service] = [redis, postgres]
-    services = [*stores, *programs]
+def _run_all(fleet: Fleet, home: Home, signals: Signals) -> None:
+    first = fleet.machines[0]
     started: list[Service] = []
     try:
-        for service in services:
-            if signals.stopping:
-                return
-            say(f"starting {service.name}")
-            started.append(service)
-            service.start()
-            if service is postgres:
-                _prepare(postgres.dsn)
-                home.announce(to_environ(serving))
-                ssp = asyncio.run(_example_ssp(postgres.dsn))
-        restarters = [Restarter(store) for store in stores]
-        if _await_ready(settings, programs, restarters, signals):
-            say(_greeting(serving, ssp))
-            _supervise([*restarters, *map(Restarter, programs)], signals)
+        if not _start(fleet.stores, started, signals):
+            return
+        fleet.prepare()
+        _prepare(first.database_url)
+        home.announce(to_environ(first) | {"SNAPBID_HOME": str(home.path)})
+        ssp = asyncio.run(_example_ssp(first.database_url))
+        if not _start(fleet.programs, started, signals):
+            return
+        stores = [*map(Restarter, fleet.stores)]
+        if all(_await_ready(each, fleet.programs, stores, signals) for each in fleet.machines):
+            say(_greeting(fleet, home, ssp))
+            _supervise([*stores, *map(Restarter, fleet.programs)], signals)
     finally:
         say("stopping")
         for service in reversed(started):
@@ -104,9 +76,15 @@ def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
     say("stopped")
 
 
-def _ops_token(settings: Settings, home: Home) -> Secret | None:
-    """The token of a private port that more than this machine can reach."""
-    return None if is_loopback(settings.ops_host, settings.ops_port) else home.ops_token()
+def _start(services: Sequence[Service], started: list[Service], signals: Signals) -> bool:
+    """Start services, noting each; whether no signal came before."""
+    for service in services:
+        if signals.stopping:
+            return False
+        say(f"starting {service.name}")
+        started.append(service)
+        service.start()
+    return not signals.stopping
 
 
 def _prepare(dsn: str) -> None:
@@ -174,13 +152,14 @@ def _supervise(restarters: list[Restarter], signals: Signals) -> None:
         signals.wait(min(restarter.tend(time.monotonic()) for restarter in restarters))
 
 
-def _await_ports(settings: Settings, timeout_s: float, signals: Signals) -> None:
-    """Wait until both ports are free; raise UpError where they are not within `timeout_s`."""
+def _await_ports(machines: list[Settings], timeout_s: float, signals: Signals) -> None:
+    """Wait until all ports are free; raise UpError where they are not within `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            check_port("SNAPBID_PORT", settings.host, settings.port)
-            check_port("SNAPBID_OPS_PORT", settings.ops_host, settings.ops_port)
+            for machine in machines:
+                check_port("SNAPBID_PORT", machine.host, machine.port)
+                check_port("SNAPBID_OPS_PORT", machine.ops_host, machine.ops_port)
             return
         except UpError:
             if signals.stopping or time.monotonic() >= deadline:
@@ -213,14 +192,19 @@ def check_port(variable: str, host: str, port: int) -> None:
         ) from error
 
 
-def _greeting(settings: ServingSettings, ssp: str) -> str:
-    address = url_of(reachable(settings.host), settings.port)
-    token = tokens.issue(ssp, settings.jwt_secret.key(), settings.jwt_issuer)
-    command = _own_command(settings)
-    asks = ", which asks for SNAPBID_OPS_TOKEN" if settings.ops_token is not None else ""
-    return f"""ready at {address} (private port: {settings.ops_host}:{settings.ops_port}{asks})
+def _greeting(fleet: Fleet, home: Home, ssp: str) -> str:
+    first = fleet.machines[0]
+    token = tokens.issue(ssp, first.jwt_secret.key(), first.jwt_issuer)
+    command = _own_command(home)
+    ready = "; ".join(map(_ready, fleet.machines))
+    nodes = "".join(
+        f"\n{store.name} at {HOST}:{store.port}"
+        for store in fleet.stores
+        if isinstance(store, ClusterNode)
+    )
+    return f"""ready at {ready}{nodes}
 
-{examples.text(address, ssp, token, command)}
+{examples.text(_address(first), ssp, token, command)}
 The settings of this instance, for other commands in another terminal:
 
   export $({command} env)
@@ -229,11 +213,20 @@ Ctrl-C stops everything.
 """
 
 
-def _own_command(settings: Settings) -> str:
+def _address(machine: Settings) -> str:
+    return url_of(reachable(machine.host), machine.port)
+
+
+def _ready(machine: Settings) -> str:
+    asks = ", which asks for SNAPBID_OPS_TOKEN" if machine.ops_token is not None else ""
+    return f"{_address(machine)} (private port: {machine.ops_host}:{machine.ops_port}{asks})"
+
+
+def _own_command(home: Home) -> str:
     """Return how to call this program on this instance from the current directory."""
     installed = Path(sys.executable).with_name("snapbid")
     program = os.path.relpath(installed)
     if program.startswith(".."):
         program = "snapbid" if shutil.which("snapbid") else str(installed)
-    default = settings.home == load({}).home
-    return program if default else f"SNAPBID_HOME={shlex.quote(str(settings.home))} {program}"
+    default = home.path == load({}).home
+    return program if default else f"SNAPBID_HOME={shlex.quote(str(home.path))} {program}"
