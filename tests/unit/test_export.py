@@ -15,11 +15,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from snapbid.addresses import parse
 from snapbid.cli.main import main
 from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
 from snapbid.export import FILES, read
 from snapbid.metrics import DEFINITIONS
-from snapbid.settings import VARIABLES
+from snapbid.settings import VARIABLES, load, require_serving
 
 TARGET_LABELS = {"instance", "job"}  # those that Prometheus adds
 VARIABLE = re.compile(r"\$\{?(__rate_interval|datasource|ssp)\}?")
@@ -191,7 +192,7 @@ def test_without_output_it_prints(what: str) -> None:
     assert status == 0
     for name in FILES[what]:
         assert read(name) in printed
-    assert "@" not in re.sub(r"@(system-service|privileged)", "", printed)
+    assert "@" not in re.sub(r"@(system-service|privileged|postgres/|10\.)", "", printed)
 
 
 def test_with_output_it_writes_and_replaces_nothing(tmp_path: Path) -> None:
@@ -227,6 +228,49 @@ def test_units_are_written_with_their_settings_kept_private(tmp_path: Path) -> N
         for option in ("NoNewPrivileges=yes", "ProtectSystem=strict", "MemoryDenyWriteExecute=yes",
                        "CapabilityBoundingSet=", "LimitCORE=0"):  # fmt: skip
             assert f"{option}\n" in unit
+
+
+def compose() -> Any:
+    text = read("compose.yml")
+    values = {"SNAPBID_JWT_SECRET": "s" * 32, "SNAPBID_OPS_TOKEN": "t" * 32,
+              "SNAPBID_BASE_URL": "https://bid.example"}  # fmt: skip
+    return yaml.safe_load(re.sub(r"\$\{(\w+):\?[^}]*\}", lambda m: values.get(m[1], "p"), text))
+
+
+def test_the_compose_file_names_services_volumes_and_addresses_that_there_are() -> None:
+    document = compose()
+    services = document["services"]
+    assert {name.rpartition("-")[0] or name for name in services} == {
+        "postgres", "redis", "migrate", "serve", "drain"}  # fmt: skip
+    assert [sum(name.startswith(f"{part}-") for name in services)
+            for part in ("serve", "drain", "redis")] == [2, 2, 7]  # fmt: skip
+    used = set()
+    for service in services.values():
+        assert set(service.get("depends_on", {})) <= set(services)
+        used |= {volume.partition(":")[0] for volume in service.get("volumes", [])}
+    assert used == set(document["volumes"])
+    addresses = {
+        service["networks"]["snapbid"]["ipv4_address"]
+        for name, service in services.items()
+        if name.startswith("redis-") and name != "redis-form"
+    }
+    formed = services["redis-form"]["command"][-1]
+    assert set(re.findall(r"[\d.]+(?=:6379)", formed)) == addresses
+    assert len(addresses) == 6
+    nodes = parse(services["serve-1"]["environment"]["SNAPBID_REDIS_URL"]).nodes
+    assert {host for host, _ in nodes} <= addresses
+
+
+@pytest.mark.parametrize("name", ["migrate", "serve-1", "serve-2", "drain-1", "drain-2"])
+def test_the_settings_of_the_compose_file_are_taken(name: str) -> None:
+    service = compose()["services"][name]
+    settings = load(service["environment"])
+    assert settings.ledger_shards == 3
+    assert main.commands[service["command"][0]]
+    if name.startswith("serve"):
+        require_serving(settings)
+    else:
+        assert set(service["environment"]) <= {VARIABLES[field] for field in DRAIN_SETTINGS}
 
 
 def test_systemd_takes_the_units(tmp_path: Path) -> None:

@@ -34,8 +34,9 @@ SHELLS: Final = ("bash", "zsh", "fish")
               help="Write to this file (systemd, examples, dte: into this directory).")  # fmt: skip
 @click.option("--shell", type=click.Choice(SHELLS), help="Of the completion (default: $SHELL).")
 def export(what: str, ssp: str | None, path: Path | None, shell: str | None) -> None:
-    """Print files for operating: a Grafana dashboard, Prometheus alerts, units, a Containerfile.
+    """Print files for operating: a Grafana dashboard, Prometheus alerts, units, container files.
 
+    compose: servers, drains, a Redis Cluster and PostgreSQL in containers.
     And sbom: a CycloneDX bill of materials of this installation; examples: campaigns of each kind,
     a request for each, and a page about them; completion: commands and options for your shell.
     With --output they are written to disk; existing files are not replaced.

@@ -22,6 +22,7 @@ FILES: Final = {
         "snapbid-serve.env",
     ),
     "container": ("Containerfile",),
+    "compose": ("compose.yml",),
     "sbom": (BILL,),
     "examples": examples.NAMES,
 }
