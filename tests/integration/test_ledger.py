@@ -66,6 +66,22 @@ async def test_counts_are_exact_per_field(ledger: Ledger, store: Any) -> None:
     }
 
 
+@pytest.mark.parametrize("before", [10**15 - 2, 10**15 - 1, 2**53 - 1, 2**53 + 1, 2**62])
+async def test_counts_are_exact_however_large(ledger: Ledger, store: Any, before: int) -> None:
+    await remember(ledger, b"a", (b"1", 7, PRICE))
+    store.hset(f"{{sb0}}:c:{segment_of(store)}:{DAY}", mapping={"b:1": before, "B:7": before})
+    await remember(ledger, b"b", (b"1", 7, PRICE), (b"2", 7, PRICE))
+    assert counts(store) == {DAY: {"b:1": before + 1, "B:7": before + 2}}
+
+
+async def test_more_counters_than_a_command_takes(ledger: Ledger, store: Any) -> None:
+    campaigns = range(1, 4_502)
+    for auction in (b"a", b"b"):
+        await remember(ledger, auction, *((b"%d" % number, number, 1) for number in campaigns))
+    assert counts(store) == {DAY: {"b:1": 2, **{f"B:{number}": 2 for number in campaigns}}}
+    assert store.scard("{sb0}:d") == 1 + len(campaigns)
+
+
 async def test_what_changed_is_named_for_the_drain(ledger: Ledger, store: Any) -> None:
     await remember(ledger, b"a", (b"1", 1, PRICE))
     await settle_all(ledger, b"a", b"1", 3)

@@ -24,9 +24,6 @@ _ENTRY_SIZE: Final = _ENTRY.size
 _RECORD_AT: Final = 18  # in an entry
 _RECORD_SIZE: Final = _ENTRY_SIZE - _RECORD_AT
 _LENGTH: Final = Struct("<H")
-_COUNTER: Final = Struct(
-    "<cII"
-)  # of an SSP's answers (b) or a campaign's bids (B): number, increment
 
 KEPT: Final = BidVerdict.KEPT.value
 Verdicts = str  # a BidVerdict for each bid; empty where they were not remembered in time
@@ -110,24 +107,23 @@ def encode_bids(
     return campaigns, entries, limited
 
 
-def counters(answers: Sequence[AnswerBids]) -> list[str | bytes]:
-    """Each day of the bids with what they count, if all are kept."""
+def counters(answers: Sequence[AnswerBids]) -> list[str | bytes | int]:
+    """What the bids count, if all are kept: each day with its counters and their increments."""
     first = answers[0].day
     if [answer.day for answer in answers].count(first) == len(answers):
-        return [_date(first), _counters(answers)]
-    return [
-        part
-        for day in sorted({answer.day for answer in answers})
-        for part in (_date(day), _counters([one for one in answers if one.day == day]))
-    ]
+        return _counters(first, answers)
+    parts: list[str | bytes | int] = []
+    for day in sorted({answer.day for answer in answers}):
+        parts += _counters(day, [answer for answer in answers if answer.day == day])
+    return parts
 
 
-def _counters(answers: Iterable[AnswerBids]) -> bytes:
+def _counters(day: int, answers: Iterable[AnswerBids]) -> list[str | bytes | int]:
     of_ssps = Counter([answer.ssp for answer in answers if answer.is_counted])
     of_campaigns = Counter([campaign for answer in answers for campaign in answer.campaigns])
-    parts = [_COUNTER.pack(b"b", ssp, count) for ssp, count in of_ssps.items()]
-    parts += [_COUNTER.pack(b"B", campaign, count) for campaign, count in of_campaigns.items()]
-    return b"".join(parts)
+    names = [b"b:%d" % ssp for ssp in of_ssps]
+    names += [b"B:%d" % campaign for campaign in of_campaigns]
+    return [_date(day), len(names), *names, *of_ssps.values(), *of_campaigns.values()]
 
 
 @lru_cache(4)

@@ -1,28 +1,34 @@
 -- Whether a bid is within the budget and the caps of its campaign (money.lua has the keys).
 --
--- Redis counts in 64 bits, Lua only up to 2^53 exactly: small amounts are added up here and carried
--- over at the end of a script, large ones are counted in Redis first, compared as digits, and taken
--- back where they do not fit.
+-- Redis counts in 64 bits, Lua only up to 2^53 exactly: small amounts are added up here and written
+-- at the end of a script, large ones are counted in Redis first, compared as digits, and taken back
+-- where they do not fit.
 local EXACT = 9007199254740992
+local today = day_field(now)
 local purses = {}
 
-local function read(purse)
-  local found = redis.call('HMGET', purse.key, 't', purse.today)
-  purse.total, purse.day = tonumber(found[1] or 0), tonumber(found[2] or 0)
-  purse.new_day, purse.more = not found[2], 0
+-- When the holds of this script end.
+local ends, packed_ends, hold_name, hold_field
+local function hold_for(hold_s)
+  if not ends then
+    ends = math.ceil(hold_clock() / 1000 + hold_s)
+    packed_ends, hold_name = struct.pack('<I4', ends), ends .. ':' .. today:sub(2)
+    hold_field = 'e' .. hold_name
+  end
 end
 
--- What a campaign has used, after the holds that are due have ended.
-local function open_purse(campaign)
-  local purse = purses[campaign]
-  if purse then
-    return purse
-  end
-  local key, queue = purse_key(campaign), base .. 'x:' .. campaign
-  local due = digits(math.floor(watermark() / 1000))
-  local ended = redis.call('ZRANGEBYSCORE', queue, '-inf', due)
-  if #ended > 0 then
-    for _, name in ipairs(ended) do
+local function read(purse)
+  local values = redis.call('HMGET', purse.key, 't', today, hold_field or 't')
+  local total, day, held = values[1], values[2], hold_field and values[3]
+  purse.total, purse.day, purse.held = tonumber(total or 0), tonumber(day or 0), tonumber(held or 0)
+  purse.more, purse.queued, purse.has_old_days = 0, held, total and not day
+end
+
+local due
+local function end_holds(key, queue) -- those that are due
+  due = due or digits(math.floor(watermark() / 1000))
+  if redis.call('ZCOUNT', queue, '-inf', due) > 0 then
+    for _, name in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', due)) do
       local held = redis.call('HGET', key, 'e' .. name)
       if held then
         redis.call('HDEL', key, 'e' .. name)
@@ -32,45 +38,51 @@ local function open_purse(campaign)
     end
     redis.call('ZREMRANGEBYSCORE', queue, '-inf', due)
   end
-  purse = {key = key, queue = queue, today = day_field(now)}
-  read(purse)
-  purses[campaign] = purse
+end
+
+-- What a campaign has used, after the holds that are due have ended.
+local function open_purse(campaign)
+  local purse = purses[campaign]
+  if not purse then
+    purse = {key = purse_key(campaign), queue = base .. 'x:' .. campaign, total = 0, day = 0,
+      held = 0, more = 0, queued = false, has_old_days = false} -- a table of the final size
+    end_holds(purse.key, purse.queue)
+    read(purse)
+    purses[campaign] = purse
+  end
   return purse
 end
 
-local function hold_more(purse, amount)
-  local name = purse.ends .. ':' .. purse.today:sub(2)
-  if redis.call('HINCRBY', purse.key, 'e' .. name, amount) == tonumber(amount) then
-    redis.call('ZADD', purse.queue, purse.ends, name) -- the first of its second
-  end
-end
-
 local function forget_old_days(purse) -- and holds as they were written before holds had an end
-  local today = now / DAY_S
+  local oldest = now / DAY_S - 40
   for _, field in ipairs(redis.call('HKEYS', purse.key)) do
     local letter = field:sub(1, 1)
     if letter == 'h' then
-      redis.call('HINCRBY', purse.key, 't', '-' .. redis.call('HGET', purse.key, field))
+      purse.total = purse.total - redis.call('HGET', purse.key, field)
       redis.call('HDEL', purse.key, field)
-    elseif letter == 'd' and tonumber(field:sub(2)) < today - 40 then
+    elseif letter == 'd' and tonumber(field:sub(2)) < oldest then
       redis.call('HDEL', purse.key, field)
     end
   end
 end
 
--- Carries over what was added up here.
+local function queue_hold(purse)
+  if not purse.queued then -- the first of its second
+    redis.call('ZADD', purse.queue, ends, hold_name)
+    purse.queued = true
+  end
+end
+
+-- Writes what was added up here.
 local function close_purse(purse)
-  if purse.more == 0 then
-    return
+  if purse.more > 0 then
+    if purse.has_old_days then
+      forget_old_days(purse)
+    end
+    purse.held, purse.more = purse.held + purse.more, 0
+    redis.call('HSET', purse.key, 't', purse.total, today, purse.day, hold_field, purse.held)
+    queue_hold(purse)
   end
-  local amount = digits(purse.more)
-  if purse.new_day then
-    forget_old_days(purse)
-  end
-  redis.call('HINCRBY', purse.key, 't', amount)
-  redis.call('HINCRBY', purse.key, purse.today, amount)
-  hold_more(purse, amount)
-  purse.more = 0
 end
 
 local function close_purses()
@@ -95,57 +107,60 @@ local function raise(key, field, price, limit) -- to at most the limit, in Redis
   return false
 end
 
-local function afford_exactly(purse, price, limits, ends)
+local function afford_exactly(purse, price, limits, holds)
   close_purse(purse)
   local fits = raise(purse.key, 't', price, limits.total)
-  if fits and not raise(purse.key, purse.today, price, limits.day) then
+  if fits and not raise(purse.key, today, price, limits.day) then
     redis.call('HINCRBY', purse.key, 't', '-' .. price)
     fits = false
   end
-  if fits and ends then
-    hold_more(purse, price)
+  if fits and holds then
+    redis.call('HINCRBY', purse.key, hold_field, price)
+    queue_hold(purse)
   elseif fits then
     redis.call('HINCRBY', purse.key, 't', '-' .. price)
-    redis.call('HINCRBY', purse.key, purse.today, '-' .. price)
+    redis.call('HINCRBY', purse.key, today, '-' .. price)
   end
   read(purse)
   return fits
 end
 
--- Whether the price (digits) is within the limits; where `ends` is given, it is held until then.
-local function afford(purse, price, limits, ends)
+-- Whether the price (digits) is within the limits; it is held then, where `holds` is true.
+local function afford(purse, price, limits, holds)
   if not has_confirmed_budgets() then
     return false
   end
-  purse.ends = ends
   local cost = tonumber(price)
   local total, day = purse.total + cost, purse.day + cost
-  if total >= EXACT or day >= EXACT then
-    return afford_exactly(purse, price, limits, ends)
+  if total >= EXACT or day >= EXACT or purse.held + purse.more + cost >= EXACT
+    or total <= -EXACT or day <= -EXACT then
+    return afford_exactly(purse, price, limits, holds)
   end
   if limits.total_number and total > limits.total_number
     or limits.day_number and day > limits.day_number then
     return false
   end
-  if ends then
+  if holds then
     purse.total, purse.day, purse.more = total, day, purse.more + cost
   end
   return true
 end
 
 -- Limits as ledger/limits.py packs them.
-local parsed = {}
+local parsed, NO_CAPS = {}, {}
 local function parse_limits(packed)
   local limits = parsed[packed]
   if not limits then
     local campaign, day, total, caps, at = struct.unpack('<I4Bc0Bc0B', packed)
-    limits = {campaign = campaign, day = day, total = total, caps = {}}
-    limits.day_number, limits.total_number = tonumber(day), tonumber(total)
-    limits.has_budget = day ~= '' or total ~= ''
-    for i = 1, caps do
-      local impressions, seconds
-      impressions, seconds, at = struct.unpack('<I4I4', packed, at)
-      limits.caps[i] = {impressions, seconds}
+    limits = {campaign = campaign, day = day, total = total, day_number = tonumber(day),
+      total_number = tonumber(total), has_budget = day ~= '' or total ~= '', caps = NO_CAPS}
+    if caps > 0 then
+      limits.caps = {}
+      for i = 1, caps do
+        local impressions, seconds
+        impressions, seconds, at = struct.unpack('<I4I4', packed, at)
+        limits.caps[i] = {impressions, seconds}
+      end
     end
     parsed[packed] = limits
   end
@@ -173,25 +188,27 @@ local function hold_impression(campaign, user, member, hold_s)
 end
 
 -- Holds what the limits ask for: the record with the end of its hold; or none, and the letter.
-local function admit(digest, value, packed, hold_s)
-  local limits, kinds, size, user = parse_limits(packed), value:byte(KINDS_AT), #value, nil
-  if bit.band(kinds, CAPPED) ~= 0 then
+-- The bid stands at a place of `bids`, as in remember.lua.
+local function admit(bids, start, value, packed, hold_s)
+  local limits, size, user = parse_limits(packed), #value, nil
+  if #limits.caps > 0 then
     size = size - 20
     user = value:sub(size + 1, size + 16)
     if not within_caps(limits, user) then
       return nil, 'c'
     end
   end
+  local id = user and value:sub(15, 18)
   if limits.has_budget then
-    local ends = math.ceil(hold_clock() / 1000 + hold_s)
+    hold_for(hold_s)
     local price = value:sub(HEAD_SIZE + 1, size)
-    if not afford(open_purse(limits.campaign), price, limits, ends) then
+    if not afford(open_purse(limits.campaign), price, limits, true) then
       return nil, 'b'
     end
-    value = value:sub(1, HEAD_SIZE) .. struct.pack('<I4', ends) .. value:sub(HEAD_SIZE + 1)
+    value = value:sub(1, HEAD_SIZE) .. packed_ends .. (user and value:sub(HEAD_SIZE + 1) or price)
   end
   if user then
-    hold_impression(limits.campaign, user, digest .. value:sub(15, 18), hold_s)
+    hold_impression(limits.campaign, user, bids:sub(start + 1, start + 16) .. id, hold_s)
   end
   return value
 end

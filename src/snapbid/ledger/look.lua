@@ -16,7 +16,7 @@ while at <= size do
     elseif limits.has_budget and not has_confirmed_budgets() then
       letter = 'w'
     elseif limits.has_budget
-      and not afford(open_purse(limits.campaign), price, limits, nil) then
+      and not afford(open_purse(limits.campaign), price, limits, false) then
       letter = 'b'
     end
   end

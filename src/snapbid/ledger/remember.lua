@@ -4,8 +4,7 @@
 --          5 how long bids are remembered (s); 6 the bids, each uint8 flags (1 the first of its
 --          answer, 2 the answer is to be counted, 4 it has limits), uint16 bucket, 14 bytes field,
 --          uint8 length, record, and with limits uint16 length, limits; then for each day: 7 the day,
---          8 what the bids of that day count, if all are kept: each uint8 letter, uint32 number,
---          uint32 increment
+--          8 how many counters its bids raise, if all are kept, 9... their names, and then by how much
 -- Returns 0 where the batch was taken back before it arrived, else + and what was not kept, each the
 -- place of the bid in the batch (from 0) and a letter: b beyond the budget, c beyond a cap.
 --
@@ -32,12 +31,13 @@ local function replace(key, field, value)
   end
 end
 
-local refused, less = {}, {} -- what was; what is not counted, by day and field
+local refused, less = {}, {} -- what was; what is not counted, by day, by field
 local function uncount(value, letter)
   local ssp, campaign, time = struct.unpack('<I4I4I4', value)
-  local name = date(math.floor(time / DAY_S)) .. ' ' .. letter .. ':'
-    .. (letter == 'b' and ssp or campaign)
-  less[name] = (less[name] or 0) + 1
+  local day = date(math.floor(time / DAY_S))
+  local field = letter .. ':' .. (letter == 'b' and ssp or campaign)
+  less[day] = less[day] or {}
+  less[day][field] = (less[day][field] or 0) + 1
 end
 
 local bids, at, size, place, limited = ARGV[6], 1, #ARGV[6], 0, false
@@ -55,7 +55,7 @@ while at <= size do
   if flags >= 4 then
     limited = true
     packed, at = struct.unpack('<I2c0', bids, at)
-    admitted, letter = admit(bids:sub(start + 1, start + 16), value, packed, hold_s)
+    admitted, letter = admit(bids, start, value, packed, hold_s)
   end
   if admitted then
     kept = true
@@ -80,17 +80,43 @@ end
 if limited then
   close_purses()
 end
-for i = 7, #ARGV, 2 do
-  local day, counters = ARGV[i], ARGV[i + 1]
-  at, size = 1, #counters
-  while at <= size do
-    local letter, whose, by
-    letter, whose, by, at = struct.unpack('<c1I4I4', counters, at)
-    local field = letter .. ':' .. whose
-    by = by - (less[day .. ' ' .. field] or 0)
-    if by > 0 then
-      count(day, field, by)
+
+-- Lua adds up exactly what has no more digits than this.
+local EXACT_DIGITS, MOST_ARGUMENTS = 15, 2000
+local function count_bids(day, fields_at, increments_at, many)
+  local key, prefix, fewer = counters_of(day), current_segment() .. ' ' .. day .. ' ', less[day]
+  local before = redis.call('HMGET', key, unpack(ARGV, fields_at, fields_at + many - 1))
+  local sums, names = {}, {}
+  for i = 1, many do
+    local field, sum, by = ARGV[fields_at + i - 1], before[i] or '0', ARGV[increments_at + i - 1]
+    if fewer then
+      by = by - (fewer[field] or 0)
+    end
+    if by ~= 0 then
+      if #sum <= EXACT_DIGITS then
+        sums[#sums + 1] = field
+        sums[#sums + 1] = sum + by
+      else
+        redis.pcall('HINCRBY', key, field, by)
+      end
+      names[#names + 1] = prefix .. field
     end
   end
+  if #sums > 0 then
+    redis.call('HSET', key, unpack(sums))
+  end
+  if #names > 0 then
+    redis.call('SADD', base .. 'd', unpack(names))
+  end
+end
+
+local at_day = 7
+while ARGV[at_day] do
+  local fields_at, many = at_day + 2, tonumber(ARGV[at_day + 1])
+  for done = 0, many - 1, MOST_ARGUMENTS do
+    local from = fields_at + done
+    count_bids(ARGV[at_day], from, from + many, math.min(many - done, MOST_ARGUMENTS))
+  end
+  at_day = fields_at + 2 * many
 end
 return '+' .. table.concat(refused)

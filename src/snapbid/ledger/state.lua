@@ -5,11 +5,11 @@
 local states = {}
 for i = 2, #ARGV do
   local purse = open_purse(ARGV[i])
-  local values, held = redis.call('HMGET', purse.key, 't', purse.today), {}
+  local values, held = redis.call('HMGET', purse.key, 't', today), {}
   for _, name in ipairs(redis.call('ZRANGE', purse.queue, 0, -1)) do
     local amount = redis.call('HGET', purse.key, 'e' .. name)
     if amount then
-      held[#held + 1] = 'd' .. name:match('%d+$') == purse.today and 1 or 0
+      held[#held + 1] = 'd' .. name:match('%d+$') == today and 1 or 0
       held[#held + 1] = amount
     end
   end
