@@ -48,7 +48,7 @@ build: $(VENV)/.run $(EXTENSION)
 # TESTS="-n0 tests/integration/test_up.py -k port" run less. The suite starts interpreters by the
 # hundred: they may keep what they have compiled. tests/conftest.py has the order of the files.
 TESTS ?=
-test: lint
+test: lint $(VENV)/.axe
 	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) \
 	--maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 
@@ -135,6 +135,13 @@ $(VENV)/.run: $(FRAME) $(patsubst %,requirements/%.txt,build run embedded)
 $(patsubst %,$(VENV)/.%,dev bench fuzz lock): $(VENV)/.%: requirements/%.txt $(VENV)/.run
 	@echo "installing what $* needs"
 	@$(PIP) install --require-hashes $(call locked,$*)
+	@touch $@
+
+# The accessibility checker, for tests in a browser, which skip what they lack.
+$(VENV)/.axe: $(wildcard tests/axe/*.json) $(VENV)/.run
+	@mkdir -p $(VENV)/axe && cp tests/axe/*.json $(VENV)/axe
+	@if ! command -v npm >/dev/null || ! npm ci --prefix $(VENV)/axe --ignore-scripts --silent; then \
+	echo "axe-core is not installed (npm): accessibility is not checked" >&2; fi
 	@touch $@
 
 # The editable install above has built it already; this follows changes of the sources.

@@ -1,7 +1,13 @@
 """The description against a real server: its examples, and what schemathesis makes of it."""
 
 import gzip
+import hashlib
 import json
+import os
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,13 +19,14 @@ from schemathesis import Case, GenerationMode
 from schemathesis.core.result import Ok
 from schemathesis.openapi import from_dict
 from support import sending
-from support.browser import browser
+from support.browser import Browser, browser
 from support.commands import succeed
 from support.described import DOCUMENT, validator
 from support.ops import ask, bid, prepare
 from support.processes import eventually
 from support.stack import JWT_SECRET, Stack
 
+from snapbid.describe.samples import SAMPLES
 from snapbid.report import tokens
 
 CREDENTIALS = ("$KEY", "$SHOP_KEY", "$TOKEN")
@@ -153,7 +160,7 @@ def test_the_document_is_served(served: Served) -> None:
     assert headers["access-control-allow-origin"] == "*"
 
 
-@pytest.mark.parametrize("path", ["/openapi.json", "/docs"])
+@pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/docs/search.json"])
 def test_it_is_read_as_a_browser_reads(served: Served, path: str) -> None:
     status, headers, plain = ask(served.stack, "GET", path)
     assert status == 200
@@ -170,23 +177,151 @@ def test_it_is_read_as_a_browser_reads(served: Served, path: str) -> None:
     assert (status, refused["allow"]) == (405, "GET, HEAD")
 
 
-def test_the_page_may_load_nothing(served: Served) -> None:
-    _, headers, _ = ask(served.stack, "GET", "/docs")
+PAGES = ["/docs", "/docs/bidding", "/docs/reports", "/docs/events", "/docs/attributes"]
+
+
+def assets(page: bytes) -> list[str]:
+    return re.findall(r'"(/docs/docs\.\w+\.(?:css|js))"', page.decode())
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_may_load_from_the_server_alone(served: Served, path: str) -> None:
+    _, headers, page = ask(served.stack, "GET", path)
     policy = headers["content-security-policy"]
-    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
     assert "unsafe" not in policy
+    assert len(assets(page)) == 2
+    for asset in assets(page):
+        status, headers, text = ask(served.stack, "GET", asset)
+        assert (status, headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
+        assert hashlib.sha256(text).hexdigest()[:16] in asset
 
 
-@pytest.mark.parametrize(("width", "height"), [(1366, 768), (390, 844)])
-def test_the_page_in_a_browser(served: Served, width: int, height: int) -> None:
-    with browser(width, height, dark=width < 600) as window:
-        window.open(f"{served.stack.base_url}/docs#ingestBatch")
+@pytest.mark.parametrize(("width", "height", "dark"), [(1280, 800, False), (390, 844, True)])
+def test_the_pages_in_a_browser(served: Served, width: int, height: int, dark: bool) -> None:
+    with browser(width, height, dark=dark) as window:
+        window.open(f"{served.stack.base_url}/docs/events#ingestBatch")
         assert window.run("return scrollY") > 0, "the link leads nowhere"
-        assert window.run("return getComputedStyle(document.body).marginTop") == "0px", "no style"
-        window.run("document.querySelectorAll('details').forEach(one => one.open = true)")
-        width_of_page = window.run("return document.documentElement.scrollWidth")
-        assert width_of_page <= window.run("return innerWidth"), "it is wider than the window"
-        assert not [problem for problem in window.problems() if "favicon" not in problem]
+        for path in PAGES:
+            window.open(f"{served.stack.base_url}{path}")
+            window.run(
+                "document.querySelectorAll('details').forEach(part => part.open = true);"
+                "window.fold = part => part.open = false"
+            )
+            margin = window.run("return getComputedStyle(document.body).marginTop")
+            assert margin == "0px", "no style"
+            wide = window.run("return document.documentElement.scrollWidth")
+            assert wide <= window.run("return innerWidth"), f"{path} is wider than the window"
+            assert window.problems() == []
+            window.run("[...document.querySelectorAll('details')].slice(30).map(fold)")
+            assert window.violations() == [], path
+
+
+def test_what_the_script_adds(served: Served) -> None:
+    with browser(1280, 800) as window:
+        window.open(f"{served.stack.base_url}/docs/bidding")
+        shown = (
+            "return [...document.querySelectorAll('[role=tabpanel]')].filter(one => !one.hidden)"
+            ".map(one => one.dataset.language)"
+        )
+        assert {*window.run(shown)} == {"curl"}
+        window.run("document.querySelector('[role=tab][id$=Go]').click()")
+        assert {*window.run(shown)} == {"Go"}
+        window.open(f"{served.stack.base_url}/docs/events#Sha256")
+        assert {*window.run(shown)} == {"Go"}, "the choice is forgotten"
+        target = "document.getElementById('Sha256')"
+        assert window.run(f"return {target}.checkVisibility() && {target}.open")
+        assert window.run("return document.querySelectorAll('pre').length") == window.run(
+            "return document.querySelectorAll('.copied button').length"
+        )
+        window.run(
+            "const field = document.querySelector('#search input');"
+            "field.value = 'bidfloorcur'; field.dispatchEvent(new Event('input'))"
+        )
+        hits = "return [...document.querySelectorAll('#search li a')].map(one => one.href)"
+        eventually(lambda: bool(window.run(hits)), "hits of the search")
+        assert window.run(hits)[0].endswith(("#Imp.bidfloorcur", "#Deal.bidfloorcur"))
+        assert window.problems() == []
+
+
+RECORD = (
+    "window.sent = []; const real = fetch;"
+    "window.fetch = (...all) => (sent.push(all), real(...all));"
+)
+SEND = (
+    "const form = document.querySelector('form.try[data-path=\"{path}\"]');"
+    "{fill} form.requestSubmit();"
+)
+OUTCOME = "return document.querySelector('form.try[data-path=\"{path}\"] .outcome').textContent"
+
+
+def tried(window: Browser, path: str, fill: str) -> tuple[str, Any]:
+    """What the form of a path shows after sending, and what it sent."""
+    window.run(RECORD + SEND.format(path=path, fill=fill))
+    outcome = OUTCOME.format(path=path)
+    eventually(lambda: " ms" in window.run(outcome), "an answer")
+    return window.run(outcome), window.run("return sent.at(-1)")
+
+
+def test_requests_are_tried_as_tests(served: Served) -> None:
+    """Whatever is typed, a bid has `test: 1`, an event the test mode; a notice counts nothing."""
+    with browser(1280, 800) as window:
+        window.open(f"{served.stack.base_url}/docs/bidding")
+        typed = (
+            "const area = form.querySelector('textarea');"
+            "area.value = JSON.stringify({...JSON.parse(area.value), test: 0});"
+        )
+        outcome, (target, sent) = tried(window, "/api/v1/openrtb2/{sspId}/bid", typed)
+        assert target == "/api/v1/openrtb2/acme/bid"
+        assert outcome.startswith("200")
+        assert '"price": 2' in outcome
+        assert json.loads(sent["body"])["test"] == 1
+        outcome, (target, sent) = tried(window, "/rtb/win", "")
+        assert outcome.startswith("200")
+        assert sent["method"] == "HEAD"
+        window.open(f"{served.stack.base_url}/docs/events")
+        key = f"form.querySelector('[name=X-API-KEY]').value = '{served.key}';"
+        for path in ("/v3/s2s/event", "/v3/s2s/batch"):
+            outcome, (_, sent) = tried(window, path, key)
+            assert outcome.startswith("200")
+            assert sent["headers"]["X-Test-Mode"] == "true"
+        window.open(f"{served.stack.base_url}/docs/reports")
+        token = served.filled("$TOKEN")
+        outcome, _ = tried(
+            window,
+            "/api/v1/ssp/{sspId}/report",
+            f"form.querySelector('[name=Authorization]').value = '{token}';",
+        )
+        assert outcome.startswith("200")
+        assert '"currency": "USD"' in outcome
+        assert window.problems() == []
+
+
+PROGRAMS = {
+    "curl": ["sh", "-c"],
+    "Python": [sys.executable, "-c"],
+    "JavaScript": ["node", "--input-type=module", "--eval"],
+}
+
+
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_samples_do_as_they_say(served: Served, language: str) -> None:
+    """The first example of each operation, as the page shows it."""
+    if shutil.which(PROGRAMS[language][0]) is None:
+        pytest.skip(f"{PROGRAMS[language][0]} is not installed")
+    environ = {name[1:]: served.filled(name) for name in CREDENTIALS}
+    for methods in DOCUMENT["paths"].values():
+        for operation in methods.values():
+            example = operation["x-examples"][0]
+            text = SAMPLES[language](served.stack.base_url, example)
+            shown = subprocess.run(
+                [*PROGRAMS[language], text],
+                env={**os.environ, **environ},
+                capture_output=True,
+                text=True,
+                errors="replace",  # a notice's pixel
+            )
+            assert re.search(rf"(^| ){example['status']}\b", shown.stdout), (text, shown)
 
 
 FOUND = from_dict(DOCUMENT).get_all_operations()

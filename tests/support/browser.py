@@ -6,6 +6,7 @@ import http.client
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from bench.processes import free_ports
 
 START_S = 60.0
 ANSWER_S = 60.0
+AXE = Path(sys.prefix, "axe/node_modules/axe-core/axe.min.js")
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -46,6 +48,19 @@ class Browser:
     def run(self, script: str) -> Any:
         """Run a script in the page; returns its value."""
         return self._ask("POST", "/execute/sync", {"script": script, "args": []})
+
+    def run_until_done(self, script: str) -> Any:
+        """Run a script; returns what it calls `done` with."""
+        script = f"const done = arguments[arguments.length - 1]; {script}"
+        return self._ask("POST", "/execute/async", {"script": script, "args": []})
+
+    def violations(self) -> list[str]:
+        """What axe objects to on the page: the rule, and the first element that breaks it."""
+        if not AXE.exists():
+            pytest.skip("axe-core is not installed (npm): make .venv/.axe")
+        self.run(AXE.read_text(encoding="utf-8"))
+        found = self.run_until_done("axe.run().then((result) => done(result.violations), done)")
+        return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found]
 
     def screenshot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))

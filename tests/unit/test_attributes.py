@@ -13,7 +13,7 @@ import msgspec
 from support.described import DOCUMENT
 
 from snapbid.describe.attributes import ATTRIBUTES, STATUSES
-from snapbid.describe.page import page
+from snapbid.describe.page import Assets, render
 from snapbid.exchange import request
 from snapbid.match import _reader
 from snapbid.match.vocabulary import DIMENSIONS
@@ -95,7 +95,7 @@ def test_every_targeting_dimension_is_in_the_table() -> None:
 
 def test_the_table_is_published() -> None:
     assert len(DOCUMENT["x-attributes"]) == len(ATTRIBUTES)
-    shown = page(DOCUMENT)
+    shown = render(DOCUMENT, Assets("", "")).pages["/docs/attributes"]
     assert "What we honour" in shown
     for entry in ATTRIBUTES:
-        assert f"<td><code>{entry.name}</code><td>{entry.status}<td>" in shown, entry
+        assert f"<code>{entry.name}</code></td><td>{entry.status}</td><td>" in shown, entry

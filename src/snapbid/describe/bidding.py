@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from snapbid.describe.openapi import (
+    TRY,
     Example,
     Fragment,
     body,
@@ -32,6 +33,15 @@ BID: Final = f"{BID_PREFIX}{{sspId}}{BID_SUFFIX}"
 SSP: Final = {"type": "string", "pattern": "^[A-Za-z0-9._~-]{1,128}$"}
 ACME: Final = f"{BID_PREFIX}acme{BID_SUFFIX}"
 JSON_HEADERS: Final = {"Content-Type": "application/json"}
+AS_TEST: Final = {
+    "example": "test",
+    "sets": {"test": 1},
+    "note": "Sent with `test: 1`: answered like live traffic, but never counted, held or billed.",
+}
+UNCOUNTED: Final = {
+    "method": "HEAD",
+    "note": "Sent with `HEAD`, which is answered and counts nothing.",
+}
 
 
 def _request(auction: str, **more: Any) -> dict[str, Any]:
@@ -157,6 +167,7 @@ def bid(settings: Settings, examples: list[Example]) -> Fragment:
     )
     return {
         "operationId": "bid",
+        TRY: AS_TEST,
         "tags": ["Bidding"],
         "summary": "Submit a bid request",
         "description": (
@@ -268,6 +279,7 @@ def notice(kind: str, settings: Settings) -> Fragment:
     )
     return {
         "operationId": operation_id,
+        TRY: UNCOUNTED,
         "tags": ["Notifications"],
         "summary": summary,
         "description": (

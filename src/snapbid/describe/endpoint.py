@@ -1,32 +1,38 @@
-"""`GET /openapi.json` and `GET /docs`: rendered at the first request, in a thread.
+"""`/openapi.json` and the pages at `/docs`: rendered at the first request, in a thread.
 
 Bids are served meanwhile, and a worker that is never asked loads neither the modules nor the text.
+Assets have the hash of their text in their names, so that browsers may keep them for good.
 """
 
 import asyncio
 import gzip
-from base64 import b64encode
 from collections.abc import Callable
+from functools import cache, partial
 from hashlib import sha256
-from typing import Final, NamedTuple
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from snapbid.describe.routes import DOCS, DOCUMENT
+from snapbid.describe import routes
 from snapbid.errors import MethodNotAllowed
 from snapbid.http import JSON, Answer, Receive, Scope, accepts_gzip, answer, refused
 from snapbid.settings import Settings
 
+if TYPE_CHECKING:
+    from snapbid.describe.page import RenderedPages
+
 HTML: Final = b"text/html; charset=utf-8"
+SCRIPT: Final = b"text/javascript; charset=utf-8"
+STYLE: Final = b"text/css; charset=utf-8"
 POLICY: Final = (
-    "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_COMMON: Final = (
-    (b"cache-control", b"public, max-age=300"),
-    (b"vary", b"accept-encoding"),
-    (b"x-content-type-options", b"nosniff"),
-)
+_RENEWED: Final = (b"cache-control", b"public, max-age=300")
+_KEPT: Final = (b"cache-control", b"public, max-age=31536000, immutable")
+_COMMON: Final = ((b"vary", b"accept-encoding"), (b"x-content-type-options", b"nosniff"))
 # The document is no secret, and tools in a browser may want to read it.
 _SHARED: Final = (b"access-control-allow-origin", b"*")
+_GUARDED: Final = ((b"content-security-policy", POLICY), (b"referrer-policy", b"no-referrer"))
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -41,11 +47,14 @@ class RenderedBody(NamedTuple):
 
 
 class DescriptionPage:
-    """The document or the page; `render` gives the body and its headers."""
+    """The document, a page or an asset; `render` gives the body."""
 
-    def __init__(self, render: Callable[[], tuple[bytes, Headers]], media_type: bytes) -> None:
+    def __init__(
+        self, render: Callable[[], bytes], media_type: bytes, *headers: tuple[bytes, bytes]
+    ) -> None:
         self._render = render
         self._media_type = media_type
+        self._headers = headers
         self._body: RenderedBody | None = None
         self._lock = asyncio.Lock()
 
@@ -59,30 +68,54 @@ class DescriptionPage:
         return _answer(self._body, scope)
 
     def _prepare(self) -> RenderedBody:
-        plain, headers = self._render()
-        return RenderedBody(plain, gzip.compress(plain, 9, mtime=0), self._media_type, headers)
+        plain = self._render()
+        packed = gzip.compress(plain, 9, mtime=0)
+        return RenderedBody(plain, packed, self._media_type, self._headers)
 
 
 def pages(settings: Settings) -> dict[str, DescriptionPage]:
     """The handlers by path."""
+    style, script = _asset("docs.css"), _asset("docs.js")
+    style_path, script_path = _hashed("docs", style, "css"), _hashed("docs", script, "js")
 
-    def document() -> tuple[bytes, Headers]:
+    @cache
+    def site() -> "RenderedPages":
+        from snapbid.describe.document import document
+        from snapbid.describe.page import Assets, render
+
+        return render(document(settings), Assets(style_path, script_path))
+
+    def document() -> bytes:
         import msgspec
 
         from snapbid.describe.document import document
 
-        return msgspec.json.encode(document(settings)), (_SHARED,)
+        return msgspec.json.encode(document(settings))
 
-    def page() -> tuple[bytes, Headers]:
-        from snapbid.describe.document import document
-        from snapbid.describe.page import STYLE, page
+    def entries() -> bytes:
+        import msgspec
 
-        style = b64encode(sha256(STYLE.encode()).digest()).decode()
-        policy = (b"content-security-policy", POLICY.format(style=style).encode())
-        referrer = (b"referrer-policy", b"no-referrer")
-        return page(document(settings)).encode(), (policy, referrer)
+        return msgspec.json.encode(site().entries)
 
-    return {DOCUMENT: DescriptionPage(document, JSON), DOCS: DescriptionPage(page, HTML)}
+    def page(path: str) -> bytes:
+        return site().pages[path].encode()
+
+    shown = (routes.DOCS, routes.BIDDING, routes.REPORTS, routes.EVENTS, routes.ATTRIBUTES)
+    return {
+        routes.DOCUMENT: DescriptionPage(document, JSON, _RENEWED, _SHARED),
+        **{path: DescriptionPage(partial(page, path), HTML, _RENEWED, *_GUARDED) for path in shown},
+        routes.SEARCH: DescriptionPage(entries, JSON, _RENEWED),
+        style_path: DescriptionPage(lambda: style, STYLE, _KEPT),
+        script_path: DescriptionPage(lambda: script, SCRIPT, _KEPT),
+    }
+
+
+def _asset(name: str) -> bytes:
+    return files("snapbid.describe").joinpath("assets", name).read_bytes()
+
+
+def _hashed(name: str, text: bytes, suffix: str) -> str:
+    return f"{routes.DOCS}/{name}.{sha256(text).hexdigest()[:16]}.{suffix}"
 
 
 def _answer(rendered: RenderedBody, scope: Scope) -> Answer:

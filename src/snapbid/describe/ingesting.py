@@ -7,6 +7,7 @@ import msgspec
 
 from snapbid.describe.openapi import (
     REF,
+    TRY,
     Example,
     Fragment,
     Schema,
@@ -332,6 +333,7 @@ def _operation(
     operation_id, summary, description = named
     return {
         "operationId": operation_id,
+        TRY: {"example": "test", "note": "Sent in test mode: validated, and not stored."},
         "tags": ["Server events"],
         "summary": summary,
         "description": description,

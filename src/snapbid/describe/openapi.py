@@ -14,6 +14,9 @@ Fragment: TypeAlias = dict[str, Any]
 
 JSON_TYPE: Final = JSON.decode()
 REF: Final = "#/components/schemas/{name}"
+TRY: Final = "x-try"
+"""How an operation is tried out harmlessly: the `method`, the `example` to begin with, members that
+are set in a body (`sets`), and a `note`; all of them optional."""
 NULL: Final[Schema] = {"type": "null"}
 
 # Response headers other than Content-Type and Content-Length.

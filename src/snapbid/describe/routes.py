@@ -4,6 +4,14 @@ from typing import Final
 
 DOCUMENT: Final = "/openapi.json"
 DOCS: Final = "/docs"
+BIDDING: Final = f"{DOCS}/bidding"
+REPORTS: Final = f"{DOCS}/reports"
+EVENTS: Final = f"{DOCS}/events"
+ATTRIBUTES: Final = f"{DOCS}/attributes"
+SEARCH: Final = f"{DOCS}/search.json"
 
-ROUTES: Final = {DOCUMENT: "docs", DOCS: "docs"}
-"""Path -> value of the label `route` of `snapbid_http_requests_total`."""
+ROUTE: Final = "docs"
+"""Value of the label `route` of `snapbid_http_requests_total`, for the pages' assets, too."""
+
+ROUTES: Final = dict.fromkeys((DOCUMENT, DOCS, BIDDING, REPORTS, EVENTS, ATTRIBUTES, SEARCH), ROUTE)
+"""Path -> that value."""

@@ -17,7 +17,7 @@ def type_of(schema: Schema) -> str:
             distinct = [*dict.fromkeys(option for option in options if option)]
             if distinct:
                 return " or ".join(distinct)
-    if "allOf" in schema:
+    if "allOf" in schema and "type" not in schema:
         return type_of(schema["allOf"][0])
     if "const" in schema:
         return f"<code>{escape(str(schema['const']))}</code>"

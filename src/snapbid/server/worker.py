@@ -12,7 +12,7 @@ from snapbid.demand.endpoint import DemandEndpoint
 from snapbid.demand.routes import ROUTE as DEMAND_ROUTE
 from snapbid.demand.routes import is_demand_path
 from snapbid.describe.endpoint import pages
-from snapbid.describe.routes import ROUTES as PAGE_ROUTES
+from snapbid.describe.routes import ROUTE as PAGE_ROUTE
 from snapbid.diagnosis.endpoint import DiagnosisEndpoint
 from snapbid.diagnosis.routes import ROUTE as DIAGNOSIS_ROUTE
 from snapbid.diagnosis.routes import is_diagnosis_path
@@ -156,7 +156,7 @@ class Worker:
             {
                 **_notice_routes(ledger, metrics, evidence),
                 **{path: Route(name, events, methods=()) for path, name in EVENT_ROUTES.items()},
-                **{path: Route(PAGE_ROUTES[path], page) for path, page in pages(settings).items()},
+                **{path: Route(PAGE_ROUTE, page) for path, page in pages(settings).items()},
             },
             [_event_resolver(events), _report_resolver(report, diagnosis, demand), bids.resolve],
         )
