@@ -19,16 +19,10 @@ from snapbid.access import parse_networks
 
 SECRET_MIN_BYTES = 32
 TOKEN_MIN_CHARACTERS = 16
-KNOWN_ELSEWHERE = frozenset(  # read by setup.py, the tests and `snapbid load`
-    {
-        "SNAPBID_DEBUG",
-        "SNAPBID_CORPUS",
-        "SNAPBID_VAST_SAMPLES",
-        "SNAPBID_VAST_SCHEMAS",
-        "SNAPBID_API_KEY",
-        "SNAPBID_REPORT_TOKEN",
-    }
-)
+KNOWN_ELSEWHERE = frozenset((  # read by setup.py, the tests and `snapbid load`
+    "SNAPBID_DEBUG", "SNAPBID_CORPUS", "SNAPBID_VAST_SAMPLES", "SNAPBID_VAST_SCHEMAS",
+    "SNAPBID_API_KEY", "SNAPBID_REPORT_TOKEN",
+))  # fmt: skip
 
 
 class SettingsError(ValueError):
@@ -86,6 +80,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bid_cpu_ms: int = 10  # processor time that a bid request may take
     ledger_shards: int = 1  # in Redis; changing it loses sight of the bids remembered before
     spool_max_bytes: int = 67_108_864  # notices on disk while Redis is away, per worker
+    rest_losses: int = 3  # of a creative at an SSP, for what it is, before it rests there; 0: never
+    rest_s: int = 86_400
     gvl_id: int | None = None  # our id in the IAB Global Vendor List
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
     ops_host: str = "127.0.0.1"
@@ -359,6 +355,8 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_BID_CPU_MS": ("bid_cpu_ms", _integer(1, 1_000)),
     "SNAPBID_LEDGER_SHARDS": ("ledger_shards", _integer(1, 1_024)),
     "SNAPBID_SPOOL_MAX_BYTES": ("spool_max_bytes", _integer(4_096, 2**40)),
+    "SNAPBID_REST_LOSSES": ("rest_losses", _integer(0, 1_000_000)),
+    "SNAPBID_REST_S": ("rest_s", _integer(1, 31_536_000)),
     "SNAPBID_GVL_ID": ("gvl_id", _integer(1, 65_535)),
     "SNAPBID_TRUSTED_PROXIES": ("trusted_proxies", _networks),
     "SNAPBID_OPS_HOST": ("ops_host", _host),

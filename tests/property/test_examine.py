@@ -23,6 +23,7 @@ from snapbid.explain.campaign import examine
 from snapbid.explain.creatives import causes
 from snapbid.explain.search import Situation
 from snapbid.match.document import parse
+from snapbid.match.rests import CreativeRest
 
 ROWS = {
     "status": "status",
@@ -88,7 +89,11 @@ def situation_of(
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode(request))
     lookups = made.lookups.bidding_in(decoded.cur) or made.lookups
-    return Situation(ssp, world.registry[ssp], now_ms, lookups, [], 1, {}), decoded
+    rests: dict[str, dict[str, CreativeRest]] = {}
+    for rest in made.catalog.rests:
+        if rest.ssp == world.registry[ssp]:
+            rests.setdefault(rest.campaign, {})[rest.creative] = rest
+    return Situation(ssp, world.registry[ssp], now_ms, lookups, [], 1, {}, rests), decoded
 
 
 def compare(
@@ -122,7 +127,7 @@ def compare(
             seen.update(rules)
             for creative, plain in zip(parsed.creatives, campaign["creatives"], strict=True):
                 named = set(causes(creative, decoded, imp, situation, parsed.cpm_micros))
-                misfits = set(oracle.misfits(slot, campaign, plain))
+                misfits = {*oracle.misfits(slot, campaign, plain)} - {"creative.resting"}
                 if named & {"size", "format"}:
                     assert len(named) == 1
                     assert misfits & OF_FORMAT

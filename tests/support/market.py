@@ -12,6 +12,7 @@ from snapbid.match._builder import Builder
 from snapbid.match._matcher import Index
 from snapbid.match.document import parse
 from snapbid.match.payload import put
+from snapbid.match.rests import CreativeRest
 from snapbid.reference import agents, countries
 from snapbid.reference.rates import Rates
 from support import oracle, pools
@@ -39,11 +40,15 @@ def builder_of(documents: Iterable[object]) -> Builder:
 
 
 def catalog_of(
-    documents: Iterable[object], ssps: Mapping[str, str], rates: Rates
+    documents: Iterable[object],
+    ssps: Mapping[str, str],
+    rates: Rates,
+    resting: Iterable[tuple[str, str, str]] = (),
 ) -> catalog.Catalog:
     """The catalog of these campaigns, as the publisher would write it."""
     index = builder_of(documents).build()
-    return catalog.Catalog(b"".join(catalog.encode(numbered(ssps), rates, index)))
+    rests = [CreativeRest(*names, reason=202, losses=3, since=0, until=2**31) for names in resting]
+    return catalog.Catalog(b"".join(catalog.encode(numbered(ssps), rates, index, rests=rests)))
 
 
 def numbered(ssps: Mapping[str, str]) -> dict[str, tuple[str, int]]:
@@ -81,7 +86,8 @@ class Geo:
 
 def market_of_world(world: oracle.World) -> Market:
     """The product's market for an oracle's world."""
-    return market_of(world.campaigns, world.registry, RATES, Geo(), world.gvl_id)
+    made = catalog_of(world.campaigns, world.registry, RATES, world.resting)
+    return _market(made, Geo(), world.gvl_id)
 
 
 def layered_market(
@@ -93,6 +99,8 @@ def layered_market(
         overlay.hide(id)
     layered = catalog_of([], world.registry, RATES)
     layered.index = Index(builder_of(base).build(), overlay.build())
+    for ssp, campaign, creative in world.resting:
+        layered.index.rest(campaign, creative, ssp)
     return _market(layered, Geo(), world.gvl_id)
 
 

@@ -55,6 +55,8 @@ class World:
     usd: Mapping[str, Fraction]
     may_use_user_data: Callable[..., bool]
     gvl_id: int | None = None
+    # Canonical SSP, campaign and creative of those that rest (contract 11).
+    resting: frozenset[tuple[str, str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Facts:
     wseat: set[str]
     languages: set[str]
     user: tuple[str, str] | None = None
+    resting: frozenset[tuple[str, str]] = frozenset()  # campaign and creative
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ class Slot:
     timed: dict[str, Timed]
     least: int  # the lowest price that is one in the bids' currency
     rivals: frozenset[str] = frozenset()
+    resting: frozenset[tuple[str, str]] = frozenset()
 
 
 def dsa_of(regs: Document) -> tuple[int, int | None]:
@@ -248,6 +252,11 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
         cattax=1 if (cattax := integer(request.get("cattax"))) is None else cattax,
         languages=texts(request.get("wlang")) | texts(request.get("wlangb")),
         user=recognised(device, user) if usable else None,
+        resting=frozenset(
+            (campaign, creative)
+            for ssp, campaign, creative in world.resting
+            if ssp == world.registry[descriptor]
+        ),
     )
 
 
@@ -346,4 +355,5 @@ def read_impression(world: World, imp: Document, facts: Facts) -> Slot:
             if kind in media
         },
         least=converted(world, None, None, bid_in) or 0,
+        resting=facts.resting,
     )

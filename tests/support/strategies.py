@@ -55,7 +55,21 @@ def world_of(choices: Choices, campaigns: int, around: Surroundings) -> World:
         **vars(around),
     )
     world.campaigns = [campaign_of(choices, world, f"c{index}") for index in range(campaigns)]
+    if choices.chance(30):
+        world.resting = resting_of(choices, world)
     return world
+
+
+def resting_of(choices: Choices, world: World) -> frozenset[tuple[str, str, str]]:
+    """Let some creatives rest at some SSPs."""
+    canonicals = sorted(set(world.registry.values()))
+    return frozenset(
+        (ssp, campaign["id"], creative["id"])
+        for campaign in world.campaigns
+        for creative in campaign["creatives"]
+        for ssp in canonicals
+        if choices.chance(30)
+    )
 
 
 def campaign_of(choices: Choices, world: World, name: str) -> Document:

@@ -95,6 +95,17 @@ cdef class Index:
         """Let the campaign bid or not, in this process; a hidden one never does."""
         self.layer(&rank).set_active(rank, active)
 
+    def rest(self, str id not None, str creative not None, str canonical not None):
+        """Keep a campaign's creative from an SSP, by its canonical id, in this process.
+
+        What is unknown, or hidden, changes nothing.
+        """
+        cdef object found = self.rank(id)
+        cdef uint32_t rank
+        if found is not None:
+            rank = found
+            self.layer(&rank).rest(rank, creative, canonical)
+
     def query(self, Reader reader not None, object request, str ssp not None,
               str canonical not None, int64_t now_ms, double left_s=INFINITY,
               double processor_s=INFINITY):

@@ -13,6 +13,9 @@ from search cimport *
 from snapbid.match._impression cimport CALL_STEPS, NO_TERM, Span, fits_media
 from snapbid.match._terms cimport *
 
+cdef enum:
+    REST_STEPS = 4  # what a look whether a creative rests counts as
+
 cdef int64_t UNREACHABLE = 1LL << 62  # micro-USD, beyond any price
 
 
@@ -260,6 +263,7 @@ cdef class Rules:
         """
         cdef const sb_creative *creative = self.layer.creatives + campaign.creatives
         cdef bint timed = n_deals and self.asked.deals_are_timed
+        cdef bint rests = self.layer.resting is not NULL and sb_bit(self.layer.resting, rank)
         cdef uint64_t score, best = 0
         cdef int refusal = REFUSED_CREATIVE, deal = self.deal
         cdef uint32_t i = 0
@@ -268,8 +272,10 @@ cdef class Rules:
                     and (creative[i].media != SB_NATIVE or self.fits_native(rank, i))):
                 if timed:
                     deal = self.best_deal(campaign, own_deals, n_deals, creative + i)
-                if timed and deal < 0:
-                    refusal = REFUSED_DEAL if refusal == REFUSED_CREATIVE else refusal
+                if rests and self.is_resting(rank, i):
+                    refusal = REFUSED_RESTING if refusal == REFUSED_CREATIVE else refusal
+                elif timed and deal < 0:
+                    refusal = NOT_REFUSED if refusal == NOT_REFUSED else REFUSED_DEAL
                 else:
                     score = sb_score(self.asker.auction, creative[i].seed)
                     if refusal != NOT_REFUSED or (
@@ -282,6 +288,11 @@ cdef class Rules:
             if creative[i].flags & SB_LAST:
                 return refusal
             i += 1
+
+    cdef bint is_resting(self, uint32_t rank, uint32_t creative) except -1:
+        """Return whether the creative, of a campaign with some that rest, rests at this SSP."""
+        self.allowance.steps -= REST_STEPS
+        return (rank, creative, self.request.canonical) in self.layer.rests
 
     cdef inline bint is_paid(self, const sb_campaign *campaign, const sb_creative *creative,
                              const Deal *deal) except -1:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import asyncpg
 
 
-COLUMNS = ("id", "status", "cpm", "media", "advertiser", "name", *console.MONEY)
-NARROW = ("id", "status", "cpm", "media", "spent today", "left today")
+COLUMNS = ("id", "status", "cpm", "media", "advertiser", "name", *console.MONEY, "rests")
+NARROW = ("id", "status", "cpm", "media", "spent today", "left today", "rests")
 
 
 @click.group(cls=ShellGroup)
@@ -43,12 +43,17 @@ def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
     """List the campaigns with what they have spent and have left.
 
     Money is in USD: spent in all and today, held by bids, and left today, as far as pacing lets it,
-    and in all. Without Redis it is left empty. With --json alone the documents are as
+    and in all. Without Redis it is left empty. `rests` names the creatives that rest at an SSP
+    (see `creative list`). With --json alone the documents are as
     `campaign import` takes them. In a pipe the list has all columns, separated by tabs.
     """
-    from snapbid.warehouse import campaigns
+    from snapbid.warehouse import campaigns, rests
+
+    resting: dict[str, list[str]] = {}
 
     async def work(connection: "asyncpg.Connection") -> list[campaigns.StoredCampaign]:
+        for each in await rests.fetch_resting(connection):
+            resting.setdefault(each.campaign, []).append(f"{each.creative} at {each.ssp}")
         return [stored async for stored in campaigns.fetch_all(connection)]
 
     stored = console.in_warehouse(work)
@@ -59,7 +64,14 @@ def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
     if as_json:
         console.print_json(money.values())
         return
-    rows = [_campaign_row(each) + console.money_row(money.get(each.id)) for each in stored]
+    rows = [
+        (
+            *_campaign_row(each),
+            *console.money_row(money.get(each.id)),
+            ", ".join(resting.get(each.id, ())),
+        )
+        for each in stored
+    ]
     listed = [row for row in rows if not budgets or row[0] in money]
     console.print_table(COLUMNS, listed, () if wide else NARROW)
 

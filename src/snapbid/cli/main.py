@@ -11,6 +11,7 @@ import click
 from snapbid.cli import console
 from snapbid.cli.audit import audit
 from snapbid.cli.campaigns import campaign
+from snapbid.cli.creatives import creative
 from snapbid.cli.events import events, rates
 from snapbid.cli.explain import explain
 from snapbid.cli.export import export
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 for command in (
-    up, serve, drain, migrate, env, ssp, token, campaign, key, events, rates, explain, golive, load,
-    export, ledger, audit, status,
+    up, serve, drain, migrate, env, ssp, token, campaign, creative, key, events, rates, explain,
+    golive, load, export, ledger, audit, status,
 ):  # fmt: skip
     main.add_command(command)

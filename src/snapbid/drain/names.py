@@ -3,7 +3,8 @@
 Of an SSP, `b` counts answers with bids, `w`, `p` and `i` wins, their CPM and billing notices, `l`
 losses by reason, `n` anomalies by code (`anomaly_daily`): the notice's kind, 1 win, 2 billing or
 4 loss, and 10 where it was late, 20 repeated, 30 later than bids are remembered; 40 a bid on a pair
-of auction and impression that the SSP had used before. Of a campaign, `B`, `W`, `P`, `I`.
+of auction and impression that the SSP had used before. Of a campaign, `B`, `W`, `P`, `I`; and by
+SSP, `r168.202`: how often it has rejected the creative with that mark, for that loss reason.
 
 Those from before there were segments begin with the day.
 """
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 
 _NAME: Final = re.compile(
     rb"((?:[0-9a-f]{10} )?\d{4}-\d\d-\d\d) "
-    rb"(([bwpiBWPI]):([1-9]\d{0,9})|([ln]):([1-9]\d{0,9}):(-1|0|[1-9]\d{0,4}))"
+    rb"(([bwpiBWPI]):([1-9]\d{0,9})|([ln]|r[1-9]\d{0,2}\.2\d\d):([1-9]\d{0,9}):(-1|0|[1-9]\d{0,9}))"
 )
 _MOST: Final = 2**31 - 1
 _KINDS: Final = {kind.encode(): kind for kind in "bwpiBWPIln"}
@@ -29,7 +30,10 @@ class SegmentDay(NamedTuple):
 
 
 class CounterName(NamedTuple):
-    """`field` is the counter's in its hash; `number` is that of its SSP or campaign."""
+    """`field` is the counter's in its hash; `number` is that of its SSP or campaign.
+
+    `reason` is a loss's, an anomaly's code, or the number of the SSP that has rejected a creative.
+    """
 
     where: SegmentDay
     field: bytes
@@ -44,12 +48,11 @@ def parse(name: bytes) -> CounterName | None:
     if not match:
         return None
     text, field, kind, digits, kind_with_reason, more_digits, reason = match.groups()
-    where, number = _parse_where(text), int(digits or more_digits)
-    if where is None or number > _MOST:
+    where, number, code = _parse_where(text), int(digits or more_digits), int(reason or 0)
+    kind = kind or kind_with_reason
+    if where is None or number > _MOST or code > _MOST:
         return None
-    return CounterName(
-        where, field, _KINDS[kind or kind_with_reason], number, int(reason) if reason else 0
-    )
+    return CounterName(where, field, _KINDS.get(kind) or kind.decode(), number, code)
 
 
 def join(segment: str, day: str, field: bytes) -> bytes:

@@ -20,6 +20,7 @@ from snapbid.drain.drain import Drain
 from snapbid.drain.events import EventDrain
 from snapbid.drain.evidence import EvidenceDrain
 from snapbid.drain.fence import UnrelatedStoresError
+from snapbid.drain.rests import RestKeeper
 from snapbid.drain.watch import APPLICATION, WatchedConnection, connect, watch
 from snapbid.errors import where
 from snapbid.golive.store import EvidenceStore
@@ -32,7 +33,7 @@ from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.risks import RiskLog
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
-from snapbid.warehouse import absorb, demand, diagnosis, events
+from snapbid.warehouse import absorb, demand, diagnosis, events, rests
 from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
 
 # What it needs of the settings; `load` compares the two ports.
@@ -46,6 +47,8 @@ SETTINGS: Final = frozenset(
         "ops_port",
         "geo_db",
         "ledger_shards",
+        "rest_losses",
+        "rest_s",
         "allow_volatile",
     }
 )
@@ -110,6 +113,13 @@ DEMAND: Final = Duty(
     "demand signals are made again",
     quotes=False,
 )
+RESTS: Final = Duty(
+    rests.become_the_keeper,
+    "%s does not answer, rejected creatives go on",
+    "another drain lets rejected creatives rest, this one waits",
+    "rejected creatives rest again",
+    quotes=False,
+)
 
 
 def run(settings: StoreSettings, metrics: Path) -> int:
@@ -153,12 +163,14 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
         shards = [ShardCounters(redis, number, stores.replicate) for number in numbers]
         budgets = Budgets(redis, len(shards), time)
         evidence = EvidenceStore(redis)
+        keeper = RestKeeper(settings.rest_losses, settings.rest_s)
         counters = Drain(shards, budgets, metrics, evidence=evidence)
         carried = EventDrain(redis, metrics, geo, history.load())
         async with asyncio.TaskGroup() as group:
             group.create_task(Process(COUNTERS, counters, dsn, stopping).run())
             group.create_task(Process(EVENTS, carried, dsn, stopping).outlast())
             group.create_task(Process(EVIDENCE, EvidenceDrain(evidence), dsn, stopping).outlast())
+            group.create_task(Process(RESTS, keeper, dsn, stopping).outlast())
             group.create_task(Process(DEMAND, DemandMaker(dsn), dsn, stopping).outlast())
     finally:
         await end(looking)

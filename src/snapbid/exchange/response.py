@@ -17,8 +17,10 @@ from msgspec import Struct, structs
 
 from snapbid.exchange.routes import BILLING_PATH, LOSS_PATH, WIN_PATH
 from snapbid.ledger.limits import Limits
+from snapbid.ledger.records import marked
 from snapbid.match.campaign import Declaration
 from snapbid.match.payload import CampaignPayload, CreativePayload
+from snapbid.match.rests import marks_of
 
 # The values between a template's pieces: the bid's id, the impression's id as JSON, and those of
 # macros, percent-encoded.
@@ -37,7 +39,7 @@ _json: Final = msgspec.json.encode
 
 
 class Template(Struct, frozen=True):
-    """A creative's bid; the campaign's `number` and `limits` are for the ledger.
+    """A creative's bid; for the ledger `number`, of campaign and creative (`marked`), and `limits`.
 
     Every second of the `pieces` is empty and takes one of the VALUES, in the order in which `pick`
     returns them. The notification URLs follow. `seat` closes the list of the seat's bids.
@@ -113,7 +115,9 @@ def template(
     rest = _json({name: value for name, value in fields.items() if value not in (None, (), [])})
     pieces[-1] += b"," + rest[1:-1]
     seat = b"]}" if document.seat is None else b'],"seat":%b}' % _json(document.seat)
-    return Template(document.number, price_micros, seat, pieces, itemgetter(*values), limits)
+    mark = marks_of(each.crid for each in document.creatives)[creative.crid]
+    number = marked(document.number, mark)
+    return Template(number, price_micros, seat, pieces, itemgetter(*values), limits)
 
 
 def _price(micros: int) -> bytes:

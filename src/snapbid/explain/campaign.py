@@ -52,9 +52,10 @@ def examine(
     ]
     price = campaign.cpm_micros
     found = [(each, causes(each, request, imp, situation, price)) for each in campaign.creatives]
-    judged += creative_rows(found, price, request, imp)
+    rests = situation.rests.get(campaign.id, {})
+    judged += creative_rows(found, price, request, imp, rests)
     if "deal terms" not in refused:
-        fitting = tuple(creative for creative, reasons in found if not reasons)
+        fitting = tuple(each for each, reasons in found if not reasons and each.id not in rests)
         judged += duration_rows(campaign, fitting, request, imp, situation)
     return judged
 

@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from snapbid.match.rests import REASONS
 from snapbid.match.single import FORMAT_NAME, Refusal
 
 
@@ -38,6 +39,11 @@ def _loss(number: int, name: str) -> Code:
     return Code("loss", number, name)
 
 
+def filtered(number: int) -> Code:
+    """The code of a creative that is kept out for what it is."""
+    return _loss(number, f"Creative Filtered - {REASONS[number]}")
+
+
 INVALID_REQUEST: Final = _no_bid(2, "Invalid Request")
 UNMATCHED_USER: Final = _no_bid(8, "Unmatched User")
 CAP_MET: Final = _no_bid(9, "Daily User Cap Met")
@@ -45,8 +51,8 @@ BELOW_FLOOR: Final = _loss(100, "Bid was Below Auction Floor")
 BELOW_DEAL_FLOOR: Final = _loss(101, "Bid was Below Deal Floor")
 HIGHER_BID: Final = _loss(102, "Lost to Higher Bid")
 DEAL_BID: Final = _loss(103, "Lost to a Bid for a PMP Deal")
-SIZE: Final = _loss(203, "Creative Filtered - Size Not Allowed")
-FORMAT: Final = _loss(204, "Creative Filtered - Incorrect Creative Format")
+SIZE: Final = filtered(203)
+FORMAT: Final = filtered(204)
 
 _BLOCKED_PLACE: Final = _no_bid(7, "Blocked Publisher or Site")
 _DIMENSIONS: Final = {
@@ -59,15 +65,15 @@ _DIMENSIONS: Final = {
     FORMAT_NAME: FORMAT,
 }
 _REFUSALS: Final = {
-    Refusal.REFUSED_DEAL: _loss(213, "Creative Filtered - Not Allowed in PMP Deal"),
+    Refusal.REFUSED_DEAL: filtered(213),
     Refusal.REFUSED_PRIVATE_AUCTION: _loss(4, "Invalid Deal ID"),
     Refusal.REFUSED_FLOOR: BELOW_FLOOR,
     Refusal.REFUSED_SEAT: _loss(104, "Buyer Seat Blocked"),
-    Refusal.REFUSED_BLOCKED_APP: _loss(206, "Creative Filtered - App Bundle Exclusions"),
-    Refusal.REFUSED_BLOCKED_ADVERTISER: _loss(205, "Creative Filtered - Advertiser Exclusions"),
-    Refusal.REFUSED_POD: _loss(205, "Creative Filtered - Advertiser Exclusions"),
-    Refusal.REFUSED_BLOCKED_CATEGORY: _loss(209, "Creative Filtered - Category Exclusions"),
-    Refusal.REFUSED_CREATIVE: _loss(200, "Creative Filtered - General; Reason Unknown"),
+    Refusal.REFUSED_BLOCKED_APP: filtered(206),
+    Refusal.REFUSED_BLOCKED_ADVERTISER: filtered(205),
+    Refusal.REFUSED_POD: filtered(205),
+    Refusal.REFUSED_BLOCKED_CATEGORY: filtered(209),
+    Refusal.REFUSED_CREATIVE: filtered(200),
     Refusal.REFUSED_USER: UNMATCHED_USER,
 }
 CREATIVE: Final = {
@@ -76,8 +82,8 @@ CREATIVE: Final = {
     FORMAT_NAME: FORMAT,
     "linear": FORMAT,
     "price": BELOW_FLOOR,
-    "secure": _loss(207, "Creative Filtered - Not Secure"),
-    "attributes": _loss(210, "Creative Filtered - Creative Attribute Exclusions"),
+    "secure": filtered(207),
+    "attributes": filtered(210),
 }
 
 

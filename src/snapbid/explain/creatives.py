@@ -4,7 +4,7 @@ As in `campaign.py` each verdict is the matcher's, on a creative and a single ki
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,9 +12,10 @@ import msgspec
 from snapbid.exchange.request import BidRequest, Deal, Imp
 from snapbid.explain import words
 from snapbid.explain.carried import asked, sizes_of
-from snapbid.explain.codes import BELOW_DEAL_FLOOR, CREATIVE, RuleCheck
+from snapbid.explain.codes import BELOW_DEAL_FLOOR, CREATIVE, RuleCheck, filtered
 from snapbid.explain.search import Situation, ask, deals_of
 from snapbid.match.campaign import Campaign, Creative, Values
+from snapbid.match.rests import CreativeRest
 from snapbid.match.single import FORMAT_NAME, Refusal
 
 ANY_PRICE: Final = 10**9  # micro-USD; even without a floor a price may round down to nothing
@@ -50,6 +51,7 @@ _LIMITS: Final = {
     "native": ("request", "ver"),
     "price": ("mincpmpersec", "durfloors"),
 }
+RESTING: Final = "rest"
 _SHAPE: Final = ("w", "h", "format")  # of a banner, or of a player
 _FITS: Final = (Refusal.NOT_REFUSED, None)
 _ROUNDED_OFF: Final = (Refusal.REFUSED_FLOOR, None)  # no price at all in the bids' currency
@@ -97,9 +99,20 @@ def _with_only(imp: Imp, media: str, fields: tuple[str, ...]) -> Imp:
 
 
 def creative_rows(
-    found: Sequence[tuple[Creative, list[str]]], price_micros: int, request: BidRequest, imp: Imp
+    found: Sequence[tuple[Creative, list[str]]],
+    price_micros: int,
+    request: BidRequest,
+    imp: Imp,
+    rests: Mapping[str, CreativeRest],
 ) -> Iterator[RuleCheck]:
-    """A single row if some creative has nothing against it, else a row for each reason."""
+    """A single row if some creative has nothing against it, else a row for each reason.
+
+    `rests`: by id, what rests at the SSP.
+    """
+    found = [
+        (creative, reasons or ([RESTING] if creative.id in rests else []))
+        for creative, reasons in found
+    ]
     fitting = [creative.id for creative, reasons in found if not reasons]
     if fitting:
         fits = f"{words.some(fitting)} (of {len(found)})"
@@ -109,6 +122,10 @@ def creative_rows(
     for creative, reasons in found:
         for cause in reasons:
             misfits.setdefault(cause, []).append(creative)
+    if resting := [rests[creative.id] for creative in misfits.pop(RESTING, ())]:
+        names = words.some(rest.creative for rest in resting)
+        why, code = words.some(map(words.rest, resting)), filtered(resting[0].reason)
+        yield RuleCheck("creative rests", names, why, False, code)
     for cause, creatives in misfits.items():
         own = words.some(dict.fromkeys(words.misfit(creative, cause) for creative in creatives))
         if cause == "price":

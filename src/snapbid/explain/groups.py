@@ -36,6 +36,7 @@ _LABELS = {
     Refusal.REFUSED_POD: "pod",
     Refusal.REFUSED_DISTANCE: "geo_radius",
     Refusal.REFUSED_CREATIVE: "creative",
+    Refusal.REFUSED_RESTING: "creative rests",
     Refusal.REFUSED_USER: "no recognised user",
     Refusal.REFUSED_FLOOR: "floor",
 }
@@ -188,6 +189,7 @@ _BLOCKED = {"blocked app": "bapp", "blocked advertiser": "badv"}
 _WHY = {
     "private auction": "only campaigns that target one of its deals may bid",
     "creative": "mimes, battr, api, price by duration and the like: --campaign ID says which",
+    "creative rests": "the SSP has rejected it: snapbid creative list says why",
     "flight": "not started yet, or over",
     SPENT: "what is left does not pay for one more bid",
     PACED: "what the day allows until now is used",

@@ -43,6 +43,7 @@ from snapbid.ledger.parts import name
 from snapbid.ledger.records import BidVerdict, shard_of
 from snapbid.match.campaign import Campaign
 from snapbid.match.payload import CampaignPayload, decode_payload
+from snapbid.match.rests import CreativeRest
 from snapbid.match.single import Refusal
 
 Look = Callable[[bytes, list[LedgerBid], str | None], Awaitable[str]]
@@ -136,7 +137,11 @@ def read(
     canonical = market.catalog.ssps[ssp]
     why = withheld(request, market.lookups)
     lookups = market.lookups.bidding_in(request.cur) or market.lookups
-    situation = Situation(ssp, canonical, now_ms, lookups, why, market.shards, {})
+    rests: dict[str, dict[str, CreativeRest]] = {}
+    for rest in market.catalog.rests:
+        if rest.ssp == canonical:
+            rests.setdefault(rest.campaign, {})[rest.creative] = rest
+    situation = Situation(ssp, canonical, now_ms, lookups, why, market.shards, {}, rests)
     return MatchableRequest(request, situation, _left_out(request, body))
 
 
@@ -160,7 +165,7 @@ async def explain(
     `cpu_ms`: the processor time that a live request may take. `rivals` of the situation are noted.
     """
     request, situation, left_out = of
-    ssp, canonical, now_ms, lookups, why, shards, rivals = situation
+    ssp, canonical, now_ms, lookups, why, shards, rivals, _ = situation
     search = Search(market.catalog.index, request, situation)
     base = Explanation(
         ssp=ssp,

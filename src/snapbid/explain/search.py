@@ -1,5 +1,6 @@
 """The live search, as explanations use it; they reach it only through this module."""
 
+from collections.abc import Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -11,13 +12,15 @@ from snapbid.exchange.request import BidRequest, Deal, Imp, Text
 from snapbid.explain.carried import Carried, in_words
 from snapbid.match.campaign import Campaign
 from snapbid.match.catalog import Index
+from snapbid.match.rests import CreativeRest
 from snapbid.match.single import Refusal, dimension_name, index_of
 
 
 class Situation(NamedTuple):
     """The SSP, the time and the lookups of a request; `withheld` is why user data is not used.
 
-    `rivals`: by impression, the advertisers that had others of its pods when it was decided.
+    `rivals`: by impression, the advertisers that had others of its pods when it was decided;
+    `rests`: by campaign and creative, what rests at the SSP.
     """
 
     ssp: str
@@ -27,6 +30,7 @@ class Situation(NamedTuple):
     withheld: list[str]
     shards: int
     rivals: dict[Text, list[str]]
+    rests: Mapping[str, Mapping[str, CreativeRest]] = {}
 
 
 class Search:

@@ -32,7 +32,7 @@ from snapbid.match.single import index_of
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.settings import Settings
-from snapbid.warehouse import campaigns, registry
+from snapbid.warehouse import campaigns, registry, rests
 
 BATCH: Final = 1000  # bids in one look
 
@@ -87,12 +87,14 @@ class Stores:
         except (OSError, CatalogError):
             return None
         standing = await campaigns.fetch_state(self._warehouse)
+        resting = await rests.fetch_resting(self._warehouse)
         numbers = {descriptor: number for descriptor, (_, number) in ssps.items()}
         is_current = (
             catalog.base is not None
             and catalog.base.warehouse == standing.warehouse
             and catalog.revision == standing.revision
             and catalog.ssp_numbers == numbers
+            and list(catalog.rests) == resting
         )
         return catalog if is_current else None
 
@@ -112,7 +114,8 @@ class Stores:
 
         async with self._warehouse.transaction(isolation="repeatable_read", readonly=True):
             await campaigns.copy_all(self._warehouse, normalised.RULES, take)
-        return Catalog(b"".join(encode(ssps, rates.load(), builder.build())))
+            resting = await rests.fetch_resting(self._warehouse)
+        return Catalog(b"".join(encode(ssps, rates.load(), builder.build(), rests=resting)))
 
     async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:
         """The campaigns with these ids whose documents are valid."""

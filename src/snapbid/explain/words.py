@@ -11,6 +11,7 @@ from snapbid.explain.carried import asked, shown_hour
 from snapbid.match import codes
 from snapbid.match.campaign import Creative, Declaration
 from snapbid.match.native import NativeAd
+from snapbid.match.rests import CreativeRest
 
 SHOWN: Final = 8  # of a list
 LONGEST: Final = 60  # characters of one value
@@ -114,6 +115,11 @@ def declaring(asks: Dsa) -> str:
     """What a request asks campaigns to declare."""
     required = f"dsarequired {asks.dsarequired}"
     return required if asks.pubrender is None else f"{required}, pubrender {asks.pubrender}"
+
+
+def rest(of: CreativeRest) -> str:
+    """Why and until when a creative rests."""
+    return f"{of.losses} losses at {of.ssp}, until {time(of.until * 1000)}"
 
 
 def creative(of: Creative) -> str:

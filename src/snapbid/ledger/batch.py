@@ -13,13 +13,15 @@ import msgspec
 from snapbid.ledger.limits import DAY_S, Limits
 from snapbid.ledger.records import USER, BidVerdict, bid_digest, user_digest
 
-# impression id, number of the campaign, cost in nano-USD (a plain bid's CPM in micro-USD), limits
+# impression id, number of the campaign with the creative's mark (records.marked), cost in nano-USD
+# (a plain bid's CPM in micro-USD), limits
 LedgerBid = tuple[bytes, int, int, Limits | None]
 
+_CAMPAIGN: Final = 0xFFFFFFFF
 _FIRST: Final = 1  # of its answer
 _COUNT: Final = 2  # the answer is to be counted
 _LIMITED: Final = 4
-_ENTRY: Final = Struct("<B16sBIIIHIB")  # flags, digest, size; SSP, campaign, s, ms, answer, kinds
+_ENTRY: Final = Struct("<B16sBIIIHIB")  # flags, digest, size; SSP, campaign, s, ms, identity, kinds
 _ENTRY_SIZE: Final = _ENTRY.size
 _RECORD_AT: Final = 18  # in an entry
 _RECORD_SIZE: Final = _ENTRY_SIZE - _RECORD_AT
@@ -73,17 +75,18 @@ def encode_bids(
 ) -> tuple[list[int], list[bytes], bool]:
     """The campaigns and the entries of an answer's bids, and whether any has limits.
 
-    `now` is in epoch s and ms; `answer` is the answer's identity; `counted`: it was counted before.
-    `user` is needed where limits have caps.
+    `now` is in epoch s and ms; `answer` is the answer's identity (24 bits); `counted`: it was
+    counted before. `user` is needed where limits have caps.
     """
     seconds, ms = now
     campaigns, entries, limited, digest_of_user = [], [], False, b""
     flags = _FIRST if counted else _FIRST | _COUNT
-    for imp_id, campaign, price, limits in bids:
+    for imp_id, whose, price, limits in bids:
         digest, tail = bid_digest(auction_id, imp_id), b"%d" % price
+        campaign, id = whose & _CAMPAIGN, whose >> 32 << 24 | answer
         if limits is None:
             size = _RECORD_SIZE + len(tail)
-            entry = _ENTRY.pack(flags, digest, size, ssp, campaign, seconds, ms, answer, 0) + tail
+            entry = _ENTRY.pack(flags, digest, size, ssp, campaign, seconds, ms, id, 0) + tail
         else:
             limited = True
             if limits.longest_s:
@@ -95,7 +98,7 @@ def encode_bids(
             packed = limits.at(seconds)
             entry = b"".join(
                 (
-                    _ENTRY.pack(*head, seconds, ms, answer, limits.kinds),
+                    _ENTRY.pack(*head, seconds, ms, id, limits.kinds),
                     tail,
                     _LENGTH.pack(len(packed)),
                     packed,

@@ -1,5 +1,15 @@
 -- How a notice counts for a record: once, on the day of the bid while that is open.
 
+-- Of a creative that the SSP rejects for what it is, by its mark.
+local FILTERED, FILTERED_TO, ANSWERS = 200, 213, 16777216
+local function count_rejection(day, record, by)
+  local mark, reason = math.floor(record.id / ANSWERS), record.reason
+  if mark > 0 and reason >= FILTERED and reason <= FILTERED_TO then
+    local kind = 'r' .. mark .. '.' .. reason
+    count(day, kind .. ':' .. record.campaign .. ':' .. record.ssp, by)
+  end
+end
+
 local function count_notice(day, record, kind, by)
   if kind == WIN then
     count(day, 'w:' .. record.ssp, by)
@@ -11,6 +21,7 @@ local function count_notice(day, record, kind, by)
     count(day, 'I:' .. record.campaign, by)
   else
     count(day, 'l:' .. record.ssp .. ':' .. record.reason, by)
+    count_rejection(day, record, by)
   end
 end
 

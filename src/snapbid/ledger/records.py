@@ -42,6 +42,11 @@ class NoticeVerdict(StrEnum):
     SPOOLED = "s"
 
 
+def marked(campaign: int, mark: int) -> int:
+    """A campaign's number with a creative's mark (0 to 255) above its 32 bits, as bids have it."""
+    return mark << 32 | campaign
+
+
 def user_digest(user: str) -> bytes:
     """The 16 bytes by which a capped user is known."""
     return blake2b(user.encode(errors="surrogatepass"), digest_size=16).digest()

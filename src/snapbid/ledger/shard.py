@@ -63,7 +63,7 @@ class LedgerShard:
         self._sent = sent
         self._scripts = scripts(simulated)
         self._shas: dict[str, bytes] = {}
-        self._answers = secrets.randbits(32)  # identities
+        self._answers = secrets.randbits(24)  # identities
         self._wire: Wire | None = None
         self._gathering = False
         self._warehouse = self._expected = ""
@@ -120,7 +120,7 @@ class LedgerShard:
         loop = self._loop
         now = loop.time()
         time = self._clock.now(now)
-        self._answers = answer = (self._answers + 1) & 0xFFFFFFFF
+        self._answers = answer = (self._answers + 1) & 0xFFFFFF
         campaigns, entries, limited = encode_bids(
             auction_id, ssp, bids, user, time, answer, counted
         )

@@ -13,7 +13,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -24,6 +24,7 @@ from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import Index as Index
 from snapbid.match._matcher import Query as Query
 from snapbid.match._reader import Reader as Reader
+from snapbid.match.rests import CreativeRest
 from snapbid.reference.rates import Rates
 
 Buffer: TypeAlias = bytes | bytearray
@@ -55,7 +56,7 @@ class Head(msgspec.Struct, frozen=True):
     `made_at`: epoch seconds; `checksum`: CRC-32 of the index, since the matcher trusts its offsets;
     `events`: the data of server events, as JSON of their own format; `revision`: the catalog has
     all changes of the warehouse up to it; `warehouse`: the id of the warehouse, or ""; `access`:
-    who may send as the descriptors that are narrowed.
+    who may send as the descriptors that are narrowed; `rests`: creatives that rest at an SSP.
     """
 
     ssps: dict[str, tuple[str, int]]
@@ -67,6 +68,7 @@ class Head(msgspec.Struct, frozen=True):
     revision: int = 0
     warehouse: str = ""
     access: dict[str, SspAccess] = {}
+    rests: tuple[CreativeRest, ...] = ()
 
 
 class CatalogError(ValueError):
@@ -85,8 +87,8 @@ class Catalog:
     """An open catalog.
 
     `ssps`: descriptor to canonical id; `ssp_numbers`: descriptor to its number in the ledger's
-    records; `access`, `events`, `warehouse`: as in `Head`; `base` and its mapping, `mapped`, or
-    None.
+    records; `access`, `events`, `warehouse`, `rests`: as in `Head`; `base` and its mapping,
+    `mapped`, or None.
     """
 
     def __init__(
@@ -117,6 +119,9 @@ class Catalog:
         self.ssps = {descriptor: canonical for descriptor, (canonical, _) in head.ssps.items()}
         self.ssp_numbers = {descriptor: number for descriptor, (_, number) in head.ssps.items()}
         self.access = head.access
+        self.rests = head.rests
+        for rest in head.rests:
+            self.index.rest(rest.campaign, rest.creative, rest.ssp)
         self.made_at = head.made_at
         self.revision = head.revision
         self.warehouse = head.warehouse
@@ -163,6 +168,7 @@ def encode(
     revision: int = 0,
     warehouse: str = "",
     access: Mapping[str, SspAccess] | None = None,
+    rests: Sequence[CreativeRest] = (),
 ) -> list[Buffer]:
     """Encode a catalog, in pieces; see `Head` for the parameters."""
     table = msgspec.Raw(rates.to_json().encode())
@@ -170,7 +176,16 @@ def encode(
     made_at, of_events = time.time(), msgspec.Raw(events)
     narrowed = dict(access or {})
     head = Head(
-        dict(ssps), table, made_at, checksum, of_events, base, revision, warehouse, narrowed
+        dict(ssps),
+        table,
+        made_at,
+        checksum,
+        of_events,
+        base,
+        revision,
+        warehouse,
+        narrowed,
+        tuple(rests),
     )
     start = msgspec.json.encode(head)
     start = _PREAMBLE.pack(_MAGIC, len(start), zlib.crc32(start)) + start

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from snapbid.match.rests import REASONS, CreativeRest
 from snapbid.ops.counts import BIDS, NOTICES, WHOLE, CountWindow, growth
 from snapbid.ops.gauges import NANO, state_of
 from snapbid.ops.ledger import SspTraffic
@@ -68,6 +69,18 @@ class BudgetRow(Struct):
     held: float
 
 
+class RestRow(Struct):
+    """A creative that rests at an SSP until then (epoch s), with the reason of its last loss."""
+
+    campaign: str
+    creative: str
+    ssp: str
+    reason: int
+    means: str
+    losses: int
+    until: int
+
+
 class About(Struct):
     """The server: its machine's name, version, when it started (epoch s), its workers and port."""
 
@@ -117,6 +130,8 @@ class Page(Struct):
     spent_today: float | None
     held: float | None
     campaigns: int | None
+    rests: list[RestRow] | None
+    resting: int | None
     catalog_age_s: float | None
     catalog_checked_s: float | None
 
@@ -165,6 +180,8 @@ def page(watch: Watch) -> Page:
         spent_today=None if snapshot.ssps is None else sum(row.spend_today or 0 for row in rows),
         held=None if money is None else sum(campaign.of.held for campaign in money),
         campaigns=snapshot.campaigns,
+        rests=None if snapshot.rests is None else [_rest(rest) for rest in snapshot.rests[:MOST]],
+        resting=None if snapshot.rests is None else len(snapshot.rests),
         catalog_age_s=_age(at, publisher.published_at),
         catalog_checked_s=_age(at, publisher.checked_at),
     )
@@ -241,3 +258,8 @@ def _budget(money: CampaignMoney) -> BudgetRow:
         of.total,
         of.held,
     )
+
+
+def _rest(of: CreativeRest) -> RestRow:
+    means = REASONS.get(of.reason, "")
+    return RestRow(of.campaign, of.creative, of.ssp, of.reason, means, of.losses, of.until)

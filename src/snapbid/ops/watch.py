@@ -21,6 +21,7 @@ from redis.exceptions import RedisError
 from snapbid import metrics
 from snapbid.exchange.spending import Spending, SpendingReader
 from snapbid.ledger import arrangement, connection
+from snapbid.match.rests import CreativeRest
 from snapbid.ops import ledger
 from snapbid.ops.counts import CountHistory
 from snapbid.ops.ledger import Backlog, SspTraffic, TrafficReader
@@ -29,7 +30,7 @@ from snapbid.ops.verdict import Facts, Judge
 from snapbid.risks import Risk, RiskLog, StoreName
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
-from snapbid.warehouse import fence, registry, watching
+from snapbid.warehouse import fence, registry, rests, watching
 from snapbid.warehouse import risks as warehouse_risks
 
 COUNTERS_S: Final = 2.0  # between reads of the counters and of Redis
@@ -88,6 +89,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True):
     ssps: dict[str, SspTraffic] | None = None
     campaigns: int | None = None  # as last read from the warehouse
     budgeted: int | None = None
+    rests: list[CreativeRest] | None = None
     money: list[CampaignMoney] | None = None
 
 
@@ -209,16 +211,21 @@ class Watch:
                     campaigns = await watching.count_campaigns(connection)
                     identity = await fence.identity(connection)
                     risks = await warehouse_risks.fetch_risks(connection)
+                    resting = await rests.fetch_resting(connection)
                 finally:
                     connection.terminate()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # TimeoutError is one
-            self._update(warehouse=False, budgeted=None)
+            self._update(warehouse=False, budgeted=None, rests=None)
             return False
         ssps = {number: name for name, (_, number) in list(numbered.items())[:SSPS]}
         self._known = WarehouseFacts(ssps, budgeted)
         self._known_at, self._known_version = started, published
         self._update(
-            warehouse=True, identity=identity, campaigns=campaigns, budgeted=budgeted.known
+            warehouse=True,
+            identity=identity,
+            campaigns=campaigns,
+            budgeted=budgeted.known,
+            rests=resting,
         )
         self._update_risks("warehouse", risks)
         return True

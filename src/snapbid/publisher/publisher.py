@@ -25,7 +25,7 @@ from snapbid.match.catalog import Base, Catalog, CatalogError, Stamp, stamp_of
 from snapbid.publisher.making import make_base, remove_others
 from snapbid.publisher.overlay import Overlay
 from snapbid.reference import rates
-from snapbid.warehouse import campaigns, fence, products, registry
+from snapbid.warehouse import campaigns, fence, products, registry, rests
 from snapbid.warehouse import rates as operator_rates
 from snapbid.warehouse.away import AWAY, describe
 
@@ -168,10 +168,11 @@ class CatalogPublisher:
             overlay.skip((await campaigns.fetch_state(connection)).revision)
         ssps = await registry.fetch_numbered(connection)
         access = await registry.fetch_access(connection)
+        resting = await rests.fetch_resting(connection)
         changes = await campaigns.fetch_since(connection, overlay.revision)
         events = await self._read_events(connection)
         self.checked_at = time()
-        state = (self._identity, ssps, access, events, changes.revision, overlay.base)
+        state = (self._identity, ssps, access, resting, events, changes.revision, overlay.base)
         if state == self._published and self._written == stamp_of(self._path):
             return
         started = perf_counter()
@@ -186,6 +187,7 @@ class CatalogPublisher:
             overlay.complete,
             self._identity,
             access,
+            resting,
         )
         self._written = catalog.write(self._path, pieces)
         self._published, self.published_at = state, time()

@@ -19,7 +19,10 @@ _LOCK: Final = 0x736E6170_64726E00  # "snapdrn": an advisory lock of this databa
 
 
 class CounterValue(NamedTuple):
-    """A counter as Redis has it: `kind` as in `drain_absorbed`, `number` of its SSP or campaign."""
+    """A counter as Redis has it: `kind` and `reason` as in its name (drain/names.py).
+
+    `number` is that of its SSP or campaign.
+    """
 
     day: datetime.date
     generation: int
@@ -67,7 +70,7 @@ named as (
     select i.*, s.descriptor, s.canonical, c.id as campaign
     from incoming i
     left join ssp_number s on s.number = i.number and i.kind in ('b', 'w', 'p', 'i', 'l', 'n')
-    left join campaign_number c on c.number = i.number and i.kind in ('B', 'W', 'P', 'I')
+    left join campaign_number c on c.number = i.number and i.kind ~ '^[BWPIr]'
 ),
 changed as materialized (
     select i.*,
@@ -123,6 +126,14 @@ anomalies as (
     on conflict (day, descriptor, anomaly) where counted
     do update set times = t.times + excluded.times
 ),
+rejections as (
+    insert into creative_rejection (ssp, campaign, mark, reason, losses)
+    select s.canonical, c.campaign, (r.named)[1]::int, (r.named)[2]::int, sum(c.more)
+    from changed c
+    join ssp_number s on s.number = c.reason
+    cross join lateral (select regexp_match(c.kind, '^r(\\d+)\\.(\\d+)$') as named) r
+    where c.kind like 'r%' and c.more <> 0 group by 1, 2, 3, 4
+),
 campaigns as (
     insert into campaign_daily as t
         (day, campaign, bids, wins, imps, win_cpm_micros, spend_micros, counted)
@@ -133,7 +144,7 @@ campaigns as (
             coalesce(sum(more) filter (where kind = 'W'), 0)::bigint as wins,
             coalesce(sum(more) filter (where kind = 'I'), 0)::bigint as imps,
             coalesce(sum(more) filter (where kind = 'P'), 0)::bigint as cpm
-        from changed where campaign is not null and more <> 0 group by day, campaign
+        from changed where kind in ('B', 'W', 'P', 'I') and more <> 0 group by day, campaign
     ) as sums
     on conflict (day, campaign) where counted do update set
         bids = t.bids + excluded.bids,

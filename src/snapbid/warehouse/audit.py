@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import asyncpg
 import msgspec
 
-Kind = Literal["ssp", "campaign", "product", "key", "token"]
+Kind = Literal["ssp", "campaign", "product", "key", "token", "creative"]
 
 
 class AuditEntry(msgspec.Struct, frozen=True):

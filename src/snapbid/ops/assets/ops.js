@@ -255,6 +255,15 @@ function budgets(data) {
     data.budgets === null ? "unknown" : "no campaign has a budget");
 }
 
+function rests(data) {
+  at("resting").textContent = data.resting ? `rejected by an SSP, ${number(data.rests.length)} of ${number(data.resting)}` : "";
+  const rows = (data.rests || []).map((one) => [
+    one.campaign, one.creative, one.ssp, [`${one.reason} ${one.means}`, "fair"], number(one.losses), clock(one.until),
+  ]);
+  table("rests", ["campaign", "creative", "SSP", "loss reason", "losses", "until"], rows,
+    data.resting === null ? "unknown" : "no creative rests");
+}
+
 function events(data) {
   const codes = Object.entries(data.event_codes).sort((a, b) => b[1] - a[1]);
   table("events", null, codes.map(([code, count]) =>
@@ -294,7 +303,7 @@ async function read() {
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const data = await answer.json();
     last = data.at;
-    for (const part of [stores, verdict, tiles, charts, latency, notices, ssps, budgets, events, behind]) part(data);
+    for (const part of [stores, verdict, tiles, charts, latency, notices, ssps, budgets, rests, events, behind]) part(data);
     tell(null);
   } catch (error) {
     tell(error instanceof TypeError ? "the server does not answer" : error.message);

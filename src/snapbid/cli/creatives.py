@@ -1,0 +1,82 @@
+"""`snapbid creative`: creatives that rest at an SSP, and the end of their rest."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from snapbid.cli import console
+from snapbid.cli.shell import ShellGroup
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from snapbid.match.rests import CreativeRest
+
+COLUMNS = ("campaign", "creative", "ssp", "reason", "losses", "since", "until")
+
+
+@click.group(cls=ShellGroup)
+def creative() -> None:
+    """Creatives that an SSP has rejected for what they are, and that rest there."""
+
+
+@creative.command("list", examples=["snapbid creative list", "snapbid creative list --ssp acme"])
+@click.option("--ssp", metavar="SSP", help="Only what rests at this SSP (its canonical id).")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+def creative_list(ssp: str | None, as_json: bool) -> None:
+    """List the creatives that rest: where, why, after how many losses, and until when.
+
+    An SSP's losses with the reasons 200 to 213 let a creative rest there: see SNAPBID_REST_LOSSES
+    and SNAPBID_REST_S.
+    """
+    from snapbid.match.rests import REASONS
+    from snapbid.warehouse import rests
+
+    async def work(connection: "asyncpg.Connection") -> "list[CreativeRest]":
+        return await rests.fetch_resting(connection, ssp)
+
+    resting = console.in_warehouse(work)
+    if as_json:
+        console.print_json(
+            {name: getattr(each, name) for name in each.__struct_fields__} for each in resting
+        )
+        return
+    rows = [
+        (
+            *(each.campaign, each.creative, each.ssp),
+            f"{each.reason}, {REASONS.get(each.reason, 'unknown')}",
+            *(each.losses, _time(each.since), _time(each.until)),
+        )
+        for each in resting
+    ]
+    console.print_table(COLUMNS, rows)
+
+
+@creative.command(
+    "resume",
+    examples=["snapbid creative resume spring", "snapbid creative resume spring b1 --ssp acme"],
+)
+@click.argument("campaign_id", metavar="CAMPAIGN")
+@click.argument("creative_id", metavar="[CREATIVE]", required=False)
+@click.option("--ssp", metavar="SSP", help="Only at this SSP (its canonical id).")
+def creative_resume(campaign_id: str, creative_id: str | None, ssp: str | None) -> None:
+    """Offer a campaign's resting creatives again, all of them or one, and count from zero."""
+    from snapbid.warehouse import rests
+
+    async def work(connection: "asyncpg.Connection") -> "list[CreativeRest]":
+        return await rests.resume(connection, campaign_id, creative_id, ssp)
+
+    resumed = console.in_warehouse(work)
+    if not resumed:
+        named = f"creative {creative_id[:60]!a} of " if creative_id is not None else ""
+        where = f" at {ssp[:60]!a}" if ssp is not None else ""
+        raise console.Refused(f"nothing of {named}campaign {campaign_id[:60]!a} rests{where}")
+    for each in resumed:
+        click.echo(
+            console.one_line(f"{each.campaign} {each.creative}: offered to {each.ssp} again")
+        )
+
+
+def _time(moment: int) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,60 @@
+"""Lets creatives rest that an SSP keeps rejecting for what they are (contract 11).
+
+The ledger's counters of such losses become rows of creative_rejection as they are absorbed, exactly
+once; here they are added up by creative, and removed in the same transaction.
+"""
+
+import logging
+from collections import Counter
+
+import asyncpg
+
+from snapbid.match.rests import marks_of
+from snapbid.warehouse import rests
+from snapbid.warehouse.rests import RejectedCreative, Rejection
+
+logger = logging.getLogger("snapbid")
+
+
+class RestKeeper:
+    """Decides on rests: after `losses` rejections (0: never), for `rest_s`."""
+
+    def __init__(self, losses: int, rest_s: int) -> None:
+        self._losses = losses
+        self._rest_s = rest_s
+
+    async def begin(self) -> None:
+        """Nothing is kept between rounds."""
+
+    async def round(self, connection: asyncpg.Connection) -> int:
+        """Count what has been rejected; return how many creatives have begun to rest."""
+        if not await rests.is_due(connection, self._rest_s):
+            return 0
+        async with connection.transaction():
+            rejections = await rests.take_rejections(connection)
+            campaigns = {rejection.campaign for rejection in rejections}
+            creatives = await rests.fetch_creatives(connection, campaigns)
+            rejected = _by_creative(rejections, creatives)
+            begun = await rests.count(connection, rejected, self._losses, self._rest_s)
+        if begun:
+            logger.warning("%d creatives rest (see snapbid creative list)", begun)
+        return begun
+
+
+def _by_creative(
+    rejections: list[Rejection], creatives: dict[str, list[str]]
+) -> list[RejectedCreative]:
+    """Add up the rejections of creatives that still exist; the last reason stands for all."""
+    named = {
+        campaign: {mark: creative for creative, mark in marks_of(ids).items()}
+        for campaign, ids in creatives.items()
+    }
+    losses: Counter[tuple[str, str, str]] = Counter()
+    reasons: dict[tuple[str, str, str], int] = {}
+    for rejection in rejections:
+        creative = named.get(rejection.campaign, {}).get(rejection.mark)
+        if creative is not None:
+            key = (rejection.ssp, rejection.campaign, creative)
+            losses[key] += rejection.losses
+            reasons[key] = rejection.reason
+    return [RejectedCreative(*key, reasons[key], times) for key, times in losses.items() if times]

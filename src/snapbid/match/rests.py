@@ -1,0 +1,62 @@
+"""Creatives that rest: an SSP keeps rejecting one for what it is (contract 11).
+
+The ledger counts such losses by campaign and by the creative's mark, a byte in the record of a bid.
+"""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+REASONS: Final = {  # OpenRTB 2.5, 5.25
+    200: "General; Reason Unknown",
+    201: "Pending processing by Exchange",
+    202: "Disapproved by Exchange",
+    203: "Size Not Allowed",
+    204: "Incorrect Creative Format",
+    205: "Advertiser Exclusions",
+    206: "App Bundle Exclusions",
+    207: "Not Secure",
+    208: "Language Exclusions",
+    209: "Category Exclusions",
+    210: "Creative Attribute Exclusions",
+    211: "Ad Type Exclusions",
+    212: "Animation Too Long",
+    213: "Not Allowed in PMP Deal",
+}
+MARKS: Final = 255  # and 0, which marks no creative
+
+
+class CreativeRest(msgspec.Struct, frozen=True, array_like=True):
+    """A creative that is not offered to an SSP (its canonical id); times in epoch s.
+
+    The SSP has rejected it `losses` times, the last time for `reason` (OpenRTB 2.5, 5.25).
+    """
+
+    ssp: str
+    campaign: str
+    creative: str
+    reason: int
+    losses: int
+    since: int
+    until: int
+
+
+def marks_of(creatives: Iterable[str]) -> dict[str, int]:
+    """Return the marks of a campaign's creatives by id: 1 to 255, each once; 0 beyond so many.
+
+    A mark depends on the id, so that it outlasts other creatives that come, go and change places:
+    where two ids ask for the same one, the second in their order gets the next.
+    """
+    marks: dict[str, int] = {}
+    taken: set[int] = set()
+    for creative in sorted(set(creatives)):
+        mark = 0
+        if len(taken) < MARKS:
+            mark = blake2b(creative.encode(), digest_size=8).digest()[0] % MARKS + 1
+            while mark in taken:
+                mark = mark % MARKS + 1
+            taken.add(mark)
+        marks[creative] = mark
+    return marks

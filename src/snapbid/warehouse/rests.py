@@ -1,0 +1,141 @@
+"""Creatives that rest at an SSP, and the rejections that are counted towards it (contract 11)."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import asyncpg
+import msgspec
+
+from snapbid.match.rests import CreativeRest
+
+_LOCK: Final = 0x736E6170_72737400  # "snaprst": an advisory lock of this database
+_MOST: Final = 10_000  # rejections looked at in one transaction
+
+# What is over is forgotten: a rest, and rejections after as long as a rest lasts.
+_OVER: Final = """
+until <= now() or (until is null and counted_at < now() - make_interval(secs => $1))
+"""
+_COLUMNS: Final = (
+    "ssp, campaign, creative, reason, losses,"
+    " ceil(extract(epoch from since))::bigint, ceil(extract(epoch from until))::bigint"
+)
+
+
+class Rejection(NamedTuple):
+    """How often an SSP (its canonical id) has rejected the creative with this mark."""
+
+    ssp: str
+    campaign: str
+    mark: int
+    reason: int
+    losses: int
+
+
+class RejectedCreative(NamedTuple):
+    """The same of a creative by its id."""
+
+    ssp: str
+    campaign: str
+    creative: str
+    reason: int
+    losses: int
+
+
+async def become_the_keeper(connection: asyncpg.Connection) -> bool:
+    """Become the only one that decides on rests until the connection ends; False if another is."""
+    return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
+
+
+async def is_due(connection: asyncpg.Connection, rest_s: int) -> bool:
+    """Return whether rejections wait to be counted, or something is over."""
+    return bool(
+        await connection.fetchval(
+            "select exists (select from creative_rejection)"
+            f" or exists (select from creative_rest where {_OVER})",
+            rest_s,
+        )
+    )
+
+
+async def take_rejections(connection: asyncpg.Connection) -> list[Rejection]:
+    """Remove rejections that wait, to count them in the same transaction."""
+    rows = await connection.fetch(
+        "delete from creative_rejection where ctid in"
+        " (select ctid from creative_rejection limit $1)"
+        " returning ssp, campaign, mark, reason, losses",
+        _MOST,
+    )
+    return [Rejection(*row) for row in rows]
+
+
+async def fetch_creatives(
+    connection: asyncpg.Connection, campaigns: Iterable[str]
+) -> dict[str, list[str]]:
+    """Fetch the ids of the creatives of campaigns, as their documents are now."""
+    rows = await connection.fetch(
+        "select id, jsonb_path_query_array(document, '$.creatives[*].id')::text as creatives"
+        " from campaign where id = any($1)",
+        list(campaigns),
+    )
+    return {
+        row["id"]: [id for id in msgspec.json.decode(row["creatives"]) if isinstance(id, str)]
+        for row in rows
+    }
+
+
+async def count(
+    connection: asyncpg.Connection, rejected: Sequence[RejectedCreative], most: int, rest_s: int
+) -> int:
+    """Count rejections, and let what has reached `most` rest (0: nothing); return how many do.
+
+    What rests is not counted any further. Needs a transaction.
+    """
+    await connection.execute(f"delete from creative_rest where {_OVER}", rest_s)
+    await connection.executemany(
+        "insert into creative_rest as r (ssp, campaign, creative, reason, losses)"
+        " values ($1, $2, $3, $4, greatest($5::bigint, 0))"
+        " on conflict (ssp, campaign, creative) do update set"
+        " reason = excluded.reason, losses = greatest(r.losses + $5, 0), counted_at = now()"
+        " where r.until is null",
+        rejected,
+    )
+    begun = await connection.fetch(
+        "update creative_rest set since = now(), until = now() + make_interval(secs => $2)"
+        " where until is null and losses >= $1::bigint and $1::bigint > 0 returning creative",
+        most,
+        rest_s,
+    )
+    return len(begun)
+
+
+async def fetch_resting(
+    connection: asyncpg.Connection, ssp: str | None = None
+) -> list[CreativeRest]:
+    """Fetch what rests, at one SSP (its canonical id) or at all, by campaign and creative."""
+    rows = await connection.fetch(
+        f"select {_COLUMNS} from creative_rest"
+        " where until > now() and ($1::text is null or ssp = $1) order by campaign, creative, ssp",
+        ssp,
+    )
+    return [CreativeRest(*row) for row in rows]
+
+
+async def resume(
+    connection: asyncpg.Connection,
+    campaign: str,
+    creative: str | None = None,
+    ssp: str | None = None,
+) -> list[CreativeRest]:
+    """End the rests of a campaign's creatives, or of one of them, at all SSPs or at one.
+
+    Their rejections are forgotten. Return what rested.
+    """
+    rows = await connection.fetch(
+        "delete from creative_rest where campaign = $1 and until > now()"
+        " and ($2::text is null or creative = $2) and ($3::text is null or ssp = $3)"
+        f" returning {_COLUMNS}",
+        campaign,
+        creative,
+        ssp,
+    )
+    return sorted([CreativeRest(*row) for row in rows], key=lambda row: (row.creative, row.ssp))

@@ -1,0 +1,167 @@
+"""Creatives that an SSP rejects for what they are rest there (contract 11)."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.commands import invoke, succeed
+from support.ops import ask, data
+from support.processes import eventually
+from support.stack import Stack, execute
+
+AUCTIONS = itertools.count(1)
+MARKUP = {"media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}
+CAMPAIGN = {
+    "id": "spring",
+    "advertiser": "brand.example",
+    "cpm": 2,
+    "creatives": [{"id": "good", **MARKUP}, {"id": "bad", **MARKUP}],
+}
+SEEN = 24  # bids in which both creatives are chosen, but once in some eight million times
+
+
+@pytest.fixture(scope="module")
+def stack(module_database: str, module_stack: Callable[..., Stack]) -> Iterator[Stack]:
+    environ = {"SNAPBID_DATABASE_URL": module_database}
+    for added in (("acme",), ("acme-eu", "--canonical", "acme"), ("nova",)):
+        succeed(environ, "ssp", "add", *added)
+    succeed(environ, "campaign", "import", "-", input=json.dumps(CAMPAIGN))
+    served = module_stack(SNAPBID_WORKERS="2")
+    drain = Stack(served.environ, "drain")
+    with contextlib.closing(drain):
+        drain.launch()
+        yield served
+
+
+@pytest.fixture(autouse=True)
+def _nothing_rests(stack: Stack, module_database: str) -> Iterator[None]:
+    yield
+    asyncio.run(execute(module_database, "delete from creative_rest"))
+    eventually(lambda: offered(stack, "acme") == {"good", "bad"}, "all are offered again")
+
+
+def request(auction: str) -> bytes:
+    imp = {"id": "1", "banner": {"w": 300, "h": 250}}
+    return json.dumps({"id": auction, "imp": [imp], "tmax": 60_000}).encode()
+
+
+def bid(stack: Stack, ssp: str) -> Any:
+    """A bid, on a connection of its own, so that any worker answers."""
+    path = f"/api/v1/openrtb2/{ssp}/bid"
+    body = request(f"a{next(AUCTIONS)}")
+    status, _, answer = ask(stack, "POST", path, body, content_type="application/json")
+    return json.loads(answer)["seatbid"][0]["bid"][0] if status == 200 else {}
+
+
+def offered(stack: Stack, ssp: str) -> set[str | None]:
+    """The creatives that are offered; None stands for no bid."""
+    return {bid(stack, ssp).get("crid") for _ in range(SEEN)}
+
+
+def bids_of(stack: Stack, ssp: str, creative: str) -> Iterator[Any]:
+    return (made for _ in itertools.count() if (made := bid(stack, ssp)).get("crid") == creative)
+
+
+def lose(stack: Stack, made: Any, reason: int, times: int = 1) -> None:
+    url = made["lurl"].replace("${AUCTION_LOSS}", str(reason)).removeprefix(stack.base_url)
+    for _ in range(times):
+        assert ask(stack, "GET", url)[0] == 200
+
+
+def resting(stack: Stack) -> list[Any]:
+    return list(json.loads(succeed(stack.environ, "creative", "list", "--json")))
+
+
+def test_three_losses_let_a_creative_rest(stack: Stack) -> None:
+    """Of any of the reasons, at any of the SSP's descriptors; a repeat is no second one."""
+    made = bids_of(stack, "acme", "bad")
+    good = next(bids_of(stack, "acme", "good"))
+    lose(stack, next(made), 202, times=4)
+    lose(stack, next(bids_of(stack, "acme-eu", "bad")), 213)
+    for reason in (102, 199, 214, 1):
+        lose(stack, next(made), reason)
+    lose(stack, good, 200)
+    lose(stack, next(bids_of(stack, "nova", "bad")), 200)
+    assert offered(stack, "acme") == {"good", "bad"}
+    assert resting(stack) == []
+    lose(stack, next(made), 203)
+    eventually(lambda: resting(stack) != [], "a creative rests")
+    eventually(lambda: offered(stack, "acme") == {"good"}, "the workers know")
+    assert offered(stack, "acme-eu") == {"good"}
+    assert offered(stack, "nova") == {"good", "bad"}
+    (rest,) = resting(stack)
+    assert (rest["ssp"], rest["campaign"], rest["creative"]) == ("acme", "spring", "bad")
+    assert (rest["losses"], rest["until"] - rest["since"]) == (3, 86_400)
+
+
+def test_the_rest_is_shown_and_ended_by_hand(stack: Stack, module_database: str) -> None:
+    rest(module_database, "good")
+    rest(module_database, "bad")
+    eventually(lambda: offered(stack, "acme") == {None}, "both rest")
+    assert offered(stack, "nova") == {"good", "bad"}
+    row = succeed(stack.environ, "campaign", "list").splitlines()[1]
+    assert row.endswith("\tbad at acme, good at acme")
+    listed = succeed(stack.environ, "creative", "list")
+    assert "spring\tbad\tacme\t202, Disapproved by Exchange\t3\t" in listed
+    explained = explain(stack, "acme")
+    assert "1 of 1: creative rests" in explained
+    explained = explain(stack, "acme", "--campaign", "spring")
+    refused = "REFUSES  creative rests [loss 202, Creative Filtered - Disapproved by Exchange]"
+    assert refused in explained
+    assert "3 losses at acme, until 2" in explained
+    assert "REFUSES" not in explain(stack, "nova", "--campaign", "spring")
+    eventually(lambda: (data(stack)["resting"] or 0) == 2, "the page has both")
+    shown = data(stack)["rests"][0]
+    assert (shown["campaign"], shown["creative"], shown["ssp"]) == ("spring", "bad", "acme")
+    assert shown["means"] == "Disapproved by Exchange"
+
+    done = succeed(stack.environ, "creative", "resume", "spring", "bad", "--ssp", "acme")
+    assert done == "spring bad: offered to acme again\n"
+    eventually(lambda: offered(stack, "acme") == {"bad"}, "one is offered again")
+    again = invoke(stack.environ, "creative", "resume", "spring", "bad")
+    assert (again.returncode, again.stderr) == (
+        1,
+        "nothing of creative 'bad' of campaign 'spring' rests\n",
+    )
+    trail = json.loads(succeed(stack.environ, "audit", "spring", "--kind", "creative", "--json"))
+    assert [entry["action"] for entry in trail][-3:] == ["rested", "rested", "resumed"]
+    assert trail[-1]["detail"]["creative"] == ["bad", None]
+    assert trail[-1]["actor"] is not None
+
+
+def test_a_rest_ends_by_itself(stack: Stack, module_database: str) -> None:
+    rest(module_database, "bad", "3 seconds")
+    eventually(lambda: offered(stack, "acme") == {"good"}, "it rests")
+    eventually(lambda: offered(stack, "acme") == {"good", "bad"}, "it is tried again")
+    assert resting(stack) == []
+
+
+def test_what_the_ledger_counts_is_of_the_creative_that_was_shown(
+    stack: Stack, module_database: str
+) -> None:
+    """Creatives that come, go and change places in the meantime change nothing."""
+    made = list(itertools.islice(bids_of(stack, "acme", "bad"), 3))
+    creatives = [{"id": "new", **MARKUP}, {"id": "bad", **MARKUP}, {"id": "good", **MARKUP}]
+    changed = {**CAMPAIGN, "creatives": creatives}
+    succeed(stack.environ, "campaign", "import", "-", input=json.dumps(changed))
+    for each in made:
+        lose(stack, each, 210)
+    eventually(lambda: [each["creative"] for each in resting(stack)] == ["bad"], "it rests")
+    succeed(stack.environ, "campaign", "import", "-", input=json.dumps(CAMPAIGN))
+
+
+def rest(dsn: str, creative: str, span: str = "1 hour") -> None:
+    """What an operator may do in SQL."""
+    statement = (
+        "insert into creative_rest (ssp, campaign, creative, reason, losses, since, until)"
+        f" values ('acme', 'spring', $1, 202, 3, now(), now() + interval '{span}')"
+    )
+    asyncio.run(execute(dsn, statement, creative))
+
+
+def explain(stack: Stack, ssp: str, *options: str) -> str:
+    return succeed(stack.environ, "explain", ssp, "-", *options, input=request("e").decode())
