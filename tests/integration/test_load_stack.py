@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.browser import browser
 from support.processes import eventually
 from support.stack import Stack, run
 from support.wire import Wire
@@ -144,7 +145,7 @@ def test_a_recording_has_no_personal_data_and_can_be_replayed(
 
 
 class Tables(HTMLParser):
-    """The cells of each section's table, by the section's id."""
+    """The cells of each section's table, by the section's id, with numbers unrounded."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -164,6 +165,9 @@ class Tables(HTMLParser):
         elif tag in ("td", "th") and self._rows is not None:
             self._rows[-1].append("")
             self._cell = True
+        elif tag == "data" and self._cell and self._rows is not None:
+            self._rows[-1][-1] += str(named["value"])
+            self._cell = False  # what is shown is rounded
 
     def handle_endtag(self, tag: str) -> None:
         if tag in ("td", "th"):
@@ -235,3 +239,23 @@ def test_the_page_is_self_contained_and_fits_a_laptop(
     picture = tmp_path / "page.png"
     browse(f"--screenshot={picture}", (folder / "a.html").as_uri())
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("width", "height", "dark"), [(1280, 800, False), (390, 844, True)])
+def test_the_page_can_be_read_by_everybody(
+    whole: Any, folder: Path, width: int, height: int, dark: bool
+) -> None:
+    """On a laptop and on a phone; the plots tell their values where the pointer is."""
+    with browser(width, height, dark=dark) as window:
+        window.open((folder / "a.html").as_uri())
+        assert window.run("return document.documentElement.scrollWidth") <= width
+        assert window.violations() == []
+        told = "return getComputedStyle(document.querySelector('.spot text')).visibility"
+        assert window.run(told) == "hidden"
+        style = "document.styleSheets[0].cssRules"
+        assert window.run(
+            f"return [...{style}].some(rule => rule.selectorText?.includes('.spot:hover text'))"
+        )
+        values = "return [...document.querySelectorAll('.spot text')].map(text => text.textContent)"
+        assert any("p99: " in text for text in window.run(values))
+        assert not window.problems()

@@ -1,6 +1,7 @@
 """The result as a self-contained HTML page: the verdict at a glance, then all details.
 
-Its numbers are those of the JSON file, formatted by `number` and never computed again.
+Its numbers are those of the JSON file, rounded by `number` and never computed again; a rounded one
+carries the exact one, which is shown on hover.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,8 +45,24 @@ def page(result: LoadResult) -> str:
 
 
 def number(value: float) -> str:
-    """A number with thousands separators and all the digits that the JSON has: 12,345.678."""
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.10g}"
+    """A number as HTML, to three digits and with thousands separators: 12,345 or 26.1."""
+    text = rounded(value)
+    if float(text.replace(",", "")) == value:
+        return text
+    return f'<data value="{value:.10g}" title="{value:.10g}">{text}</data>'
+
+
+def rounded(value: float) -> str:
+    """A number to three digits, or to its integer part."""
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return (
+        f"{value:.1f}"
+        if abs(value) >= 10
+        else f"{value:.2f}"
+        if abs(value) >= 1
+        else f"{value:.2g}"
+    )
 
 
 def _head(result: LoadResult) -> Iterator[str]:
@@ -96,7 +113,7 @@ def _tiles(result: LoadResult) -> Iterator[str]:
         tiles.insert(0, ("capacity", number(result.capacity), "requests/s"))
     yield f'<section class="tiles" aria-label="{escape(phase.name)}">'
     for name, value, unit in tiles:
-        yield f"<div><span>{name}</span><b>{escape(value)}</b><small>{escape(unit)}</small></div>"
+        yield f"<div><span>{name}</span><b>{value}</b><small>{unit}</small></div>"
     yield "</section>"
 
 
@@ -166,7 +183,7 @@ def _kinds_plot(result: LoadResult) -> str:
     for phase in phases:
         parts = "".join(
             f'<span class="{styles[kind]}" style="flex:{count}" '
-            f'title="{escape(kind)} {number(count)}"></span>'
+            f'title="{escape(kind)} {count:,}"></span>'
             for kind, count in phase.kinds.items()
         )
         rows.append(f'<dt>{escape(phase.name)}</dt><dd class="bar">{parts}</dd>')
@@ -188,18 +205,29 @@ def _style(kind: str, index: int) -> str:
 def _table(
     name: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], note: str = ""
 ) -> str:
-    """A section with a table. Cells are HTML already; the first of a row is its heading."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    """A section with a table. Cells are HTML already; the first of a row is its heading.
+
+    On a phone each row is a list, whose entries have the columns' names.
+    """
+    head = "".join(
+        f'<th scope="col">{escape(text)}</th>' if text else "<td></td>" for text in heads
+    )
     head = f"<thead><tr>{head}</tr></thead>" if any(heads) else ""
     body = "".join(
-        f"<tr><th>{first}</th>{''.join(f'<td>{cell}</td>' for cell in rest)}</tr>"
+        f'<tr><th scope="row">{first}</th>{"".join(map(_cell, heads[1:], rest))}</tr>'
         for first, *rest in rows
     )
     note = f'<p class="note">{escape(note)}</p>' if note else ""
     return (
         f'<section id="{name}">{f"<h2>{escape(title)}</h2>" if title else ""}'
-        f"<table>{head}<tbody>{body}</tbody></table>{note}</section>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title or name)}">'
+        f"<table>{head}<tbody>{body}</tbody></table></div>{note}</section>"
     )
+
+
+def _cell(head: str, content: str) -> str:
+    label = f' data-label="{escape(head)}"' if head else ""
+    return f"<td{label}>{content}</td>"
 
 
 def _phases(result: LoadResult) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Plots as self-contained inline SVG: no scripts, no fonts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from math import ceil, floor, log10
 from typing import Final, NamedTuple
@@ -11,6 +11,7 @@ LEFT: Final = 52
 RIGHT: Final = 20
 TOP: Final = 14
 BOTTOM: Final = 38
+MAX_SPOTS: Final = 240  # places of a plot that tell their values
 
 
 class Line(NamedTuple):
@@ -86,6 +87,7 @@ def plot(title: str, x: Axis, y: Axis, lines: Sequence[Line], bands: Sequence[Ba
         *(_across(tick, y) for tick in y.ticks),
         *(_along(tick, x) for tick in x.ticks),
         *(_line(line, x, y) for line in lines),
+        *_spots(lines, x),
         f'<text class="axis" x="{LEFT}" y="{HEIGHT - 4}">{escape(x.title)}</text>',
         "</svg>",
     ]
@@ -137,6 +139,29 @@ def _line(line: Line, x: Axis, y: Axis) -> str:
         a, b = points.split(",")
         return f'<circle class="{line.style}" cx="{a}" cy="{b}" r="3"/>'
     return f'<polyline class="{line.style}" points="{points}"/>'
+
+
+def _spots(lines: Sequence[Line], x: Axis) -> Iterator[str]:
+    """Columns that show the lines' values where the pointer is, without a script."""
+    places = sorted({at for line in lines for at, _ in line.points})
+    places = places[:: ceil(len(places) / MAX_SPOTS) or 1]
+    values = [(line.label, dict(line.points)) for line in lines]
+    edges = [_x(x.share(at)) for at in places]
+    for number, at in enumerate(places):
+        here = edges[number]
+        least = (edges[number - 1] + here) / 2 if number else here
+        most = (edges[number + 1] + here) / 2 if number + 1 < len(edges) else here
+        anchor, aside = ("start", 6) if here < WIDTH / 2 else ("end", -6)
+        told = [f"{at:g}", *(f"{label}: {own[at]:,.4g}" for label, own in values if at in own)]
+        texts = "".join(
+            f'<tspan x="{here + aside}" dy="1.25em">{escape(text)}</tspan>' for text in told
+        )
+        yield (
+            f'<g class="spot"><rect x="{least:.1f}" y="{TOP}" width="{most - least:.1f}" '
+            f'height="{HEIGHT - TOP - BOTTOM}"/>'
+            f'<line x1="{here}" x2="{here}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
+            f'<text y="{TOP}" text-anchor="{anchor}">{texts}</text></g>'
+        )
 
 
 def _step(rough: float, *, up: bool = True) -> float:
