@@ -30,7 +30,7 @@ needs = $(PY) -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "
 	p["project"]["optional-dependencies"][k])), sep="\n")' $(1)
 
 # Each list of pyproject.toml has its file of pinned versions and hashes; nothing else is installed.
-LISTS := build run embedded sbom dev bench fuzz lock
+LISTS := build run embedded parquet sbom dev bench fuzz lock
 locked = $(foreach list,$(1),-r requirements/$(list).txt)
 
 MINUTES ?= $(if $(filter fuzz,$(MAKECMDGOALS)),2,10)

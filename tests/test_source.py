@@ -24,6 +24,7 @@ LAYERS = {
     "programs": {
         "cli", "server", "drain", "publisher", "embedded", "load", "recording", "ops", "describe",
         "explain", "golive", "export", "preflight", "diagnosis", "demand",
+        "auction_log",
     },
     "rooms": {"exchange", "report", "events"},
     "domain and stores": {"match", "reference", "ledger", "warehouse"},

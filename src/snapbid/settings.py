@@ -91,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     record: Path | None = None  # where sampled bid requests are kept for replay
     record_sample: float = 0.01  # of all bid requests
     record_max_bytes: int = 268_435_456  # of that file
+    auction_log: Path | None = None  # the directory of the auction log
+    auction_log_s: int = 300  # until a row is in a file of it
 
     @property
     def runtime_dir(self) -> Path:
@@ -366,6 +368,8 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_RECORD": ("record", _new_file),
     "SNAPBID_RECORD_SAMPLE": ("record_sample", _share),
     "SNAPBID_RECORD_MAX_BYTES": ("record_max_bytes", _integer(4_096, 2**40)),
+    "SNAPBID_AUCTION_LOG": ("auction_log", _home),
+    "SNAPBID_AUCTION_LOG_S": ("auction_log_s", _integer(1, 3_600)),
 }
 VARIABLES: dict[str, str] = {field: variable for variable, (field, _) in _CHECKS.items()}
 

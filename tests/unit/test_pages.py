@@ -24,6 +24,7 @@ PAGES = [
     PACKAGE / "README.md",
     *(PACKAGE / room / "README.md" for room in ("exchange", "events", "match", "server", "load")),
     PACKAGE / "match" / "EXAMPLES.md",
+    PACKAGE / "auction_log" / "README.md",
     ROOT / "tests" / "README.md",
     ROOT / "bench" / "README.md",
 ]

@@ -65,6 +65,8 @@ def test_defaults() -> None:
         "record": None,
         "record_sample": 0.01,
         "record_max_bytes": 268_435_456,
+        "auction_log": None,
+        "auction_log_s": 300,
     }
 
 
@@ -119,6 +121,8 @@ def test_every_setting_survives_the_way_back(tmp_path: Path) -> None:
         "SNAPBID_RECORD": str(tmp_path / "record.jsonl"),
         "SNAPBID_RECORD_SAMPLE": "1e-05",
         "SNAPBID_RECORD_MAX_BYTES": "1048576",
+        "SNAPBID_AUCTION_LOG": str(tmp_path / "auctions"),
+        "SNAPBID_AUCTION_LOG_S": "60",
     }
     assert set(environ) == set(VARIABLES.values())
     settings = load(environ)

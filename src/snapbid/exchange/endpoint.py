@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable
 from time import perf_counter, thread_time, time_ns
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ from snapbid.exchange._admission import AdmissionControl
 from snapbid.exchange.bid import MAX_TMAX_MS, Bidder, Market, NoBid, Proposal, Reason
 from snapbid.exchange.limits import RemembersBids, ledger_bids, replace_refused
 from snapbid.exchange.request import decode
-from snapbid.exchange.response import MAX_ANSWER
+from snapbid.exchange.response import MAX_ANSWER, Bid
 from snapbid.exchange.sightings import Sightings
 from snapbid.exchange.timing import BidTimings, StepTimer
 from snapbid.http import (
@@ -52,6 +52,25 @@ class PendingAnswer(Struct):
     market: Market
     test: bool
     deadline: float
+    began_ms: int
+
+
+class LogsBids(Protocol):
+    """Takes rows for the auction log; see `auction_log.AuctionLog`."""
+
+    def begin(self) -> int: ...
+
+    def end(self) -> None: ...
+
+    def bids(
+        self,
+        time_ms: int,
+        source: tuple[str, str],
+        auction_id: str,
+        bids: list[Bid],
+        currency: str,
+        test: bool,
+    ) -> None: ...
 
 
 class Bidding:
@@ -70,6 +89,7 @@ class Bidding:
         max_bytes: int,
         tmax_ms: int,
         processor_ms: int = 10,
+        log: LogsBids | None = None,
     ) -> None:
         self.bidder = bidder
         self.ledger = ledger
@@ -79,6 +99,7 @@ class Bidding:
         self.max_bytes = max_bytes
         self.tmax_ms = tmax_ms
         self.processor_s = processor_ms / 1000
+        self.log = log
 
 
 class BidEndpoint:
@@ -98,6 +119,8 @@ class BidEndpoint:
         self._max_bytes = bidding.max_bytes
         self._tmax_ms = bidding.tmax_ms
         self._processor_s = bidding.processor_s
+        self._log = bidding.log
+        self._source = ssp, market.catalog.ssps[ssp]
         self._sightings = sightings or Sightings()
         name, metrics = "snapbid_bid_requests_total", bidding.metrics
         self._bids = metrics.counter(name, ssp=ssp, outcome="bid")
@@ -121,13 +144,20 @@ class BidEndpoint:
             steps = self._timings.begin()
             result = self._bid(body, started - admission.waited_s, steps)
             if type(result) is PendingAnswer:
-                verdicts = await result.verdicts
-                if not verdicts:
-                    result = Reason.LATE
-                elif verdicts != KEPT and verdicts.strip(KEPT):
-                    result = await self._replace_refused(result, verdicts)
-                else:
-                    result = result.body
+                pending = result
+                try:
+                    verdicts = await pending.verdicts
+                    if not verdicts:
+                        result = Reason.LATE
+                    elif verdicts != KEPT and verdicts.strip(KEPT):
+                        result = await self._replace_refused(pending, verdicts)
+                    else:
+                        result = pending.body
+                        if self._log is not None:
+                            self._log_bids(pending, pending.proposal.bids)
+                finally:
+                    if self._log is not None:
+                        self._log.end()
                 if steps and result is not Reason.LATE:
                     steps.end("commit")
         except Problem as problem:
@@ -209,7 +239,12 @@ class BidEndpoint:
         body = self._bidder.write(proposal.auction_id, proposal.bids, currency)
         if without_room := len(proposal.choices) - len(proposal.bids):
             self._cut_short.inc(without_room)
+        log = self._log
+        began_ms = 0 if log is None else log.begin()
         if test and not proposal.limited:
+            if log is not None:
+                log.bids(began_ms, self._source, proposal.auction_id, proposal.bids, currency, test)
+                log.end()
             return body
         auction, user = proposal.auction_id.encode(), proposal.decision.user
         bids, within_s = ledger_bids(proposal.bids), deadline - perf_counter()
@@ -219,8 +254,17 @@ class BidEndpoint:
         else:
             verdicts = self._ledger.remember(auction, self._number, bids, user, within_s)
             if verdicts is None:
+                if log is not None:
+                    log.end()
                 return Reason.STORE_DOWN
-        return PendingAnswer(body, verdicts, proposal, market, test, deadline)
+        return PendingAnswer(body, verdicts, proposal, market, test, deadline, began_ms)
+
+    def _log_bids(self, pending: PendingAnswer, bids: list[Bid]) -> None:
+        assert self._log is not None
+        proposal, currency = pending.proposal, pending.proposal.decision.lookups.currency
+        self._log.bids(
+            pending.began_ms, self._source, proposal.auction_id, bids, currency, pending.test
+        )
 
     async def _replace_refused(self, pending: PendingAnswer, verdicts: str) -> bytes | Reason:
         """The body with the bids that the ledger keeps, or the reason for no bid."""
@@ -237,4 +281,7 @@ class BidEndpoint:
         )
         if isinstance(kept, Reason):
             return kept
-        return self._bidder.write(proposal.auction_id, kept, proposal.decision.lookups.currency)
+        body = self._bidder.write(proposal.auction_id, kept, proposal.decision.lookups.currency)
+        if self._log is not None:
+            self._log_bids(pending, kept)
+        return body

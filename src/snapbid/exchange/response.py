@@ -42,7 +42,8 @@ class Template(Struct, frozen=True):
     """A creative's bid; for the ledger `number`, of campaign and creative (`marked`), and `limits`.
 
     Every second of the `pieces` is empty and takes one of the VALUES, in the order in which `pick`
-    returns them. The notification URLs follow. `seat` closes the list of the seat's bids.
+    returns them. The notification URLs follow. `seat` closes the list of the seat's bids. What
+    follows is for the auction log: `sent_micros` is the price in the currency of the answer.
     """
 
     number: int
@@ -51,6 +52,9 @@ class Template(Struct, frozen=True):
     pieces: list[bytes]
     pick: Callable[[tuple[bytes, ...]], tuple[bytes, ...]]
     limits: Limits | None = None
+    campaign: str = ""
+    creative: str = ""
+    sent_micros: int = 0
 
 
 def adapted(template: Template, price_micros: int, dsa: Declaration | None) -> Template:
@@ -60,7 +64,7 @@ def adapted(template: Template, price_micros: int, dsa: Declaration | None) -> T
     pieces[_PRICED] = _price(price_micros) + pieces[_PRICED][markup:]
     if dsa is not None:
         pieces[-1] += b',"ext":{"dsa":%b}' % _json(dsa)
-    return structs.replace(template, pieces=pieces)
+    return structs.replace(template, pieces=pieces, sent_micros=price_micros)
 
 
 class Bid(Struct, frozen=True):
@@ -117,7 +121,17 @@ def template(
     seat = b"]}" if document.seat is None else b'],"seat":%b}' % _json(document.seat)
     mark = marks_of(each.crid for each in document.creatives)[creative.crid]
     number = marked(document.number, mark)
-    return Template(number, price_micros, seat, pieces, itemgetter(*values), limits)
+    return Template(
+        number,
+        price_micros,
+        seat,
+        pieces,
+        itemgetter(*values),
+        limits,
+        document.cid,
+        creative.crid,
+        price_micros,
+    )
 
 
 def _price(micros: int) -> bytes:

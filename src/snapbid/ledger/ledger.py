@@ -39,8 +39,9 @@ class Ledger:
     """One worker's way to the ledger.
 
     `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held; `spool` is a
-    directory. `replicas` is that of Connections. `clock` gives epoch seconds and simulates all
-    time, that of Redis too.
+    directory. `replicas` is that of Connections. `replayed` is told of each notice from the spool
+    that was settled, with its verdict. `clock` gives epoch seconds and simulates all time, that of
+    Redis too.
     """
 
     def __init__(
@@ -55,9 +56,11 @@ class Ledger:
         replicas: int | None = None,
         clock: Callable[[], float] | None = None,
         observe: Observe = unobserved,
+        replayed: Callable[[bytes, str], None] | None = None,
     ) -> None:
         connections, simulated = Connections(url, replicas), clock is not None
         self._spool = Spool(spool, spool_max_bytes)
+        self._replayed = replayed
         self._clocks = [LedgerClock(clock) for _ in range(shards)]
         self._cores = [
             GroupCommit(
@@ -244,15 +247,18 @@ class Ledger:
     async def _settle_all(self, spooled: SpoolFile) -> bool:
         notices = spooled.notices(int(self._now_s() * 1000), self._clocks[0].behind_ms)
         for start in range(0, len(notices), REPLAY_BATCH):
+            batch = notices[start : start + REPLAY_BATCH]
             waiting = [
                 self._shards[shard % len(self._shards)].settle(
                     packed, REPLAY_PATIENCE_S, from_spool=True
                 )
-                for shard, packed in notices[start : start + REPLAY_BATCH]
+                for shard, packed in batch
             ]
-            for done in waiting:
-                if done is None or await done is None:
+            for done, (_, packed) in zip(waiting, batch, strict=True):
+                if done is None or (verdict := await done) is None:
                     return False
+                if self._replayed is not None:
+                    self._replayed(packed, verdict)
         logger.info("settled %d notices from the spool", len(notices))
         return True
 

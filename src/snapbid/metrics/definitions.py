@@ -83,6 +83,9 @@ WATCHED: dict[str, Definition] = {
     "snapbid_spool_bytes": Definition(
         "gauge", "Notices kept on this machine's disk while Redis is away."
     ),
+    "snapbid_auction_log_spool_bytes": Definition(
+        "gauge", "Size of this machine's segments of the auction log that wait for its writer."
+    ),
     "snapbid_catalog_campaigns": Definition(
         "gauge", "Campaigns, active and paused, as the warehouse last told."
     ),
@@ -140,6 +143,10 @@ DEFINITIONS: dict[str, Definition] = {
         "Win, billing and loss notices, by what became of them: counted, late (counted on the day "
         "of the notice), duplicate, unknown (no such bid), spooled (Redis away).",
         ("kind", "outcome"),
+    ),
+    "snapbid_auction_log_lost_total": Definition(
+        "counter",
+        "Rows that the auction log could not take; gap rows in the log tell when and how many.",
     ),
     "snapbid_catalog_swaps_total": Definition(
         "counter", "Catalogs taken up by workers, or refused by them.", ("result",)

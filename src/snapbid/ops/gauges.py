@@ -26,6 +26,7 @@ def gauges(watch: Watch) -> dict[str, Samples]:
             for name in NAMES[store]
         ],
         "snapbid_spool_bytes": [({}, watch.spool_bytes())],
+        "snapbid_auction_log_spool_bytes": [({}, watch.auction_log_bytes())],
         **_catalog(watch),
     }
     if snapshot.waiting is not None:

@@ -5,7 +5,6 @@ asks. What cannot be read is None and shown as unknown; the rest goes on.
 """
 
 import asyncio
-import contextlib
 import datetime
 import logging
 import threading
@@ -52,6 +51,7 @@ class OpsPaths(NamedTuple):
 
     counts: Path
     spool: Path
+    auction_log: Path | None = None  # this machine's segments of it
 
 
 class PublicationTimes(Protocol):
@@ -129,11 +129,12 @@ class Watch:
 
     def spool_bytes(self) -> int:
         """Return the size of the notices that wait on this machine's disk."""
-        size = 0
-        for path in self.paths.spool.glob("*.spool"):
-            with contextlib.suppress(FileNotFoundError):
-                size += path.stat().st_size
-        return size
+        return sum(map(_size, self.paths.spool.glob("*.spool")))
+
+    def auction_log_bytes(self) -> int:
+        """Return the size of this machine's segments of the auction log."""
+        directory = self.paths.auction_log
+        return 0 if directory is None else sum(map(_size, directory.glob("*.rows")))
 
     def _run(self) -> None:
         self._loop.run_until_complete(self._read_all())
@@ -285,3 +286,11 @@ async def repeat(read: Callable[[], Awaitable[bool]], every_s: float) -> None:
             done = False
         took_s = monotonic() - started
         await asyncio.sleep(max(every_s, took_s * SHARE) if done else min(every_s, RETRY_S))
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 once it is gone."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -21,6 +21,7 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
 from snapbid import preflight
+from snapbid.auction_log.segments import spool_of
 from snapbid.ops import OpsPaths, OpsServer, Watch
 from snapbid.publisher import CatalogPublisher
 from snapbid.recording.recorder import open_file
@@ -29,6 +30,7 @@ from snapbid.report import tokens
 from snapbid.risks import RiskLog
 from snapbid.server import connections
 from snapbid.server.granian import GranianServer
+from snapbid.server.log_writer import LogWriterProcess, problem_of
 from snapbid.server.process import create
 from snapbid.settings import VARIABLES, ServingSettings, Settings, reachable, url_of
 
@@ -63,7 +65,8 @@ def serve(settings: ServingSettings) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     multiprocessing.set_start_method("spawn", force=True)  # no threads are taken along
     publisher = CatalogPublisher(settings.database_url, settings.catalog_path)
-    paths = OpsPaths(settings.metrics_path, settings.spool_path)
+    log = settings.auction_log
+    paths = OpsPaths(settings.metrics_path, settings.spool_path, log and spool_of(log))
     risks = RiskLog()
     watch = Watch(settings, paths, publisher, risks)
     try:
@@ -75,6 +78,10 @@ def serve(settings: ServingSettings) -> int:
         print(error, file=sys.stderr)
         return error.status
     os.environ.pop(VARIABLES["ops_token"], None)  # which the workers do not need
+    writer = None
+    if settings.auction_log is not None:
+        writer = LogWriterProcess(settings.auction_log, settings.auction_log_s)
+        writer.start()
     publisher.start()
     watch.start()
     ops.start()
@@ -85,6 +92,8 @@ def serve(settings: ServingSettings) -> int:
         publisher.stop()
         watch.stop()
         ops.shutdown()
+        if writer is not None:
+            writer.stop()
     return 0
 
 
@@ -103,6 +112,8 @@ def _check(settings: ServingSettings) -> None:
             os.close(open_file(settings.record))
         except OSError as error:
             raise ServeError(f"SNAPBID_RECORD {settings.record}: {error.strerror}") from error
+    if settings.auction_log is not None and (problem := problem_of(settings.auction_log)):
+        raise ServeError(f"SNAPBID_AUCTION_LOG {problem}")
     try:
         with socket.create_server((settings.host, settings.port), reuse_port=False):
             pass

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Final
 
 from snapbid.access import parse_networks
+from snapbid.auction_log.log import AuctionLog, LoggedNotices
 from snapbid.demand.endpoint import DemandEndpoint
 from snapbid.demand.routes import ROUTE as DEMAND_ROUTE
 from snapbid.demand.routes import is_demand_path
@@ -24,7 +25,7 @@ from snapbid.exchange.endpoint import Bidding
 from snapbid.exchange.limits import Recall
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market
-from snapbid.exchange.notice import NoticeEndpoint
+from snapbid.exchange.notice import NoticeEndpoint, SettlesNotices
 from snapbid.exchange.routes import NOTICE_KINDS
 from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
 from snapbid.golive.evidence import Evidence
@@ -109,7 +110,12 @@ class Worker:
         stack.push_async_callback(self._redis.aclose)
         pool = await open_pool(settings.database_url)
         stack.callback(pool.terminate)
-        self._ledger = ledger = _ledger(settings, metrics)
+        log = None
+        if settings.auction_log is not None:
+            log = AuctionLog(settings.auction_log, metrics)
+            await log.open()
+            stack.push_async_callback(log.close)
+        self._ledger = ledger = _ledger(settings, metrics, log)
         await ledger.open()
         stack.push_async_callback(ledger.close)
         queue = EventQueue(settings.redis_url, settings.redis_replicas)
@@ -118,7 +124,7 @@ class Worker:
 
         evidence = Evidence(EvidenceStore(self._redis), outcomes=Outcomes(metrics))
         bids = BidEndpoints(
-            _bidding(settings, ledger, metrics),
+            _bidding(settings, ledger, metrics, log),
             evidence,
             recorder,
             proxies=parse_networks(settings.trusted_proxies),
@@ -154,7 +160,9 @@ class Worker:
         self.bid_endpoints = bids.handlers
         self.routes = Routes(
             {
-                **_notice_routes(ledger, metrics, evidence),
+                **_notice_routes(
+                    ledger if log is None else LoggedNotices(ledger, log.rows), metrics, evidence
+                ),
                 **{path: Route(name, events, methods=()) for path, name in EVENT_ROUTES.items()},
                 **{path: Route(PAGE_ROUTE, page) for path, page in pages(settings).items()},
             },
@@ -210,7 +218,7 @@ def _open_recorder(settings: ServingSettings) -> Recorder | None:
     )
 
 
-def _ledger(settings: ServingSettings, metrics: Metrics) -> Ledger:
+def _ledger(settings: ServingSettings, metrics: Metrics, log: AuctionLog | None) -> Ledger:
     return Ledger(
         settings.redis_url,
         settings.spool_path,
@@ -220,10 +228,13 @@ def _ledger(settings: ServingSettings, metrics: Metrics) -> Ledger:
         hold_s=settings.hold_s,
         replicas=settings.redis_replicas,
         observe=commits(metrics),
+        replayed=None if log is None else log.replayed,
     )
 
 
-def _bidding(settings: ServingSettings, ledger: Ledger, metrics: Metrics) -> Bidding:
+def _bidding(
+    settings: ServingSettings, ledger: Ledger, metrics: Metrics, log: AuctionLog | None
+) -> Bidding:
     return Bidding(
         Bidder(settings.base_url),
         ledger,
@@ -231,10 +242,13 @@ def _bidding(settings: ServingSettings, ledger: Ledger, metrics: Metrics) -> Bid
         max_bytes=settings.bid_max_bytes,
         tmax_ms=settings.tmax_ms,
         processor_ms=settings.bid_cpu_ms,
+        log=None if log is None else log.rows,
     )
 
 
-def _notice_routes(ledger: Ledger, metrics: Metrics, evidence: Evidence) -> dict[str, Route]:
+def _notice_routes(
+    ledger: SettlesNotices, metrics: Metrics, evidence: Evidence
+) -> dict[str, Route]:
     return {
         path: Route(
             NOTICE_ROUTES[path],

@@ -1,0 +1,77 @@
+"""What an auction log says: its rows, and what they count."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from snapbid.ledger.records import bid_digest
+from support.books import Key
+
+COUNTED = {"counted", "late"}
+
+
+def files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("date=*/*.parquet"))
+
+
+def read(directory: Path) -> list[dict[str, Any]]:
+    """All rows, by worker and sequence."""
+    rows: list[dict[str, Any]] = []
+    for path in files(directory):
+        file = pq.ParquetFile(path)
+        of_file = file.read().to_pylist()
+        metadata = file.metadata.metadata
+        assert int(metadata[b"snapbid.rows"]) == len(of_file)
+        assert int(metadata[b"snapbid.gaps"]) == sum(row["kind"] == "gap" for row in of_file)
+        rows += of_file
+    rows.sort(key=lambda row: (row["worker"], row["sequence"]))
+    numbers = [(row["worker"], row["sequence"]) for row in rows]
+    assert len(set(numbers)) == len(numbers), "a row is there twice"
+    return rows
+
+
+def missing(rows: list[dict[str, Any]]) -> int:
+    """How many rows the gaps admit to be missing."""
+    return sum(row["missing"] for row in rows if row["kind"] == "gap")
+
+
+def counts(rows: list[dict[str, Any]]) -> Counter[Key]:
+    """What the rows count, under the keys of the books, test bids left out.
+
+    A notice counts for the newest bid of its pair; one from the spool by what became of it later.
+    """
+    counted: Counter[Key] = Counter()
+    bids: dict[tuple[str, str], dict[str, Any]] = {}
+    pairs: dict[bytes, tuple[str, str]] = {}
+    answers = set()
+    for row in rows:
+        if row["kind"] == "bid" and not row["test"]:
+            pair = row["auction_id"], row["imp_id"]
+            bids[pair] = row
+            pairs[bid_digest(pair[0].encode(), pair[1].encode())] = pair
+            counted["campaign bids", row["campaign_id"]] += 1
+            answers.add((row["descriptor"], row["auction_id"]))
+    for descriptor, _ in answers:
+        counted["bids", descriptor] += 1
+    for row in rows:
+        if row["kind"] in ("bid", "gap") or row["verdict"] not in COUNTED:
+            continue
+        key = row["notice_key"]
+        bid = bids.get(pairs[key] if key else (row["auction_id"], row["imp_id"]))
+        if bid is None:
+            counted["notices without a bid",] += 1
+            continue
+        descriptor, campaign = bid["descriptor"], bid["campaign_id"]
+        if row["kind"] == "win":
+            counted["wins", descriptor] += 1
+            counted["cpm", descriptor] += bid["cost_nanos"]
+            counted["campaign wins", campaign] += 1
+            counted["campaign cpm", campaign] += bid["cost_nanos"]
+        elif row["kind"] == "billing":
+            counted["imps", bid["ssp"]] += 1
+            counted["campaign imps", campaign] += 1
+        else:
+            counted["losses", descriptor, row["loss_reason"]] += 1
+    return counted

@@ -1,0 +1,316 @@
+"""The auction log's segments and files: nothing lost but what gaps admit, nothing twice."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from support.logged import files, missing, read
+
+import snapbid
+from snapbid.auction_log import files as log_files
+from snapbid.auction_log import segments, writer
+from snapbid.auction_log.log import AuctionLog
+from snapbid.auction_log.segments import spool_of
+from snapbid.auction_log.writer import LogWriter
+from snapbid.exchange.response import Bid, Template
+from snapbid.ledger.records import LOSS, NOTICE, SPOOLED, WIN, bid_digest
+from snapbid.metrics import Metrics
+
+PAGE = Path(snapbid.__file__).parent / "auction_log" / "README.md"
+SOURCE = "acme-eu", "acme"
+TEMPLATE = Template(7, 1_500_000, b"", [], lambda values: values, None, "spring", "c1", 1_390_000)
+NOON_MS = 1_767_268_800_000  # of 2026-01-01
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def metrics(tmp_path: Path) -> Metrics:
+    return Metrics(tmp_path / "metrics")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def convert(directory: Path) -> None:
+    log_writer = LogWriter(directory, 0)
+    log_writer.open()
+    try:
+        log_writer.look()
+    finally:
+        log_writer.close()
+
+
+async def write(log: AuctionLog, auctions: int, first: int = 0, at_ms: int = NOON_MS) -> None:
+    for number in range(first, first + auctions):
+        log.rows.begin()
+        log.rows.bids(at_ms, SOURCE, f"a{number}", [Bid("1", TEMPLATE, None)], "USD")
+        log.rows.end()
+        if number % 500 == 0:
+            await asyncio.sleep(0.001)
+
+
+def test_a_bid_is_read_as_it_was_written(directory: Path, metrics: Metrics) -> None:
+    async def work() -> None:
+        log = AuctionLog(directory, metrics)
+        await log.open()
+        began = log.rows.begin()
+        bids = [Bid("1", TEMPLATE, None), Bid("é\n2", TEMPLATE, "deal-9", 21_300_000)]
+        log.rows.bids(NOON_MS, SOURCE, 'a "b"/☃', bids, "EUR")
+        log.rows.bids(NOON_MS, SOURCE, "t", bids[:1], "USD", True)
+        log.rows.end()
+        assert began > NOON_MS - DAY_MS
+        await log.close()
+
+    asyncio.run(work())
+    convert(directory)
+    plain, dear, test = read(directory)
+    assert plain["time"].timestamp() * 1000 == NOON_MS
+    assert [plain[name] for name in ("kind", "verdict", "descriptor", "ssp")] == [
+        "bid", None, "acme-eu", "acme"
+    ]  # fmt: skip
+    assert (plain["auction_id"], plain["imp_id"], plain["deal_id"]) == ('a "b"/☃', "1", None)
+    assert (plain["campaign_id"], plain["creative_id"]) == ("spring", "c1")
+    assert (plain["price_micros"], plain["cost_nanos"]) == (1_500_000, 1_500_000)
+    assert (plain["sent_micros"], plain["currency"]) == (1_390_000, "EUR")
+    assert (dear["imp_id"], dear["deal_id"], dear["cost_nanos"]) == (
+        "é\n2", "deal-9", 21_300_000
+    )  # fmt: skip
+    assert (plain["test"], test["test"]) == (False, True)
+    assert [row["sequence"] for row in (plain, dear, test)] == [1, 2, 3]
+    assert plain["machine"] == segments.machine()
+
+
+def test_a_notice_is_read_as_it_was_written(directory: Path, metrics: Metrics) -> None:
+    digest = bid_digest(b"a", b"1")
+
+    async def work() -> None:
+        log = AuctionLog(directory, metrics)
+        await log.open()
+        log.rows.notice(NOON_MS, WIN, "s", 0, b"a", b"1")
+        log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5), "c")
+        log.rows.notice(NOON_MS, LOSS, "d", 102, b"\xff", b"2")
+        await log.close()
+
+    asyncio.run(work())
+    convert(directory)
+    spooled, replayed, loss = read(directory)
+    assert (spooled["kind"], spooled["verdict"]) == ("win", "spooled")
+    assert (spooled["auction_id"], spooled["imp_id"], spooled["notice_key"]) == ("a", "1", digest)
+    assert (replayed["kind"], replayed["verdict"]) == ("win", "counted")
+    assert (replayed["auction_id"], replayed["notice_key"]) == (None, digest)
+    assert replayed["time"].microsecond == 5_000
+    assert (loss["kind"], loss["verdict"], loss["loss_reason"]) == ("loss", "duplicate", 102)
+    assert (loss["auction_id"], loss["notice_key"]) == ("�", None)
+
+
+def test_long_ids_are_cut(directory: Path, metrics: Metrics) -> None:
+    async def work() -> None:
+        log = AuctionLog(directory, metrics)
+        await log.open()
+        log.rows.bids(NOON_MS, SOURCE, "a", [Bid("1", TEMPLATE, "d" * 70_000)], "USD")
+        await log.close()
+
+    asyncio.run(work())
+    convert(directory)
+    (row,) = read(directory)
+    assert row["deal_id"] == "d" * 1024
+
+
+def test_rows_of_many_segments_and_days(
+    directory: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments follow each other without a row lost, and each day has its directory."""
+    monkeypatch.setattr(segments, "SEGMENT_SIZE", 65_536)
+    monkeypatch.setattr(writer, "MOST_ROWS", 1_000)
+
+    async def work() -> None:
+        log = AuctionLog(directory, metrics)
+        await log.open()
+        for day in range(3):
+            for start in range(0, 2_000, 100):
+                while not log.rows.has_next:
+                    await asyncio.sleep(0.001)
+                await write(log, 100, day * 2_000 + start, NOON_MS + day % 2 * DAY_MS)
+        await log.close()
+
+    asyncio.run(work())
+    convert(directory)
+    rows = read(directory)
+    assert [row["auction_id"] for row in rows] == [f"a{number}" for number in range(6_000)]
+    assert {path.parent.name for path in files(directory)} == {"date=2026-01-01", "date=2026-01-02"}
+    assert not list(spool_of(directory).glob("*.rows"))
+
+
+def test_a_growing_segment_is_converted_in_steps(directory: Path, metrics: Metrics) -> None:
+    async def work() -> None:
+        log = AuctionLog(directory, metrics)
+        await log.open()
+        log_writer = LogWriter(directory, 0)
+        log_writer.open()
+        for step in range(3):
+            await write(log, 10, step * 10)
+            log_writer.look()
+            assert len(read(directory)) == (step + 1) * 10
+        log_writer.close()
+        await write(log, 10, 30)
+        convert(directory)  # another writer goes on where the first one stopped
+        await log.close()
+        convert(directory)
+
+    asyncio.run(work())
+    rows = read(directory)
+    assert [row["auction_id"] for row in rows] == [f"a{number}" for number in range(40)]
+    assert len(files(directory)) == 4
+
+
+def test_the_page_query_runs_in_duckdb(
+    directory: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = PAGE.read_text().partition("```sql\n")[2].partition("```")[0]
+
+    async def work() -> None:
+        log = AuctionLog(directory, metrics)
+        await log.open()
+        await write(log, 10)
+        for number in range(4):
+            log.rows.notice(NOON_MS + DAY_MS, WIN, "cdlu"[number], 0, b"a%d" % number, b"1")
+        await log.close()
+
+    asyncio.run(work())
+    convert(directory)
+    monkeypatch.chdir(directory.parent)
+    directory.rename("auctions")
+    with duckdb.connect() as connection:
+        assert connection.execute(query).fetchall() == [("acme-eu", 2, 0.003)]
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from unit_log import write, AuctionLog, Metrics
+async def main():
+    log = AuctionLog(Path(sys.argv[1]), Metrics(sys.argv[1] + "-metrics"))
+    await log.open()
+    await write(log, 5_000)
+    log.rows.begin(); log.rows.begin(2)
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+def killed(directory: Path) -> None:
+    """Write 5,000 bids in a process that dies with three bids or notices in flight."""
+    script = KILLED.replace("unit_log", Path(__file__).stem)
+    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    process = subprocess.run(
+        [sys.executable, "-c", script, str(directory)], env=os.environ | {"PYTHONPATH": paths}
+    )
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_killed_worker_loses_what_was_in_flight_and_says_so(directory: Path) -> None:
+    killed(directory)
+    convert(directory)
+    *rows, gap = read(directory)
+    assert [row["auction_id"] for row in rows] == [f"a{number}" for number in range(5_000)]
+    assert (gap["kind"], gap["verdict"], gap["missing"]) == ("gap", "killed", 3)
+    assert gap["since"] < gap["time"]
+    assert gap["sequence"] == 5_001
+    convert(directory)
+    assert len(read(directory)) == 5_001
+
+
+@pytest.mark.parametrize("step", ["finish", "note_converted"])
+def test_an_interrupted_conversion_is_done_again(
+    directory: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it was interrupted before the files had their names, or before that was noted."""
+    killed(directory)
+
+    def interrupt(*arguments: Any) -> None:
+        raise InterruptedError
+
+    target = log_files.DayFile if step == "finish" else writer
+    with monkeypatch.context() as patched:
+        patched.setattr(target, step, interrupt)
+        with pytest.raises(InterruptedError):
+            convert(directory)
+    convert(directory)
+    assert len(read(directory)) == 5_001
+    assert len(files(directory)) == 2  # of noon on another day, and of the gap
+    assert not list(directory.rglob("*.tmp"))
+
+
+def test_rows_that_nothing_takes_are_counted(directory: Path, metrics: Metrics) -> None:
+    directory.write_text("not a directory")
+
+    async def work() -> None:
+        log = AuctionLog(directory, metrics)
+        await log.open()
+        await write(log, 25)
+        directory.unlink()
+        while not log.rows.has_next:
+            await asyncio.sleep(0.01)
+        await write(log, 10, 25)
+        await log.close()
+
+    asyncio.run(work())
+    convert(directory)
+    gap, *rows = read(directory)
+    assert (gap["verdict"], gap["missing"], gap["sequence"]) == ("unwritten", 25, 26)
+    assert [row["sequence"] for row in rows] == list(range(27, 37))
+    assert metrics.counter("snapbid_auction_log_lost_total").value == 25
+
+
+def test_a_crowded_spool_takes_no_more(
+    directory: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no writer runs the disk is not filled."""
+    monkeypatch.setattr(segments, "SEGMENT_SIZE", 65_536)
+    monkeypatch.setattr(segments, "MOST_SEGMENTS", 2)
+
+    async def work() -> None:
+        log = AuctionLog(directory, metrics)
+        await log.open()
+        await write(log, 2_000)
+        assert log.rows.lost > 0
+        while not log.rows.has_next:
+            convert(directory)
+            await asyncio.sleep(0.01)
+        await log.close()
+
+    asyncio.run(work())
+    convert(directory)
+    rows = read(directory)
+    assert len([row for row in rows if row["kind"] == "bid"]) + missing(rows) == 2_000
+
+
+def test_only_one_writer_converts(directory: Path) -> None:
+    first, second = LogWriter(directory, 0), LogWriter(directory, 0)
+    first.open()
+    with pytest.raises(OSError, match="another"):
+        second.open()
+    first.close()
+    second.open()
+    second.close()
+
+
+@pytest.mark.parametrize("module", ["snapbid.server.worker", "snapbid.server.serve"])
+def test_what_serves_does_not_import_pyarrow(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_segment_must_have_room(metrics: Metrics, directory: Path) -> None:
+    small: Callable[[], bytearray] = lambda: bytearray(4_096)  # noqa: E731
+    with pytest.raises(ValueError, match="too small"):
+        AuctionLog(directory, metrics).rows.offer(small())
