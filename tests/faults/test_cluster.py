@@ -18,7 +18,7 @@ import pytest
 from redis.crc import key_slot
 from support import books, sending
 from support.books import Books, agreed, document, set_up, trade
-from support.cluster import Cluster, Sentinels, Server, folder, until
+from support.cluster import Cluster, Sentinel, Sentinels, Server, folder, until
 from support.commands import invoke, succeed
 from support.remembered import opened, remember, settle_all
 from support.remembered import until as awaited
@@ -354,12 +354,22 @@ def _has(server: Server, auctions: list[bytes]) -> bool:
 
 def test_a_url_that_names_something_else_is_refused(cluster: Cluster, database: str) -> None:
     node = cluster.nodes[0].address
-    with folder() as path, contextlib.closing(Server(path)) as plain:
+    with (
+        folder() as path,
+        contextlib.closing(Server(path)) as plain,
+        contextlib.closing(Server(path, "--cluster-enabled", "yes")) as lonely,
+        contextlib.closing(Sentinel.watching(path, plain)) as sentinel,
+    ):
         for url, replicas, mistake in (
             (f"redis://{node}", None, "names one Redis, and that is a node of a cluster"),
             (f"redis+cluster://{plain.address}", None, f"{plain.address}, which is no node of"),
             (f"redis+cluster://{node},{plain.address}", None, f"{plain.address}, which is no node"),
+            (f"redis+cluster://{node},{lonely.address}", None, f"{lonely.address}, which belongs"),
+            (f"redis+cluster://{lonely.address}", 0, "no primary that is up has slots"),
+            (f"redis+cluster://{sentinel.address}", None, f"{sentinel.address}, which is no node"),
+            (f"redis://{sentinel.address}", None, "names one Redis, and that is a sentinel"),
             (f"redis+sentinel://{plain.address}/x", None, f"{plain.address}, which is no sentinel"),
+            (f"redis+sentinel://{sentinel.address}/x", None, "'x', which a sentinel does not know"),
             (cluster.url, 2, "too few replicas ("),
         ):
             risks = asyncio.run(fetch_risks(url, replicas))  # the node may be a replica by now

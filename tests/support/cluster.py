@@ -33,10 +33,47 @@ def until(condition: Callable[[], Any], what: str) -> None:
         time.sleep(0.02)
 
 
+class Tls:
+    """An authority, and a certificate of it for HOST."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority, self.certificate, self.key = (
+            folder / name for name in ("ca.pem", "cert.pem", "key.pem")
+        )
+        made = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout")
+        authority_key, options = folder / "ca.key", folder / "options"
+        options.write_text(f"subjectAltName=IP:{HOST}\n")
+        for command in (
+            ("req", "-x509", *made, authority_key, "-out", self.authority, "-subj", "/CN=tests"),
+            ("req", *made, self.key, "-out", folder / "request", "-subj", f"/CN={HOST}"),
+            ("x509", "-req", "-in", folder / "request", "-CA", self.authority, "-CAkey",
+             authority_key, "-CAcreateserial", "-extfile", options, "-out", self.certificate),
+        ):  # fmt: skip
+            subprocess.run(["openssl", *command], check=True, capture_output=True)
+
+    def is_known(self) -> bool:
+        """Whether the redis-server was built with TLS."""
+        command = [installed()[0].path, "--port", "0", "--tls-port", "-1"]
+        return b"Bad directive" not in subprocess.run(command, capture_output=True).stderr
+
+    def options(self, port: int) -> dict[str, str]:
+        return {
+            "port": "0",
+            "tls-port": str(port),
+            "tls-cluster": "yes",
+            "tls-replication": "yes",
+            "tls-auth-clients": "no",
+            "tls-ca-cert-file": str(self.authority),
+            "tls-cert-file": str(self.certificate),
+            "tls-key-file": str(self.key),
+        }
+
+
 class Server:
     """One redis-server on a port of its own."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, tls: Tls | None = None) -> None:
+        self._tls = tls
         (self.port,) = free_ports(1)
         self.folder = folder / str(self.port)
         self.folder.mkdir()
@@ -51,7 +88,12 @@ class Server:
     @property
     def client(self) -> redis.Redis:
         """A new client, which ends with its process."""
-        return redis.Redis(host=HOST, port=self.port, socket_timeout=5.0, decode_responses=True)
+        return self.client_of(decode_responses=True)
+
+    def client_of(self, **options: Any) -> redis.Redis:
+        if self._tls is not None:
+            options |= {"ssl": True, "ssl_ca_certs": str(self._tls.authority)}
+        return redis.Redis(host=HOST, port=self.port, socket_timeout=5.0, **options)
 
     def start(self) -> None:
         own = {
@@ -64,6 +106,8 @@ class Server:
             "repl-diskless-sync-delay": "0",
             "repl-ping-replica-period": "1",
         }
+        if self._tls is not None:
+            own |= self._tls.options(self.port)
         named = [part for name, value in own.items() for part in (f"--{name}", value)]
         self.process = spawn(
             [installed()[0].path, *self._options, *named],
@@ -102,12 +146,15 @@ class Server:
 class Cluster:
     """Primaries with as many replicas each; replicas come last in `nodes`."""
 
-    def __init__(self, folder: Path, primaries: int = 3, replicas: int = 1) -> None:
+    def __init__(
+        self, folder: Path, primaries: int = 3, replicas: int = 1, tls: Tls | None = None
+    ) -> None:
         options = (
             "--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS),
             "--cluster-replica-validity-factor", "0", "--cluster-require-full-coverage", "no",
         )  # fmt: skip
-        self.nodes = [Server(folder, *options) for _ in range(primaries * (1 + replicas))]
+        count = primaries * (1 + replicas)
+        self.nodes = [Server(folder, *options, tls=tls) for _ in range(count)]
         form(self.nodes, primaries)
         self.await_health()
 
@@ -124,7 +171,7 @@ class Cluster:
 
     def lines(self, node: Server) -> list[list[str]]:
         """CLUSTER NODES as a node sees it: a list of words for each."""
-        with contextlib.closing(redis.Redis(host=HOST, port=node.port)) as client:
+        with contextlib.closing(node.client_of()) as client:
             client.set_response_callback("CLUSTER NODES", lambda reply, **_: reply)
             text: Any = client.execute_command("CLUSTER NODES")  # type: ignore[no-untyped-call]
         return [line.split() for line in text.decode().splitlines()]
@@ -237,14 +284,8 @@ class Sentinels:
         self.primary = Server(folder)
         self.replica = Server(folder, "--replicaof", HOST, str(self.primary.port))
         self.watchers: list[Server] = []
-        for number in range(3):
-            config = folder / f"sentinel-{number}.conf"
-            config.write_text(
-                f"sentinel monitor {SERVICE} {HOST} {self.primary.port} 2\n"
-                f"sentinel down-after-milliseconds {SERVICE} {NODE_TIMEOUT_MS}\n"
-                f"sentinel failover-timeout {SERVICE} 6000\n"
-            )
-            self.watchers.append(_Sentinel(folder, str(config), "--sentinel"))
+        for _ in range(3):
+            self.watchers.append(Sentinel.watching(folder, self.primary))
         until(self._is_complete, "sentinels that know each other")
 
     def __enter__(self) -> Self:
@@ -272,8 +313,18 @@ class Sentinels:
         )
 
 
-class _Sentinel(Server):
+class Sentinel(Server):
     """Takes no options of a store."""
+
+    @classmethod
+    def watching(cls, folder: Path, primary: Server) -> Self:
+        config = Path(tempfile.mkstemp(".conf", "sentinel-", folder)[1])
+        config.write_text(
+            f"sentinel monitor {SERVICE} {HOST} {primary.port} 2\n"
+            f"sentinel down-after-milliseconds {SERVICE} {NODE_TIMEOUT_MS}\n"
+            f"sentinel failover-timeout {SERVICE} 6000\n"
+        )
+        return cls(folder, str(config), "--sentinel")
 
     def start(self) -> None:
         config, flag = self._options

@@ -18,6 +18,10 @@ from snapbid.ledger.nodes import MemberNode, ask, has_replicas, parse_members
 from snapbid.risks import Risk
 
 OURS: Final = "SNAPBID_REDIS_URL"
+_OTHER_MODES: Final = {
+    "cluster": ("node of a cluster", "redis+cluster://"),
+    "sentinel": ("sentinel", "redis+sentinel://"),
+}
 
 
 async def fetch_risks(url: str, replicas: int | None) -> list[Risk]:
@@ -35,31 +39,40 @@ async def fetch_risks(url: str, replicas: int | None) -> list[Risk]:
 async def _of_one(url: str) -> list[Risk]:
     redis = connect(url)
     try:
-        risks = await configured.fetch_risks(redis, f"Redis ({OURS})")
-        info = await redis.info("cluster")
+        mode = (await redis.info("server")).get("redis_mode")
+        if mode in _OTHER_MODES:
+            what, form = _OTHER_MODES[mode]
+            return [_misnamed(f"names one Redis, and that is a {what}", f"write {form}")]
+        return await configured.fetch_risks(redis, f"Redis ({OURS})")
     finally:
         await redis.aclose()
-    if info.get("cluster_enabled"):
-        risks.append(_misnamed("names one Redis, and that is a node of a cluster",
-                               "write redis+cluster://"))  # fmt: skip
-    return risks
 
 
 async def _of_cluster(address: RedisAddress, replicas: int | None) -> list[Risk]:
     answers, risks = await _ask_each(address, "CLUSTER NODES", "is no node of a cluster")
     if risks or not answers:
         return risks
-    members = parse_members(answers[0].decode())
-    risks = _missing_replicas(members, replicas)
+    views = {node: parse_members(answer.decode()) for node, answer in answers.items()}
+    members = max(views.values(), key=_primaries)
+    known = {member.id for member in members}
+    for (host, port), view in views.items():
+        if not any("myself" in member.flags and member.id in known for member in view):
+            text = f"names {host}:{port}, which belongs to another cluster than the others"
+            risks.append(_misnamed(text, "name nodes of one cluster"))
+    risks += _missing_replicas(members, replicas)
     serving = [node for node in members if node.slots and not node.is_failing]
     if not serving:
         text = "names a cluster in which no primary that is up has slots"
         risks.append(_misnamed(text, "look at redis-cli --cluster check"))
-    for node in serving:
-        host, _, port = node.address.rpartition(":")
-        if host:
-            risks += await _configured(address, (host, int(port)), risks)
+    for member in serving:
+        name, _, number = member.address.rpartition(":")
+        if name:
+            risks += await _configured(address, (name, int(number)), risks)
     return risks
+
+
+def _primaries(members: Sequence[MemberNode]) -> int:
+    return sum(node.slots > 0 for node in members)
 
 
 def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> list[Risk]:
@@ -89,7 +102,7 @@ def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> li
 
 async def _of_sentinels(address: RedisAddress) -> list[Risk]:
     answers, risks = await _ask_each(address, "SENTINEL MASTERS", "is no sentinel")
-    for masters in answers:
+    for masters in answers.values():
         known = dict(map(_primary, masters))
         if address.service not in known:
             names = ", ".join(sorted(known)) or "none"
@@ -102,12 +115,13 @@ async def _of_sentinels(address: RedisAddress) -> list[Risk]:
 
 async def _ask_each(
     address: RedisAddress, command: str, mistake: str
-) -> tuple[list[Any], list[Risk]]:
+) -> tuple[dict[Node, Any], list[Risk]]:
     """The replies of the URL's nodes, and those that are not what it says."""
-    answers, risks, errors = [], [], []
+    answers: dict[Node, Any] = {}
+    risks, errors = [], []
     for host, port in address.nodes:
         try:
-            answers += await ask(connection_to(address, (host, port)), command)
+            (answers[host, port],) = await ask(connection_to(address, (host, port)), command)
         except ResponseError as error:
             text = f"names {host}:{port}, which {mistake} ({error})"
             risks.append(_misnamed(text, "correct the URL"))
