@@ -7,6 +7,7 @@ import pytest
 from snapbid import errors
 from snapbid.exchange.bid import Reason
 from snapbid.ops.counts import CountWindow
+from snapbid.ops.guard import Answers, SspStanding
 from snapbid.ops.ledger import Backlog, Standing
 from snapbid.ops.trends import Trends
 from snapbid.ops.verdict import Facts, Judge
@@ -34,6 +35,10 @@ def window(**outcomes: int) -> CountWindow:
         for name, count in outcomes.items()
     }
     return CountWindow(60, {}, now)
+
+
+def standing(late: int) -> SspStanding:
+    return SspStanding("acme", {"1m": Answers(), "15m": Answers(1000, late, 0)})
 
 
 @pytest.mark.parametrize(
@@ -75,6 +80,8 @@ def window(**outcomes: int) -> CountWindow:
             "not bidding",
             ["foreign", "shards"],
         ),
+        ({"standings": [standing(49)]}, "bidding", []),
+        ({"standings": [standing(50)]}, "degraded", ["guard acme"]),
         ({"window": window(bid=97, late=3)}, "degraded", ["late"]),
         ({"window": window(bid=98, late=2)}, "bidding", []),
         ({"window": window(bid=10, late=9)}, "bidding", []),  # too few to say

@@ -43,6 +43,18 @@ WATCHED: dict[str, Definition] = {
     "snapbid_ssp_spend_usd_total": Definition(
         "counter", "Cost of the wins in USD, over all machines.", ("ssp",)
     ),
+    "snapbid_ssp_answers_share": Definition(
+        "gauge",
+        "Share of an SSP's requests that this machine answered late, or that failed (overload,"
+        " store_down, internal), by kind and window: 1m, 15m.",
+        ("kind", "ssp", "window"),
+    ),
+    "snapbid_ssp_guard": Definition(
+        "gauge",
+        "Whether both shares of an SSP together are near what exchanges throttle for (15%), in"
+        " either window: 1 from 5% on, 2 from 10% on, else 0.",
+        ("ssp",),
+    ),
     "snapbid_campaign_spent_usd": Definition(
         "gauge",
         "Spend of the 200 budgeted campaigns that spend most, in USD, by window: day, total.",

@@ -16,6 +16,7 @@ Counts = Mapping[str, int]
 POINTS: Final = 150
 WINDOW_S: Final = 60.0
 KEEP_EVERY_S: Final = 10.0
+FEW: Final = 20  # requests of which a share says little
 
 BIDS: Final = "snapbid_bid_requests_total"
 EVENTS: Final = "snapbid_events_accepted_total"

@@ -1,9 +1,11 @@
 """The snapshot of a watch as series of the metrics page (`metrics.WATCHED`)."""
 
 from collections import Counter
+from collections.abc import Sequence
 from time import time
 
 from snapbid.metrics import Samples
+from snapbid.ops.guard import SspStanding
 from snapbid.ops.ledger import Standing, is_foreign
 from snapbid.ops.watch import CampaignMoney, Watch
 from snapbid.risks import NAMES
@@ -28,6 +30,7 @@ def gauges(watch: Watch) -> dict[str, Samples]:
         "snapbid_spool_bytes": [({}, watch.spool_bytes())],
         "snapbid_auction_log_spool_bytes": [({}, watch.auction_log_bytes())],
         **_catalog(watch),
+        **_guard(watch.guard.standings),
     }
     if snapshot.waiting is not None:
         counters, behind_s, entries, oldest_s, shards = snapshot.waiting
@@ -115,3 +118,17 @@ def _catalog(watch: Watch) -> dict[str, Samples]:
     if publisher.checked_at is not None:
         series["snapbid_catalog_checked_seconds"] = [({}, max(now - publisher.checked_at, 0.0))]
     return series
+
+
+def _guard(standings: Sequence[SspStanding]) -> dict[str, Samples]:
+    shares: Samples = [
+        ({"kind": kind, "ssp": of.ssp, "window": window}, count / answers.requests)
+        for of in standings
+        for window, answers in of.answers.items()
+        if answers.requests
+        for kind, count in (("late", answers.late), ("failed", answers.failed))
+    ]
+    return {
+        "snapbid_ssp_answers_share": shares,
+        "snapbid_ssp_guard": [({"ssp": of.ssp}, of.level) for of in standings],
+    }

@@ -3,22 +3,30 @@
 Judged from what the private port has read. Each cause keeps the time at which it was first seen.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from time import time
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from snapbid.ledger.parts import names
-from snapbid.ops.counts import BIDS, CountWindow
+from snapbid.ops.counts import BIDS, FEW, CountWindow
+from snapbid.ops.guard import LIMIT, SspStanding
 from snapbid.ops.ledger import Backlog, is_foreign
 
 State: TypeAlias = Literal["bidding", "degraded", "not bidding", "unknown"]
 
 BEHIND_S: Final = 60.0  # of the drain
 STALE_S: Final = 120.0  # of the catalog
-FEW: Final = 20  # requests of which a share says little
 SHARE: Final = 0.02
+LATE_REMEDY: Final = (
+    "look at the latency below: more workers, a longer tmax of the SSP, or fewer of its requests:"
+    " snapbid ssp set {ssp} --qps N"
+)
+FAILED_REMEDY: Final = (
+    "overload: more workers, or snapbid ssp set {ssp} --qps N; store_down: look at Redis;"
+    " internal: look at the log of serve"
+)
 UNANSWERED: Final = ("late", "overload", "store_down")
 
 
@@ -55,6 +63,7 @@ class Facts(NamedTuple):
     catalog_checked_s: float | None
     spool_bytes: int
     risks: list[tuple[str, str, str]]  # name, text, remedy
+    standings: Sequence[SspStanding] = ()
 
 
 class Judge:
@@ -95,6 +104,7 @@ def _causes(facts: Facts) -> Iterator[Cause]:
     yield from _of_setup(facts)
     if facts.window is not None:
         yield from _of_traffic(facts.window)
+    yield from _of_ssps(facts.standings)
     for name, text, remedy in facts.risks:
         yield Cause(f"risk {name}", False, text, remedy)
 
@@ -185,6 +195,20 @@ def _of_setup(facts: Facts) -> Iterator[Cause]:
             False,
             f"campaigns are those of {checked / 60:.0f} min ago",
             "look at the log of serve",
+        )
+
+
+def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
+    """SSPs that may soon send less, those with the highest share first."""
+    troubled = [(standing, standing.answers["15m"]) for standing in standings if standing.level]
+    for standing, quarter in sorted(troubled, key=lambda pair: -pair[1].share):
+        ssp, minute = standing.ssp, standing.answers["1m"]
+        yield Cause(
+            f"guard {ssp}",
+            False,
+            f"{minute.share:.0%} of the requests of {ssp} in the last minute, {quarter.share:.0%} "
+            f"in 15, were late or failed: exchanges send less to a bidder from {LIMIT:.0%} on",
+            (LATE_REMEDY if quarter.late >= quarter.failed else FAILED_REMEDY).format(ssp=ssp),
         )
 
 

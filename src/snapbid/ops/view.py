@@ -7,6 +7,7 @@ this one.
 
 import platform
 from collections import defaultdict
+from collections.abc import Sequence
 from importlib.metadata import version
 from time import time
 from typing import Final
@@ -16,6 +17,7 @@ from msgspec import Struct
 from snapbid.match.rests import REASONS, CreativeRest
 from snapbid.ops.counts import BIDS, NOTICES, WHOLE, CountWindow, growth
 from snapbid.ops.gauges import NANO, state_of
+from snapbid.ops.guard import SspStanding
 from snapbid.ops.ledger import SspTraffic
 from snapbid.ops.trends import SPANS, TrendPoint
 from snapbid.ops.verdict import ServingVerdict
@@ -47,7 +49,11 @@ class Latency(Struct):
 
 
 class SspRow(Struct):
-    """`outcomes` counts requests by outcome; the figures of today are the ledger's."""
+    """`outcomes` counts requests by outcome; the figures of today are the ledger's.
+
+    `unanswered`: the share that was late or failed, of the last minute and the last 15; `guard`: 1
+    or 2 where that is near what exchanges throttle for.
+    """
 
     ssp: str
     requests: int
@@ -56,6 +62,8 @@ class SspRow(Struct):
     wins_today: int | None = None
     imps_today: int | None = None
     spend_today: float | None = None
+    unanswered: tuple[float, float] = (0.0, 0.0)
+    guard: int = 0
 
 
 class BudgetRow(Struct):
@@ -141,7 +149,7 @@ def page(watch: Watch) -> Page:
     at, snapshot = time(), watch.snapshot
     window = watch.history.window()
     points = [*growth(watch.history.points())]
-    rows = _ssps(window, snapshot.ssps)
+    rows = _ssps(window, snapshot.ssps, watch.guard.standings)
     publisher, waiting, money = watch.publisher, snapshot.waiting, snapshot.money
     return Page(
         at=at,
@@ -224,7 +232,11 @@ def _latency(window: CountWindow | None) -> list[Latency]:
     return [whole, *steps, batches]
 
 
-def _ssps(window: CountWindow | None, known: dict[str, SspTraffic] | None) -> list[SspRow]:
+def _ssps(
+    window: CountWindow | None,
+    known: dict[str, SspTraffic] | None,
+    standings: Sequence[SspStanding],
+) -> list[SspRow]:
     """Return the SSPs, those with most requests first."""
     rows = {}
     for name, outcomes in _table(window, BIDS, "ssp", "outcome").items():
@@ -233,6 +245,11 @@ def _ssps(window: CountWindow | None, known: dict[str, SspTraffic] | None) -> li
         row = rows.setdefault(name, SspRow(name, 0, {}))
         row.bids_today, row.wins_today = figures.today.bids, figures.today.wins
         row.imps_today, row.spend_today = figures.today.imps, figures.today.cpm_micros / NANO
+    for standing in standings:
+        if standing.ssp in rows:
+            minute, quarter = (standing.answers[name].share for name in ("1m", "15m"))
+            rows[standing.ssp].unanswered = (minute, quarter)
+            rows[standing.ssp].guard = standing.level
     return sorted(rows.values(), key=lambda row: (-row.requests, -(row.bids_today or 0), row.ssp))
 
 

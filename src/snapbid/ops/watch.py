@@ -23,6 +23,7 @@ from snapbid.ledger import arrangement, connection
 from snapbid.match.rests import CreativeRest
 from snapbid.ops import ledger
 from snapbid.ops.counts import CountHistory
+from snapbid.ops.guard import Guard
 from snapbid.ops.ledger import Backlog, SspTraffic, TrafficReader
 from snapbid.ops.trends import Trends
 from snapbid.ops.verdict import Facts, Judge
@@ -116,6 +117,7 @@ class Watch:
         self.settings = settings
         self.started_at = time()
         self.history = CountHistory()
+        self.guard = Guard()
         self.trends = Trends(paths.counts)
         self.judge = Judge()
         self.snapshot = OpsSnapshot()
@@ -164,6 +166,7 @@ class Watch:
     async def _read_counters(self) -> bool:
         now, counts = time(), await asyncio.to_thread(metrics.read, self.paths.counts)
         self.history.add(now, counts)
+        self.guard.add(now, counts)
         await asyncio.to_thread(self.trends.add, now, counts)
         self.judge.judge(now, self._facts(now))
         return True
@@ -186,6 +189,7 @@ class Watch:
                 for risks in snapshot.risks.values()
                 for risk in risks
             ],
+            standings=self.guard.standings,
         )
 
     async def _read_redis(self) -> bool:
