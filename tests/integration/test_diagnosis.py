@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from redis.asyncio import Redis
 from support import books
+from support.browser import browser
 from support.ops import ask
 from support.processes import eventually
 from support.stack import JWT_SECRET, Stack, connected, execute
@@ -241,6 +242,21 @@ def test_the_page(stack: Stack) -> None:
     refused = ask(stack, "GET", diagnosis_path("acme"), accept="text/html")
     assert refused[0] == 401
     assert "Basic" in refused[1]["www-authenticate"]
+
+
+def test_the_page_in_a_browser(stack: Stack) -> None:
+    """On a phone, nothing has to be scrolled sideways, and all can be read."""
+    send(stack, "acme", request("odd", imp=[{"id": "1", "banner": {"w": "x" * 60}}]))
+    with browser(390, 844, dark=True) as window:
+        for query in (LAST, today()):
+            address = f"127.0.0.1:{stack.port}{diagnosis_path('acme')}?{query}"
+            window.open(f"http://ssp:{token('acme')}@{address}")
+            assert "Go-live checklist" in window.run("return document.body.innerText")
+            assert window.run(
+                "return [...document.querySelectorAll('*')].filter(part => part.scrollWidth > 390)"
+                ".length"
+            ) == 0  # fmt: skip
+            assert window.violations() == []
 
 
 async def test_a_year_of_counts_is_read_by_index(module_database: str) -> None:

@@ -1,5 +1,6 @@
 """The operator's page in a real browser, as a laptop and as a phone show it."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,11 +49,35 @@ def test_the_page(
         assert window.run("return document.documentElement.scrollWidth <= window.innerWidth"), (
             "it is wider than the window"
         )
+        assert window.violations() == []
+        opener = "document.querySelector('[data-campaign=\"<b>shoes</b>\"]')"
+        window.run(f"{opener}.focus(); {opener}.click(); window.first = {opener}")
+        eventually(
+            lambda: "--campaign '<b>shoes</b>'" in text(window), "what to ask of the campaign"
+        )
+        assert re.search(r"Left of the day: \$0\.1\d+\.", text(window))
+        eventually(lambda: window.run(f"return {opener} !== first"), "new figures")
+        assert "--campaign '<b>shoes</b>'" in text(window), "it is folded again"
+        assert window.run(f"return document.activeElement === {opener}"), "the focus is lost"
         window.screenshot(tmp_path / "page.png")
         assert (tmp_path / "page.png").stat().st_size > 10_000
         assert not window.problems()
         stack.stop()
         eventually(lambda: "no figures since" in text(window), "word of the server's absence")
+        assert window.violations() == []
+
+
+def test_a_reason_leads_on(database: str, start_stack: Callable[..., Stack]) -> None:
+    with browser(1366, 768) as window:
+        prepare(database)
+        stack = start_stack()
+        assert bid(stack, "dear", imp=[{"id": "1", "banner": {"w": 1, "h": 1}}])[0] == 204
+        window.open(f"{stack.ops_url}/ops")
+        eventually(lambda: "snapbid explain acme FILE" in text(window), "what to do")
+        (link,) = window.run(
+            "return [...document.querySelectorAll('#meanings a')].map(a => a.hash)"
+        )
+        assert window.run(f"return document.querySelector('{link}') !== null")
 
 
 def test_the_policy_of_the_page_stops_scripts_from_elsewhere(

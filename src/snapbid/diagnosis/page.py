@@ -149,13 +149,16 @@ def _checklist(items: Sequence[dict[str, Any]] | None) -> Iterator[str]:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield "<div class=scroll><table><thead><tr>"
-    yield from (f"<th>{head}" for head in heads)
+    """A table; on a phone each row is a list, whose entries have the columns' names."""
+    yield "<table><thead><tr>"
+    yield from (f"<th scope=col>{head}" for head in heads)
     yield "<tbody>"
     for row in rows:
         yield "<tr>"
-        yield from (f"<td>{cell}" for cell in row)
-    yield "</table></div>"
+        yield from (
+            f'<td data-label="{escape(head)}">{cell}' for head, cell in zip(heads, row, strict=True)
+        )
+    yield "</table>"
 
 
 def _bar(part: int, whole: int) -> str:

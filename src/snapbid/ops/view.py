@@ -22,7 +22,7 @@ from snapbid.ops.ledger import SspTraffic
 from snapbid.ops.trends import SPANS, TrendPoint
 from snapbid.ops.verdict import ServingVerdict
 from snapbid.ops.watch import CampaignMoney, Watch
-from snapbid.ops.words import MEANINGS
+from snapbid.ops.words import MEANINGS, STATES
 from snapbid.risks import Risk
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
@@ -103,7 +103,8 @@ class Page(Struct):
     """The document.
 
     Each point of `series` is its age (s) and requests and bids per second; `trends` has the points
-    of each span, `spans` how long these are (s), `meanings` a text for each outcome of a request.
+    of each span, `spans` how long these are (s), `meanings` a text for each outcome of a request,
+    `states` one for each state of a budget.
     `away` are the ledger's shards that are away; sums over shards have what was last known of them.
     """
 
@@ -124,6 +125,7 @@ class Page(Struct):
     spans: dict[str, float]
     trends: dict[str, list[TrendPoint]]
     meanings: dict[str, tuple[str, str]]
+    states: dict[str, str]
     ssps: list[SspRow]
     ssps_known: int | None
     notices: dict[str, dict[str, int]]
@@ -172,6 +174,7 @@ def page(watch: Watch) -> Page:
         spans={name: every_s * count for name, (every_s, count) in SPANS.items()},
         trends=watch.trends.points(at),
         meanings=MEANINGS,
+        states=STATES,
         ssps=rows[:MOST],
         ssps_known=None if snapshot.ssps is None else len(snapshot.ssps),
         notices=_table(window, NOTICES, "kind", "outcome"),

@@ -42,3 +42,13 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "internal": ("an error of ours", "the log of serve has it"),
 }
 """By outcome: what it means, and what to do."""
+
+STATES: Final[dict[str, str]] = {
+    "open": "Its budget allows bids. Where it does not bid, its targeting, caps or creatives "
+    "refuse the requests",
+    "paced": "Today's share of its budget is used up for now; even pacing frees more as the day "
+    "goes on",
+    "spent": "What is left of its budget is less than a bid: of the day, more tomorrow (UTC); of "
+    "the total, after an import with a higher one",
+}
+"""By state of a campaign's budget: what it means, and when that changes."""

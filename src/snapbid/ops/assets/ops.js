@@ -61,6 +61,14 @@ function table(id, head, rows, empty) {
     else [made.textContent, made.className] = Array.isArray(content) ? content : [content, ""];
     return made;
   };
+  const more = (row) => {  // what a row leads on to, in a line of its own
+    const made = element("tr", undefined, "more");
+    const own = element("td");
+    own.colSpan = row.length;
+    own.append(row.more);
+    made.append(own);
+    return made;
+  };
   const line = (row) => {
     const made = element("tr");
     row.forEach((content, index) => {
@@ -84,7 +92,7 @@ function table(id, head, rows, empty) {
     parts.push(made);
   }
   const body = element("tbody");
-  body.append(...rows.map(line));
+  body.append(...rows.flatMap((row) => (row.more ? [line(row), more(row)] : [line(row)])));
   if (!rows.length) {
     const none = element("tr");
     none.append(element("td", empty, "none"));
@@ -232,28 +240,104 @@ function ssps(data) {
   const active = data.ssps.filter((one) => one.requests);
   const reasons = [...new Set(active.flatMap((one) => Object.keys(one.outcomes)))]
     .filter((reason) => reason !== "bid").sort();
-  table("reasons", ["SSP", ...reasons.map((reason) => reason.replaceAll("_", " "))],
+  table("reasons", ["SSP", ...reasons.map(said)],
     reasons.length ? active.map((one) => [one.ssp, ...reasons.map((reason) => {
       const known = one.outcomes[reason];
       return [known ? share(known / one.requests) : DASH, known && !BIDS_NOTHING.has(reason) ? "bad" : ""];
     })]) : [], "no request without a bid");
-  at("meanings").replaceChildren(...reasons.filter((reason) => data.meanings[reason]).flatMap((reason) => {
-    const [means, remedy] = data.meanings[reason];
-    return [element("dt", reason.replaceAll("_", " ")), element("dd", `${means}. ${remedy}.`)];
-  }));
+  const worst = (reason) => active.reduce((most, one) =>
+    ((one.outcomes[reason] || 0) > (most.outcomes[reason] || 0) ? one : most));
+  renew("meanings", reasons.filter((reason) => data.meanings[reason]).map((reason) =>
+    [reason, ...data.meanings[reason], worst(reason).ssp]), (known) => known.flatMap(
+    ([reason, means, remedy, ssp]) => {
+      const told = element("dd", `${means}. ${remedy.replace(/\bSSP\b/g, ssp)}.`);
+      if (LEADS[reason]) {
+        const [section, title] = LEADS[reason];
+        const link = element("a", title);
+        link.href = `#${section}`;
+        told.append(" See ", link, ".");
+      }
+      return [element("dt", said(reason)), told];
+    }));
 }
+
+const said = (reason) => reason.replaceAll("_", " ");
+
+// Where on this page a reason leads on.
+const LEADS = {
+  no_campaign: ["rests", "resting creatives"], limited: ["budgets", "budgets"],
+  late: ["latency", "latency"], overload: ["latency", "latency"], cut_short: ["latency", "latency"],
+  store_down: ["behind", "what is behind the bids"],
+};
+
+// Fills an element anew only where its content changes, so that links keep the focus.
+const shownNow = {};
+
+function renew(id, content, make) {
+  const text = JSON.stringify(content);
+  if (shownNow[id] === text) return;
+  shownNow[id] = text;
+  at(id).replaceChildren(...make(content));
+}
+
+// -- campaigns: each leads on to its limits, its resting creatives and what to ask
+
+const opened = new Set();
+
+function opener(campaign, data) {
+  const made = element("button", campaign, "opener");
+  made.type = "button";
+  made.dataset.campaign = campaign;
+  made.setAttribute("aria-expanded", opened.has(campaign));
+  made.addEventListener("click", () => {
+    if (!opened.delete(campaign)) opened.add(campaign);
+    budgets(data);
+  });
+  return made;
+}
+
+function details(one, data) {
+  const made = element("ul", undefined, "details");
+  const left = (budget, spent) => usd(Math.max(budget - spent - one.held, 0));
+  made.append(element("li", `${one.state}: ${data.states[one.state]}.`));
+  if (one.daily !== null) made.append(element("li", `Left of the day: ${left(one.daily, one.spent_today)}.`));
+  if (one.total !== null) made.append(element("li", `Left of the total: ${left(one.total, one.spent)}.`));
+  for (const rest of (data.rests || []).filter((rest) => rest.campaign === one.campaign)) {
+    made.append(element("li", `Creative ${rest.creative} rests at ${rest.ssp} until ${clock(rest.until)}: `
+      + `loss reason ${rest.reason}, ${rest.means}.`));
+  }
+  const ssp = data.ssps.length ? data.ssps[0].ssp : "SSP";
+  for (const [what, command] of [
+    ["All of it:", `snapbid campaign show ${quoted(one.campaign)}`],
+    ["Why not this request:", `snapbid explain ${ssp} request.json --campaign ${quoted(one.campaign)}`],
+  ]) {
+    const line = element("li", `${what} `);
+    line.append(element("code", command));
+    made.append(line);
+  }
+  return made;
+}
+
+// A word of a shell's command.
+const quoted = (text) => (/^[\w./:@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 function budgets(data) {
   at("budgeted").textContent = data.budgeted === null ? "how many there are is unknown"
     : `${number(data.budgets ? data.budgets.length : 0)} of ${number(data.budgeted)} active campaigns with a budget`;
   const kinds = { open: "good", paced: "fair", spent: "bad" };
-  const rows = (data.budgets || []).map((one) => [
-    one.campaign, [one.state, kinds[one.state]], one.pacing,
+  const chosen = document.getSelection();
+  if (!chosen.isCollapsed && at("budgets").contains(chosen.anchorNode)) return;  // being copied
+  const focused = document.activeElement.dataset.campaign;
+  const rows = (data.budgets || []).map((one) => Object.assign([
+    opener(one.campaign, data), [one.state, kinds[one.state]], one.pacing,
     bar(one.spent_today, one.daily, `${usd(one.spent_today)} / ${usd(one.daily)}`),
     bar(one.spent, one.total, `${usd(one.spent)} / ${usd(one.total)}`), usd(one.held),
-  ]);
+  ], opened.has(one.campaign) ? { more: details(one, data) } : {}));
   table("budgets", ["campaign", "state", "pacing", "spent / daily", "spent / total", "held"], rows,
     data.budgets === null ? "unknown" : "no campaign has a budget");
+  if (focused !== undefined) {
+    [...at("budgets").querySelectorAll("button")].find((one) => one.dataset.campaign === focused)?.focus();
+  }
 }
 
 function rests(data) {
