@@ -25,7 +25,7 @@ from snapbid.metrics import Metrics
 
 PAGE = Path(snapbid.__file__).parent / "auction_log" / "README.md"
 SOURCE = "acme-eu", "acme"
-TEMPLATE = Template(7, 1_500_000, b"", [], lambda values: values, None, "spring", "c1", 1_390_000)
+TEMPLATE = Template(7, 1_500_000, b"", (b"",), b"", None, "spring", "c1", 1_390_000)
 NOON_MS = 1_767_268_800_000  # of 2026-01-01
 DAY_MS = 86_400_000
 

@@ -100,7 +100,7 @@ def test_what_replaces_a_bid_has_to_have_room_in_the_answer() -> None:
     kept = replaced(market, Ledger(market, "c1"), 10)
     assert cids(kept, market) == ["c1"] * 4
     assert isinstance(kept, list)
-    assert sum(len(bid.template.pieces[4]) for bid in kept) < MAX_ANSWER
+    assert sum(len(bid.template.pieces[2]) for bid in kept) < MAX_ANSWER
     market = priced(long, short)
     assert cids(replaced(market, Ledger(market, "c1"), 10), market) == ["c1"] * 4  # as proposed
 

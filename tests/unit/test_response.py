@@ -8,10 +8,13 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import structs
+from support import plain_response
 from support.answers import check_bid_response
 
 from snapbid.exchange.response import (
     MAX_ANSWER,
+    VALUES,
     Bid,
     Template,
     Writer,
@@ -171,3 +174,47 @@ def test_percent_encoding(text: str) -> None:
     encoded = percent_encoded(text)
     assert re.fullmatch(r"(?:[A-Za-z0-9_.~-]|%[0-9A-F]{2})*", encoded)
     assert unquote(encoded, errors="strict") == text
+
+
+ids = st.text(st.sampled_from('aZ09-_.~ "\\/+%&é☃\U0001f600\x00\x7f'), min_size=1, max_size=40)
+lengths = st.sampled_from((0, 1, 50_000, 130_000, 270_000))
+
+
+@st.composite
+def bids_to_write(draw: st.DrawFn) -> list[Bid]:
+    templates = [
+        made(draw(markups) + "x" * draw(lengths), seat=draw(st.sampled_from((None, "s", 'ś"'))))
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    count = draw(st.integers(1, 6))
+    return [
+        Bid(draw(ids | texts), draw(st.sampled_from(templates)), draw(st.none() | ids))
+        for _ in range(count)
+    ]
+
+
+@given(ids | texts, bids_to_write(), st.sampled_from(("USD", "EUR")))
+def test_the_writer_against_a_plain_one(auction: str, bids: list[Bid], currency: str) -> None:
+    plain = plain_response.write(BASE, auction, "b-1", bids, currency)
+    kept = list(bids)
+    assert WRITER.write(auction, b"b-1", kept, currency) == plain
+    assert kept == bids[: len(kept)]
+    assert plain.count(b',"impid":') == len(kept)
+    for bid in bids:
+        own = plain_response.write_bid(BASE, auction, "", bid)
+        assert WRITER.length(auction, bid) == len(own)
+
+
+def test_the_writer_refuses_what_is_no_template() -> None:
+    whole = made("{{imp_id}}")
+    for broken in (
+        structs.replace(whole, values=whole.values + b"\0"),
+        structs.replace(whole, values=bytes([len(VALUES), *whole.values[1:]])),
+        structs.replace(whole, pieces=(*whole.pieces[:-1], None)),
+        structs.replace(whole, seat=None),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            WRITER.write("a", b"b-1", [Bid("1", broken, None)])
+    with pytest.raises(ValueError, match="no bids"):
+        WRITER.write("a", b"b-1", [])
+    assert json.loads(WRITER.write("a", b"b-1", [Bid("1", whole, None)]))["id"] == "a"

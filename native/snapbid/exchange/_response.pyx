@@ -1,0 +1,237 @@
+# cython: auto_pickle=False, autotestdict=False
+"""Bid responses written into one buffer, as `_response.pyi` describes."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.string cimport memcpy
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_COMPACT_ASCII(object text)
+    const char *PyUnicode_DATA(object text)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+
+cdef enum:  # the values between a template's pieces
+    BID_ID, IMP_JSON, AUCTION_ID, IMP_ID, CACHEBUSTER, N_VALUES
+
+cdef enum:
+    FIRST = 4096  # bytes of the buffer
+    KEPT = 65536  # a longer one is freed after use
+    MAX_NUMBER = 20  # digits
+
+cdef unsigned char _character
+cdef bint[256] UNRESERVED  # in a query value (RFC 3986, 2.3); in JSON, too, they stand for themselves
+for _character in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~-":
+    UNRESERVED[_character] = True
+
+cdef bytes _EMPTY = b""
+
+
+cdef struct Identifier:
+    const char *value  # as a query value
+    Py_ssize_t size
+    const char *json  # NULL: the same in quotes
+    Py_ssize_t json_size
+
+
+@cython.final
+cdef class _Buffer:
+    """What has been written."""
+
+    cdef char *text
+    cdef Py_ssize_t size, capacity
+
+    def __dealloc__(self):
+        PyMem_Free(self.text)
+
+    cdef int reserve(self, Py_ssize_t more) except -1:
+        cdef Py_ssize_t capacity = self.capacity or FIRST
+        cdef char *text
+        while capacity < self.size + more:
+            capacity *= 2
+        text = <char *>PyMem_Realloc(self.text, capacity)
+        if text is NULL:
+            raise MemoryError
+        self.text, self.capacity = text, capacity
+        return 0
+
+    cdef inline int put(self, const char *text, Py_ssize_t size) except -1:
+        if size > self.capacity - self.size:
+            self.reserve(size)
+        memcpy(self.text + self.size, text, size)
+        self.size += size
+        return 0
+
+    cdef inline int add(self, bytes text) except -1:
+        if text is None:
+            raise TypeError("a piece is bytes")
+        return self.put(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+
+    cdef int add_number(self, Py_ssize_t number) except -1:
+        """Add a number that is not negative."""
+        cdef char[MAX_NUMBER] digits
+        cdef int at = MAX_NUMBER
+        while True:
+            at -= 1
+            digits[at] = c'0' + number % 10
+            number //= 10
+            if number == 0:
+                return self.put(digits + at, MAX_NUMBER - at)
+
+    cdef int add_json(self, Identifier *id) except -1:
+        if id.json is not NULL:
+            return self.put(id.json, id.json_size)
+        self.put(b'"', 1)
+        self.put(id.value, id.size)
+        return self.put(b'"', 1)
+
+    cdef bytes since(self, Py_ssize_t start):
+        """Take away and return what was written from there on."""
+        cdef bytes text = PyBytes_FromStringAndSize(self.text + start, self.size - start)
+        self.size = start
+        return text
+
+    cdef void rest(self) noexcept:
+        """Begin anew, and keep no more than is usual."""
+        self.size = 0
+        if self.capacity > KEPT:
+            PyMem_Free(self.text)
+            self.text = NULL
+            self.capacity = 0
+
+
+cdef class ResponseWriter:
+    cdef bytes _nurl, _burl, _lurl, _end
+    cdef object _encode
+    cdef Py_ssize_t _most
+    cdef _Buffer _out
+
+    def __init__(self, bytes nurl not None, bytes burl not None, bytes lurl not None,
+                 bytes end not None, encode, Py_ssize_t most):
+        self._nurl, self._burl, self._lurl, self._end = nurl, burl, lurl, end
+        self._encode = encode
+        self._most = most
+        self._out = _Buffer()
+
+    def write(self, str auction_id not None, bytes bid_id not None, list bids not None,
+              str currency not None="USD"):
+        cdef Identifier auction
+        cdef _Buffer out = self._out
+        if self._out is None or not bids:
+            raise ValueError("no bids to write")
+        self._out = None  # nobody else writes meanwhile, whatever `encode` does
+        try:
+            kept = self._identify(auction_id, &auction)
+            out.put(b'{"id":', 6)
+            out.add_json(&auction)
+            out.put(b',"seatbid":[{"bid":[', 20)
+            if len(bids) == 1:
+                bid = bids[0]
+                self._bid(out, bid, &auction, bid_id, 0)
+                out.add(bid.template.seat)
+            else:
+                self._seats(out, bids, &auction, bid_id)
+            out.put(b'],"bidid":"', 11)
+            out.add(bid_id)
+            out.put(b'","cur":"', 9)
+            out.add(currency.encode())
+            out.put(b'"}', 2)
+            return out.since(0)
+        finally:
+            out.rest()
+            self._out = out
+
+    def length(self, str auction_id not None, bid):
+        cdef Identifier auction
+        cdef _Buffer out = _Buffer()
+        kept = self._identify(auction_id, &auction)
+        self._bid(out, bid, &auction, _EMPTY, -1)
+        return out.size
+
+    cdef int _seats(self, _Buffer out, list bids, Identifier *auction, bytes bid_id) except -1:
+        """Write the bids that have room by seat, in the order of the seats' first bids."""
+        cdef dict seats = {}
+        cdef Py_ssize_t number, room = self._most, start = out.size
+        cdef bytes written
+        cdef bint is_first = True
+        for number in range(len(bids)):
+            bid = bids[number]
+            self._bid(out, bid, auction, bid_id, number)
+            written = out.since(start)
+            room -= PyBytes_GET_SIZE(written)
+            if room < 0 and number:
+                del bids[number:]
+                break
+            seats.setdefault(bid.template.seat, []).append(written)
+        for seat, texts in seats.items():
+            if not is_first:
+                out.put(b',{"bid":[', 9)
+            is_first = False
+            for number, written in enumerate(<list>texts):
+                if number:
+                    out.put(b',', 1)
+                out.add(written)
+            out.add(seat)
+        return 0
+
+    cdef int _bid(self, _Buffer out, object bid, Identifier *auction, bytes bid_id,
+                  Py_ssize_t number) except -1:
+        """Write one bid; its id ends in its number, if it has one."""
+        cdef Identifier imp, deal
+        cdef Py_ssize_t place
+        cdef unsigned char value
+        template = bid.template
+        cdef tuple pieces = template.pieces
+        cdef bytes values = template.values
+        imp_id, deal_id = bid.imp_id, bid.deal
+        kept = self._identify(imp_id, &imp)
+        if pieces is None or values is None or len(pieces) != PyBytes_GET_SIZE(values) + 1:
+            raise ValueError("a value stands between two pieces")
+        out.add(pieces[0])
+        for place in range(PyBytes_GET_SIZE(values)):
+            value = values[place]
+            if value == IMP_JSON:
+                out.add_json(&imp)
+            elif value == AUCTION_ID:
+                out.put(auction.value, auction.size)
+            elif value == IMP_ID:
+                out.put(imp.value, imp.size)
+            elif value == BID_ID or value == CACHEBUSTER:
+                out.add(bid_id)
+                if number >= 0:
+                    out.put(b'-', 1)
+                    out.add_number(number)
+            else:
+                raise ValueError("an unknown value")
+            out.add(pieces[place + 1])
+        if deal_id is not None:
+            out.put(b',"dealid":', 10)
+            deal_kept = self._identify(deal_id, &deal)
+            out.add_json(&deal)
+        for url in (self._nurl, self._burl, self._lurl):
+            out.add(url)
+            out.put(auction.value, auction.size)
+            out.put(b'&impId=', 7)
+            out.put(imp.value, imp.size)
+        return out.add(self._end)
+
+    cdef tuple _identify(self, str text, Identifier *id):
+        """Find an id's forms; what is returned keeps them alive, and `text` does."""
+        cdef const char *raw
+        cdef Py_ssize_t size, place = 0
+        cdef tuple encoded
+        if text is None:
+            raise TypeError("an id is text")
+        if PyUnicode_IS_COMPACT_ASCII(text):
+            raw = PyUnicode_DATA(text)
+            size = PyUnicode_GET_LENGTH(text)
+            while place < size and UNRESERVED[<unsigned char>raw[place]]:
+                place += 1
+            if place == size:
+                id.value, id.size, id.json, id.json_size = raw, size, NULL, 0
+                return None
+        encoded = self._encode(text)
+        json, value = encoded
+        id.json, id.json_size = PyBytes_AS_STRING(json), len(<bytes?>json)
+        id.value, id.size = PyBytes_AS_STRING(value), len(<bytes?>value)
+        return encoded

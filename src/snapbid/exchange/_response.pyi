@@ -1,0 +1,34 @@
+from collections.abc import Callable
+
+from typing_extensions import disjoint_base
+
+from snapbid.exchange.response import Bid
+
+@disjoint_base
+class ResponseWriter:
+    """Writes bid responses (OpenRTB 2.6, 4.2) into one buffer, from the bids' templates.
+
+    The notification URLs begin with `nurl`, `burl` and `lurl`, after the bid's own pieces, and end
+    in `end`. `encode` gives an id as JSON and as a query value, where it is not the same in both.
+    Several bids take at most `most` bytes.
+    """
+
+    def __init__(
+        self,
+        nurl: bytes,
+        burl: bytes,
+        lurl: bytes,
+        end: bytes,
+        encode: Callable[[str], tuple[bytes, bytes]],
+        most: int,
+    ) -> None: ...
+    def write(
+        self, auction_id: str, bid_id: bytes, bids: list[Bid], currency: str = "USD"
+    ) -> bytes:
+        """Write a response's body. `bid_id`: ASCII letters, digits and dashes, unique.
+
+        Bids that have no room are taken from the end of `bids`; a single one may be of any length.
+        """
+
+    def length(self, auction_id: str, bid: Bid) -> int:
+        """Return how many bytes a bid takes in an answer, without its own id."""
