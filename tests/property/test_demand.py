@@ -21,6 +21,7 @@ from snapbid.errors import BadRequest
 from snapbid.exchange.bid import Market, NoBid, decide
 from snapbid.exchange.request import BidRequest, decode
 from snapbid.match.document import parse
+from snapbid.match.payload import decode_payload
 from snapbid.reference import rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 
@@ -129,6 +130,96 @@ def test_half_of_what_nobody_answers_is_dropped_and_no_bid(requests: Any) -> Non
         assert dropped
         shares.append(sum(filters.drops(request)[0] for request in silent) / len(silent))
     assert shares[0] >= 0.5, shares
+
+
+@pytest.mark.parametrize("requests", [generated, public], ids=lambda requests: requests.__name__)
+def test_rules_lose_no_bid_while_campaigns_change(requests: Any) -> None:
+    """Old rules lose bids of campaigns that have changed since, alone: none once they are renewed.
+
+    What ends, pauses or asks for more loses none at all.
+    """
+    rng, ssp, now_ms = random.Random(11), "acme", 1_800_000_000_000
+    usd, of = rates.load().usd, {ssp: pools.REGISTRY[ssp]}
+    asked = [request for request in requests() if read(request) is not None]
+    if not asked:
+        pytest.skip("there is no corpus of real requests")
+    sizes = sorted({size for request in asked for size in sizes_of(request)})
+    made = list(campaigns.documents(1040))
+    standing = {document["id"]: document for document in made[:1000]}
+    added = iter(made[1000:])
+    geo, lost = GeoDatabase(DEFAULT_PATH), 0
+    before: Filters | None = None
+    for _ in range(6):
+        changed, wider = set[str](), False
+        if before is not None:
+            changed, wider = change(rng, standing, added, sizes)
+        market = market_of(standing.values(), pools.REGISTRY, rates.load(), geo)
+        renewed = filters_of(reduced(clauses_for(standing.values(), of, now_ms)), usd)
+        for request in asked:
+            winners = set(campaigns_of(market, ssp, request, now_ms))
+            if winners:
+                assert not any(renewed.drops(request)), request
+                if before is not None and any(before.drops(request)):
+                    assert wider
+                    assert winners <= changed, request
+                    lost += 1
+        before = renewed
+    assert lost, "no rule was ever too old, which shows nothing"
+
+
+def sizes_of(request: Any) -> Iterator[tuple[int, int]]:
+    """The sizes of banners that a request asks for."""
+    for imp in request["imp"]:
+        banner = imp.get("banner")
+        for place in (banner, *(banner.get("format") or ())) if isinstance(banner, dict) else ():
+            if isinstance(place, dict) and all(
+                type(place.get(side)) is int and place[side] > 0 for side in "wh"
+            ):
+                yield place["w"], place["h"]
+
+
+def change(
+    rng: random.Random,
+    standing: dict[str, Any],
+    added: Iterator[Any],
+    sizes: list[tuple[int, int]],
+) -> tuple[set[str], bool]:
+    """Change some campaigns; return which, and whether any may bid on more than before."""
+    chosen = rng.sample(sorted(standing), 40)
+    kind = rng.choice(("narrower", "wider", "wider"))
+    for number, name in enumerate(chosen):
+        document = standing[name]
+        if kind == "narrower":
+            if number % 3 == 0:
+                del standing[name]
+            elif number % 3 == 1:
+                standing[name] = {**document, "status": "paused"}
+            else:
+                standing[name] = {**document, "cpm": round(document["cpm"] / 2, 6)}
+        elif number % 3 == 0:
+            standing[name] = {**document, "cpm": round(document["cpm"] * 10, 6)}
+        elif number % 3 == 1:
+            w, h = rng.choice(sizes)
+            creative = {"id": "k", "media": "banner", "w": w, "h": h, "adm": "<p></p>"}
+            standing[name] = {"id": name, "advertiser": "wide.example", "cpm": 900 + number,
+                              "creatives": [creative]}  # fmt: skip
+        else:
+            standing[name] = {key: value for key, value in document.items() if key != "targeting"}
+    if kind == "wider":
+        extra = [document for document, _ in zip(added, range(4), strict=False)]
+        standing.update((document["id"], document) for document in extra)
+        chosen += [document["id"] for document in extra]
+    return set(chosen), kind == "wider"
+
+
+def campaigns_of(market: Market, ssp: str, request: Any, now_ms: int) -> Iterator[str]:
+    """The campaigns that answer a request."""
+    decoded = read(request)
+    assert decoded is not None
+    choices = decide(decoded, ssp, market, now_ms)
+    if not isinstance(choices, NoBid):
+        for choice in choices:
+            yield decode_payload(market.catalog.index.payload(choice.rank)).cid
 
 
 def read(request: Any) -> BidRequest | None:
