@@ -8,6 +8,8 @@
 #               INPUTS=10000000: under the sanitizers, several times as fast without coverage
 # make sanitize   the extensions' tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make exchange PREBID_SERVER=checkout   Prebid Server (Go) trades with `snapbid up`; RECORD=1 keeps it
+# make wheel   dist/snapbid-….whl, built twice in different places and compared byte for byte
+# make container   builds the container file with BUILDER=podman
 # make lock    renews requirements/: the newest versions that pyproject.toml allows, with their hashes
 #
 # Needs Python >= 3.11 with venv and headers, a C compiler and make. PYTHON=... picks another one.
@@ -17,7 +19,7 @@ CC ?= cc
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
-BUILD := $(PY) setup.py --quiet build_ext --inplace --parallel 2
+BUILD := $(PY) setup.py --quiet build_ext --inplace
 FRAME := pyproject.toml setup.py
 NATIVE := $(wildcard native/*.pxd native/*.h native/snapbid/*/*)
 EXTENSION := build/.extension
@@ -35,7 +37,7 @@ locked = $(foreach list,$(1),-r requirements/$(list).txt)
 
 MINUTES ?= $(if $(filter fuzz,$(MAKECMDGOALS)),2,10)
 
-.PHONY: run build test lint bench soak simulate fuzz sanitize sanitized exchange lock clean check
+.PHONY: run build test lint bench soak simulate fuzz sanitize sanitized exchange wheel container lock clean check
 .DELETE_ON_ERROR:
 
 run: build
@@ -103,6 +105,29 @@ exchange: $(VENV)/.dev build
 	PYTHONPATH=tests $(PY) -m support.exchange $(if $(RECORD),--record) \
 	build/prebid-server "$(PREBID_SERVER)"
 
+# What a wheel must not depend on differs between the two builds: place, time zone, hash seed. Their
+# files have the time of the last commit and the same modes whatever the umask.
+SOURCES := pyproject.toml setup.py README.md LICENSE native src
+wheel: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
+wheel: $(VENV)/.run
+	@rm -rf build/wheel && mkdir -p build/wheel/first build/wheel/second/further/down dist
+	@echo "building the wheel twice"
+	@umask 022; for place in first second/further/down; do tar c --mode=u=rwX,go=rX \
+	--exclude='*.so' --exclude=__pycache__ --exclude='*.egg-info' $(SOURCES) | \
+	tar x -C build/wheel/$$place || exit 1; done; \
+	$(MAKE_WHEEL) build/wheel/one build/wheel/first & \
+	TZ=Asia/Kathmandu PYTHONHASHSEED=7 \
+	$(MAKE_WHEEL) build/wheel/two build/wheel/second/further/down && wait $$!
+	@cd build/wheel/one && for wheel in *.whl; do cmp "$$wheel" "../two/$$wheel" || exit 1; done
+	@cp build/wheel/one/*.whl dist/ && cd dist && sha256sum $$(ls ../build/wheel/one)
+
+# Symbols would name the place. The Python that built a wheel is in its name.
+MAKE_WHEEL = CFLAGS="$(CFLAGS) -g0" $(PIP) wheel --no-build-isolation --no-deps --no-cache-dir --wheel-dir
+
+BUILDER ?= podman
+container:
+	$(BUILDER) build -f src/snapbid/export/files/Containerfile -t snapbid .
+
 # One resolution of everything, for all platforms and versions of Python; each list is a part of it.
 COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --custom-compile-command "make lock" --no-emit-find-links
@@ -130,7 +155,7 @@ $(VENV)/.run: $(FRAME) $(patsubst %,requirements/%.txt,build run embedded)
 	@$(BUILD) & built=$$!; $(PIP) install --require-hashes $(call locked,run embedded); \
 	installed=$$?; wait $$built && exit $$installed
 	@echo "4/4 installing snapbid itself"
-	@$(PIP) install --no-build-isolation --no-deps --editable .
+	@SNAPBID_BUILT=1 $(PIP) install --no-build-isolation --no-deps --editable .
 	@mkdir -p build && touch $(EXTENSION) $@
 
 $(patsubst %,$(VENV)/.%,dev bench fuzz lock): $(VENV)/.%: requirements/%.txt $(VENV)/.run
@@ -145,7 +170,7 @@ $(VENV)/.axe: $(wildcard tests/axe/*.json) $(VENV)/.run
 	echo "axe-core is not installed (npm): accessibility is not checked" >&2; fi
 	@touch $@
 
-# The editable install above has built it already; this follows changes of the sources.
+# It has been built above; this follows changes of the sources.
 $(EXTENSION): $(NATIVE) setup.py | $(VENV)/.run
 	@echo "building the extension"
 	@$(BUILD)

@@ -5,7 +5,6 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,12 @@ from click.testing import CliRunner
 from snapbid.addresses import parse
 from snapbid.cli.main import main
 from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
-from snapbid.export import FILES, read
+from snapbid.export import FILES, program, read
 from snapbid.metrics import DEFINITIONS
 from snapbid.settings import VARIABLES, load, require_serving
 
+PROGRAM = Path("/opt/snapbid/bin/snapbid")
+PROGRAM_OF = {"systemd": ("--program", str(PROGRAM))}
 TARGET_LABELS = {"instance", "job"}  # those that Prometheus adds
 VARIABLE = re.compile(r"\$\{?(__rate_interval|datasource|ssp)\}?")
 VALUES = {"__rate_interval": "5m", "ssp": ".*"}
@@ -144,11 +145,27 @@ def test_alert_rules_have_the_form_of_prometheus() -> None:
         assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
         assert set(rule["labels"]) == {"severity"}
         assert rule["labels"]["severity"] in ("critical", "warning")
-        assert set(rule["annotations"]) == {"summary", "description"}
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
         if "for" in rule:
             promql_parser.parse_duration(rule["for"])
         shown = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
         assert shown <= TARGET_LABELS | set(re.findall(r"\w+", rule["expr"]))
+
+
+def test_each_alert_has_its_section_in_the_runbook() -> None:
+    page = Path(read("alerts.yml").partition('runbook_url: "file://')[2].partition("#")[0])
+    sections = re.findall(r"^## (\w+)\n\n(\S.*)", page.read_text(), re.MULTILINE)
+    assert [title for title, _ in sections] == [rule["alert"] for rule in rules()]
+    for rule in rules():
+        assert rule["annotations"]["runbook_url"] == f"{page.as_uri()}#{rule['alert'].lower()}"
+
+
+def test_alerts_lead_to_a_runbook_elsewhere() -> None:
+    status, printed = export("alerts", "--runbook", "https://wiki.example/snapbid")
+    assert status == 0
+    urls = [rule["annotations"]["runbook_url"] for group in yaml.safe_load(printed)["groups"]
+            for rule in group["rules"]]  # fmt: skip
+    assert urls == [f"https://wiki.example/snapbid#{rule['alert'].lower()}" for rule in rules()]
 
 
 def test_prometheus_takes_the_rules_and_the_expressions_of_the_dashboard(tmp_path: Path) -> None:
@@ -188,10 +205,10 @@ def export(*arguments: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("what", [what for what in FILES if what not in ("sbom", "examples")])
 def test_without_output_it_prints(what: str) -> None:
-    status, printed = export(what)
+    status, printed = export(what, *PROGRAM_OF.get(what, ()))
     assert status == 0
     for name in FILES[what]:
-        assert read(name) in printed
+        assert read(name, program=PROGRAM) in printed
     assert "@" not in re.sub(r"@(system-service|privileged|postgres/|10\.)", "", printed)
 
 
@@ -209,7 +226,7 @@ def test_with_output_it_writes_and_replaces_nothing(tmp_path: Path) -> None:
 
 def test_units_are_written_with_their_settings_kept_private(tmp_path: Path) -> None:
     folder = tmp_path / "units"
-    assert export("systemd", "--output", str(folder))[0] == 0
+    assert export("systemd", *PROGRAM_OF["systemd"], "--output", str(folder))[0] == 0
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES["systemd"])
     named: dict[str, set[str]] = {}
     for file in ("snapbid.env", "snapbid-serve.env"):
@@ -223,7 +240,7 @@ def test_units_are_written_with_their_settings_kept_private(tmp_path: Path) -> N
     assert secret not in (folder / "snapbid-drain.service").read_text()
     for name in ("serve", "drain"):
         unit = (folder / f"snapbid-{name}.service").read_text()
-        assert f"ExecStart={Path(sys.executable).with_name('snapbid')} {name}\n" in unit
+        assert f"ExecStart={PROGRAM} {name}\n" in unit
         assert "EnvironmentFile=/etc/snapbid/snapbid.env\n" in unit
         for option in ("NoNewPrivileges=yes", "ProtectSystem=strict", "MemoryDenyWriteExecute=yes",
                        "CapabilityBoundingSet=", "LimitCORE=0"):  # fmt: skip
@@ -273,18 +290,53 @@ def test_the_settings_of_the_compose_file_are_taken(name: str) -> None:
         assert set(service["environment"]) <= {VARIABLES[field] for field in DRAIN_SETTINGS}
 
 
+@pytest.mark.parametrize("place", ["/root/.venv", "/home/jo/snapbid/.venv", "/tmp/x", "/var/tmp/x"])
+def test_units_name_no_program_that_they_do_not_see(place: str, tmp_path: Path) -> None:
+    folder = tmp_path / "units"
+    status, said = export("systemd", "--program", f"{place}/bin/snapbid", "--output", str(folder))
+    assert (status, said.count("\n"), folder.exists()) == (1, 1, False)
+    assert "which the units do not see" in said
+    assert "--program" in said
+
+
+def test_units_name_no_program_that_is_closed_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "HIDDEN", ())
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.owner() == tmp_path.owner() and folder.stat().st_mode & 0o077 == 0:
+            folder.chmod(0o711)
+    closed, script = tmp_path / "closed", tmp_path / "snapbid"
+    closed.mkdir(mode=0o700)
+    for path, mode, why in (
+        (closed / "snapbid", 0o755, f"{closed} is closed"),
+        (script, 0o700, f"{script} is closed"),
+        (script, 0o755, None),
+    ):
+        path.write_text("#!/bin/sh\n")
+        path.chmod(mode)
+        if why is None:
+            program.check(path)
+        else:
+            with pytest.raises(program.UnreachableError, match=why):
+                program.check(path)
+    (closed / "python").touch(0o755)
+    script.write_text(f"#!{closed}/python -I\n")
+    with pytest.raises(program.UnreachableError, match=f"{closed} is closed"):
+        program.check(script)
+
+
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd-analyze is not installed (Debian: systemd)")
-    export("systemd", "--output", str(tmp_path / "units"))
-    program = tmp_path / "snapbid"  # this environment may have no such command
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+    export("systemd", *PROGRAM_OF["systemd"], "--output", str(tmp_path / "units"))
+    stand_in = tmp_path / "snapbid"
+    stand_in.write_text("#!/bin/sh\n")
+    stand_in.chmod(0o755)
     units = sorted((tmp_path / "units").glob("*.service"))
     for unit in units:
-        command = str(Path(sys.executable).with_name("snapbid"))
-        unit.write_text(unit.read_text().replace(command, str(program)))
+        unit.write_text(unit.read_text().replace(str(PROGRAM), str(stand_in)))
     done = subprocess.run([analyze, "verify", *units], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -25,6 +25,8 @@ PAGES = [
     *(PACKAGE / room / "README.md" for room in ("exchange", "events", "match", "server", "load")),
     PACKAGE / "match" / "EXAMPLES.md",
     PACKAGE / "auction_log" / "README.md",
+    PACKAGE / "server" / "PRODUCTION.md",
+    PACKAGE / "server" / "RUNBOOK.md",
     ROOT / "tests" / "README.md",
     ROOT / "bench" / "README.md",
 ]

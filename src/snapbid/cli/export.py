@@ -1,8 +1,7 @@
 """`snapbid export`: dashboard, alerts, units, container file, bill of materials, examples …"""
 
 import os
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +11,7 @@ from snapbid.cli import console
 from snapbid.cli.demand import export_signals
 from snapbid.cli.shell import ShellCommand
 from snapbid.export import FILES, PRIVATE, MissingExtraError, read
+from snapbid.export.program import UnreachableError
 
 COMPLETION: Final = "completion"
 SIGNALS: Final = "dte"
@@ -32,9 +32,22 @@ SHELLS: Final = ("bash", "zsh", "fish")
 @click.argument("ssp", metavar="[SSP]", required=False)
 @click.option("--output", "path", metavar="PATH", type=click.Path(path_type=Path),
               help="Write to this file (systemd, examples, dte: into this directory).")  # fmt: skip
+@click.option("--program", metavar="PATH", type=click.Path(path_type=Path),
+              help="systemd: the snapbid that units start (default: this one).")  # fmt: skip
+@click.option("--runbook", metavar="URL", help="alerts: where you keep the runbook.")
 @click.option("--shell", type=click.Choice(SHELLS), help="Of the completion (default: $SHELL).")
-def export(what: str, ssp: str | None, path: Path | None, shell: str | None) -> None:
-    """Print files for operating: a Grafana dashboard, Prometheus alerts, units, container files.
+def export(
+    what: str,
+    ssp: str | None,
+    path: Path | None,
+    program: Path | None,
+    runbook: str | None,
+    shell: str | None,
+) -> None:
+    """Print files for operating: dashboard, alerts, units, containers, proxies.
+
+    grafana is for Grafana, alerts for Prometheus; the units name this snapbid, or --program, and
+    the alerts lead to the runbook of this installation, or to --runbook.
 
     compose: servers, drains, a Redis Cluster and PostgreSQL in containers.
     And sbom: a CycloneDX bill of materials of this installation; examples: campaigns of each kind,
@@ -46,17 +59,25 @@ def export(what: str, ssp: str | None, path: Path | None, shell: str | None) -> 
     """
     if (what == SIGNALS) != (ssp is not None):
         raise console.WrongInput("dte, and nothing else, needs an SSP: snapbid export dte SSP")
-    if what != COMPLETION and shell is not None:
-        raise console.WrongInput("--shell is for completion only")
+    for name, of, given in (("program", "systemd", program), ("runbook", "alerts", runbook),
+                            ("shell", COMPLETION, shell)):  # fmt: skip
+        if given is not None and what != of:
+            raise console.WrongInput(f"--{name} is for {of} only")
     try:
         if ssp is not None:
             export_signals(ssp, path)
         elif what == COMPLETION:
-            _export({COMPLETION: partial(_completion, shell or _own_shell())}, path)
+            _export({COMPLETION: _completion(shell or _own_shell())}, path)
         else:
-            _export({name: partial(read, name) for name in FILES[what]}, path)
+            texts = {name: read(name, program=program, runbook=runbook) for name in FILES[what]}
+            _export(texts, path)
     except MissingExtraError as error:
         raise console.Refused(str(error)) from error
+    except UnreachableError as error:
+        raise console.Refused(
+            f"{error}: install snapbid in /opt/snapbid, say, and export with that one, or name it "
+            "with --program"
+        ) from error
 
 
 def _own_shell() -> str:
@@ -76,7 +97,7 @@ def _completion(shell: str) -> str:
     return kind(main, {}, "snapbid", "_SNAPBID_COMPLETE").source()
 
 
-def _export(files: Mapping[str, Callable[[], str]], path: Path | None) -> None:
+def _export(files: Mapping[str, str], path: Path | None) -> None:
     if path is None:
         _print(files)
         return
@@ -88,17 +109,17 @@ def _export(files: Mapping[str, Callable[[], str]], path: Path | None) -> None:
         if len(files) > 1:
             path.mkdir(parents=True, exist_ok=True)
         for target, name in targets.items():
-            _write(target, files[name](), private=name in PRIVATE)
+            _write(target, files[name], private=name in PRIVATE)
             click.echo(f"wrote {target}")
     except OSError as error:
         raise console.Refused(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _print(files: Mapping[str, Callable[[], str]]) -> None:
+def _print(files: Mapping[str, str]) -> None:
     for name, text in files.items():
         if len(files) > 1:
             click.echo(f"# {name}")
-        click.echo(text(), nl=False)
+        click.echo(text, nl=False)
 
 
 def _write(path: Path, text: str, *, private: bool) -> None:

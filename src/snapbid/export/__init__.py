@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from snapbid.export import examples
+from snapbid.export.program import check
 
+ALERTS: Final = "alerts.yml"
 BILL: Final = "snapbid.cdx.json"
 FILES: Final = {
     "grafana": ("snapbid-dashboard.json",),
-    "alerts": ("alerts.yml",),
+    "alerts": (ALERTS,),
     "systemd": (
         "snapbid-serve.service",
         "snapbid-drain.service",
@@ -23,6 +25,8 @@ FILES: Final = {
     ),
     "container": ("Containerfile",),
     "compose": ("compose.yml",),
+    "nginx": ("nginx.conf",),
+    "caddy": ("Caddyfile",),
     "sbom": (BILL,),
     "examples": examples.NAMES,
 }
@@ -34,8 +38,12 @@ class MissingExtraError(Exception):
     """What is exported needs a library that is not installed; the message says which."""
 
 
-def read(name: str) -> str:
-    """The content of one of `FILES`. Raises MissingExtraError."""
+def read(name: str, *, program: Path | None = None, runbook: str | None = None) -> str:
+    """The content of one of `FILES`.
+
+    Units name `program`, else the `snapbid` of this environment; alerts lead to `runbook`, a URL,
+    else to the page that is installed here. Raises MissingExtraError, UnreachableError.
+    """
     if name == BILL:
         return _bill()
     if name in examples.NAMES:
@@ -43,8 +51,17 @@ def read(name: str) -> str:
     text = _text(name)
     if name.endswith(".service"):
         text = text.replace("@HARDENING@", _text("hardening.conf").rstrip())
-        text = text.replace("@SNAPBID@", str(Path(sys.executable).with_name("snapbid")))
+        named = program or Path(sys.executable).with_name("snapbid")
+        check(named)
+        text = text.replace("@SNAPBID@", str(named))
+    if name == ALERTS:
+        text = text.replace("@RUNBOOK@", runbook or _runbook())
     return text
+
+
+def _runbook() -> str:
+    with resources.as_file(resources.files("snapbid.server") / "RUNBOOK.md") as page:
+        return page.as_uri()
 
 
 def _bill() -> str:

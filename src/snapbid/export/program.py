@@ -1,0 +1,42 @@
+"""Whether a confined service, run as another user, can execute a program."""
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+HIDDEN: Final = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))
+"""What `ProtectHome` and `PrivateTmp` hide from the units."""
+
+
+class UnreachableError(Exception):
+    """The units cannot name a program that they could not execute; the message says why."""
+
+
+def check(program: Path) -> None:
+    """Raise UnreachableError where a unit could not execute a program.
+
+    One that does not exist here is meant for another machine: only its place counts.
+    """
+    for path in _needed(program):
+        hidden = next((place for place in HIDDEN if place in path.parents), None)
+        if hidden is not None:
+            raise UnreachableError(f"{path} is below {hidden}, which the units do not see")
+        for part in (*reversed(path.parents), path):
+            if part.exists() and not part.stat().st_mode & stat.S_IXOTH:
+                raise UnreachableError(f"{part} is closed to the user snapbid (chmod o+rx)")
+
+
+def _needed(program: Path) -> Iterator[Path]:
+    """A program and, for a script, its interpreter, each with what a link leads to."""
+    yield program
+    yield program.resolve()
+    try:
+        with program.open("rb") as script:
+            first = script.readline(4096)
+    except OSError:
+        return
+    if first.startswith(b"#!"):
+        interpreter = Path(first[2:].split()[0].decode(errors="replace"))
+        yield interpreter
+        yield interpreter.resolve()
