@@ -5,7 +5,7 @@ import re
 import pytest
 
 from snapbid.load import plots
-from snapbid.load.page import number, rounded
+from snapbid.load.cells import number, rounded
 from snapbid.load.plots import Line
 
 

@@ -22,11 +22,54 @@ if TYPE_CHECKING:
 Out = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
+Given = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
 @click.command(
-    cls=ShellCommand,
+    cls=ShellCommand, examples=["snapbid load compare before.json after.json --html both.html"]
+)
+@click.argument("a", type=Given)
+@click.argument("b", type=Given)
+@click.option("--html", "html_file", type=Out, metavar="FILE", help="Write a page with plots.")
+def compare(a: Path, b: Path, html_file: Path | None) -> None:
+    """Put two results beside each other, which `snapbid load --json` wrote as A and B.
+
+    A figure that is more than a twentieth worse in B is marked.
+    """
+    from snapbid.load import compare
+
+    try:
+        runs = compare.read(a), compare.read(b)
+        click.echo(compare.text(*runs))
+        if html_file is not None:
+            html_file.write_text(compare.page(*runs), encoding="utf-8")
+    except compare.ResultError as error:
+        raise console.WrongSettings(f"snapbid load compare: {error}") from error
+    except OSError as error:
+        raise console.Refused(f"snapbid load: {error.filename}: {error.strerror}") from error
+
+
+class LoadCommand(ShellCommand):
+    """`snapbid load`, in whose place `snapbid load compare` is taken by its first argument."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **more: Any,
+    ) -> click.Context:
+        if args[:1] == [compare.name]:
+            return compare.make_context(f"{info_name} compare", args[1:], parent, **more)
+        return super().make_context(info_name, args, parent, **more)
+
+
+@click.command(
+    cls=LoadCommand,
     examples=[
         "snapbid load --rate 500 --duration 30s --html load.html",
         "snapbid load --find-capacity --objective p99=50ms",
+        "snapbid load compare before.json after.json",
     ],
 )
 @click.argument("target", required=False)

@@ -4,12 +4,13 @@ Its numbers are those of the JSON file, rounded by `number` and never computed a
 carries the exact one, which is shown on hover.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from itertools import accumulate
 
 from snapbid.load import plots
+from snapbid.load.cells import number, table
 from snapbid.load.plots import Band, Line
 from snapbid.load.result import LoadResult, PhaseResult
 
@@ -19,13 +20,9 @@ SHOWN = ("p50", "p90", "p99", "p99.9", "p99.99", "max")
 
 def page(result: LoadResult) -> str:
     """The whole page."""
-    style = files("snapbid.load").joinpath("page.css").read_text(encoding="utf-8")
     return "\n".join(
         [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>Load test of {escape(result.target)}, {escape(result.started)}</title>",
-            f"<style>{style}</style></head><body><main>",
+            start(f"Load test of {result.target}, {result.started}"),
             *_head(result),
             *_tiles(result),
             '<section class="plots">',
@@ -44,24 +41,13 @@ def page(result: LoadResult) -> str:
     )
 
 
-def number(value: float) -> str:
-    """A number as HTML, to three digits and with thousands separators: 12,345 or 26.1."""
-    text = rounded(value)
-    if float(text.replace(",", "")) == value:
-        return text
-    return f'<data value="{value:.10g}" title="{value:.10g}">{text}</data>'
-
-
-def rounded(value: float) -> str:
-    """A number to three digits, or to its integer part."""
-    if value == int(value) or abs(value) >= 100:
-        return f"{value:,.0f}"
+def start(title: str) -> str:
+    """The beginning of a page, up to its `main`."""
+    style = files("snapbid.load").joinpath("page.css").read_text(encoding="utf-8")
     return (
-        f"{value:.1f}"
-        if abs(value) >= 10
-        else f"{value:.2f}"
-        if abs(value) >= 1
-        else f"{value:.2g}"
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{style}</style></head><body><main>"
     )
 
 
@@ -202,38 +188,10 @@ def _style(kind: str, index: int) -> str:
 # -- tables --------------------------------------------------------------------------------------
 
 
-def _table(
-    name: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], note: str = ""
-) -> str:
-    """A section with a table. Cells are HTML already; the first of a row is its heading.
-
-    On a phone each row is a list, whose entries have the columns' names.
-    """
-    head = "".join(
-        f'<th scope="col">{escape(text)}</th>' if text else "<td></td>" for text in heads
-    )
-    head = f"<thead><tr>{head}</tr></thead>" if any(heads) else ""
-    body = "".join(
-        f'<tr><th scope="row">{first}</th>{"".join(map(_cell, heads[1:], rest))}</tr>'
-        for first, *rest in rows
-    )
-    note = f'<p class="note">{escape(note)}</p>' if note else ""
-    return (
-        f'<section id="{name}">{f"<h2>{escape(title)}</h2>" if title else ""}'
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title or name)}">'
-        f"<table>{head}<tbody>{body}</tbody></table></div>{note}</section>"
-    )
-
-
-def _cell(head: str, content: str) -> str:
-    label = f' data-label="{escape(head)}"' if head else ""
-    return f"<td{label}>{content}</td>"
-
-
 def _phases(result: LoadResult) -> Iterator[str]:
     heads = ["phase", "rate/s", "seconds", "offered", "completed", "dropped", "errors %",
              "bid rate %", *(f"{name} ms" for name in SHOWN), "client %", "objectives"]  # fmt: skip
-    yield _table(
+    yield table(
         "phases",
         "Phases",
         heads,
@@ -263,7 +221,7 @@ def _kinds(result: LoadResult) -> str:
         (escape(phase.name), *(number(phase.kinds.get(kind, 0)) for kind in kinds))
         for phase in result.phases
     )
-    return _table("kinds", "", ["phase", *kinds], rows)
+    return table("kinds", "", ["phase", *kinds], rows)
 
 
 def _failures(result: LoadResult) -> Iterator[str]:
@@ -274,11 +232,11 @@ def _failures(result: LoadResult) -> Iterator[str]:
         for failure in phase.failures
     ]  # fmt: skip
     if rows:
-        yield _table("failures", "Wrong answers", ["rule", "count", "first"], rows)
+        yield table("failures", "Wrong answers", ["rule", "count", "first"], rows)
 
 
 def _objectives(result: LoadResult) -> Iterator[str]:
-    yield _table(
+    yield table(
         "objectives",
         "Objectives",
         ["objective", "phase", "found", ""],
@@ -296,7 +254,7 @@ def _objectives(result: LoadResult) -> Iterator[str]:
 
 def _reconciliation(result: LoadResult) -> Iterator[str]:
     outcome = result.reconciliation
-    yield _table(
+    yield table(
         "reconciliation",
         f"Report: {outcome.status}",
         ["SSP", "", "sent", "unanswered", "reported", ""],
@@ -325,9 +283,9 @@ def _others(result: LoadResult) -> Iterator[str]:
     if events is not None:
         rows.append(("event batches", number(events.batches), number(events.failed)))
     if rows:
-        yield _table("notices", "Notices and events", ["", "sent", "failed"], rows)
+        yield table("notices", "Notices and events", ["", "sent", "failed"], rows)
 
 
 def _settings(result: LoadResult) -> Iterator[str]:
     rows = ((escape(name), escape(value)) for name, value in result.settings.items())
-    yield _table("settings", "Settings", ["", ""], rows)
+    yield table("settings", "Settings", ["", ""], rows)

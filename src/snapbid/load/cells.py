@@ -1,0 +1,53 @@
+"""Numbers and tables of the load test's pages, as HTML."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+
+def number(value: float) -> str:
+    """A number as HTML, to three digits and with thousands separators: 12,345 or 26.1."""
+    text = rounded(value)
+    if float(text.replace(",", "")) == value:
+        return text
+    return f'<data value="{value:.10g}" title="{value:.10g}">{text}</data>'
+
+
+def rounded(value: float) -> str:
+    """A number to three digits, or to its integer part."""
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return (
+        f"{value:.1f}"
+        if abs(value) >= 10
+        else f"{value:.2f}"
+        if abs(value) >= 1
+        else f"{value:.2g}"
+    )
+
+
+def table(
+    name: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], note: str = ""
+) -> str:
+    """A section with a table. Cells are HTML already; the first of a row is its heading.
+
+    On a phone each row is a list, whose entries have the columns' names.
+    """
+    head = "".join(
+        f'<th scope="col">{escape(text)}</th>' if text else "<td></td>" for text in heads
+    )
+    head = f"<thead><tr>{head}</tr></thead>" if any(heads) else ""
+    body = "".join(
+        f'<tr><th scope="row">{first}</th>{"".join(map(_cell, heads[1:], rest))}</tr>'
+        for first, *rest in rows
+    )
+    note = f'<p class="note">{escape(note)}</p>' if note else ""
+    return (
+        f'<section id="{name}">{f"<h2>{escape(title)}</h2>" if title else ""}'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title or name)}">'
+        f"<table>{head}<tbody>{body}</tbody></table></div>{note}</section>"
+    )
+
+
+def _cell(head: str, content: str) -> str:
+    label = f' data-label="{escape(head)}"' if head else ""
+    return f"<td{label}>{content}</td>"
