@@ -80,6 +80,33 @@ def test_requests_without_a_free_connection_are_dropped_and_counted(load: Any) -
     assert f"dropped {phase['dropped']}" in output
 
 
+def test_a_run_is_aborted_on_an_objective(load: Any) -> None:
+    """It ends as failed long before its time, with all that was sent in the result."""
+    stub = StubBidder(lambda _: with_body(500, b"oops"))
+    with stub.running():
+        status, result, output = load(
+            stub.url, *QUICK, "--rate", "100", "--duration", "10m", "--timeout", "10s",
+            "--abort-on", "errors=5%", "--abort-on", "p99=30s",
+        )  # fmt: skip
+    phase = measured(result)
+    assert phase["offered"] == phase["answered"] == stub.asked["bid"] < 60_000
+    assert phase["seconds"] < 600
+    assert status == 1
+    assert re.search(
+        r"^FAILED: aborted in load after \d+ s: errors=5% \(found 100\)$", output, re.M
+    ), output
+
+
+def test_a_run_that_holds_is_not_aborted(load: Any) -> None:
+    with StubBidder(lambda _: NO_CONTENT).running() as stub:
+        status, result, output = load(
+            stub.url, *QUICK, "--rate", "100", "--duration", "3s", "--timeout", "10s",
+            "--objective", "errors=0%", "--abort-on", "errors=0%", "--abort-on", "p99=30s",
+        )  # fmt: skip
+    assert status == 0, output
+    assert measured(result)["seconds"] == 3
+
+
 def test_every_wrong_answer_is_counted_with_an_example(load: Any, plain: tuple[str, ...]) -> None:
     numbers = iter(range(10_000))
 
@@ -217,6 +244,8 @@ def test_a_bidder_that_sheds_load_has_no_capacity_for_it(load: Any, plain: tuple
         (["--objective", "p99"], "--objective must be p50"),
         (["--ssp", "a b"], "--ssp must be ID"),
         (["--find-capacity", "--steps", "1,2"], "exclude each other"),
+        (["--find-capacity", "--abort-on", "errors=5%"], "exclude each other"),
+        (["--abort-on", "errors"], "--abort-on must be p50"),
         (["--html", "nowhere/at/all.html"], "its directory does not exist"),
         (["--rate", "0.01", "--duration", "1s"], "not one request"),
         (["--requests", "10"], "--no-reconcile"),

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from snapbid.settings import reachable, url_of
 if TYPE_CHECKING:
     import asyncpg
 
+    from snapbid.load.objectives import Objective
     from snapbid.load.options import Options
     from snapbid.load.result import LoadResult
 
@@ -98,6 +100,8 @@ class LoadCommand(ShellCommand):
 @click.option("--objective", "objectives", multiple=True, metavar="NAME=BOUND",
               help="p99=50ms, errors=0.1%, bid-rate=20%; repeatable. "
               "Default: p99=100ms, errors=0.1%.")  # fmt: skip
+@click.option("--abort-on", "abort_on", multiple=True, metavar="NAME=BOUND",
+              help="End the run as failed as soon as this is missed; repeatable.")  # fmt: skip
 @click.option("--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               metavar="FILE", help="Send the requests that `serve --record` wrote.")  # fmt: skip
 @click.option("--requests", default=5000, show_default=True, help="Distinct requests to generate.")
@@ -164,10 +168,7 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
             raise options.OptionError(
                 f"--{flag} must be from {low:g} to {high:g}, found {raw[name]:g}"
             )
-    try:
-        bounds = [objectives.parse(text) for text in raw["objectives"] or objectives.DEFAULTS]
-    except ValueError as error:
-        raise options.OptionError(f"--objective {error}") from error
+    bounds = _objectives("--objective", raw["objectives"] or objectives.DEFAULTS)
     delays = [options.delay(f"--{kind}-delay", raw[f"{kind}_delay"])
               for kind in ("win", "bill", "loss")]  # fmt: skip
     return options.Options(
@@ -184,6 +185,7 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
         connections=raw["connections"],
         timeout_s=options.duration("--timeout", raw["timeout"], least=0.001, most=60),
         objectives=bounds,
+        abort_on=_objectives("--abort-on", raw["abort_on"]),
         replay=raw["replay"],
         requests=raw["requests"],
         habits=NoticeHabits(raw["win_rate"], raw["bill_rate"], raw["loss_rate"], *delays),
@@ -191,6 +193,16 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
         tokens=None,
         seed=raw["seed"],
     )
+
+
+def _objectives(option: str, texts: Sequence[str]) -> "list[Objective]":
+    from snapbid.load import objectives
+    from snapbid.load.options import OptionError
+
+    try:
+        return [objectives.parse(text) for text in texts]
+    except ValueError as error:
+        raise OptionError(f"{option} {error}") from error
 
 
 def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":

@@ -66,6 +66,7 @@ class Options(Struct, frozen=True, kw_only=True):
     connections: int
     timeout_s: float
     objectives: list[Objective]
+    abort_on: list[Objective]
     replay: Path | None
     requests: int  # how many distinct ones to generate
     habits: NoticeHabits
@@ -162,6 +163,8 @@ def refuse_misuse(options: Options, owned: bool) -> None:
         )
     if options.find_capacity and len(options.rates) > 1:
         raise OptionError("--find-capacity and --steps exclude each other")
+    if options.find_capacity and options.abort_on:
+        raise OptionError("--find-capacity and --abort-on exclude each other")
     trials = MAX_TRIALS if options.find_capacity else len(options.rates)
     longest = options.warmup_s + options.ramp_s + trials * options.duration_s
     if longest > MAX_RUN_S:

@@ -35,6 +35,8 @@ from snapbid.reference import rates
 AT_ONCE: Final = 32  # sends in a row before answers are read
 SWEEP_S: Final = 0.05
 PROGRESS_S: Final = 0.25
+JUDGE_S: Final = 1.0  # between looks at what a run is to be aborted on
+LEAST: Final = 50  # requests that have ended before a run is aborted
 SIDE_CONNECTIONS: Final = 16  # for notices and event batches
 
 
@@ -90,6 +92,7 @@ class LoadRun:
         self._objectives = list(options.objectives)
         self._outcomes: list[ObjectiveResult] = []
         self._stopped = asyncio.Event()
+        self._aborted = ""
 
     async def execute(self) -> LoadResult:
         """Run all phases and reconcile; as the function `execute`."""
@@ -171,8 +174,12 @@ class LoadRun:
         self._schedule = Schedule(phase, start, self._random, self._options.even)
         if self._batches is not None:
             self._batches.due = start
+        judged_at = start
         while (now := perf_counter()) < self._schedule.end and not self._stopped.is_set():
             self._progress.phase(phase, tally, now - start)
+            if now - judged_at >= JUDGE_S:
+                judged_at = now
+                self._abort_if_missed(phase, tally, before)
             await asyncio.sleep(min(PROGRESS_S, max(0.0, self._schedule.end - now)))
         while self._schedule.due < float("inf") and not self._stopped.is_set():
             await asyncio.sleep(SWEEP_S / 5)  # requests due before the end are still sent
@@ -180,10 +187,23 @@ class LoadRun:
         if self._batches is not None:
             self._batches.due = float("inf")
         clocks = measure.ClockReading.read().since(before)
+        if self._stopped.is_set():
+            phase = phase._replace(seconds=min(phase.seconds, perf_counter() - start))
         await self._settle(tally)
         result, outcomes = measure.result(phase, tally, clocks, self._objectives)
         self._outcomes += outcomes
         return result
+
+    def _abort_if_missed(self, phase: Phase, tally: Tally, before: measure.ClockReading) -> None:
+        """End the run where an objective of `--abort-on` is missed by what has ended so far."""
+        if not (self._options.abort_on and phase.measured) or tally.done < LEAST:
+            return
+        clocks = measure.ClockReading.read().since(before)
+        so_far, _ = measure.result(phase, tally, clocks, self._options.abort_on)
+        if not so_far.held:
+            seconds = perf_counter() - tally.start
+            self._aborted = f"aborted in {phase.name} after {seconds:.0f} s: {so_far.missed}"
+            self._stopped.set()
 
     async def _settle(self, tally: Tally) -> None:
         """Wait until all offered requests have ended, as each does within its timeouts."""
@@ -247,10 +267,11 @@ class LoadRun:
             notices=notices,
             events=events,
             reconciliation=reconciliation,
-            verdict=judge(
-                phases, capacity, notices, events, reconciliation, self._stopped.is_set()
-            ),
+            verdict=judge(phases, capacity, notices, events, reconciliation, self._ended_early()),
         )
+
+    def _ended_early(self) -> str:
+        return self._aborted or ("interrupted" if self._stopped.is_set() else "")
 
     def _capacity_note(self, phases: list[PhaseResult]) -> str:
         last = phases[-1]

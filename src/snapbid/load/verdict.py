@@ -18,12 +18,15 @@ def judge(
     notices: NoticeFigures,
     events: EventFigures | None,
     reconciliation: Reconciliation,
-    interrupted: bool,
+    ended_early: str,
 ) -> Verdict:
-    """The verdict, with the first reason; a search for the capacity may miss objectives."""
+    """The verdict, with the first reason; a search for the capacity may miss objectives.
+
+    `ended_early` says why the run ended before its time; empty if it did not.
+    """
     measured = [phase for phase in phases if phase.measured]
-    if interrupted or not measured:
-        return Verdict(False, "interrupted")
+    if ended_early or not measured:
+        return Verdict(False, ended_early or "interrupted")
     if reconciliation.status == DIFFERENT:
         return Verdict(False, f"the report differs: {reconciliation.detail}")
     if reconciliation.status == NOT_DONE and reconciliation.detail != "--no-reconcile":
