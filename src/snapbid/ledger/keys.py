@@ -11,6 +11,7 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
     {sbN}:ttl                 how long bids are remembered, by whom that is said (heartbeat.lua)
     {sbN}:m:CAMPAIGN          money used by a campaign and held for it (limits.lua)
     {sbN}:x:CAMPAIGN          when its holds end
+    {sbN}:g:CAMPAIGN          what this shard was granted of its budget (escrow.lua)
     {sbN}:fe:CAMPAIGN:USER    a capped user's holds
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
     {sbN}:h                   the hold clock
@@ -43,6 +44,8 @@ Counters from before there were segments have neither `SEGMENT:` nor `SEGMENT ` 
 
 Elsewhere:
 
+    {bkCAMPAIGN}:bank         what the shards were granted of a campaign's budget (banker.py)
+    {bkCAMPAIGN}:mark         as {sbN}:mark
     {sb0}:e                   stream of server events on their way to the warehouse
     {golive}:...              what SSPs have sent (golive/store.py)
     events:rate:DIGEST        requests of an API key in the last minute

@@ -4,6 +4,7 @@
 -- at the end of a script, large ones are counted in Redis first, compared as digits, and taken back
 -- where they do not fit.
 local EXACT = 9007199254740992
+local IN_ESCROW = '?' -- in place of a limit
 local today = day_field(now)
 local purses = {}
 
@@ -125,11 +126,48 @@ local function afford_exactly(purse, price, limits, holds)
   return fits
 end
 
+local function allowance_key(campaign)
+  return base .. 'g:' .. campaign
+end
+
+-- The limits of a campaign whose budget is in escrow: what this shard was granted (escrow.lua).
+local function allowances(purse, limits)
+  local granted = purse.granted
+  if not granted then
+    local key = allowance_key(limits.campaign)
+    local left = redis.call('HMGET', key, 'lt', 'l' .. today:sub(2))
+    granted = {total = limits.total == IN_ESCROW and (left[1] or '0') or '',
+      day = limits.day == IN_ESCROW and (left[2] or '0') or ''}
+    granted.total_number, granted.day_number = tonumber(granted.total), tonumber(granted.day)
+    purse.granted = granted
+  end
+  return granted
+end
+
+local function note_refusal(purse, campaign) -- so that bankers bring money
+  if not purse.has_refused then
+    purse.has_refused = true
+    redis.call('HINCRBY', allowance_key(campaign), 'n', 1)
+  end
+end
+
+local within
 -- Whether the price (digits) is within the limits; it is held then, where `holds` is true.
 local function afford(purse, price, limits, holds)
   if not has_confirmed_budgets() then
     return false
   end
+  if not limits.in_escrow then
+    return within(purse, price, limits, holds)
+  end
+  local fits = within(purse, price, allowances(purse, limits), holds)
+  if not fits then
+    note_refusal(purse, limits.campaign)
+  end
+  return fits
+end
+
+function within(purse, price, limits, holds)
   local cost = tonumber(price)
   local total, day = purse.total + cost, purse.day + cost
   if total >= EXACT or day >= EXACT or purse.held + purse.more + cost >= EXACT
@@ -153,7 +191,8 @@ local function parse_limits(packed)
   if not limits then
     local campaign, day, total, caps, at = struct.unpack('<I4Bc0Bc0B', packed)
     limits = {campaign = campaign, day = day, total = total, day_number = tonumber(day),
-      total_number = tonumber(total), has_budget = day ~= '' or total ~= '', caps = NO_CAPS}
+      total_number = tonumber(total), has_budget = day ~= '' or total ~= '', caps = NO_CAPS,
+      in_escrow = day == IN_ESCROW or total == IN_ESCROW}
     if caps > 0 then
       limits.caps = {}
       for i = 1, caps do

@@ -22,17 +22,19 @@ MOST: Final = 2**32 - 1  # impressions or seconds; as good as never
 
 _CAMPAIGN: Final = Struct("<I")
 _CAP: Final = Struct("<II")
+_IN_ESCROW: Final = b"\x01?"
 
 
 class Limits:
     """One campaign's limits. `kinds` are the bits that its records carry.
 
     daily_micros, total_micros: the budget, None: unlimited. even_from_ms: with pacing `even`, when
-    the campaign came to be (epoch ms), else None. caps: (impressions, seconds) each.
+    the campaign came to be (epoch ms), else None. caps: (impressions, seconds) each. in_escrow:
+    a shard may spend what it was granted (escrow.py), which follows the budget and its pacing.
     """
 
-    __slots__ = ("_caps", "_daily", "_even_from_ms", "_paced", "_packed", "_rest", "_second",
-                 "_total", "campaign", "kinds", "longest_s")  # fmt: skip
+    __slots__ = ("_caps", "_daily", "_even_from_ms", "_in_escrow", "_paced", "_packed", "_rest",
+                 "_second", "_total", "campaign", "kinds", "longest_s")  # fmt: skip
 
     def __init__(
         self,
@@ -42,19 +44,21 @@ class Limits:
         even_from_ms: int | None,
         caps: tuple[tuple[int, int], ...] = (),
         shards: int = 1,
+        in_escrow: bool = False,
     ) -> None:
         self.campaign = campaign
         self._daily = None if daily_micros is None else daily_micros * NANO // shards
         self._total = None if total_micros is None else total_micros * NANO // shards
+        self._in_escrow = in_escrow
         self._even_from_ms = even_from_ms
         self._caps = [(min(number, MOST), min(seconds, MOST)) for number, seconds in caps]
         self.longest_s = max((seconds for _, seconds in self._caps), default=0)
         budgeted = daily_micros is not None or total_micros is not None
         self.kinds = (HELD if budgeted else 0) | (CAPPED if caps else 0)
-        self._paced = self._daily is not None and even_from_ms is not None
+        self._paced = self._daily is not None and even_from_ms is not None and not in_escrow
         self._rest = self._pack_rest()
         self._second = -1
-        self._packed = _CAMPAIGN.pack(campaign) + _text(self._daily) + self._rest
+        self._packed = _CAMPAIGN.pack(campaign) + self._text(self._daily) + self._rest
 
     def day_nano(self, now: int) -> int | None:
         """What bids of today may use until `now` (epoch s): `even` follows the day, plus 1%."""
@@ -72,9 +76,12 @@ class Limits:
             self._second = now
         return self._packed
 
+    def _text(self, amount: int | None) -> bytes:
+        return _IN_ESCROW if self._in_escrow and amount is not None else _text(amount)
+
     def _pack_rest(self) -> bytes:
         caps = [_CAP.pack(*cap) for cap in self._caps]
-        return _text(self._total) + bytes((len(caps),)) + b"".join(caps)
+        return self._text(self._total) + bytes((len(caps),)) + b"".join(caps)
 
 
 def _text(amount: int | None) -> bytes:

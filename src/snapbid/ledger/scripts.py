@@ -19,6 +19,8 @@ _PARTS: Final = {
     "sign_off": ("segment", "records", "clock", "sign_off"),
     "look": (*_LIMITS, "look"),
     "state": (*_LIMITS, "state"),
+    "escrow": (*_LIMITS, "escrow"),
+    "bank": ("bank",),
 }
 _TIME: Final = re.compile(r"--\[\[time:.*?--\[\[end of time\]\]", re.DOTALL)
 _SIMULATED: Final = """
