@@ -79,6 +79,30 @@ def test_notes_are_of_fields_that_there_are() -> None:
     assert not noted - known
 
 
+def explains(schema: dict[str, Any]) -> bool:
+    """Whether a field's schema says what it means, or names one that does."""
+    if schema.get("description"):
+        return True
+    if "$ref" in schema:
+        return explains(SCHEMAS[schema["$ref"].rpartition("/")[2]])
+    parts = [part for union in ("anyOf", "oneOf") for part in schema.get(union, ())]
+    if "items" in schema:
+        parts.append(schema["items"])
+    return any(explains(part) for part in parts)
+
+
+def mute(path: str, schema: dict[str, Any]) -> Iterator[str]:
+    """The fields without a word of explanation."""
+    for name, inner in schema.get("properties", {}).items():
+        if not explains(inner):
+            yield f"{path}.{name}"
+        yield from mute(f"{path}.{name}", inner)
+
+
+def test_every_field_is_described() -> None:
+    assert [field for name, schema in SCHEMAS.items() for field in mute(name, schema)] == []
+
+
 def test_examples_are_valid_under_their_schemas() -> None:
     seen = 0
     for path, operation in operations():

@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 document of the whole API."""
 
+from copy import deepcopy
 from typing import Any, Final
 
 import msgspec
@@ -8,6 +9,7 @@ import snapbid
 from snapbid.describe import bidding, demanding, diagnosing, ingesting, reporting
 from snapbid.describe.attributes import ATTRIBUTES
 from snapbid.describe.event_schemas import event_schemas
+from snapbid.describe.notes import described
 from snapbid.describe.openapi import Example, Fragment
 from snapbid.describe.openrtb import request_schemas, response_schemas
 from snapbid.events.routes import BATCH_PATH, SINGLE_PATH
@@ -65,16 +67,18 @@ def document(settings: Settings) -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    return {
-        **request_schemas(),
-        **response_schemas(),
-        "Error": bidding.ERROR,
-        **reporting.SCHEMAS,
-        **diagnosing.schemas(),
-        **demanding.schemas(),
-        **ingesting.schemas(),
-        **event_schemas(),
-    }
+    return described(
+        {
+            **request_schemas(),
+            **response_schemas(),
+            "Error": bidding.ERROR,
+            **deepcopy(reporting.SCHEMAS),
+            **diagnosing.schemas(),
+            **demanding.schemas(),
+            **ingesting.schemas(),
+            **event_schemas(),
+        }
+    )
 
 
 def _paths(settings: Settings) -> dict[str, Any]:

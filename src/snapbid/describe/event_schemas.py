@@ -16,6 +16,44 @@ LEVELS: Final = {
     Level.REQUIRED: "Required", Level.SUGGESTED: "Suggested", Level.OPTIONAL: "Optional",
 }  # fmt: skip
 UNITS: Final = {"ms": "UTC epoch milliseconds", "minutes": "minutes", "days": "days"}
+NOTES: Final = {  # of fields about which the catalog has no more to say
+    "user_agent": "the browser's user agent",
+    "marketing_consent": "whether the user agrees to marketing",
+    "utm_source": "campaign source",
+    "utm_medium": "campaign medium",
+    "utm_campaign": "campaign name",
+    "utm_content": "campaign content",
+    "utm_term": "campaign term",
+    "verification_method": "how it was verified",
+    "allow_email": "whether emails are welcome",
+    "allow_sms": "whether SMS are welcome",
+    "allow_push": "whether push messages are welcome",
+    "allow_chat_app": "whether messages in chat apps are welcome",
+    "update_source": "where it was changed",
+    "app_version": "version of the app",
+    "device_id": "id of the device",
+    "campaign_id": "id of the campaign that led here",
+    "session_id": "id of the session",
+    "permission_status": "what the user has decided",
+    "bet_count": "number of bets",
+    "end_reason": "why it ended",
+    "previous_tier": "the tier before",
+    "direction": "which way the tier went",
+    "trigger": "what caused it",
+    "kyc_level": "level of the check",
+    "rejection_reason": "why it was rejected",
+    "block_reason": "why the account was blocked",
+    "block_duration": "for how long",
+    "payment_method": "how it was paid",
+    "failure_reason": "why it failed",
+    "bet_result": "how the bet ended",
+    "bonus_type": "kind of the bonus",
+    "delivery_channel": "how it was offered",
+}
+GROUPS: Final = {
+    "privacy": "Personal data, only as SHA-256 hashes, and consent.",
+    "attribution": "Where the user came from.",
+}
 _ALPHA2: Final = sorted({code for code in map(countries.alpha2, countries.ALPHA3) if code})
 
 
@@ -98,7 +136,7 @@ def event_schemas() -> dict[str, Schema]:
 
 def _event(event: Event) -> Schema:
     properties = {
-        "event": {"const": event.name},
+        "event": {"const": event.name, "description": "The event's name."},
         "timestamp": ref("Timestamp"),
         "identity": _identity(event),
         "context": _context(event),
@@ -115,10 +153,11 @@ def _event(event: Event) -> Schema:
 
 def _identity(event: Event) -> Schema:
     schema = _object(event.identity_fields())
+    schema["description"] = "Who it was."
     if event.lifecycle:
         users = ("client_user_id", "anonymous_id")
         schema["anyOf"] = [_present(name) for name in users]
-        schema["description"] = "At least one of `client_user_id` and `anonymous_id`."
+        schema["description"] = "Who it was: at least one of `client_user_id` and `anonymous_id`."
     return schema
 
 
@@ -130,9 +169,11 @@ def _context(event: Event) -> Schema:
     fields = event.context_fields()
     groups = dict.fromkeys(field.parent for field in fields if field.parent != "context")
     schema = _object([field for field in fields if field.parent == "context"])
+    schema["description"] = "Where it was, and what of."
     for group in groups:
         inner = _object([field for field in fields if field.parent == group])
         leaf = group.removeprefix("context.")
+        inner["description"] = GROUPS[leaf]
         schema["properties"][leaf] = optional(_private(inner) if leaf == "privacy" else inner)
     rules = [_required_with(name, totals) for name, totals in event.required_with.items()]
     if "currency" in schema["properties"]:
@@ -173,7 +214,8 @@ def _field(field: Field) -> Schema:
     schema = _value(field)
     if field.level is not Level.REQUIRED:
         schema = optional(schema)
-    notes = [field.note] if field.note else []
+    note = field.note or NOTES.get(field.leaf)
+    notes = [note] if note else []
     if field.unit is not None:
         notes.append(UNITS[field.unit])
     if field.monetary:

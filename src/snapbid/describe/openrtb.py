@@ -50,6 +50,7 @@ NOTES: Final[dict[str, dict[str, str]]] = {
     },
     "Format": {"w": "Pixels.", "h": "Pixels."},
     "Video": {
+        "pos": "Ad position on the screen.",
         "mimes": "Content types that are played.",
         "minduration": "Seconds.",
         "maxduration": "Seconds.",
@@ -74,6 +75,8 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "durfloors": "Floors by the creative's duration, beside the floor and in its currency.",
     },
     "Native": {
+        "request": "The Native Ads request, as a string of JSON.",
+        "ver": "Version of the Native Ads Specification; the request's own counts first.",
         "plcmttype": "Native placement type, as in the Native Ads Specification.",
         "battr": "Blocked creative attributes.",
         "api": "API frameworks that there are.",
@@ -99,6 +102,8 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "deals": "Deals on offer for this impression.",
     },
     "Deal": {
+        "id": "The deal's id; campaigns name the deals that they want.",
+        "bidfloorcur": "ISO 4217 currency of the floor; USD where absent.",
         "bidfloor": "CPM; replaces the impression's floor.",
         "wseat": "Buyer seats that have the deal.",
         "wadomain": "Advertiser domains that have the deal.",
@@ -112,6 +117,12 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "bidfloor": "CPM; where spans overlap, each of them holds.",
     },
     "Device": {
+        "devicetype": "AdCOM's Device Types: 1 mobile, 2 computer, 3 TV, 4 phone, 5 tablet.",
+        "connectiontype": "AdCOM's Connection Types: 2 Wi-Fi, 3 to 7 cellular.",
+        "os": "Operating system.",
+        "carrier": "Carrier or provider.",
+        "language": "Language, ISO 639-1.",
+        "langb": "Language as a BCP 47 tag.",
         "ua": "User agent; asked for at go-live.",
         "ip": "IPv4 address; asked for at go-live.",
         "ipv6": "IPv6 address.",
@@ -120,6 +131,10 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "dnt": "1: the user is not recognised for frequency caps.",
     },
     "Geo": {
+        "city": "City.",
+        "zip": "Postal code.",
+        "lat": "Latitude, -90 to 90.",
+        "lon": "Longitude, -180 to 180.",
         "country": "ISO 3166-1, alpha-3 or alpha-2; asked for at go-live.",
         "region": "`USA-CA` or `CA`.",
     },
@@ -131,7 +146,55 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "gpp": "GPP string; an opt-out of a section that applies is followed.",
         "gpp_sid": "GPP sections that apply; one that is not known counts as an opt-out.",
     },
-    "User": {"consent": "TCF consent string.", "eids": "Extended ids."},
+    "User": {
+        "id": "User id, yours; the first id that there is recognises the user for caps.",
+        "buyeruid": "Our id of the user; recognises them where there is no `id`.",
+        "consent": "TCF consent string.",
+        "eids": "Extended ids.",
+    },
+    "Site": {
+        "domain": "Domain of the site.",
+        "page": "Address of the page.",
+        "cat": "IAB content categories.",
+        "sectioncat": "IAB content categories of the section.",
+        "pagecat": "IAB content categories of the page or view.",
+    },
+    "App": {
+        "bundle": "Bundle or store id of the app.",
+        "cat": "IAB content categories.",
+        "sectioncat": "IAB content categories of the section.",
+        "pagecat": "IAB content categories of the page or view.",
+    },
+    "Publisher": {
+        "id": "Publisher id, yours.",
+    },
+    "BrandVersion": {
+        "brand": "Name of the browser or platform.",
+    },
+    "Segment": {
+        "id": "Id of the segment.",
+    },
+    "Eid": {
+        "source": "Who issued the ids, as a domain.",
+    },
+    "Uid": {
+        "id": "The id.",
+    },
+    "UserExt": {
+        "consent": "TCF consent string, as OpenRTB 2.5 has it.",
+    },
+    "Dsa": {
+        "dsarequired": "2 or 3: bids without a declaration are not taken.",
+        "pubrender": "Who renders the declaration: 0 the buyer, 1 either, 2 the publisher.",
+    },
+    "RegsExt": {
+        "coppa": "As `coppa` of `regs`.",
+        "gpc": "As `gpc` of `regs`.",
+        "gdpr": "As `gdpr` of `regs`.",
+        "us_privacy": "As `us_privacy` of `regs`.",
+        "gpp": "As `gpp` of `regs`.",
+        "gpp_sid": "As `gpp_sid` of `regs`.",
+    },
 }
 """Struct -> field -> what partners should know about it."""
 
@@ -225,7 +288,7 @@ def response_schemas() -> dict[str, Schema]:
             "iurl": _text("An image of the creative, for checking its content."),
             "ext": {
                 "type": "object",
-                "properties": {"dsa": {"type": "object"}},
+                "properties": {"dsa": {"type": "object", "description": "OpenRTB's DSA object."}},
                 "description": "`dsa`: what the campaign declares, where the request asks for it.",
             },
             "mtype": {
