@@ -33,7 +33,7 @@ from bench.market import SSP, market
 from snapbid.embedded import Home, Redis
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
-from snapbid.ledger.batch import AnswerBids, LedgerBid, counters, encode_bids
+from snapbid.ledger.batch import AnswerBids, LedgerBid, counters
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import WIN, BidVerdict
@@ -103,13 +103,12 @@ class Batches:
         within_s: float,
         counted: bool = False,
     ) -> Kept:
-        campaigns, entries, limited = encode_bids(
-            auction_id, ssp, bids, user, (START, 0), len(self._waiting), counted
+        answer = len(self._waiting)
+        self._waiting.append(
+            AnswerBids(auction_id, ssp, bids, user, (START, 0), answer, counted, _NOBODY, 0.0)
         )
-        day = START // DAY_S
-        self._waiting.append(AnswerBids(ssp, day, campaigns, entries, True, limited, _NOBODY, 0.0))
         if len(self._waiting) == self.SIZE:
-            b"".join([entry for answer in self._waiting for entry in answer.entries])
+            b"".join([answer.entries for answer in self._waiting])
             counters(self._waiting)
             self._waiting.clear()
         return self._kept if len(bids) == 1 else Kept(BidVerdict.KEPT * len(bids))

@@ -8,10 +8,10 @@ import pytest
 from redis.exceptions import RedisError, ResponseError
 
 from snapbid.ledger import commit
-from snapbid.ledger.batch import AnswerBids, encode_bids
+from snapbid.ledger.batch import AnswerBids
 from snapbid.ledger.clock import LedgerClock
 from snapbid.ledger.commit import GroupCommit, PendingNotice
-from snapbid.ledger.limits import DAY_S, Limits
+from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import NOTICE, WIN
 
 NOW_MS = 1_900_000_000_000
@@ -46,11 +46,9 @@ class Conversation:
         auction = b"auction-%d" % self.answers
         bids = [(b"%d" % n, 7, price, limits) for n, price in enumerate(prices)]
         now = divmod(NOW_MS, 1000)
-        campaigns, entries, limited = encode_bids(auction, 3, bids, None, now, self.answers, False)
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        day = NOW_MS // (DAY_S * 1000)
         until = self.now + within_s
-        answer = AnswerBids(3, day, campaigns, entries, True, limited, done, until)
+        answer = AnswerBids(auction, 3, bids, None, now, self.answers, False, done, until)
         return done if self.core.remember(answer) else None
 
     def notice(self, within_s: float = 0.25, **more: bool) -> "asyncio.Future[str | None] | None":

@@ -218,7 +218,7 @@ class GroupCommit:
 
     def _remember(self, answers: list[AnswerBids], now_ms: int) -> Command:
         self._batches += 1
-        entries = b"".join([entry for answer in answers for entry in answer.entries])
+        entries = b"".join([answer.entries for answer in answers])
         self._in_doubt = BidBatch(self._writer, self._batches, entries)
         limited = True in [answer.is_limited for answer in answers]
         name = "remember_limited" if limited else "remember"
@@ -275,10 +275,8 @@ class GroupCommit:
         if not reply:
             raise RedisError("a batch was refused")
         if reply == b"+":
-            late = [answer for answer in answers if not answer.accept(KEPT * len(answer.entries))]
-            regretted = b"".join(
-                [kept_entries(answer, KEPT * len(answer.entries)) for answer in late]
-            )
+            late = [answer for answer in answers if not answer.accept(KEPT * answer.bids)]
+            regretted = b"".join([kept_entries(answer, KEPT * answer.bids) for answer in late])
         else:
             regretted = b"".join(
                 [

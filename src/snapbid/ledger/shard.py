@@ -16,12 +16,11 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
 from snapbid.ledger import commit
-from snapbid.ledger.batch import AnswerBids, BidBatch, LedgerBid, Verdicts, encode_bids
+from snapbid.ledger.batch import AnswerBids, BidBatch, LedgerBid, Verdicts
 from snapbid.ledger.clock import LedgerClock
 from snapbid.ledger.commit import Command, GroupCommit, PendingNotice, TakingBack
 from snapbid.ledger.connection import Connector
 from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.limits import DAY_S
 from snapbid.ledger.link import Link
 from snapbid.ledger.replicas import confirmed, waiting
 from snapbid.ledger.scripts import scripts
@@ -121,13 +120,9 @@ class LedgerShard:
         now = loop.time()
         time = self._clock.now(now)
         self._answers = answer = (self._answers + 1) & 0xFFFFFF
-        campaigns, entries, limited = encode_bids(
-            auction_id, ssp, bids, user, time, answer, counted
-        )
         done: asyncio.Future[Verdicts] = loop.create_future()
-        day, deadline = time[0] // DAY_S, now + within_s
         if not core.remember(
-            AnswerBids(ssp, day, campaigns, entries, not counted, limited, done, deadline)
+            AnswerBids(auction_id, ssp, bids, user, time, answer, counted, done, now + within_s)
         ):
             return None
         if not self._gathering:

@@ -12,6 +12,8 @@ import hiredis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError, InvalidResponse, ResponseError
 
+from snapbid.ledger._wire import pack_command
+
 _PARTIAL: Final = object()
 
 
@@ -45,7 +47,7 @@ class Wire(asyncio.Protocol):
             return
         self._expected = len(commands)
         self._replies = []
-        self._transport.write(b"".join(map(hiredis.pack_command, commands)))
+        self._transport.write(b"".join(map(pack_command, commands)))
 
     def end(self, error: Exception) -> None:
         """Gives the connection up."""
