@@ -122,8 +122,7 @@ wheel: $(VENV)/.run
 	@cd build/wheel/one && for wheel in *.whl; do cmp "$$wheel" "../two/$$wheel" || exit 1; done
 	@cp build/wheel/one/*.whl dist/ && cd dist && sha256sum $$(ls ../build/wheel/one)
 
-# Symbols would name the place. The Python that built a wheel is in its name.
-MAKE_WHEEL = CFLAGS="$(CFLAGS) -g0" $(PIP) wheel --no-build-isolation --no-deps --no-cache-dir --wheel-dir
+MAKE_WHEEL = $(PIP) wheel --no-build-isolation --no-deps --no-cache-dir --wheel-dir
 
 BUILDER ?= podman
 container:
