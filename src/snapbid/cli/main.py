@@ -21,6 +21,7 @@ from snapbid.cli.ledger import ledger
 from snapbid.cli.load import load
 from snapbid.cli.run import drain, env, migrate, serve, up
 from snapbid.cli.shell import ShellGroup
+from snapbid.cli.size import size
 from snapbid.cli.ssps import ssp, token
 from snapbid.cli.status import status
 from snapbid.settings import SettingsError
@@ -46,6 +47,6 @@ def main() -> None:
 
 for command in (
     up, serve, drain, migrate, env, ssp, token, campaign, creative, key, events, rates, explain,
-    golive, load, export, ledger, audit, status,
+    golive, load, size, export, ledger, audit, status,
 ):  # fmt: skip
     main.add_command(command)
