@@ -75,7 +75,7 @@ class BodyDeadline:
 BODY_DEADLINE: Final = BodyDeadline()
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """A complete answer: its start message (shared by all answers if it is constant) and body."""
 
     start: Message

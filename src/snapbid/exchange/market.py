@@ -73,7 +73,7 @@ class Market:
         """
         if asked is not None:
             return self._native_template(rank, creative, asked)
-        cache = self._cache(rank)
+        cache = self._of_base if rank < self._overlaid else self._of_overlay
         result = cache.templates.get((rank, creative))
         if result is None:
             document = self._document(rank)
@@ -128,13 +128,10 @@ class Market:
         return result
 
     def _build(self, rank: int, document: CampaignPayload, creative: CreativePayload) -> Template:
-        limits = self._cache(rank).limits
+        limits = (self._of_base if rank < self._overlaid else self._of_overlay).limits
         if rank not in limits:
             limits[rank] = limits_of(document, self.shards)
         return template(document, creative, self.catalog.index.price(rank), limits[rank])
-
-    def _cache(self, rank: int) -> RankCache:
-        return self._of_base if rank < self._overlaid else self._of_overlay
 
     def _document(self, rank: int) -> CampaignPayload:
         return decode_payload(self.catalog.index.payload(rank))

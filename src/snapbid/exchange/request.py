@@ -363,6 +363,8 @@ def _check(request: BidRequest) -> None:
     impressions = request.imp
     if not impressions:
         raise BadRequest("imp: is required and may not be empty")
+    if len(impressions) == 1 and type(id := impressions[0].id) is str and id:
+        return
     for index, imp in enumerate(impressions):
         if type(imp.id) is not str or not imp.id:
             imp.id = _required(imp.id, "imp[%d].id", index)

@@ -64,7 +64,7 @@ def adapted(template: Template, price_micros: int, dsa: Declaration | None) -> T
     return structs.replace(template, pieces=tuple(pieces), sent_micros=price_micros)
 
 
-class Bid(Struct, frozen=True):
+class Bid(Struct, frozen=True, gc=False):
     """A bid before it is written; `imp_id` and `deal` are the request's own ids.
 
     `cost_micros`: what the ledger counts in place of the price, if it is something else (`cost`).

@@ -89,8 +89,12 @@ class Application:
                 reply = await handler(dict(scope["headers"]), receive)
             else:
                 route = self._own.get(scope["path"]) or self._resources.routes.find(scope["path"])
-                name = route.name
-                reply = await self._answer(route, scope, receive)
+                name, handle, methods, paced = route
+                if paced:
+                    await self._pace.turn()
+                if methods and scope["method"] not in methods:
+                    raise await refused(MethodNotAllowed(", ".join(methods)), receive)
+                reply = await handle(scope, receive)
         except Disconnected:
             reply = answer(400)
         except Problem as problem:
@@ -101,13 +105,6 @@ class Application:
         self._resources.count(name, reply.start["status"])
         await send(reply.start)
         await send({"type": "http.response.body", "body": reply.body})
-
-    async def _answer(self, route: Route, scope: Scope, receive: Receive) -> Answer:
-        if route.paced:
-            await self._pace.turn()
-        if route.methods and scope["method"] not in route.methods:
-            raise await refused(MethodNotAllowed(", ".join(route.methods)), receive)
-        return await route.handler(scope, receive)
 
     async def _healthz(self, _scope: Scope, _receive: Receive) -> Answer:
         return json_answer(200, {"status": "ok"})
