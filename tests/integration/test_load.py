@@ -107,6 +107,76 @@ def test_a_run_that_holds_is_not_aborted(load: Any) -> None:
     assert measured(result)["seconds"] == 3
 
 
+SCENARIO = """
+[[phase]]
+name = "calm"
+duration = "1s"
+rate = 50
+ssps = {acme = 1}
+
+[[phase]]
+name = "rise"
+duration = "1s"
+from = 50
+rate = 150
+measured = false
+
+[[phase]]
+name = "odd"
+duration = "2s"
+rate = 100
+ssps = {nova = 1}
+replay = "odd.jsonl"
+faults = {malformed = 0.3}
+"""
+
+
+def test_a_scenario_runs_its_phases(load: Any, tmp_path: Path) -> None:
+    def answer(request: Document) -> bytes:
+        seen.append(request)
+        return NO_CONTENT
+
+    seen: list[Document] = []
+    (tmp_path / "odd.jsonl").write_text('{"id":"1","imp":[{"id":"odd","banner":{}}]}\n')
+    (tmp_path / "scenario.toml").write_text(SCENARIO)
+    with StubBidder(answer).running() as stub:
+        status, result, output = load(
+            stub.url, *QUICK, "--scenario", str(tmp_path / "scenario.toml"), "--arrivals", "even",
+            "--timeout", "10s", "--objective", "errors=0%",
+        )  # fmt: skip
+    assert status == 0, output
+    calm, rise, odd = result["phases"]
+    assert [phase["name"] for phase in (calm, rise, odd)] == ["calm", "rise", "odd"]
+    assert [phase["measured"] for phase in (calm, rise, odd)] == [True, False, True]
+    assert [phase["offered"] for phase in (calm, rise, odd)] == [50, 100, 200]
+    assert calm["kinds"] == {"no bid": 50}
+    assert 20 < odd["kinds"]["refused"] < 100
+    assert odd["kinds"]["refused"] + odd["kinds"]["no bid"] == 200
+    oddly = [request for request in seen if request["imp"][0]["id"] == "odd"]
+    assert len(oddly) == odd["kinds"]["no bid"]
+    assert result["settings"]["ssps"] == "acme=1; then acme; then nova=1"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "Object missing required field `phase`"),
+        ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 0", "$.phase[0].rate"),
+        ("[[phase]]\nname = 'a'\nduration = 'x'\nrate = 1", "a: duration must be a time"),
+        ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nrat = 2", "unknown field `rat`"),
+        ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nmeasured = false", "no phase is"),
+        ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nfrom = 1", "from must differ"),
+        ("[[phase", "scenario.toml: "),
+    ],
+)
+def test_a_bad_scenario_is_refused(load: Any, tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "scenario.toml"
+    file.write_text(text)
+    status, _, output = load("http://127.0.0.1:9", "--scenario", str(file), run=invoke)
+    assert status == 2
+    assert words in output
+
+
 def test_every_wrong_answer_is_counted_with_an_example(load: Any, plain: tuple[str, ...]) -> None:
     numbers = iter(range(10_000))
 

@@ -103,7 +103,11 @@ class StubBidder:
             self._open_at = now + self._stall_s
         self._open_at = max(self._open_at, now) + self._service_s
         await asyncio.sleep(self._open_at - now)
-        return self._answer(json.loads(body))
+        try:
+            request = json.loads(body)
+        except ValueError:
+            return with_body(400, b"{}")
+        return self._answer(request)
 
     @contextmanager
     def running(self) -> Iterator["StubBidder"]:

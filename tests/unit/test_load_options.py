@@ -1,9 +1,12 @@
 """Options: how they are parsed, and the messages of those that are refused."""
 
+from importlib.resources import files
+from pathlib import Path
+
 import pytest
 
-from snapbid.load import objectives, options
-from snapbid.load.options import OptionError
+from snapbid.load import objectives, options, scenario
+from snapbid.load.options import Mix, OptionError
 from snapbid.load.plan import MAX_TRIALS, Phase, Schedule, capacity, fixed
 from snapbid.load.result import ClientFigures, PhaseResult
 
@@ -150,3 +153,18 @@ def test_a_schedule_has_its_rate(even: bool, rate_from: float | None) -> None:
     assert moments[-1] <= 15
     second_half = sum(moment > 10 for moment in moments) / len(moments)
     assert second_half == pytest.approx(0.5 if rate_from is None else 0.75, abs=0.02)
+
+
+def test_the_scenario_of_the_page_is_one(tmp_path: Path) -> None:
+    text = files("snapbid.load").joinpath("README.md").read_text(encoding="utf-8")
+    file = tmp_path / "scenario.toml"
+    file.write_text(text.partition("```toml\n")[2].partition("```")[0])
+    phases, mixes = scenario.planned(scenario.read(file), Mix({"own": 1.0}, None))
+    assert [(phase.rate_from, phase.rate, phase.measured) for phase in phases] == [
+        (None, 500, True),
+        (500, 2000, False),
+        (None, 2000, True),
+    ]
+    assert [phase.malformed for phase in phases] == [0, 0, 0.01]
+    assert mixes[0] == Mix({"own": 1.0}, None)
+    assert mixes[2] == Mix({"acme": 1, "nova": 4}, tmp_path / "spike.jsonl")

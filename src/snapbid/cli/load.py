@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from snapbid.load.objectives import Objective
     from snapbid.load.options import Options
+    from snapbid.load.plan import Phase
     from snapbid.load.result import LoadResult
 
 Out = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -102,6 +103,8 @@ class LoadCommand(ShellCommand):
               "Default: p99=100ms, errors=0.1%.")  # fmt: skip
 @click.option("--abort-on", "abort_on", multiple=True, metavar="NAME=BOUND",
               help="End the run as failed as soon as this is missed; repeatable.")  # fmt: skip
+@click.option("--scenario", type=Given, metavar="FILE",
+              help="Phases of one's own, in place of --rate, --warmup and --ramp.")  # fmt: skip
 @click.option("--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               metavar="FILE", help="Send the requests that `serve --record` wrote.")  # fmt: skip
 @click.option("--requests", default=5000, show_default=True, help="Distinct requests to generate.")
@@ -153,7 +156,7 @@ def load(target: str | None, **raw: Any) -> None:
 
 
 def _options(target: str | None, raw: dict[str, Any]) -> "Options":
-    from snapbid.load import objectives, options
+    from snapbid.load import objectives, options, scenario
     from snapbid.load.notice_sender import NoticeHabits
 
     address = options.target(target or _default_target())
@@ -171,9 +174,13 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
     bounds = _objectives("--objective", raw["objectives"] or objectives.DEFAULTS)
     delays = [options.delay(f"--{kind}-delay", raw[f"{kind}_delay"])
               for kind in ("win", "bill", "loss")]  # fmt: skip
+    mix = options.Mix(weights, raw["replay"])
+    phases: list[Phase] = []
+    mixes = [mix]
+    if raw["scenario"] is not None:
+        phases, mixes = scenario.planned(scenario.read(raw["scenario"]), mix)
     return options.Options(
         target=address,
-        ssps=weights,
         canonical=canonical,
         rates=options.rates(raw["steps"]) if raw["steps"] else [raw["rate"]],
         find_capacity=raw["find_capacity"],
@@ -186,7 +193,8 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
         timeout_s=options.duration("--timeout", raw["timeout"], least=0.001, most=60),
         objectives=bounds,
         abort_on=_objectives("--abort-on", raw["abort_on"]),
-        replay=raw["replay"],
+        phases=phases,
+        mixes=mixes,
         requests=raw["requests"],
         habits=NoticeHabits(raw["win_rate"], raw["bill_rate"], raw["loss_rate"], *delays),
         events=None,
@@ -217,7 +225,7 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
     from snapbid.load.run import execute, load_auctions
 
     auctions = load_auctions(options)
-    descriptors = {auction.ssp for auction in auctions}
+    descriptors = {auction.ssp for mix in auctions for auction in mix}
     if not raw["no_reconcile"]:
         canonical, tokens = _access(descriptors, options.canonical, raw["tokens"])
         options = replace(options, canonical=canonical, tokens=tokens)

@@ -1,13 +1,14 @@
 """Sends the bid requests of one phase, checks their answers and enters them in the accounts."""
 
 from collections.abc import Mapping
+from random import Random
 
 from snapbid.load.accounts import Account
 from snapbid.load.auctions import Auction, AuctionSource
 from snapbid.load.check import BrokenRule, check, parse
 from snapbid.load.client import Call, LoadClient
 from snapbid.load.notice_sender import NoticeSender
-from snapbid.load.tally import BID, DROPPED, LOST, NO_BID, WRONG, Tally
+from snapbid.load.tally import BID, DROPPED, LOST, NO_BID, REFUSED, WRONG, Tally
 
 SHOWN_BODY = 200  # bytes of an unexpected answer
 
@@ -22,16 +23,25 @@ class BidSender:
         tally: Tally,
         accounts: Mapping[str, Account],
         notices: NoticeSender,
+        malformed: float,
+        random: Random,
     ) -> None:
         self._client = client
         self._source = source
         self._accounts = accounts
         self._notices = notices
+        self._malformed = malformed
+        self._random = random
+        self._unreadable = MalformedSender(tally)
         self.tally = tally
 
     def send(self, due: float, now: float) -> None:
         auction, auction_id = self._source.next()
         self.tally.offer(due, now)
+        if self._malformed and self._random.random() < self._malformed:
+            broken = auction.before + auction_id.encode() + auction.after[:-1] + b" "
+            self._client.submit(Call(broken, due, self._unreadable, None))
+            return
         wire = auction.before + auction_id.encode() + auction.after
         self._client.submit(Call(wire, due, self, (auction, auction_id)))
 
@@ -71,3 +81,22 @@ class BidSender:
         if auction.counts:
             self._accounts[auction.ssp].maybe_bids += 1
         self.tally.end(call.due, now, LOST)
+
+
+class MalformedSender:
+    """Records how requests ended whose JSON does not: they want status 400."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
+        if status != 400:
+            detail = body[:SHOWN_BODY].decode(errors="replace")
+            self._tally.fail(BrokenRule(f"status {status} for a malformed request", detail))
+        self._tally.end(call.due, now, REFUSED if status == 400 else WRONG)
+
+    def dropped(self, call: Call, now: float) -> None:
+        self._tally.end(call.due, now, DROPPED)
+
+    def lost(self, call: Call, now: float) -> None:
+        self._tally.end(call.due, now, LOST)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from snapbid.load.notice_sender import Delay, NoticeHabits
 from snapbid.load.objectives import Objective
-from snapbid.load.plan import MAX_TRIALS
+from snapbid.load.plan import MAX_TRIALS, Phase
 
 MAX_RATE: Final = 50_000.0  # requests a second
 MAX_RUN_S: Final = 4 * 3600.0
@@ -50,11 +50,17 @@ class EventLoad(NamedTuple):
     key: str
 
 
+class Mix(NamedTuple):
+    """What is sent: weights of SSPs, and recorded requests instead of generated ones."""
+
+    ssps: dict[str, float]
+    replay: Path | None
+
+
 class Options(Struct, frozen=True, kw_only=True):
     """A complete run; times in seconds, rates in requests a second."""
 
     target: Target
-    ssps: dict[str, float]  # weights
     canonical: dict[str, str]  # canonical id by descriptor
     rates: list[float]  # the steps, or where the search starts
     find_capacity: bool
@@ -67,7 +73,8 @@ class Options(Struct, frozen=True, kw_only=True):
     timeout_s: float
     objectives: list[Objective]
     abort_on: list[Objective]
-    replay: Path | None
+    phases: list[Phase]  # of a scenario; none: of the rates
+    mixes: list[Mix]  # by their numbers in the phases
     requests: int  # how many distinct ones to generate
     habits: NoticeHabits
     events: EventLoad | None
@@ -167,6 +174,10 @@ def refuse_misuse(options: Options, owned: bool) -> None:
         raise OptionError("--find-capacity and --abort-on exclude each other")
     trials = MAX_TRIALS if options.find_capacity else len(options.rates)
     longest = options.warmup_s + options.ramp_s + trials * options.duration_s
+    if options.phases:
+        if options.find_capacity or len(options.rates) > 1:
+            raise OptionError("--scenario excludes --find-capacity and --steps: it has its phases")
+        longest = sum(phase.seconds for phase in options.phases)
     if longest > MAX_RUN_S:
         raise OptionError(f"the run could take {longest:.0f} s: at most {MAX_RUN_S:.0f} s")
     if max(options.rates) * options.duration_s < 1:

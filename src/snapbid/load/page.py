@@ -182,7 +182,7 @@ def _kinds_plot(result: LoadResult) -> str:
 
 
 def _style(kind: str, index: int) -> str:
-    return {"bid": "s3", "no bid": "quiet"}.get(kind, f"bad b{index % 5}")
+    return {"bid": "s3", "no bid": "quiet", "refused": "s8"}.get(kind, f"bad b{index % 5}")
 
 
 # -- tables --------------------------------------------------------------------------------------

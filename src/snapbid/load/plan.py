@@ -16,13 +16,18 @@ MAX_TRIALS: Final = 14
 
 
 class Phase(NamedTuple):
-    """Seconds at a constant rate (requests a second), or one rising evenly from `rate_from`."""
+    """Seconds at a constant rate (requests a second), or one rising evenly from `rate_from`.
+
+    `mix` numbers the requests to send, of which a share is `malformed`.
+    """
 
     name: str
     seconds: float
     rate: float
     rate_from: float | None = None
     measured: bool = True
+    mix: int = 0
+    malformed: float = 0.0
 
 
 Plan: TypeAlias = Generator[Phase, PhaseResult, None]
@@ -62,6 +67,12 @@ def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: 
             return
         else:
             rate = sqrt(held * missed)
+
+
+def given(phases: list[Phase]) -> Plan:
+    """The phases of a scenario."""
+    for phase in phases:  # noqa: UP028 - the iterator of a list is sent no results
+        yield phase
 
 
 def _unmeasured(warmup_s: float, ramp_s: float, rate: float) -> Plan:

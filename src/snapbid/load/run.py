@@ -17,7 +17,7 @@ from snapbid.load.client import GIVE_UP_S, LoadClient
 from snapbid.load.event_sender import EventSender
 from snapbid.load.notice_sender import NoticeSender
 from snapbid.load.objectives import steady
-from snapbid.load.options import Options
+from snapbid.load.options import Mix, Options
 from snapbid.load.pacer import Pacer
 from snapbid.load.plan import Phase, Plan, Schedule
 from snapbid.load.result import (
@@ -53,17 +53,27 @@ class Progress(Protocol):
         """Print the result of a phase."""
 
 
-def load_auctions(options: Options) -> list[Auction]:
-    """The bid requests to send. Raises ReplayError."""
-    if options.replay is not None:
-        requests = read_recording(options.replay)
+def load_auctions(options: Options) -> list[list[Auction]]:
+    """The bid requests to send, by mix. Raises ReplayError."""
+    prepared: dict[str, list[Auction]] = {}
+    for mix in options.mixes:
+        if str(mix) not in prepared:
+            prepared[str(mix)] = _prepared(options, mix)
+    return [prepared[str(mix)] for mix in options.mixes]
+
+
+def _prepared(options: Options, mix: Mix) -> list[Auction]:
+    if mix.replay is not None:
+        requests = read_recording(mix.replay)
     else:
         generated = traffic.generate(options.requests, options.seed)
         requests = [(None, request) for request in generated]
-    return prepare(requests, options.ssps, options.target.authority, rates.load(), options.seed)
+    return prepare(requests, mix.ssps, options.target.authority, rates.load(), options.seed)
 
 
-async def execute(options: Options, auctions: list[Auction], progress: Progress) -> LoadResult:
+async def execute(
+    options: Options, auctions: list[list[Auction]], progress: Progress
+) -> LoadResult:
     """Run the test. Raises OSError if the target does not answer, and ReportError."""
     return await LoadRun(options, auctions, progress).execute()
 
@@ -71,7 +81,7 @@ async def execute(options: Options, auctions: list[Auction], progress: Progress)
 class LoadRun:
     """A run; call `execute` once, on a dedicated event loop."""
 
-    def __init__(self, options: Options, auctions: list[Auction], progress: Progress) -> None:
+    def __init__(self, options: Options, auctions: list[list[Auction]], progress: Progress) -> None:
         self._options = options
         self._progress = progress
         target, patience_s = options.target, options.timeout_s
@@ -84,8 +94,8 @@ class LoadRun:
             self._batches = EventSender(
                 self._side_client, target.authority, key, size, rate, options.seed
             )
-        self._source = AuctionSource(auctions)
-        self._accounts = {auction.ssp: Account() for auction in auctions}
+        self._sources = [AuctionSource(mix) for mix in auctions]
+        self._accounts = {auction.ssp: Account() for mix in auctions for auction in mix}
         self._random = Random(options.seed)
         self._bids: BidSender | None = None
         self._schedule: Schedule | None = None
@@ -135,6 +145,8 @@ class LoadRun:
 
     def _plan(self) -> Plan:
         options = self._options
+        if options.phases:
+            return plan.given(options.phases)
         if options.find_capacity:
             return plan.capacity(
                 options.warmup_s,
@@ -170,7 +182,15 @@ class LoadRun:
         start = perf_counter() + SWEEP_S + 0.01  # by then the pacer has ticked again
         before = measure.ClockReading.read()
         tally = Tally(start, self._options.timeout_s)
-        self._bids = BidSender(self._client, self._source, tally, self._accounts, self._notices)
+        self._bids = BidSender(
+            self._client,
+            self._sources[phase.mix],
+            tally,
+            self._accounts,
+            self._notices,
+            phase.malformed,
+            self._random,
+        )
         self._schedule = Schedule(phase, start, self._random, self._options.even)
         if self._batches is not None:
             self._batches.due = start
@@ -304,15 +324,20 @@ class LoadRun:
         )
 
 
+def _told(options: Options, mix: Mix) -> tuple[str, str]:
+    weights = ", ".join(f"{ssp}={weight:g}" for ssp, weight in mix.ssps.items())
+    if mix.replay is not None:
+        return weights or "as recorded", f"replay of {mix.replay.name}"
+    return weights or DEFAULT_SSP, f"{options.requests} generated requests in turn"
+
+
 def described(options: Options) -> dict[str, str]:
     """The options as the result lists them."""
     habits = options.habits
-    weights = ", ".join(f"{ssp}={weight:g}" for ssp, weight in options.ssps.items())
+    told = [_told(options, mix) for mix in options.mixes]
     settings = {
-        "ssps": weights or ("as recorded" if options.replay else DEFAULT_SSP),
-        "traffic": f"replay of {options.replay.name}" if options.replay else (
-            f"{options.requests} generated requests in turn"
-        ),
+        "ssps": "; then ".join(dict.fromkeys(ssps for ssps, _ in told)),
+        "traffic": "; then ".join(dict.fromkeys(sent for _, sent in told)),
         "arrivals": "even" if options.even else "random (Poisson)",
         "connections": f"{options.connections} for bids, {SIDE_CONNECTIONS} for the rest",
         "timeout": f"{options.timeout_s * 1000:g} ms (given up {GIVE_UP_S:g} s later)",

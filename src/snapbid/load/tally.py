@@ -12,8 +12,9 @@ from snapbid.load.check import BrokenRule
 from snapbid.load.histogram import LatencyHistogram, merged
 
 BID, NO_BID = "bid", "no bid"
+REFUSED: Final = "refused"  # a malformed request, as it should be
 WRONG, TIMEOUT, LOST, DROPPED = "wrong answer", "timeout", "lost", "dropped"
-VALID: Final = (BID, NO_BID)
+VALID: Final = (BID, NO_BID, REFUSED)
 MAX_EXAMPLE: Final = 300  # characters
 
 
@@ -64,7 +65,7 @@ class Tally:
     def end(self, due: float, now: float, kind: str) -> None:
         """Count how a request ended; an answer after the timeout is a timeout, whatever it says."""
         took = now - due
-        if took > self.timeout_s and kind in (BID, NO_BID, WRONG):
+        if took > self.timeout_s and kind in (*VALID, WRONG):
             kind = TIMEOUT
         self.done += 1
         self.kinds[kind] += 1
