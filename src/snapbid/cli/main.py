@@ -15,6 +15,7 @@ from snapbid.cli.creatives import creative
 from snapbid.cli.events import events, rates
 from snapbid.cli.explain import explain
 from snapbid.cli.export import export
+from snapbid.cli.forget import forget
 from snapbid.cli.golive import golive
 from snapbid.cli.keys import key
 from snapbid.cli.ledger import ledger
@@ -47,6 +48,6 @@ def main() -> None:
 
 for command in (
     up, serve, drain, migrate, env, ssp, token, campaign, creative, key, events, rates, explain,
-    golive, load, size, export, ledger, audit, status,
+    golive, load, size, export, ledger, audit, status, forget,
 ):  # fmt: skip
     main.add_command(command)

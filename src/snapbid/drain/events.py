@@ -26,7 +26,8 @@ from snapbid.metrics import Metrics
 from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.history import DailyRates, History
-from snapbid.warehouse import events, rates
+from snapbid.suppression import Suppression, texts
+from snapbid.warehouse import events, persons, rates
 from snapbid.warehouse.events import DeadLetter, EventRow
 
 ENTRIES: Final = 16  # of the stream, read at once
@@ -71,6 +72,8 @@ class EventDrain:
         self._clock = clock
         self._rates_revision: int | None = None
         self._enricher = Enricher(geo.place, details, DailyRates(history))
+        self._suppression = Suppression()
+        self._suppression_mark: tuple[object, ...] | None = None
         self._stored = metrics.counter("snapbid_events_stored_total")
         self._conflicts = metrics.counter("snapbid_event_conflicts_total")
         self._dead = metrics.counter("snapbid_event_dead_letters_total")
@@ -132,6 +135,19 @@ class EventDrain:
             letters.append(event.letter(f"cannot be read: {type(error).__name__}"))
             return None
 
+    async def _suppress(
+        self, connection: asyncpg.Connection, rows: Sequence[EventRow]
+    ) -> list[EventRow]:
+        """Empty the events of persons who are forgotten, whatever happens in the meantime."""
+        await persons.hold_erasure(connection)
+        mark = await persons.fetch_mark(connection)
+        if mark != self._suppression_mark:
+            self._suppression = await persons.fetch_suppression(connection)
+            self._suppression_mark = mark
+        if not self._suppression.hashes:
+            return list(rows)
+        return [_emptied(row) if _is_of(row, self._suppression) else row for row in rows]
+
     async def _store(
         self,
         connection: asyncpg.Connection,
@@ -143,8 +159,9 @@ class EventDrain:
             return
         try:
             async with connection.transaction():
-                stored = await events.store(connection, [row for _, row in rows])
-                new = {row.event_id: row for _, row in rows if row.event_id in stored.event_ids}
+                known = await self._suppress(connection, [row for _, row in rows])
+                stored = await events.store(connection, known)
+                new = {row.event_id: row for row in known if row.event_id in stored.event_ids}
                 await sequences.check(connection, list(new.values()))
         except asyncpg.PostgresError as error:
             if (error.sqlstate or "")[:2] not in DATA_ERRORS:
@@ -194,6 +211,19 @@ def _row(event: Queued, enricher: Enricher) -> EventRow:
         _json(context),
         _json(enricher.enrich(document).document),
         sha256(event.envelope).digest()[:16],
+    )
+
+
+def _is_of(row: EventRow, suppression: Suppression) -> bool:
+    """Whether any id of the event, or any text of its context, is that of a forgotten person."""
+    ids = (row.client_user_id, row.anonymous_id, row.click_id)
+    named = (*filter(None, ids), *texts(msgspec.json.decode(row.context)))
+    return any(map(suppression.has_id, named))
+
+
+def _emptied(row: EventRow) -> EventRow:
+    return row._replace(
+        client_user_id=None, anonymous_id=None, click_id=None, context="{}", enrichment="{}"
     )
 
 

@@ -32,6 +32,7 @@ from snapbid.match.catalog import Index, Reader
 from snapbid.match.payload import decode_payload
 from snapbid.reference import agents, countries
 from snapbid.reference.rates import Rates
+from snapbid.suppression import Suppression
 
 USD: Final = "USD"
 NO_RATE: Final = -1  # a floor whose currency has no exchange rate
@@ -100,6 +101,7 @@ class Lookups(Reader):
         needs_user: bool = True,
         gvl_id: int | None = None,
         currency: str = USD,
+        suppression: Suppression | None = None,
     ) -> None:
         super().__init__(STRUCTS, *MEMOS, in_usd=currency == USD)
         self.currency = currency
@@ -108,6 +110,7 @@ class Lookups(Reader):
         self._rates = rates
         self._needs_user = needs_user
         self._gvl_id = gvl_id
+        self._suppression = suppression or Suppression()
         self._fits_native: dict[tuple[int, Index, int, int], bool] = {}
 
     def bidding_in(self, cur: Texts) -> "Lookups | None":
@@ -136,6 +139,7 @@ class Lookups(Reader):
             needs_user=self._needs_user,
             gvl_id=self._gvl_id,
             currency=currency,
+            suppression=self._suppression,
         )
         return self._others[currency]
 
@@ -197,7 +201,8 @@ class Lookups(Reader):
         """Return the user for whom frequency caps count, or None."""
         if not self._needs_user:
             return None
-        return recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
+        user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
+        return None if user is not None and self._suppression.has(user) else user
 
     def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:
         """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.

@@ -32,7 +32,7 @@ from snapbid.match.single import index_of
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.settings import Settings
-from snapbid.warehouse import campaigns, registry, rests
+from snapbid.warehouse import campaigns, persons, registry, rests
 
 BATCH: Final = 1000  # bids in one look
 
@@ -77,6 +77,7 @@ class Stores:
             catalog.rates,
             needs_user=settings.ledger_shards == 1,
             gvl_id=settings.gvl_id,
+            suppression=catalog.suppression,
         )
         return Market(catalog, lookups, settings.ledger_shards)
 
@@ -115,7 +116,9 @@ class Stores:
         async with self._warehouse.transaction(isolation="repeatable_read", readonly=True):
             await campaigns.copy_all(self._warehouse, normalised.RULES, take)
             resting = await rests.fetch_resting(self._warehouse)
-        return Catalog(b"".join(encode(ssps, rates.load(), builder.build(), rests=resting)))
+            who = await persons.fetch_suppression(self._warehouse)
+        made = encode(ssps, rates.load(), builder.build(), rests=resting, suppression=who)
+        return Catalog(b"".join(made))
 
     async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:
         """The campaigns with these ids whose documents are valid."""

@@ -21,6 +21,7 @@ _PARTS: Final = {
     "state": (*_LIMITS, "state"),
     "escrow": (*_LIMITS, "escrow"),
     "bank": ("bank",),
+    "erase": ("erase",),
 }
 _TIME: Final = re.compile(r"--\[\[time:.*?--\[\[end of time\]\]", re.DOTALL)
 _SIMULATED: Final = """

@@ -26,6 +26,7 @@ from snapbid.match._matcher import Query as Query
 from snapbid.match._reader import Reader as Reader
 from snapbid.match.rests import CreativeRest
 from snapbid.reference.rates import Rates
+from snapbid.suppression import Suppression
 
 Buffer: TypeAlias = bytes | bytearray
 Mapped: TypeAlias = mmap.mmap
@@ -56,7 +57,8 @@ class Head(msgspec.Struct, frozen=True):
     `made_at`: epoch seconds; `checksum`: CRC-32 of the index, since the matcher trusts its offsets;
     `events`: the data of server events, as JSON of their own format; `revision`: the catalog has
     all changes of the warehouse up to it; `warehouse`: the id of the warehouse, or ""; `access`:
-    who may send as the descriptors that are narrowed; `rests`: creatives that rest at an SSP.
+    who may send as the descriptors that are narrowed; `rests`: creatives that rest at an SSP;
+    `suppression`: users whom caps do not know.
     """
 
     ssps: dict[str, tuple[str, int]]
@@ -69,6 +71,7 @@ class Head(msgspec.Struct, frozen=True):
     warehouse: str = ""
     access: dict[str, SspAccess] = {}
     rests: tuple[CreativeRest, ...] = ()
+    suppression: Suppression = Suppression()
 
 
 class CatalogError(ValueError):
@@ -120,6 +123,7 @@ class Catalog:
         self.ssp_numbers = {descriptor: number for descriptor, (_, number) in head.ssps.items()}
         self.access = head.access
         self.rests = head.rests
+        self.suppression = head.suppression
         for rest in head.rests:
             self.index.rest(rest.campaign, rest.creative, rest.ssp)
         self.made_at = head.made_at
@@ -169,6 +173,7 @@ def encode(
     warehouse: str = "",
     access: Mapping[str, SspAccess] | None = None,
     rests: Sequence[CreativeRest] = (),
+    suppression: Suppression | None = None,
 ) -> list[Buffer]:
     """Encode a catalog, in pieces; see `Head` for the parameters."""
     table = msgspec.Raw(rates.to_json().encode())
@@ -186,6 +191,7 @@ def encode(
         warehouse,
         narrowed,
         tuple(rests),
+        suppression or Suppression(),
     )
     start = msgspec.json.encode(head)
     start = _PREAMBLE.pack(_MAGIC, len(start), zlib.crc32(start)) + start

@@ -25,7 +25,7 @@ from snapbid.match.catalog import Base, Catalog, CatalogError, Stamp, stamp_of
 from snapbid.publisher.making import make_base, remove_others
 from snapbid.publisher.overlay import Overlay
 from snapbid.reference import rates
-from snapbid.warehouse import campaigns, fence, products, registry, rests
+from snapbid.warehouse import campaigns, fence, persons, products, registry, rests
 from snapbid.warehouse import rates as operator_rates
 from snapbid.warehouse.away import AWAY, describe
 
@@ -169,10 +169,20 @@ class CatalogPublisher:
         ssps = await registry.fetch_numbered(connection)
         access = await registry.fetch_access(connection)
         resting = await rests.fetch_resting(connection)
+        suppression = await persons.fetch_suppression(connection)
         changes = await campaigns.fetch_since(connection, overlay.revision)
         events = await self._read_events(connection)
         self.checked_at = time()
-        state = (self._identity, ssps, access, resting, events, changes.revision, overlay.base)
+        state = (
+            self._identity,
+            ssps,
+            access,
+            resting,
+            suppression,
+            events,
+            changes.revision,
+            overlay.base,
+        )
         if state == self._published and self._written == stamp_of(self._path):
             return
         started = perf_counter()
@@ -188,6 +198,7 @@ class CatalogPublisher:
             self._identity,
             access,
             resting,
+            suppression,
         )
         self._written = catalog.write(self._path, pieces)
         self._published, self.published_at = state, time()

@@ -203,7 +203,13 @@ def _market(
     settings: ServingSettings, geo: GeoDatabase, catalog: Catalog, before: Market | None
 ) -> Market:
     shards = settings.ledger_shards
-    lookups = Lookups(geo, catalog.rates, needs_user=shards == 1, gvl_id=settings.gvl_id)
+    lookups = Lookups(
+        geo,
+        catalog.rates,
+        needs_user=shards == 1,
+        gvl_id=settings.gvl_id,
+        suppression=catalog.suppression,
+    )
     return Market(catalog, lookups, shards, before)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import asyncpg
 import msgspec
 
-Kind = Literal["ssp", "campaign", "product", "key", "token", "creative"]
+Kind = Literal["ssp", "campaign", "product", "key", "token", "creative", "person"]
 
 
 class AuditEntry(msgspec.Struct, frozen=True):

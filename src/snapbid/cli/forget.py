@@ -1,0 +1,102 @@
+"""`snapbid forget`: a person's data is removed, and not taken again."""
+
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from snapbid.cli import console
+from snapbid.cli.shell import ShellCommand
+from snapbid.settings import load
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from snapbid.ledger.persons import ErasedUsers
+    from snapbid.warehouse.persons import Erased
+
+TAKEN_UP_S = 3.0  # until all workers know who is suppressed
+
+
+class _DryRun(Exception):
+    """Ends the transaction of a dry run."""
+
+
+@click.command(
+    cls=ShellCommand,
+    examples=[
+        "snapbid forget --id user-81 --id 38400000-8cf0-11bd-b23e-10b96e40000d --dry-run",
+        "snapbid forget --id user-81 > receipt.json",
+    ],
+)
+@click.option("--id", "ids", multiple=True, required=True, metavar="ID",
+              help="A user, device or click id, a hashed address or number, or `SOURCE ID` of an "
+              "eid; several times for several.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
+def forget(ids: tuple[str, ...], dry_run: bool) -> None:
+    """Forget a person: remove what is stored under any of the ids, and take no more of it.
+
+    Server events are emptied and keep their place in the counts; conflicting payloads, frequency
+    caps and the user of open bids are removed. From then on, keyed hashes of the ids make such
+    events be stored empty, and such users be unknown to frequency caps. Prints a receipt as JSON.
+    """
+    import asyncio
+    import secrets
+
+    import msgspec
+    from redis.exceptions import RedisError
+
+    from snapbid import suppression
+    from snapbid.ledger import connection as ledger
+    from snapbid.ledger import persons as users
+    from snapbid.warehouse import audit, persons
+
+    if any(not id or len(id) > 1024 for id in ids):
+        raise console.WrongInput("--id must have 1 to 1024 characters")
+    settings = console.with_stores(load(os.environ))
+    assert settings.redis_url is not None
+    redis_url, shards = settings.redis_url, settings.ledger_shards
+    known = {spelling for id in ids for spelling in (id, suppression.normal(id))}
+    names = sorted({name for id in known for name in suppression.user_names(id)})
+    receipt: dict[str, Any] = {"receipt": secrets.token_hex(8), "at": datetime.now(UTC)}
+
+    async def erase_users() -> "ErasedUsers":
+        redis = ledger.connect(redis_url)
+        try:
+            return await users.erase(redis, shards, names, dry_run=dry_run)
+        finally:
+            await redis.aclose()
+
+    async def erase_events(connection: "asyncpg.Connection") -> "Erased":
+        erased = persons.Erased(0, 0, 0)
+        try:
+            async with connection.transaction():
+                erased = await persons.erase(connection, sorted(known))
+                if dry_run:
+                    raise _DryRun
+        except _DryRun:
+            pass
+        return erased
+
+    async def work(connection: "asyncpg.Connection") -> dict[str, int]:
+        if not dry_run:
+            key = (await persons.fetch_suppression(connection)).key
+            kept = [*names, *map(suppression.event_name, known)]
+            hashes = {suppression.hash_of(key, name) for name in kept}
+            await persons.suppress(connection, hashes)
+        removed = dict((await erase_events(connection))._asdict())
+        if not dry_run:
+            await asyncio.sleep(TAKEN_UP_S)
+        removed |= (await erase_users())._asdict()
+        if not dry_run:
+            detail = {name: [count, 0] for name, count in removed.items()}
+            await audit.record(connection, "person", receipt["receipt"], "forgotten", detail)
+        return removed
+
+    try:
+        removed = console.in_warehouse(work)
+    except (RedisError, OSError) as error:
+        raise console.redis_failed(error, redis_url) from error
+    receipt |= {"ids": len(ids), "dryRun": dry_run, "suppressed": not dry_run, "removed": removed}
+    click.echo(msgspec.json.format(msgspec.json.encode(receipt), indent=2).decode())

@@ -1,0 +1,87 @@
+"""Persons who are forgotten: what the warehouse has of them, and their suppression."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import asyncpg
+
+from snapbid.suppression import Suppression
+
+# Events with one of the ids ($1) as they are, or anywhere in their context.
+_HAS: Final = """
+exists (
+    select from unnest($1::text[]) as i (id)
+    where jsonb_path_exists(
+        e.context, '$.** ? (@.type() == "string" && @ == $id)', jsonb_build_object('id', i.id))
+)
+"""
+_EVENTS: Final = f"""
+select event_id from events e
+where client_user_id = any($1) or anonymous_id = any($1) or click_id = any($1) or {_HAS}
+"""
+
+
+class Erased(NamedTuple):
+    """How many events were emptied, and how many rows of other tables removed."""
+
+    events: int
+    event_conflicts: int
+    event_dead_letters: int
+
+
+async def fetch_suppression(connection: asyncpg.Connection) -> Suppression:
+    """Fetch who is suppressed."""
+    row = await connection.fetchrow(
+        "select key, array(select hash from suppressed) as hashes from suppression_key"
+    )
+    return Suppression(bytes(row["key"]), frozenset(map(bytes, row["hashes"])))
+
+
+async def fetch_mark(connection: asyncpg.Connection) -> tuple[object, ...]:
+    """Fetch what changes with the suppression."""
+    return tuple(
+        await connection.fetchrow("select count(*), max(since), min(since) from suppressed")
+    )
+
+
+async def suppress(connection: asyncpg.Connection, hashes: Iterable[bytes]) -> None:
+    """Suppress whoever has these hashes."""
+    await connection.execute(
+        "insert into suppressed (hash) select unnest($1::bytea[]) on conflict do nothing",
+        list(hashes),
+    )
+
+
+async def hold_erasure(connection: asyncpg.Connection) -> None:
+    """Keep `erase` waiting until the transaction, which stores events, ends."""
+    await connection.execute("lock table events in row exclusive mode")
+
+
+async def erase(connection: asyncpg.Connection, ids: Sequence[str]) -> Erased:
+    """Empty the events that have any of the ids, and remove their conflicts and dead letters.
+
+    An emptied event keeps its id, product, name and times: it still counts, and is no other when it
+    is sent again. Needs a transaction; events are stored when it has ended.
+    """
+    await connection.execute("lock table events in share row exclusive mode")
+    listed = list(ids)
+    events = [row["event_id"] for row in await connection.fetch(_EVENTS, listed)]
+    await connection.execute(
+        "update events set client_user_id = null, anonymous_id = null, click_id = null,"
+        " context = '{}', enrichment = '{}' where event_id = any($1)",
+        events,
+    )
+    conflicts = await connection.fetch(
+        f"delete from event_conflicts e where event_id = any($2) or {_HAS} returning 1",
+        listed,
+        events,
+    )
+    payloads = [json.dumps(id, ensure_ascii=ascii)[1:-1] for id in ids for ascii in (False, True)]
+    letters = await connection.fetch(
+        "delete from event_dead_letters where exists (select from unnest($1::bytea[]) as i (id)"
+        " where position(i.id in payload) > 0) or event_id = any($2) returning 1",
+        [text.encode(errors="surrogatepass") for text in payloads],
+        events,
+    )
+    return Erased(len(events), len(conflicts), len(letters))
