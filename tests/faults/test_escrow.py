@@ -125,3 +125,25 @@ async def tried(ledger: Ledger, auction: bytes, limits: Limits) -> str:
         return await reserve(ledger, auction, (b"1", PRICE, limits))
     except AssertionError:  # the shard is away
         return ""
+
+
+class Overtaken(Banker):
+    """Another banker makes a whole round between its look at the bank and its own change."""
+
+    other: Banker | None = None
+
+    async def _tell(self, *arguments: Any) -> Any:
+        other, self.other = self.other, None
+        if other is not None:
+            assert await other.balance(1, {TOTAL: BUDGET}, PRICE)
+        return await super()._tell(*arguments)
+
+
+@pytest.mark.usefixtures("ledger")
+async def test_a_banker_that_was_overtaken_grants_nothing(cluster: Cluster) -> None:
+    late = Overtaken(Connections(cluster.url), SHARDS, time.time)
+    late.other = other = Banker(Connections(cluster.url), SHARDS, time.time)
+    assert not await late.balance(1, {TOTAL: BUDGET}, PRICE)
+    assert await late.balance(1, {TOTAL: BUDGET}, PRICE)
+    for banker in (late, other):
+        await banker.close()
