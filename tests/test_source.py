@@ -24,7 +24,7 @@ LAYERS = {
     "programs": {
         "cli", "server", "drain", "publisher", "embedded", "load", "recording", "ops", "describe",
         "explain", "golive", "export", "preflight", "diagnosis", "demand",
-        "auction_log",
+        "auction_log", "reconcile",
     },
     "rooms": {"exchange", "report", "events"},
     "domain and stores": {"match", "reference", "ledger", "warehouse"},

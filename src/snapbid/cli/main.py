@@ -20,6 +20,7 @@ from snapbid.cli.golive import golive
 from snapbid.cli.keys import key
 from snapbid.cli.ledger import ledger
 from snapbid.cli.load import load
+from snapbid.cli.reconcile import reconcile
 from snapbid.cli.run import drain, env, migrate, serve, up
 from snapbid.cli.shell import ShellGroup
 from snapbid.cli.size import size
@@ -48,6 +49,6 @@ def main() -> None:
 
 for command in (
     up, serve, drain, migrate, env, ssp, token, campaign, creative, key, events, rates, explain,
-    golive, load, size, export, ledger, audit, status, forget,
+    golive, load, size, export, ledger, audit, status, forget, reconcile,
 ):  # fmt: skip
     main.add_command(command)

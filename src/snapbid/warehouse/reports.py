@@ -49,5 +49,10 @@ async def fetch_days(pool: asyncpg.Pool, ssp: str, first: date, last: date) -> F
     Raises asyncpg's errors, and OSError or TimeoutError if the warehouse is unreachable.
     """
     async with pool.acquire(timeout=TIMEOUT_S) as connection:
-        rows = await connection.fetch(_DAYS, ssp, first, last, timeout=TIMEOUT_S)
+        return await fetch(connection, ssp, first, last)
+
+
+async def fetch(connection: asyncpg.Connection, ssp: str, first: date, last: date) -> FiguresByDay:
+    """Fetch the same over a connection."""
+    rows = await connection.fetch(_DAYS, ssp, first, last, timeout=TIMEOUT_S)
     return {row["day"]: DayFigures(*map(int, list(row)[1:])) for row in rows}

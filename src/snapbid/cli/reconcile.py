@@ -1,0 +1,171 @@
+"""`snapbid reconcile SSP LOG`: an SSP's own log against ours (contract 11)."""
+
+import os
+import sys
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from snapbid.cli import console
+from snapbid.cli.shell import ShellCommand
+from snapbid.settings import load
+
+if TYPE_CHECKING:
+    from snapbid.reconcile.compare import Comparison, Dispute, Terms
+    from snapbid.reconcile.result import Reported, TotalsRow
+
+SHOWN: Final = 20
+FIELDS: Final = ("auction", "imp", "time", "price", "currency", "kind", "ssp")
+
+
+def _day(context: click.Context, option: click.Parameter, value: str | None) -> date | None:
+    if value is None:
+        return None
+    try:
+        if len(value) != 10:
+            raise ValueError
+        return date.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"must be a day like 2026-01-31, found {value[:40]!a}") from None
+
+
+def _columns(
+    context: click.Context, option: click.Parameter, values: Sequence[str]
+) -> dict[str, str]:
+    columns = dict(value.partition("=")[::2] for value in values)
+    for field, name in columns.items():
+        if field not in FIELDS or not name:
+            raise click.BadParameter(f"must be like auction=NAME, of {', '.join(FIELDS)}")
+    return columns
+
+
+@click.command(
+    cls=ShellCommand,
+    examples=[
+        "snapbid reconcile acme wins.csv.gz --date 2026-01-31 --out disputes.csv",
+        "snapbid reconcile acme log.jsonl --column auction=tx --column price=paid --kind billing",
+    ],
+)
+@click.argument("ssp", metavar="SSP")
+@click.argument("log", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--auctions", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="Directory of the auction log (default: SNAPBID_AUCTION_LOG).")  # fmt: skip
+@click.option("--date", "day", callback=_day, metavar="DAY", help="Only this day (UTC).")
+@click.option("--from", "first", callback=_day, metavar="DAY", help="Only from this day on.")
+@click.option("--to", "last", callback=_day, metavar="DAY", help="Only up to this day.")
+@click.option("--column", "columns", multiple=True, callback=_columns, metavar="FIELD=NAME",
+              help="What a column of LOG is called; names that are usual are guessed.")  # fmt: skip
+@click.option("--kind", type=click.Choice(["win", "billing", "loss", "bid"]), default="win",
+              show_default=True, help="What lines are that do not say it.")  # fmt: skip
+@click.option("--currency", default="USD", show_default=True,
+              help="Of prices that do not say it.")  # fmt: skip
+@click.option("--price-in", type=click.Choice(["cpm", "impression", "micros"]), default="cpm",
+              show_default=True, help="CPM, price of one, or micros of a CPM.")  # fmt: skip
+@click.option("--tolerance", type=click.FloatRange(0), default=0.005, show_default=True,
+              help="By which CPMs may differ.")  # fmt: skip
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="CSV of all disputes.")
+@click.option("--page", "page", type=click.Path(dir_okay=False, path_type=Path),
+              help="HTML page of the result.")  # fmt: skip
+def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> None:
+    """Compare an SSP's own log with the auction log and the report.
+
+    LOG is CSV, JSON Lines or Parquet, gzipped or not, with a line for each win (or what --kind
+    says). Every auction in dispute is named with its cause. Exit status: 0 where all agree, 1 where
+    anything differs, 2 for wrong usage. SSP is a canonical id.
+    """
+    from snapbid.reconcile import claims, result
+    from snapbid.reconcile.compare import Comparison
+
+    settings = load(os.environ)
+    auctions = options["auctions"] or settings.auction_log
+    if auctions is None or not auctions.is_dir():
+        raise console.WrongInput("where is the auction log? --auctions or SNAPBID_AUCTION_LOG")
+    first, last = options["day"] or options["first"], options["day"] or options["last"]
+    if first and last and last < first:
+        raise console.WrongInput("--to is before --from")
+    scale = claims.SCALES[options["price_in"]]
+    form = claims.Form(columns, options["kind"], options["currency"].upper(), scale)
+    tolerance = round(options["tolerance"] * 1_000_000)
+    comparison = Comparison(_terms(ssp, tolerance, first, last))
+    shown: list[Dispute] = []
+    try:
+        disputes = comparison.disputes(claims.read(log, form), auctions)
+        if options["out"] is not None:
+            disputes = result.write_csv(options["out"], disputes)
+        for dispute in disputes:
+            if len(shown) < result.SHOWN:
+                shown.append(dispute)
+    except (claims.LogError, OSError) as error:
+        raise console.WrongInput(f"{log}: {error}") from error
+    rows = result.totals(comparison, _reported(ssp, comparison))
+    if options["page"] is not None:
+        options["page"].write_text(result.page(ssp, comparison, rows, shown), encoding="utf-8")
+    _print(comparison, rows, shown)
+    sys.exit(int(bool(comparison.causes) or any(row.differs for row in rows)))
+
+
+def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "Terms":
+    from snapbid.reconcile.compare import Terms
+    from snapbid.reference import history
+    from snapbid.warehouse import rates, registry
+
+    known = console.in_warehouse(registry.fetch_all)
+    if ssp not in known.values():
+        raise console.WrongInput(f"{ssp[:60]!a} is not the canonical id of a registered SSP")
+    family = frozenset(name for name, canonical in known.items() if canonical == ssp)
+    table = history.DailyRates(history.load(), console.in_warehouse(rates.fetch_all))
+
+    def convert(currency: str, day: date) -> Any:
+        quote = table.quote(currency, day) or table.quote(currency, day, crypto=True)
+        return None if quote is None else quote.usd
+
+    return Terms(ssp, family | {ssp}, convert, tolerance, first, last)
+
+
+def _reported(ssp: str, comparison: "Comparison") -> "Reported":
+    """What the report has for the kinds and days compared."""
+    from snapbid.reconcile.result import ReportedDay
+    from snapbid.warehouse import reports
+
+    first, last = comparison.first, comparison.last
+    if first is None or last is None:
+        return {}
+
+    async def fetch(connection: Any) -> "Reported":
+        reported = {}
+        for day, figures in (await reports.fetch(connection, ssp, first, last)).items():
+            for kind, number, nanos in (
+                ("win", figures.wins, figures.win_cpm_micros),
+                ("billing", figures.imps, None),
+            ):
+                if kind in comparison.kinds:
+                    reported[kind, day] = ReportedDay(number, nanos)
+        return reported
+
+    return console.in_warehouse(fetch)
+
+
+def _print(comparison: "Comparison", rows: "list[TotalsRow]", shown: "list[Dispute]") -> None:
+    from snapbid.reconcile.compare import CAUSES
+    from snapbid.reconcile.result import COLUMNS, cells
+
+    click.echo(f"{console.counted(comparison.lines, 'line')}, {comparison.outside} of other days\n")
+    heads = ("kind", "day", "their log", "agreed", "our log", "USD", "report", "USD")
+    console.print_table(heads, [tuple(row) for row in rows])
+    if comparison.gaps:
+        click.echo(f"\nour log admits {console.counted(len(comparison.gaps), 'gap')} on these days")
+    if not comparison.causes:
+        click.echo("\nnothing is in dispute")
+        return
+    click.echo()
+    console.print_table(
+        ("cause", "disputes", "what it means"),
+        [(name, count, CAUSES[name]) for name, count in comparison.causes.most_common()],
+    )
+    click.echo()
+    console.print_table(COLUMNS, [cells(dispute) for dispute in shown[:SHOWN]])
+    if (total := comparison.causes.total()) > SHOWN:
+        click.echo(f"… and {total - SHOWN} more: --out FILE has all of them")

@@ -1,0 +1,176 @@
+"""An SSP's log against ours: every discrepancy that was made is named, and none besides."""
+
+import json
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.disputed import CAUSES, HEADS, START_MS, Expected, Made, convert, make, write_csv
+
+from snapbid.reconcile import claims, compare, result
+from snapbid.reconcile.claims import Claim, Form, LogError
+from snapbid.reconcile.compare import Comparison, Dispute, Terms
+
+TERMS = Terms("acme", frozenset({"acme", "acme-eu"}), convert)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
+    directory = tmp_path_factory.mktemp("auctions")
+    return directory, make(directory, 10_000, 1_000, seed=7)
+
+
+def run(log: Path, directory: Path, terms: Terms = TERMS) -> tuple[Comparison, list[Dispute]]:
+    comparison = Comparison(terms)
+    return comparison, list(comparison.disputes(claims.read(log, Form({})), directory))
+
+
+def named(disputes: list[Dispute]) -> list[Expected]:
+    return sorted(Expected(each.cause, each.auction, each.imp or "") for each in disputes)
+
+
+def write_json(path: Path, lines: list[list[str]]) -> None:
+    names = ["auctionId", "impid", "ts", "cpm", "cur", "descriptor", "note"]
+    path.write_text(
+        "".join(json.dumps(dict(zip(names, line, strict=True))) + "\n" for line in lines)
+    )
+
+
+def write_parquet(path: Path, lines: list[list[str]]) -> None:
+    columns = list(zip(*lines, strict=True))
+    pq.write_table(pa.table(dict(zip(HEADS, map(list, columns), strict=True))), path)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("log.csv.gz", write_csv),
+        ("log.tsv", lambda path, lines: write_csv(path, lines, "\t")),
+        ("log.jsonl", write_json),
+        ("log", write_parquet),
+    ],
+    ids=["csv", "tsv", "json", "parquet"],
+)
+def test_all_discrepancies_are_named_and_none_besides(
+    made: tuple[Path, Made],
+    tmp_path: Path,
+    name: str,
+    write: Callable[[Path, list[list[str]]], None],
+) -> None:
+    directory, expected = made
+    write(tmp_path / name, expected.lines)
+    comparison, disputes = run(tmp_path / name, directory)
+    assert named(disputes) == sorted(expected.expected)
+    assert set(comparison.causes) == set(CAUSES) <= set(compare.CAUSES)
+    assert comparison.lines == len(expected.lines)
+
+
+def test_the_totals_add_up(made: tuple[Path, Made], tmp_path: Path) -> None:
+    """Lines are agreed or in dispute; what is counted here is agreed, in dispute, or only here."""
+    directory, expected = made
+    write_csv(tmp_path / "log.csv", expected.lines)
+    comparison, disputes = run(tmp_path / "log.csv", directory)
+    rows = result.totals(comparison, None)
+    only_here = sum(each.cause == "not_in_their_log" for each in disputes)
+    disputed = {each.line for each in disputes if each.line is not None}
+    assert sum(row.theirs for row in rows) == comparison.lines
+    assert sum(row.agreed for row in rows) == comparison.lines - len(disputed)
+    counted_here = {"price_differs", "other_day", "unknown_currency", "unknown_ssp",
+                    "unreadable", "not_in_their_log"}  # fmt: skip
+    also = sum(each.cause in counted_here for each in disputes)
+    assert sum(row.logged for row in rows) == sum(row.agreed for row in rows) + also
+    assert only_here > 0
+
+
+def test_a_days_window_leaves_the_other_lines_out(made: tuple[Path, Made], tmp_path: Path) -> None:
+    directory, expected = made
+    write_csv(tmp_path / "log.csv", expected.lines)
+    day = date(2026, 1, 2)
+    comparison, disputes = run(tmp_path / "log.csv", directory, TERMS._replace(first=day, last=day))
+    assert comparison.lines + comparison.outside == len(expected.lines)
+    assert {each.cause for each in disputes} == {"other_day"}
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("1767268800", START_MS),
+        ("1767268800.25", START_MS + 250),
+        ("1767268800250", START_MS + 250),
+        ("1767268800250000", START_MS + 250),
+        ("2026-01-01T12:00:00.25Z", START_MS + 250),
+        ("2026-01-01 14:00:00+02:00", START_MS),
+        ("2026-01-01 12:00:00 UTC", START_MS),
+        ("2026-01-01T12:00:00", START_MS),
+        ("", None),
+    ],
+)
+def test_times_are_read_in_any_unit(tmp_path: Path, text: str, time_ms: int | None) -> None:
+    (claim,) = read(tmp_path, f"id,time\na,{text}\n")
+    assert (claim.time_ms, claim.mistake) == (time_ms, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "price"),
+    [
+        ("1.25", Form({}), 1_250_000),
+        ('"1,25"', Form({}), 1_250_000),
+        ("0.00125", Form({}, scale=claims.SCALES["impression"]), 1_250_000),
+        ("1250000", Form({}, scale=claims.SCALES["micros"]), 1_250_000),
+    ],
+)
+def test_prices_are_read_in_any_unit(tmp_path: Path, text: str, form: Form, price: int) -> None:
+    (claim,) = read(tmp_path, f"id,price\na,{text}\n", form)
+    assert claim.price == price
+
+
+def test_columns_may_be_named(tmp_path: Path) -> None:
+    form = Form({"auction": "tx", "price": "paid"})
+    (claim,) = read(tmp_path, "id,tx,price,paid,event\n1,a,9,2,billed\n", form)
+    assert (claim.auction, claim.price, claim.kind) == ("a", 2_000_000, "billing")
+
+
+def test_lines_that_cannot_be_read_keep_their_numbers(tmp_path: Path) -> None:
+    text = "id;time;event\na;1767268800;win\nb;soon;win\nc\n;1767268800;win\nd;1767268800;refund\n"
+    read_claims = read(tmp_path, text)
+    assert [(claim.line, bool(claim.mistake)) for claim in read_claims] == [
+        (2, False), (3, True), (4, True), (5, True), (6, True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "no,such\n1,2\n", "{]\n"])
+def test_a_log_without_auction_ids_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(LogError):
+        read(tmp_path, text)
+
+
+def test_the_csv_runs_nothing_in_a_spreadsheet(tmp_path: Path) -> None:
+    nothing = None, None, ""
+    dispute = Dispute("late", "win", "=1+1", "@x", 2, *nothing, *nothing, "", "")
+    assert list(result.write_csv(tmp_path / "out.csv", [dispute])) == [dispute]
+    _, line = (tmp_path / "out.csv").read_text().splitlines()
+    assert line.startswith("late,win,'=1+1,'@x,")
+
+
+def test_the_page_has_totals_causes_and_no_markup_of_theirs(
+    made: tuple[Path, Made], tmp_path: Path
+) -> None:
+    directory, expected = made
+    write_csv(tmp_path / "log.csv", [*expected.lines, ["<b>", "1", "", "1", "USD", "acme", ""]])
+    comparison, disputes = run(tmp_path / "log.csv", directory)
+    shown = sorted(disputes, key=lambda each: each.auction != "<b>")
+    page = result.page("acme", comparison, result.totals(comparison, None), shown)
+    assert "<b>" not in page
+    assert "&lt;b&gt;" in page
+    for cause in CAUSES:
+        assert cause in page
+
+
+def read(directory: Path, text: str, form: Any = None) -> list[Claim]:
+    path = directory / "log.csv"
+    path.write_text(text)
+    return list(claims.read(path, form or Form({})))
