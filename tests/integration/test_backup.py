@@ -61,9 +61,10 @@ class Debian:
         for name, script in SHIMS.items():
             (programs / name).write_text(f"#!/bin/sh\n{script}\n")
             (programs / name).chmod(0o755)
-        server = redis_server.installed()[0].path
-        os.symlink(server, programs / "redis-server")
-        os.symlink(Path(server).with_name("redis-cli"), programs / "redis-cli")
+        servers = [Path(server.path) for server in redis_server.installed()]
+        clients = [server.with_name("redis-cli") for server in servers]  # not beside each
+        os.symlink(servers[0], programs / "redis-server")
+        os.symlink(next(client for client in clients if client.exists()), programs / "redis-cli")
         self.environ = {
             **os.environ,
             "PATH": f"{programs}:{postgres}:{os.environ['PATH']}",
