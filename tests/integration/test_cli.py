@@ -22,10 +22,11 @@ CAMPAIGN: dict[str, Any] = {
     "cpm": 2.5,
     "creatives": [{"id": "n", "media": "banner", "adm": "x", "w": 1, "h": 1}],
 }
-NO_BUDGET = "\t" * 6
+NO_BUDGET = "\t" * 7
 SSPS = "descriptor\tcanonical\tallow\tqps\n"
 CAMPAIGNS = (
-    "id\tstatus\tcpm\tmedia\tadvertiser\tname\tpacing\tspent\tspent today\theld\tleft today\tleft\n"
+    "id\tstatus\tcpm\tmedia\tadvertiser\tname\tpacing\tspent\tspent today\theld\tleft today\tleft"
+    "\trests\n"
 )
 
 
