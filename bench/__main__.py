@@ -1,6 +1,7 @@
 """Runs all or the named benchmarks and compares them with the committed results.
 
     python -m bench [KIND ...] [--keep] [--long] [--all]
+    python -m bench peers --rust-rtb-bidder CHECKOUT
 
 Results and the page are written to build/bench; with --keep they become bench/results and
 bench/README.md.
@@ -38,14 +39,21 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="make these the results to commit")
     parser.add_argument("--long", action="store_true", help="more rounds, for steadier figures")
     parser.add_argument("--all", action="store_true", help="also show what has not moved")
+    for needed in filter(None, (run.needs for run in RUNS.values())):
+        parser.add_argument(needed, metavar="CHECKOUT", help="of a peer's repository")
     chosen = parser.parse_args()
+    given = {kind: _given(kind, chosen) for kind in RUNS}
     if unknown := set(chosen.kind) - set(RUNS):
         parser.error(f"no such run: {', '.join(unknown)} (there are {', '.join(RUNS)})")
+    for kind in chosen.kind:
+        if given[kind] is None:
+            parser.error(f"{kind} needs {RUNS[kind].needs}")
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir(parents=True)
     os.chdir(ROOT)
     started = time.monotonic()
-    failed = [kind for kind in chosen.kind or RUNS if not _run(kind, long=chosen.long)]
+    kinds = chosen.kind or [kind for kind in RUNS if given[kind] is not None]
+    failed = [kind for kind in kinds if not _run(kind, given[kind] or (), long=chosen.long)]
     print(f"all runs: {time.monotonic() - started:.0f} s")
     _report(all=chosen.all)
     if failed:
@@ -57,10 +65,19 @@ def main() -> None:
         render.main()
 
 
-def _run(kind: str, *, long: bool) -> bool:
+def _given(kind: str, chosen: argparse.Namespace) -> tuple[str, ...] | None:
+    """The option that a run needs; None if it is missing."""
+    needed = RUNS[kind].needs
+    if needed is None:
+        return ()
+    value = getattr(chosen, needed.removeprefix("--").replace("-", "_"))
+    return None if value is None else (needed, os.path.abspath(value))
+
+
+def _run(kind: str, given: tuple[str, ...], *, long: bool) -> bool:
     """Do a run and write its result to `OUTPUT`; returns whether it succeeded."""
     started = time.monotonic()
-    options = () if long else RUNS[kind].options
+    options = given if long else (*RUNS[kind].options, *given)
     output = OUTPUT / f"{kind}.json"
     if kind == MICRO:
         command = ["pytest", "bench", *MICRO_OPTIONS, *options, f"--benchmark-json={output}"]

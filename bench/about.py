@@ -46,9 +46,9 @@ def commit() -> str:
     return f"{head}, changed" if changed else head
 
 
-def git(*arguments: str) -> str:
+def git(*arguments: str, at: Path = ROOT) -> str:
     """The output of git; empty if it fails."""
-    process = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    process = subprocess.run(["git", *arguments], cwd=at, capture_output=True, text=True)
     return process.stdout.strip() if process.returncode == 0 else ""
 
 

@@ -175,7 +175,7 @@ async def _longest_pause(work: "asyncio.Future[Any]") -> float:
 def served(scratch: Path, environ: dict[str, str], workers: int) -> Iterator[ServerProcess]:
     environ = {**environ, "SNAPBID_WORKERS": str(workers)}
     log = scratch / f"serve-{workers}.log"
-    server = ServerProcess(log, environ, "snapbid", "serve")
+    server = ServerProcess(log, environ, int(environ["SNAPBID_PORT"]), "snapbid", "serve")
     try:
         server.await_ready(READY_S)
         _await_base(log)

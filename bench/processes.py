@@ -59,23 +59,32 @@ def cores() -> tuple[int, int]:
 
 
 class ServerProcess:
-    """A server that runs `python -m MODULE ARGUMENTS` with one worker, or SNAPBID_WORKERS, which
-    Granian starts as processes of their own; uvicorn serves from the process itself (`forks` is
-    False).
+    """A server that runs a command, or `python -m MODULE ARGUMENTS`, and listens on `port`.
+
+    Granian starts its workers, one or SNAPBID_WORKERS, as processes of their own; others serve from
+    the process itself (`forks` is False). GET `ready` is 200 once it serves.
     """
 
     def __init__(
-        self, log: Path, environ: Mapping[str, str], *command: str, forks: bool = True
+        self,
+        log: Path,
+        environ: Mapping[str, str],
+        port: int,
+        *command: str | Path,
+        forks: bool = True,
+        ready: str = "/readyz",
     ) -> None:
         self._forks = forks
+        self._ready = ready
         self.environ = {
             name: value for name, value in os.environ.items() if not name.startswith("SNAPBID_")
         } | dict(environ)
-        self.port = int(environ["SNAPBID_PORT"])
+        self.port = port
         self._log = log
+        is_program = isinstance(command[0], Path)
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *command],
+                command if is_program else [sys.executable, "-m", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -84,10 +93,10 @@ class ServerProcess:
             )
 
     def await_ready(self, within_s: float = READY_S) -> None:
-        """Waits until GET /readyz is 200 and all workers are there; `worker` is the first."""
+        """Waits until the server is ready and all workers are there; `worker` is the first."""
         count = int(self.environ.get("SNAPBID_WORKERS", "1"))
         deadline = time.monotonic() + within_s
-        while not (_is_ready(self.port) and len(self._workers()) == count):
+        while not (_is_ready(self.port, self._ready) and len(self._workers()) == count):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.05)
                 raise BenchError(f"a server ended:\n{self._last_words()}")
@@ -148,10 +157,11 @@ def _read(pid: int, name: str) -> bytes:
         return b""
 
 
-def _is_ready(port: int) -> bool:
+def _is_ready(port: int, path: str) -> bool:
     try:
         with socket.create_connection((LOOPBACK, port), timeout=5) as client:
-            client.sendall(b"GET /readyz HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")
+            head = f"GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n"
+            client.sendall(head.encode())
             return client.recv(64).startswith(b"HTTP/1.1 200")
     except OSError:
         return False

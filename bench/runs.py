@@ -10,7 +10,7 @@ To add a run `KIND`:
 
 from typing import Final, NamedTuple
 
-from bench.sections import catalog, ledger, limits, match, micro, socket, together
+from bench.sections import catalog, ledger, limits, match, micro, peers, socket, together
 from bench.sections.parts import Section
 
 
@@ -19,12 +19,13 @@ class Run(NamedTuple):
 
     `options` are those of `make bench`, which must end within 10 minutes in all; without them a run
     takes longer and its figures are steadier. `reference` is a figure that does not depend on the
-    product: if it moved, the machine did.
+    product: if it moved, the machine did. One that `needs` an option runs only where that is given.
     """
 
     section: Section
     options: tuple[str, ...] = ()
     reference: str | None = None
+    needs: str | None = None
 
 
 MICRO: Final = "micro"  # run by pytest-benchmark; the others are modules
@@ -40,4 +41,5 @@ RUNS: Final = {
     "limits": Run(limits, ("--rounds=40",)),
     "catalog": Run(catalog, ("--counts", "10000", "100000", "--agreement")),
     "match": Run(match, ("--most=100000", "--peers=10000", "--rounds=40")),
+    "peers": Run(peers, needs="--rust-rtb-bidder"),
 }

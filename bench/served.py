@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 
@@ -20,8 +20,10 @@ SECRET: Final = "a secret that only the benchmarks ever use"
 
 
 @contextmanager
-def product(scratch: Path, core: int, store_core: int, count: int) -> Iterator[ServerProcess]:
-    """`snapbid serve` on embedded stores with `count` campaigns imported."""
+def product(
+    scratch: Path, core: int, store_core: int, market: int | Sequence[dict[str, Any]]
+) -> Iterator[ServerProcess]:
+    """`snapbid serve` on embedded stores with so many campaigns imported, or with these."""
     with ExitStack() as stack:
         home = stack.enter_context(Home(scratch / "stores"))
         redis, postgres = Redis(home), Postgres(home)
@@ -29,7 +31,7 @@ def product(scratch: Path, core: int, store_core: int, count: int) -> Iterator[S
             for store in (redis, postgres):
                 store.start()
                 stack.callback(store.stop)
-        asyncio.run(_fill(postgres.dsn, count))
+        asyncio.run(_fill(postgres.dsn, market))
         environ = {
             "SNAPBID_DATABASE_URL": postgres.dsn,
             "SNAPBID_REDIS_URL": redis.url,
@@ -74,7 +76,7 @@ def _started(
     }
     with pinned(core):
         log = scratch / f"{'-'.join(command)}.log"
-        server = ServerProcess(log, environ | own, *command, forks=forks)
+        server = ServerProcess(log, environ | own, port, *command, forks=forks)
     try:
         server.await_ready()
         yield server
@@ -82,9 +84,10 @@ def _started(
         server.stop()
 
 
-async def _fill(dsn: str, count: int) -> None:
+async def _fill(dsn: str, market: int | Sequence[dict[str, Any]]) -> None:
     await migrate(dsn)
-    documents = [(each["id"], json.dumps(each)) for each in campaigns.documents(count)]
+    chosen = campaigns.documents(market) if isinstance(market, int) else market
+    documents = [(each["id"], json.dumps(each)) for each in chosen]
     connection = await asyncpg.connect(dsn)
     try:
         for descriptor, canonical in pools.REGISTRY.items():

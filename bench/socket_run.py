@@ -32,7 +32,7 @@ from bench.spread import spread
 CONNECTIONS: Final = 64
 WARM_UP_S: Final = 0.3
 MOST_LATE: Final = 0.02  # of the answers of a turn
-MOST_ROUNDS: Final = 100
+MAX_ROUNDS: Final = 100
 
 # Minuend, subtrahend, and whether the difference is one of the two key figures.
 ADDED: Final = {
@@ -157,7 +157,7 @@ def measure(turns: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     with ExitStack() as stack:
         stack.enter_context(pinned(client_core))
         contenders = start(stack, scratch, server_core, client_core)
-        full = _rounds(
+        full = rounds(
             contenders, turns.rounds, lambda contender: saturate(contender, turns.seconds)
         )
         capacity = {
@@ -165,7 +165,7 @@ def measure(turns: argparse.Namespace, scratch: Path) -> dict[str, Any]:
             for name, samples in full.items()
         }
         rated = [contender for contender in contenders if contender.rated]
-        half = _rounds(
+        half = rounds(
             rated,
             turns.half_rounds,
             lambda contender: relax(contender, turns.half_seconds, capacity[contender.name] / 2),
@@ -186,18 +186,18 @@ def measure(turns: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         },
     }
     result["figures"] = {
-        name: _spreads(own) | {"memory_mib": round(memory[name], 1)} for name, own in full.items()
+        name: spreads(own) | {"memory_mib": round(memory[name], 1)} for name, own in full.items()
     }
     result["half"] = {
-        name: _spreads(own) | {"requests_per_s": round(capacity[name] / 2)}
+        name: spreads(own) | {"requests_per_s": round(capacity[name] / 2)}
         for name, own in half.items()
     }
     result["added_us"] = {title: _added(full, *pair[:2]) for title, pair in ADDED.items()}
-    result["ratios"] = {title: _ratios(full, *pair[:2]) for title, pair in RATIOS.items()}
+    result["ratios"] = {title: ratios(full, *pair[:2]) for title, pair in RATIOS.items()}
     return result
 
 
-def _rounds(
+def rounds(
     contenders: list[Contender], rounds: int, turn: Callable[[Contender], Any]
 ) -> dict[str, list[Any]]:
     """The samples of each contender; each round begins with a different one."""
@@ -211,7 +211,7 @@ def _rounds(
     return samples
 
 
-def _spreads(samples: Sequence[Sample | HalfSample]) -> dict[str, Any]:
+def spreads(samples: Sequence[Sample | HalfSample]) -> dict[str, Any]:
     fields = samples[0].__struct_fields__
     return {name: spread([getattr(sample, name) for sample in samples]) for name in fields}
 
@@ -222,7 +222,7 @@ def _added(samples: dict[str, list[Sample]], name: str, base: str) -> dict[str, 
     return spread([a.processor_us - b.processor_us for a, b in pairs], 2)
 
 
-def _ratios(samples: dict[str, list[Sample]], name: str, base: str) -> dict[str, Any]:
+def ratios(samples: dict[str, list[Sample]], name: str, base: str) -> dict[str, Any]:
     """Ratios, round by round: of requests a second, and of requests a second of processor time."""
     pairs = list(zip(samples[name], samples[base], strict=True))
     return {
@@ -239,8 +239,8 @@ def main() -> None:
     parser.add_argument("--half-rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, default=None)
     chosen = parser.parse_args()
-    if not all(0 < number <= MOST_ROUNDS for number in (chosen.rounds, chosen.half_rounds)):
-        parser.error(f"rounds are from 1 to {MOST_ROUNDS}")
+    if not all(0 < number <= MAX_ROUNDS for number in (chosen.rounds, chosen.half_rounds)):
+        parser.error(f"rounds are from 1 to {MAX_ROUNDS}")
     if not all(0 < turn <= MAX_SECONDS for turn in (chosen.seconds, chosen.half_seconds)):
         parser.error(f"a turn takes up to {MAX_SECONDS:g} s")
     with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as scratch:

@@ -65,7 +65,7 @@ def render(result: dict[str, Any]) -> str:
         [
             TEXT.format(**method),
             about(result),
-            _contenders(result["figures"]),
+            contenders(result["figures"]),
             _slow(result["figures"]),
             HALF_TEXT.format(enough=ENOUGH, **method),
             _half(result["half"], method["half_seconds_a_turn"]),
@@ -92,7 +92,8 @@ def figures(result: dict[str, Any]) -> Iterator[Figure]:
         yield spread_figure(f"ratio of {name}", own["requests"], less_is_better=False)
 
 
-def _contenders(figures: dict[str, Any]) -> str:
+def contenders(figures: dict[str, Any]) -> str:
+    """A row for each."""
     rows = []
     for name, own in figures.items():
         middle = {key: value["median"] for key, value in own.items() if isinstance(value, dict)}
@@ -151,7 +152,7 @@ def ratios_table(ratios: dict[str, Any]) -> str:
         aim = RATIOS[title][2] if title in RATIOS else None
         reached = "reached" if aim and own["requests"]["median"] >= aim else "not reached"
         aimed = f"at least {aim:g}: {reached}" if aim else ""
-        rows.append((title, _spread(own["requests"], 2), _spread(own["processor"], 2), aimed))
+        rows.append((title, ratio(own["requests"]), ratio(own["processor"]), aimed))
     return table(("", "requests/s", "by processor time", "aim"), rows)
 
 
@@ -161,6 +162,11 @@ def _added(added: dict[str, Any]) -> str:
         mark = "**" if title in ADDED and ADDED[title][2] else ""
         rows.append((f"{mark}{title}{mark}", f"{mark}{_spread(own, 1)}{mark}"))
     return table(("", "µs a request"), rows)
+
+
+def ratio(own: dict[str, float]) -> str:
+    """Median and quartiles."""
+    return _spread(own, 2)
 
 
 def _spread(own: dict[str, float], digits: int) -> str:
