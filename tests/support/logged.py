@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from snapbid.ledger.records import bid_digest
 from support.books import Key
 
-COUNTED = {"counted", "late"}
+COUNTED = {"counted", "late", "duplicate"}  # a repeat says that it was counted
 
 
 def files(directory: Path) -> list[Path]:
@@ -40,12 +40,13 @@ def missing(rows: list[dict[str, Any]]) -> int:
 def counts(rows: list[dict[str, Any]]) -> Counter[Key]:
     """What the rows count, under the keys of the books, test bids left out.
 
-    A notice counts for the newest bid of its pair; one from the spool by what became of it later.
+    A notice counts once, for the newest bid of its pair; one from the spool by what became of it
+    later.
     """
     counted: Counter[Key] = Counter()
     bids: dict[tuple[str, str], dict[str, Any]] = {}
     pairs: dict[bytes, tuple[str, str]] = {}
-    answers = set()
+    answers, settled = set(), set()
     for row in rows:
         if row["kind"] == "bid" and not row["test"]:
             pair = row["auction_id"], row["imp_id"]
@@ -59,9 +60,13 @@ def counts(rows: list[dict[str, Any]]) -> Counter[Key]:
         if row["kind"] in ("bid", "gap") or row["verdict"] not in COUNTED:
             continue
         key = row["notice_key"]
-        bid = bids.get(pairs[key] if key else (row["auction_id"], row["imp_id"]))
+        pair = pairs[key] if key in pairs else (row["auction_id"], row["imp_id"])
+        if (row["kind"], pair) in settled:
+            continue
+        settled.add((row["kind"], pair))
+        bid = bids.get(pair)
         if bid is None:
-            counted["notices without a bid",] += 1
+            counted[("notices without a bid",)] += 1
             continue
         descriptor, campaign = bid["descriptor"], bid["campaign_id"]
         if row["kind"] == "win":
