@@ -23,6 +23,7 @@ from snapbid.http import (
     accepts_gzip,
     answer,
     deflate,
+    drain,
     json_body,
     leave_body,
     read_json_body,
@@ -135,7 +136,8 @@ class BidEndpoint:
         started = perf_counter()
         admission, lane = self._admission, self._lane
         if not admission.enter(lane, started):
-            return await self.leave(Reason.OVERLOAD, headers, receive)
+            await leave_body(headers, receive, admission.waited_s)
+            return self._no_bid(Reason.OVERLOAD)
         try:
             try:
                 body = await read_json_body(headers, receive, self._max_bytes)
@@ -182,9 +184,9 @@ class BidEndpoint:
                 return answer(200, deflated, JSON, ((b"content-encoding", b"gzip"),))
         return json_body(result)
 
-    async def leave(self, reason: Reason, headers: Headers, receive: Receive) -> Answer:
-        """Answer a request that is not looked at."""
-        await leave_body(headers, receive, self._admission.waited_s)
+    async def refuse(self, reason: Reason, receive: Receive) -> Answer:
+        """Answer a request that did not come as far as here."""
+        await drain(receive)
         return self._no_bid(reason)
 
     def count_refusal(self, problem: Problem) -> None:

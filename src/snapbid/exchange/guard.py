@@ -41,12 +41,11 @@ class GuardedBids:
             problem = Forbidden()
             self._endpoint.count_refusal(problem)
             raise await refused(problem, receive)
-        headers = dict(scope["headers"])
         if self._permits is not None:
             reason = await _refusal(self._permits)
             if reason is not None:
-                return await self._endpoint.leave(reason, headers, receive)
-        return await self._handler(headers, receive)
+                return await self._endpoint.refuse(reason, receive)
+        return await self._handler(dict(scope["headers"]), receive)
 
     def _is_allowed(self, scope: Scope) -> bool:
         forwarded = [value for name, value in scope["headers"] if name == _FORWARDED]
