@@ -1,5 +1,6 @@
 """`snapbid reconcile SSP LOG`: an SSP's own log against ours (contract 11)."""
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -91,6 +92,7 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     tolerance = round(options["tolerance"] * 1_000_000)
     comparison = Comparison(_terms(ssp, tolerance, first, last))
     shown: list[Dispute] = []
+    gc.disable()  # large logs make millions of objects and no cyclic garbage
     try:
         disputes = comparison.disputes(claims.read(log, form), auctions)
         if options["out"] is not None:

@@ -8,8 +8,9 @@ that was closed, to the day on which it came (`late` in the log).
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, date, datetime
+from datetime import date, timedelta
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -33,8 +34,9 @@ CAUSES: Final = {
     "in_a_gap": "our log has a gap at that time, so this cannot be told",
 }
 DAY_MS: Final = 86_400_000
+EPOCH: Final = date(1970, 1, 1)
 GAP_MARGIN_MS: Final = 5_000  # by which the SSP's clock may differ from ours
-CONVERTED_SHARE: Final = 0.01  # by which prices in different currencies may differ
+CONVERTED_PART: Final = 100  # by a hundredth prices in different currencies may differ
 
 Convert = Callable[[str, date], Fraction | None]  # USD per unit of a currency on a day
 
@@ -122,12 +124,10 @@ class Comparison:
 
     def _sort_claims(self, claims: Iterable[Claim], parts: Parts) -> Iterator[Dispute]:
         terms, earliest, latest = self.terms, 2**62, 0
-        days: dict[int, date] = {}
         for claim in claims:
             day = None
             if claim.time_ms is not None:
-                number = claim.time_ms // DAY_MS
-                day = days.get(number) or days.setdefault(number, _day(claim.time_ms))
+                day = _day(claim.time_ms)
                 if (terms.first and day < terms.first) or (terms.last and day > terms.last):
                     self.outside += 1
                     continue
@@ -273,10 +273,9 @@ class Comparison:
     def _price(self, claim: Claim, bid: OwnBid) -> tuple[str, str]:
         """The dispute about the price and its size; "" where there is none."""
         assert claim.price is not None
-        price = Fraction(claim.price)
-        if claim.currency == bid.currency:
-            ours, allowed = bid.sent, Fraction(self.terms.tolerance)
-        else:
+        price: int | Fraction = claim.price
+        ours, allowed = bid.sent, self.terms.tolerance
+        if claim.currency != bid.currency:
             rate = Fraction(1)
             if claim.currency != "USD":
                 known = self.terms.convert(claim.currency, _day(bid.time_ms))
@@ -284,7 +283,7 @@ class Comparison:
                     return "unknown_currency", claim.currency
                 rate = known
             price, ours = claim.price * rate, bid.price
-            allowed = max(Fraction(self.terms.tolerance), ours * Fraction(CONVERTED_SHARE))
+            allowed = max(allowed, ours // CONVERTED_PART)
         if abs(price - ours) <= allowed:
             return "", ""
         return "price_differs", f"by {float(price - ours) / 1e6:+.6g} for 1,000"
@@ -346,4 +345,9 @@ def _of_bid(kind: str, bid: OwnBid, day: date, verdict: str) -> Dispute:
 
 
 def _day(time_ms: int) -> date:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).date()
+    return _date(time_ms // DAY_MS)
+
+
+@lru_cache
+def _date(number: int) -> date:
+    return EPOCH + timedelta(days=number)
