@@ -273,8 +273,8 @@ class Comparison:
     def _price(self, claim: Claim, bid: OwnBid) -> tuple[str, str]:
         """The dispute about the price and its size; "" where there is none."""
         assert claim.price is not None
-        price: int | Fraction = claim.price
-        ours, allowed = bid.sent, self.terms.tolerance
+        more: int | Fraction = claim.price - bid.sent
+        allowed = self.terms.tolerance
         if claim.currency != bid.currency:
             rate = Fraction(1)
             if claim.currency != "USD":
@@ -282,11 +282,11 @@ class Comparison:
                 if known is None:
                     return "unknown_currency", claim.currency
                 rate = known
-            price, ours = claim.price * rate, bid.price
-            allowed = max(allowed, ours // CONVERTED_PART)
-        if abs(price - ours) <= allowed:
+            more = claim.price * rate - bid.price
+            allowed = max(allowed, bid.price // CONVERTED_PART)
+        if -allowed <= more <= allowed:
             return "", ""
-        return "price_differs", f"by {float(price - ours) / 1e6:+.6g} for 1,000"
+        return "price_differs", f"by {float(more) / 1e6:+.6g} for 1,000"
 
     def _is_in_gap(self, claim: Claim) -> bool:
         """Whether the claim may be what a gap is about; no more of them than it has rows."""
