@@ -4,11 +4,13 @@
 -- clock of the machine that took it is behind.
 --
 -- ARGV     1 now (epoch ms); 2 writer, 3 number of the batch in which the bids were; 4 the bids as in
---          remember.lua; where one has no limits it is certain that it was kept, if the batch arrived
+--          remember.lua, those that were kept and without their limits, or else all of the batch
 -- Nothing happens if the batch never arrived (it will not be applied any more), or was taken back
 -- before.
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
-local last = tonumber(redis.call('GET', writer) or 0)
+-- A batch with limits has left what it refused, since a record may be gone: by a clock that jumped.
+local last, knows, refusals = (redis.call('GET', writer) or '0'):match('^(%-?%d+)( ?)(.*)$')
+last = tonumber(last)
 if math.abs(last) > number then
   return 0
 end
@@ -70,7 +72,11 @@ local function uncount(time, field)
   count(date(math.floor(time / DAY_S)), field, -1)
 end
 
-local bids, at, size = ARGV[4], 1, #ARGV[4]
+local refused = {}
+for place in refusals:gmatch('%d+') do
+  refused[tonumber(place)] = true
+end
+local bids, at, size, place = ARGV[4], 1, #ARGV[4], 0
 local counted = true -- whether the answer at hand is not to be counted any less
 while at <= size do
   local start, flags, bucket, field, value, limits = at, nil, nil, nil, nil, nil
@@ -90,12 +96,13 @@ while at <= size do
     forget_impression(digest, record)
     move_notices(digest, record, older or newer)
   end
-  if record or not limits then
+  if record or not limits or knows ~= '' and not refused[place] then
     uncount(time, 'B:' .. campaign)
     if not counted then
       counted = true
       uncount(time, 'b:' .. ssp)
     end
   end
+  place = place + 1
 end
 return 1

@@ -10,7 +10,8 @@
 --
 -- A batch in which no bid has limits is sent to this script without what limits.lua adds to it.
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
-if math.abs(redis.call('GET', writer) or 0) >= number then
+local last = redis.call('GET', writer)
+if last and math.abs(tonumber(last) or last:match('^%-?%d+')) >= number then
   return 0
 end
 redis.call('SET', writer, number, 'EX', 604800)
@@ -79,6 +80,7 @@ if of_none and not kept then
 end
 if limited then
   close_purses()
+  redis.call('SET', writer, number .. ' ' .. table.concat(refused, ' '), 'EX', 604800)
 end
 
 -- Lua adds up exactly what has no more digits than this.
