@@ -29,7 +29,7 @@ def compare(run: Run, before: dict[str, Any], after: dict[str, Any], *, all: boo
     lines = [f"{after['kind']}: {before['about']['commit']} -> {after['about']['commit']}"]
     try:
         old = {figure.name: figure for figure in run.section.figures(before)}
-    except (LookupError, TypeError, ValueError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         return [*lines, "  the committed results have a different form: not compared"]
     new = {figure.name: figure for figure in run.section.figures(after)}
     if before["about"]["cpu"] != after["about"]["cpu"]:

@@ -276,8 +276,8 @@ async def test_budgets_of_a_served_system(
     environ = {"SNAPBID_DATABASE_URL": database, "SNAPBID_REDIS_URL": fresh_redis} | holds
     _, *listed = run(environ, "campaign", "list").stdout.splitlines()
     zero = "0.000000"
-    assert listed[0].split("\t")[6:] == ["asap", zero, zero, "0.100000", "0.900000", zero]
-    assert listed[1].split("\t")[6:] == [""] * 6
+    assert listed[0].split("\t")[6:] == ["asap", zero, zero, "0.100000", "0.900000", zero, ""]
+    assert listed[1].split("\t")[6:] == [""] * 7
     with urllib.request.urlopen(f"{stack.base_url}/rtb/win?id=x{_first(answers)}&impId=1") as reply:
         assert reply.status == 200
     (shown,) = json.loads(run(environ, "campaign", "list", "--budgets", "--json").stdout)

@@ -106,10 +106,11 @@ end
 -- Records -------------------------------------------------------------------------------------
 --
 -- A record is uint32 SSP, uint32 campaign, uint32 + uint16 time (s, ms), uint32 identity (24 bits of
--- the answer, and above them the mark of the creative), uint8 kinds. Then, as the kinds say: 8 the cost is held: uint32 when the hold ends; 4 a
--- loss was counted: int16 reason; 32 it replaced another one: uint16 how many were replaced before.
--- Then its cost in nano-USD as digits: a plain bid's CPM in micro-USD. Then 16 the user is capped:
--- 16 bytes user, uint32 longest window of the caps (s).
+-- the answer, and above them the mark of the creative), uint8 kinds. Then, as the kinds say: 8 the
+-- cost is held: uint32 when the hold ends; 4 a loss was counted: int16 reason; 32 it replaced
+-- another one: uint16 how many were replaced before. Then its cost in nano-USD as digits: a plain
+-- bid's CPM in micro-USD. Then 16 the user is capped: 16 bytes user, uint32 longest window of the
+-- caps (s).
 --
 -- Where a pair of auction and impression gets another bid in the same granule, the record that was
 -- there moves to the field of the pair and one more byte: its number, the last REPLACED_KEPT being

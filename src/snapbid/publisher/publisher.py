@@ -107,10 +107,10 @@ class CatalogPublisher:
             await connection.add_listener(CHANNEL, lambda *_: self._changed.set())
             connection.add_termination_listener(lambda *_: self._changed.set())
             await self._begin(connection)
-            self._told = None
             while not connection.is_closed():
                 self._changed.clear()
                 await self._publish(connection)
+                self._told = None
                 await self._await_change()
                 await asyncio.sleep(PAUSE_S)
         finally:
