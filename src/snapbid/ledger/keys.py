@@ -7,7 +7,7 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
     {sbN}:epoch               names the data set; made by whoever comes first
     {sbN}:r                   the granules that there are, and which one takes records
     {sbN}:r:GRANULE:BUCKET    records of bids: field = digest of (auction, impression)
-    {sbN}:w:WRITER            number of a writer's last batch, and what that refused of limited bids;
+    {sbN}:w:WRITER            number of a writer's last batch, and the limited bids it refused;
                               negative once it was taken back
     {sbN}:ttl                 how long bids are remembered, by whom that is said (heartbeat.lua)
     {sbN}:m:CAMPAIGN          money used by a campaign and held for it (limits.lua)
