@@ -1,7 +1,8 @@
 -- When holds end.
 --
 --   {sbN}:h        clock: the hold clock (ms); at: the server's time when it was last set; back: the
---                  highest time that the server can have shown before its clock was set back
+--                  highest time that the server can have shown before its clock was set back; ahead:
+--                  its times before and after its clock was last set ahead
 --   {sbN}:spools   token of each process that may have acknowledged notices which Redis does not know
 --                  yet -> the hold clock's time up to which it has none, and when it was last heard of
 --   {sbN}:spools:left  tokens of those that were signed off; score = when, by the hold clock
@@ -18,7 +19,7 @@ local function server_ms()
 end
 --[[end of time]]
 
-local NOTED_STEP_BACK_MS = 50
+local NOTED_STEP_BACK_MS, NOTED_STEP_AHEAD_MS = 50, 60000
 
 local clock
 local function hold_clock()
@@ -34,6 +35,9 @@ local function hold_clock()
       local back = tonumber(redis.call('HGET', key, 'back') or 0)
       redis.call('HSET', key, 'back', digits(math.max(back, set[2] + LARGEST_STEP_MS)))
     end
+    if step and step > NOTED_STEP_AHEAD_MS then -- or nobody has called for as long
+      redis.call('HSET', key, 'ahead', digits(set[2]) .. ' ' .. digits(time))
+    end
     if not step or step < 0 or step >= 500 then -- short of the largest step, so none is lost
       redis.call('HSET', key, 'clock', digits(clock), 'at', digits(time))
     end
@@ -44,6 +48,17 @@ end
 -- Whether a time of the server (ms) comes after every step back of its clock.
 local function is_past_steps(time)
   return time > tonumber(redis.call('HGET', base .. 'h', 'back') or 0)
+end
+
+-- The time of a caller (ms) as the server's clock has it, where that was set ahead a moment ago and
+-- the caller has not heard of it.
+local UNHEARD_MS = 10000
+local function as_server_time(time)
+  local before, after = (redis.call('HGET', base .. 'h', 'ahead') or ''):match('^(%d+) (%d+)$')
+  if before and time >= before - LARGEST_STEP_MS and time <= before + UNHEARD_MS then
+    return math.min(time + after - before, server_ms())
+  end
+  return time
 end
 
 local mark

@@ -47,8 +47,11 @@ while at <= size do
   kind, reason, bucket, field, seconds, ms, at = struct.unpack('<Bi2I2c14I4I2', notices, at)
   local came_ms, spooled = seconds * 1000 + ms, kind >= SPOOLED
   local record, letter = newest_record(bucket, field), 'u'
-  if record and record.made_ms > came_ms and (spooled or is_late(record, came_ms)) then
-    record = find_older(bucket, field, came_ms)
+  if record and record.made_ms > came_ms then
+    came_ms = spooled and came_ms or as_server_time(came_ms)
+    if record.made_ms > came_ms and (spooled or is_late(record, came_ms)) then
+      record = find_older(bucket, field, came_ms)
+    end
   end
   if record and came_ms - record.made_ms <= longest_ms then
     letter = settle_record(notices:sub(start + 3, start + 18), record, kind % SPOOLED, reason,
