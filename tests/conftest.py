@@ -129,9 +129,13 @@ def redis_url(embedded_home: Home) -> Iterator[str]:
 
 @pytest.fixture
 def fresh_redis(redis_url: str) -> str:
+    _flush(redis_url)
+    return redis_url
+
+
+def _flush(redis_url: str) -> None:
     with contextlib.closing(redis.Redis.from_url(redis_url)) as client:
         client.flushall()
-    return redis_url
 
 
 @pytest.fixture(scope="session")
@@ -209,7 +213,11 @@ def start_stack(database: str, fresh_redis: str, tmp_path: Path) -> Iterator[Cal
 def module_stack(
     module_database: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., Stack]]:
-    """The same for a module, once; fails at the end if a worker died or logged a traceback."""
+    """The same for a module, once; fails at the end if a worker died or logged a traceback.
+
+    Redis is empty, since SSPs have the same numbers in every warehouse.
+    """
+    _flush(redis_url)
     own = {
         "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
         "SNAPBID_DATABASE_URL": module_database,

@@ -55,7 +55,7 @@ def status(stack: Stack, source: str, path: str = PATH, **headers: str) -> int:
 def everywhere(stack: Stack, source: str, wanted: int, **headers: str) -> None:
     """Wait until every worker answers so; each connection may be with another one."""
     eventually(
-        lambda: all(status(stack, source, **headers) == wanted for _ in range(8)),
+        lambda: all(status(stack, source, **headers) == wanted for _ in range(20)),
         f"{wanted} for {source}",
     )
 
