@@ -36,6 +36,7 @@ The hash {sbN}:segment has
     confirmed                 the segment for which budgets are known to be what was spent
     carried                   set once budgets have what the warehouse knew when the epoch began
     warehouse                 whose campaigns and SSPs the numbers stand for
+    adopted                   when they became that, the ledger having been another one's (epoch s)
     read, released            numbers of the last batches of counters that the drain has read, and
                               whose names it has removed; the warehouse has that of the last one
                               that it absorbed (drain_fence)

@@ -23,6 +23,9 @@ local function enter_segment()
   redis.call('HSET', state_key, 'run', run, 'segment', name)
   local began = string.format('%d.%03d', time[1], math.floor(time[2] / 1000))
   redis.call('HSET', base .. 'segments', name, began)
+  if not state[1] and redis.call('HEXISTS', state_key, 'warehouse') == 1 then -- drain/adopt.py
+    redis.call('HSET', state_key, 'adopted', began)
+  end
   return name
 end
 
@@ -38,6 +41,10 @@ end
 
 local function segment_began() -- epoch s
   return tonumber(redis.call('HGET', base .. 'segments', current_segment()) or 0)
+end
+
+local function adopted_at() -- epoch s: when all bids until then had been given up; or 0
+  return tonumber(redis.call('HGET', state_key, 'adopted') or 0)
 end
 
 -- Whether the drain has seen to it that budgets know what the warehouse knows.

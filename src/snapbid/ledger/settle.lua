@@ -9,7 +9,8 @@
 -- A notice that comes now counts for the record that is there, whatever the clocks say. One from a
 -- spool is meant for the newest of the pair's bids that had been made when it came; where all of them
 -- seem to be newer, since clocks differ a little or were set, it is the oldest that is meant; but none
--- where the notice came before this run of Redis began, and the bids after that: its bid was lost.
+-- where the notice came before this run of Redis began, and the bids after that: its bid was lost. So
+-- it was where another warehouse adopted the ledger, and the worker may not have heard of it yet.
 -- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
 -- counts for the record that is there if that seems to be of the future: the clock was set back.
 local SPOOLED, LARGEST_SKEW_MS, LATE_MS = 128, 600000, 5
@@ -28,8 +29,9 @@ local function find_older(bucket, field, came_ms)
     return found
   end
   local began_ms = segment_began() * 1000
+  local lost_until_ms = math.max(began_ms, adopted_at() * 1000 + UNHEARD_MS)
   local made_ms = oldest.made_ms
-  if came_ms < began_ms and began_ms <= made_ms and is_past_steps(made_ms) then
+  if came_ms < lost_until_ms and began_ms <= made_ms and is_past_steps(made_ms) then
     return nil
   end
   return oldest
