@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 
 from snapbid.auction_log.files import FileSet
 from snapbid.auction_log.layout import BID, GAP, REPLAYED, TEST, LoggedRow
-from snapbid.ledger.records import WIN, bid_digest
+from snapbid.ledger.records import BILLING, WIN, bid_digest
 from snapbid.reconcile.claims import Form, read
-from snapbid.reconcile.compare import Comparison, Terms
+from snapbid.reconcile.compare import Comparison
+from snapbid.reconcile.prices import Terms
 
 START_MS = 1_767_268_800_000  # noon of 2026-01-01
 SPAN_MS = 6 * 3_600_000
@@ -173,6 +174,48 @@ def _line(
     shown = "dear" if cause == "unreadable" else f"{float(price):.4f}"
     endpoint = "other" if cause == "unknown_ssp" else rng.choice(("acme", "acme-eu"))
     return [auction, imp, time, shown, currency, endpoint, rng.choice(("", 'a "quoted", one'))]
+
+
+def mix(directory: Path, auctions: int, seed: int) -> list[list[str]]:
+    """Write an auction log in which anything may come, and return the lines of an SSP's log.
+
+    An auction has up to two bids, three notices and three lines, of any kind, day and price.
+    """
+    rng = random.Random(seed)
+    rows: list[LoggedRow] = []
+    lines = [["auction", "imp", "time", "price", "currency", "kind", "ssp"]]
+    for number in range(auctions):
+        auction, imps = f"é{number}", [rng.choice(("1", "2")) for _ in range(2)]
+        alike = number % 10 == 0  # ids which only what is between them tells from ours
+        at_ms = START_MS + rng.randrange(3 * DAY_MS)
+        for imp in imps[: rng.choice((0, 1, 1, 1, 2))]:
+            names = [b"acme", b"acme", auction.encode(), imp.encode()]
+            if alike:
+                names[2:] = [f"{auction}\0b".encode(), b"1"]
+                imps = ["b\0" + "1"]
+            names += [b"campaign", b"creative", b"", rng.choice((b"USD", b"EUR"))]
+            test = rng.choice((0, 0, 0, 0, TEST))
+            sent = 1_000_000 if names[-1] == b"USD" else 800_000
+            at = at_ms + rng.randrange(60_000)
+            rows.append(LoggedRow(BID, "", test, 0, 0, at, 1_000_000, 1_000_000, sent, names))
+        for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
+            ids = [auction.encode(), rng.choice(imps).encode()]
+            notice = _notice(rng.choice("cccclud"), at_ms + rng.randrange(2 * DAY_MS), ids)
+            rows.append(notice._replace(kind=rng.choice((WIN, WIN, BILLING))))
+        for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
+            time = at_ms + rng.choice((0, 0, 0, 0, DAY_MS))
+            price = rng.choice(("1", "1.004", "0.8", "1.01", "1.02", "150", "", "2", "dear"))
+            lines.append(
+                [
+                    auction, rng.choice((*imps, "")), rng.choice((str(time), str(time), "")), price,
+                    rng.choice(("USD", "EUR", "JPY", "XQQ")), rng.choice(("win", "win", "bill")),
+                    rng.choice(("acme", "acme", "acme", "", "other")),
+                ]
+            )  # fmt: skip
+    files = FileSet(directory, "machine", "0" * 16)
+    files.add(_numbered(iter(rows)))
+    files.finish(1, 10**9)
+    return lines
 
 
 def write_csv(path: Path, lines: list[list[str]], delimiter: str = ",") -> None:

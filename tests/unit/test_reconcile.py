@@ -1,5 +1,6 @@
 """An SSP's log against ours: every discrepancy that was made is named, and none besides."""
 
+import csv
 import json
 from collections.abc import Callable
 from datetime import date
@@ -9,11 +10,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.disputed import CAUSES, HEADS, START_MS, Expected, Made, convert, make, write_csv
+from support.disputed import (
+    CAUSES,
+    HEADS,
+    START_MS,
+    Expected,
+    Made,
+    convert,
+    make,
+    mix,
+    write_csv,
+)
 
-from snapbid.reconcile import claims, compare, result
-from snapbid.reconcile.claims import Claim, Form, LogError
-from snapbid.reconcile.compare import Comparison, Dispute, Terms
+from snapbid.reconcile import agreed, claims, compare, result
+from snapbid.reconcile.claims import Claim, Form
+from snapbid.reconcile.compare import Comparison, Dispute
+from snapbid.reconcile.exports import LogError
+from snapbid.reconcile.prices import Terms
 
 TERMS = Terms("acme", frozenset({"acme", "acme-eu"}), convert)
 
@@ -95,6 +108,21 @@ def test_a_days_window_leaves_the_other_lines_out(made: tuple[Path, Made], tmp_p
     assert {each.cause for each in disputes} == {"other_day"}
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_tell_the_same_as_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    directory, log = tmp_path / "auctions", tmp_path / "log.csv"
+    with log.open("w", newline="") as file:
+        csv.writer(file).writerows(mix(directory, 400, seed))
+    comparison, disputes = run(log, directory)
+    monkeypatch.setattr(agreed, "take_out", lambda rows, kinds, terms: ([], rows))
+    plainly, all_disputes = run(log, directory)
+    assert sorted(map(str, disputes)) == sorted(map(str, all_disputes))
+    assert comparison.totals() == plainly.totals()
+    assert any(day.agreed for day in comparison.totals().values())
+
+
 @pytest.mark.parametrize(
     ("text", "time_ms"),
     [
@@ -106,6 +134,8 @@ def test_a_days_window_leaves_the_other_lines_out(made: tuple[Path, Made], tmp_p
         ("2026-01-01 14:00:00+02:00", START_MS),
         ("2026-01-01 12:00:00 UTC", START_MS),
         ("2026-01-01T12:00:00", START_MS),
+        ("20260101T120000Z", START_MS),
+        ("1.7672688e9", START_MS),
         ("", None),
     ],
 )
@@ -121,6 +151,9 @@ def test_times_are_read_in_any_unit(tmp_path: Path, text: str, time_ms: int | No
         ('"1,25"', Form({}), 1_250_000),
         ("0.00125", Form({}, scale=claims.SCALES["impression"]), 1_250_000),
         ("1250000", Form({}, scale=claims.SCALES["micros"]), 1_250_000),
+        ("1.25e0", Form({}), 1_250_000),
+        ("1e300", Form({}), None),
+        ("nan", Form({}), None),
     ],
 )
 def test_prices_are_read_in_any_unit(tmp_path: Path, text: str, form: Form, price: int) -> None:
@@ -173,4 +206,5 @@ def test_the_page_has_totals_causes_and_no_markup_of_theirs(
 def read(directory: Path, text: str, form: Any = None) -> list[Claim]:
     path = directory / "log.csv"
     path.write_text(text)
-    return list(claims.read(path, form or Form({})))
+    batches = claims.read(path, form or Form({}))
+    return sorted(claim for batch in batches for claim in claims.of_batch(batch))

@@ -15,7 +15,8 @@ from snapbid.cli.shell import ShellCommand
 from snapbid.settings import load
 
 if TYPE_CHECKING:
-    from snapbid.reconcile.compare import Comparison, Dispute, Terms
+    from snapbid.reconcile.compare import Comparison, Dispute
+    from snapbid.reconcile.prices import Terms
     from snapbid.reconcile.result import Reported, TotalsRow
 
 SHOWN: Final = 20
@@ -79,6 +80,7 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     """
     from snapbid.reconcile import claims, result
     from snapbid.reconcile.compare import Comparison
+    from snapbid.reconcile.exports import LogError
 
     settings = load(os.environ)
     auctions = options["auctions"] or settings.auction_log
@@ -100,7 +102,7 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
         for dispute in disputes:
             if len(shown) < result.SHOWN:
                 shown.append(dispute)
-    except (claims.LogError, OSError) as error:
+    except (LogError, OSError) as error:
         raise console.WrongInput(f"{log}: {error}") from error
     rows = result.totals(comparison, _reported(ssp, comparison))
     if options["page"] is not None:
@@ -110,7 +112,7 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
 
 
 def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "Terms":
-    from snapbid.reconcile.compare import Terms
+    from snapbid.reconcile.prices import Terms
     from snapbid.reference import history
     from snapbid.warehouse import rates, registry
 

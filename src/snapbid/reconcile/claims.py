@@ -1,20 +1,19 @@
 """What an SSP's log says: a claim per line, however the SSP exports it (contract 11).
 
-CSV (comma, semicolon, tab or bar), JSON Lines or Parquet, each plain or gzipped; which it is, is
-told by the content. Columns have names that are guessed, or are named by the operator.
+Columns have names that are guessed, or are named by the operator. Claims are columns of CLAIMS, a
+batch at a time; what has the usual form is read in columns, and the rest value by value.
 """
 
-import csv
-import gzip
-import io
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snapbid.reconcile.exports import Lines, LogError, opened
 
 WIN: Final = "win"
 BILLING: Final = "billing"
@@ -39,13 +38,24 @@ KINDS: Final = {
 }
 SCALES: Final = {"cpm": 1_000_000, "impression": 1_000_000_000, "micros": 1}  # to micros of a CPM
 
-_MARK: Final = b"\xef\xbb\xbf"
-_FIRST: Final = re.compile(rb"\s*[\[{]")
-_DELIMITERS: Final = ",;\t|"
+CLAIMS: Final = pa.schema(
+    [
+        ("line", pa.int64()),
+        ("kind", pa.string()),
+        ("auction", pa.string()),
+        ("imp", pa.string()),
+        ("time_ms", pa.int64()),
+        ("price", pa.int64()),
+        ("currency", pa.string()),
+        ("descriptor", pa.string()),
+        ("mistake", pa.string()),
+    ]
+)
 
-
-class LogError(ValueError):
-    """A log that cannot be read at all; the text says why and what to name."""
+_NUMBER: Final = r"^\d{1,19}(\.\d*)?$"
+_ZONE: Final = r"(Z|[+-]\d\d:?\d\d)$"
+_MOMENT: Final = r"^(19[7-9]\d|20\d\d)-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?$"
+_MOST_PRICE: Final = 1e15  # micros of a CPM
 
 
 class Claim(NamedTuple):
@@ -71,26 +81,20 @@ class Form(NamedTuple):
     scale: int = SCALES["cpm"]
 
 
-def read(path: Path, form: Form) -> Iterator[Claim]:
+def read(path: Path, form: Form) -> Iterator[pa.RecordBatch]:
     """Yield the claims of a log, by line from 1. Raises LogError or OSError."""
-    with ExitStack() as stack:
-        stream: Any = stack.enter_context(path.open("rb", buffering=0))
-        head = stream.read(4)
-        stream.seek(0)
-        if head == b"PAR1":
-            names, rows = _parquet(path)
-        else:
-            if head[:2] == b"\x1f\x8b":
-                stream = stack.enter_context(gzip.open(stream))
-            buffered = stack.enter_context(io.BufferedReader(stream, 1 << 20))
-            is_json = _FIRST.match(buffered.peek(256).removeprefix(_MARK))
-            if is_json:
-                names, rows = _json_lines(buffered)
-            else:
-                text = io.TextIOWrapper(buffered, "utf-8-sig", "replace", newline="")
-                stack.callback(text.detach)
-                names, rows = _csv(text)
-        yield from _claims(rows, _places(names, form.columns), form)
+    with opened(path) as export:
+        places = _places(export.names, form.columns)
+        for lines in export.batches:
+            yield _claims(lines, places, form)
+            if lines.unreadable:
+                yield _unreadable(lines.unreadable, form)
+
+
+def of_batch(batch: pa.RecordBatch) -> Iterator[Claim]:
+    """The claims of a batch, one by one."""
+    columns = (column.to_pylist() for column in batch.columns)
+    return map(Claim._make, zip(*columns, strict=True))
 
 
 def _places(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
@@ -113,136 +117,155 @@ def _places(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
     return places
 
 
-Row = tuple[int, list[Any] | None]  # line and values; None where it could not be read
+def _claims(lines: Lines, places: Mapping[str, int], form: Form) -> pa.RecordBatch:
+    size = len(lines.numbers)
+    texts = {
+        field: pc.fill_null(pc.utf8_trim_whitespace(lines.columns[at]), "")
+        for field, at in places.items()
+    }
+    mistakes: dict[int, str] = {}
+    columns = {
+        "line": pa.array(lines.numbers, pa.int64()),
+        "kind": _same(form.kind, size),
+        "auction": texts["auction"],
+        "imp": _none_if_empty(texts["imp"]) if "imp" in texts else None,
+        "time_ms": _times(texts["time"], mistakes) if "time" in texts else None,
+        "price": _prices(texts["price"], form.scale, mistakes) if "price" in texts else None,
+        "currency": _same(form.currency, size),
+        "descriptor": texts.get("ssp"),
+    }
+    if "currency" in texts:
+        columns["currency"] = _each_value(texts["currency"], lambda text: text.upper() or None)
+        columns["currency"] = pc.fill_null(columns["currency"], form.currency)
+    if "kind" in texts:
+        kinds = _each_value(texts["kind"], lambda text: KINDS.get(text.lower()))
+        columns["kind"] = pc.fill_null(kinds, form.kind)
+        for at in _where(pc.is_null(kinds)):
+            mistakes[at] = f"is of an unknown kind, {texts['kind'][at].as_py()[:40]!a}"
+    for at in _where(pc.equal(texts["auction"], "")):
+        mistakes[at] = "has no auction id"
+    columns["mistake"] = _replaced(_same("", size), mistakes)
+    arrays = [
+        pa.nulls(size, field.type) if (column := columns[field.name]) is None else column
+        for field in CLAIMS
+    ]
+    return pa.record_batch(arrays, schema=CLAIMS)
 
 
-def _csv(text: io.TextIOWrapper) -> tuple[list[str], Iterator[Row]]:
-    first = text.readline()
-    delimiter = max(_DELIMITERS, key=first.count)
-    names = next(csv.reader([first], delimiter=delimiter), [])
-    reader = csv.reader(text, delimiter=delimiter)
-
-    def rows() -> Iterator[Row]:
-        while True:
-            try:
-                values = next(reader)
-            except StopIteration:
-                return
-            except csv.Error:
-                yield reader.line_num + 1, None
-                continue
-            if values:
-                yield reader.line_num + 1, values if len(values) == len(names) else None
-
-    return names, rows()
+def _unreadable(numbers: list[int], form: Form) -> pa.RecordBatch:
+    rows = [
+        Claim(number, form.kind, "", None, None, None, "", None, "cannot be read")._asdict()
+        for number in numbers
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=CLAIMS)
 
 
-def _json_lines(stream: io.BufferedReader) -> tuple[list[str], Iterator[Row]]:
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
-    names: dict[str, None] = {}  # of the first lines: one alone may lack what is null
-    first = stream.peek(1 << 20).removeprefix(_MARK)
-    for line in first[: first.rfind(b"\n") + 1 or None].split(b"\n")[:1_000]:
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            names |= dict.fromkeys(decode(line))
-    if not names:
-        raise LogError("the first lines are no JSON objects")
-
-    def rows() -> Iterator[Row]:
-        for number, line in enumerate(stream, 1):
-            if number == 1:
-                line = line.removeprefix(_MARK)
-            if line.strip():
-                try:
-                    document = decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError):
-                    yield number, None
-                else:
-                    yield number, [document.get(name) for name in names]
-
-    return list(names), rows()
+# -- columns -------------------------------------------------------------------------------------
 
 
-def _parquet(path: Path) -> tuple[list[str], Iterator[Row]]:
-    import pyarrow.parquet as pq
-
-    file = pq.ParquetFile(path)
-
-    def rows() -> Iterator[Row]:
-        number = 0
-        for batch in file.iter_batches(20_000):
-            columns = [column.to_pylist() for column in batch.columns]
-            for values in zip(*columns, strict=True):
-                number += 1
-                yield number, list(values)
-
-    return list(file.schema_arrow.names), rows()
+def _same(value: str, size: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.string()), size)
 
 
-def _claims(rows: Iterator[Row], places: Mapping[str, int], form: Form) -> Iterator[Claim]:
-    own = [places.get(name) for name in FIELDS]
-    auction_at, imp_at, time_at, price_at, currency_at, kind_at, ssp_at = own
-    for line, values in rows:
-        if values is None:
-            yield Claim(line, form.kind, "", None, None, None, "", None, "cannot be read")
-            continue
-        mistake = ""
-        auction = _text(values[auction_at]) if auction_at is not None else ""
-        imp = _text(values[imp_at]) or None if imp_at is not None else None
-        kind: str | None = form.kind
-        if kind_at is not None:
-            kind = KINDS.get(_text(values[kind_at]).lower())
-        time_ms = price = None
+def _none_if_empty(texts: pa.Array) -> pa.Array:
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
+
+def _each_value(texts: pa.Array, change: Callable[[str], str | None]) -> pa.Array:
+    """Change texts that are repeated often."""
+    encoded = texts.dictionary_encode()
+    changed = [change(text) for text in encoded.dictionary.to_pylist()]
+    return pa.array(changed, pa.string()).take(encoded.indices)
+
+
+def _where(mask: pa.Array) -> list[int]:
+    places: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return places
+
+
+def _replaced(column: pa.Array, values: Mapping[int, object]) -> pa.Array:
+    """A column with some values replaced, by place."""
+    if not values:
+        return column
+    mask = pc.is_in(pa.array(range(len(column))), value_set=pa.array(values, pa.int64()))
+    replacements = [values[at] for at in sorted(values)]
+    return pc.replace_with_mask(column, mask, pa.array(replacements, column.type))
+
+
+def _odd_ones(
+    texts: pa.Array,
+    usual: pa.Array,
+    change: Callable[[str], int | None],
+    mistakes: dict[int, str],
+) -> pa.Array:
+    """What was read in columns, with what was not read one by one."""
+    values: dict[int, int | None] = {}
+    for at in _where(pc.and_(pc.is_null(usual), pc.not_equal(texts, ""))):
+        values[at] = None
         try:
-            if time_at is not None:
-                time_ms = _time_ms(values[time_at])
-            if price_at is not None:
-                price = _price(values[price_at], form.scale)
+            values[at] = change(texts[at].as_py())
         except (ValueError, OverflowError) as error:
-            mistake = str(error)
-        currency = _text(values[currency_at]).upper() if currency_at is not None else ""
-        descriptor = _text(values[ssp_at]) if ssp_at is not None else None
-        if not auction:
-            mistake = "has no auction id"
-        elif kind is None:
-            mistake = f"is of an unknown kind, {_text(values[kind_at])[:40]!a}"  # type: ignore[index]
-        yield Claim(
-            line, kind or form.kind, auction, imp, time_ms, price, currency or form.currency,
-            descriptor, mistake,
-        )  # fmt: skip
+            mistakes.setdefault(at, str(error))
+    return _replaced(usual, values)
 
 
-def _text(value: Any) -> str:
-    return value.strip() if type(value) is str else "" if value is None else str(value)
+def _only(texts: pa.Array, mask: pa.Array) -> pa.Array:
+    return pc.if_else(mask, texts, pa.scalar(None, pa.string()))
 
 
-def _price(value: Any, scale: int) -> int | None:
-    if value is None or value == "":
-        return None
-    text = str(value).strip()
+def _prices(texts: pa.Array, scale: int, mistakes: dict[int, str]) -> pa.Array:
+    numbers = _only(texts, pc.match_substring_regex(texts, _NUMBER)).cast(pa.float64())
+    scaled = pc.round(pc.multiply(numbers, float(scale)), round_mode="half_to_even")
+    small = pc.less(scaled, _MOST_PRICE)
+    usual = pc.if_else(small, scaled, pa.scalar(None, pa.float64())).cast(pa.int64())
+    return _odd_ones(texts, usual, lambda text: _price(text, scale), mistakes)
+
+
+def _price(text: str, scale: int) -> int:
     if "," in text and "." not in text:
         text = text.replace(",", ".")
     try:
-        return round(float(text) * scale)
+        price = float(text) * scale
+        if abs(price) < _MOST_PRICE:
+            return round(price)
     except ValueError:
-        raise ValueError(f"has no price, but {text[:40]!a}") from None
+        pass
+    raise ValueError(f"has no price, but {text[:40]!a}") from None
 
 
-def _time_ms(value: Any) -> int | None:
-    """Epoch seconds, ms, µs or ns, told by their size, or RFC 3339; without a zone it is UTC."""
-    if value is None or value == "":
-        return None
-    if isinstance(value, datetime):
-        return round((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000)
+def _times(texts: pa.Array, mistakes: dict[int, str]) -> pa.Array:
+    """Epoch ms, of epoch seconds, ms, µs or ns, told by their size, or of RFC 3339."""
+    numbers = _only(texts, pc.match_substring_regex(texts, _NUMBER)).cast(pa.float64())
+    numbers = pc.if_else(pc.greater(numbers, 0), numbers, pa.scalar(None, pa.float64()))
+    ms = pc.multiply(numbers, 1000.0)
+    for size, per_ms in ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6)):
+        ms = pc.if_else(pc.greater_equal(numbers, size), pc.divide(numbers, per_ms), ms)
+    usual = pc.round(ms, round_mode="half_to_even").cast(pa.int64())
+    moments = _only(texts, pc.match_substring_regex(texts, _MOMENT))
+    zoned = pc.match_substring_regex(moments, _ZONE)
+    moments = pc.if_else(zoned, moments, pc.binary_join_element_wise(moments, "Z", ""))
     try:
-        number = float(value)
+        nanos = moments.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).cast(pa.float64(), False)
+    except pa.ArrowInvalid:  # a 30th of February among them
+        pass
+    else:
+        rounded = pc.round(pc.divide(nanos, 1e6), round_mode="half_to_even").cast(pa.int64())
+        usual = pc.coalesce(usual, rounded)
+    return _odd_ones(texts, usual, _time_ms, mistakes)
+
+
+def _time_ms(text: str) -> int:
+    """Epoch ms of what is not plain; without a zone it is UTC."""
+    try:
+        number = float(text)
     except ValueError:
         try:
-            moment = datetime.fromisoformat(value.strip().removesuffix(" UTC"))
+            moment = datetime.fromisoformat(text.removesuffix(" UTC"))
         except ValueError:
-            raise ValueError(f"has no time, but {str(value)[:40]!a}") from None
+            raise ValueError(f"has no time, but {text[:40]!a}") from None
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
     if not 0 < number < 1e20:
-        raise ValueError(f"has no time, but {str(value)[:40]!a}")
+        raise ValueError(f"has no time, but {text[:40]!a}")
     for size, per_ms in ((1e17, 1e6), (1e14, 1e3), (1e11, 1)):
         if number >= size:
             return round(number / per_ms)

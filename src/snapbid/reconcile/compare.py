@@ -7,16 +7,20 @@ that was closed, to the day on which it came (`late` in the log).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from datetime import date, timedelta
-from fractions import Fraction
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from datetime import date
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from snapbid.reconcile.claims import BID, LOSS, WIN, Claim
-from snapbid.reconcile.own import LogGap, OwnBid, OwnNotice, files, read
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snapbid.reconcile import agreed, claims, own
+from snapbid.reconcile.agreed import Rows
+from snapbid.reconcile.claims import BID, CLAIMS, LOSS, WIN, Claim
+from snapbid.reconcile.own import BIDS, NOTICES, LogGap, OwnBid, OwnNotice
 from snapbid.reconcile.parts import PARTS, Parts
+from snapbid.reconcile.prices import DAY_MS, EPOCH, Terms, day_of, difference
 
 CAUSES: Final = {
     "unreadable": "the line cannot be read",
@@ -33,12 +37,7 @@ CAUSES: Final = {
     "not_in_their_log": "counted here, and not in the SSP's log",
     "in_a_gap": "our log has a gap at that time, so this cannot be told",
 }
-DAY_MS: Final = 86_400_000
-EPOCH: Final = date(1970, 1, 1)
 GAP_MARGIN_MS: Final = 5_000  # by which the SSP's clock may differ from ours
-CONVERTED_PART: Final = 100  # by a hundredth prices in different currencies may differ
-
-Convert = Callable[[str, date], Fraction | None]  # USD per unit of a currency on a day
 
 
 class Dispute(NamedTuple):
@@ -68,17 +67,6 @@ class DayTotals(NamedTuple):
     cost_nanos: int
 
 
-class Terms(NamedTuple):
-    """How to compare. `tolerance` is in micros of a CPM; `descriptors` are the SSP's endpoints."""
-
-    ssp: str
-    descriptors: frozenset[str]
-    convert: Convert
-    tolerance: int = 5_000
-    first: date | None = None
-    last: date | None = None
-
-
 class Comparison:
     """The result so far; complete once `disputes` has been read to its end."""
 
@@ -103,85 +91,90 @@ class Comparison:
             for key in sorted(keys, key=lambda key: (key[0], key[1] or date.min))
         }
 
-    def disputes(self, claims: Iterable[Claim], directory: Path) -> Iterator[Dispute]:
-        """Compare claims with the auction log in a directory. Raises OSError."""
-        parts = Parts()
+    def disputes(self, logged: Iterable[pa.RecordBatch], directory: Path) -> Iterator[Dispute]:
+        """Compare claims (CLAIMS) with the auction log in a directory. Raises OSError."""
+        parts = Rows(Parts(CLAIMS), Parts(BIDS), Parts(NOTICES))
         try:
-            for dispute in self._sort_claims(claims, parts):
+            for dispute in self._sort_claims(logged, parts.claims):
                 yield self._count(dispute)
             self._sort_own(directory, parts)
             for part in range(PARTS):
-                for dispute in self._compare(parts.read(part)):
+                rows = Rows(*(each.read(part) for each in parts))
+                plain, rest = agreed.take_out(rows, self.kinds, self.terms)
+                for day in plain:
+                    self._add(day)
+                for dispute in self._compare(rest):
                     yield self._count(dispute)
         finally:
-            parts.close()
+            for each in parts:
+                each.close()
 
     def _count(self, dispute: Dispute) -> Dispute:
         self.causes[dispute.cause] += 1
         return dispute
 
+    def _add(self, agreed_day: agreed.AgreedDay) -> None:
+        kind, number, has_time, count, cost = agreed_day
+        day = day_of(number * DAY_MS)
+        self._agreed[kind, day if has_time else None] += count
+        self._ours[kind, day] += count
+        self._cost[kind, day] += cost if kind == WIN else 0
+
     # -- what both say, split into parts -----------------------------------------------------------
 
-    def _sort_claims(self, claims: Iterable[Claim], parts: Parts) -> Iterator[Dispute]:
+    def _sort_claims(self, logged: Iterable[pa.RecordBatch], parts: Parts) -> Iterator[Dispute]:
         terms, earliest, latest = self.terms, 2**62, 0
-        for claim in claims:
-            day = None
-            if claim.time_ms is not None:
-                day = _day(claim.time_ms)
-                if (terms.first and day < terms.first) or (terms.last and day > terms.last):
-                    self.outside += 1
-                    continue
-                earliest, latest = min(earliest, claim.time_ms), max(latest, claim.time_ms)
-            self.lines += 1
-            self.kinds.add(claim.kind)
-            self._theirs[claim.kind, day] += 1
-            if claim.auction:
-                parts.add(claim.auction, (0, *claim))
-            else:
+        for batch in logged:
+            inside = _inside(batch, terms.first, terms.last)
+            self.outside += len(batch) - len(inside)
+            self.lines += len(inside)
+            times = pc.min_max(inside["time_ms"])
+            if times["min"].is_valid:
+                earliest = min(earliest, times["min"].as_py())
+                latest = max(latest, times["max"].as_py())
+            for kind, number, count in _per_day(inside):
+                self.kinds.add(kind)
+                day = None if number is None else day_of(number * DAY_MS)
+                self._theirs[kind, day] += count
+            named = pc.not_equal(inside["auction"], "")
+            parts.add(inside.filter(named))
+            for claim in claims.of_batch(inside.filter(pc.invert(named))):
                 yield _of_claim("unreadable", claim, f"the line {claim.mistake}")
         if latest:
-            self.first, self.last = self.first or _day(earliest), self.last or _day(latest)
+            self.first, self.last = self.first or day_of(earliest), self.last or day_of(latest)
 
-    def _sort_own(self, directory: Path, parts: Parts) -> None:
+    def _sort_own(self, directory: Path, parts: Rows) -> None:
         spooled: dict[bytes, tuple[str, str]] = {}
         replayed: list[OwnNotice] = []
-        for row in read(files(directory, self.first, self.last), self.terms.ssp):
-            if type(row) is OwnBid:
-                parts.add(row.auction, (1, *row))
-            elif type(row) is LogGap:
-                self.gaps.append(row)
-            elif type(row) is OwnNotice:
-                if row.auction is None:
-                    replayed.append(row)
-                    continue
-                if row.pair is not None:
-                    spooled[row.pair] = row.auction, row.imp
-                parts.add(row.auction, (2, *row))
-        for row in replayed:
-            pair = spooled.get(row.pair or b"")
-            if pair is not None:
-                auction, imp = pair
-                parts.add(auction, (2, row.kind, auction, imp, row.time_ms, row.verdict, row.pair))
+        paths = own.files(directory, self.first, self.last)
+        for bids, notices, gaps in own.read(paths, self.terms.ssp, self.kinds):
+            self.gaps += gaps
+            parts.bids.add(bids)
+            is_replayed = pc.is_null(notices["auction"])
+            parts.notices.add(notices.filter(pc.invert(is_replayed)))
+            replayed += own.notices(notices.filter(is_replayed))
+            for notice in own.notices(notices.filter(pc.equal(notices["verdict"], "spooled"))):
+                if notice.key is not None:
+                    spooled[notice.key] = notice.auction or "", notice.imp
+        complete = []
+        for notice in replayed:
+            names = spooled.get(notice.key or b"")
+            if names is not None:
+                complete.append(notice._replace(auction=names[0], imp=names[1])._asdict())
+        parts.notices.add(pa.RecordBatch.from_pylist(complete, schema=NOTICES))
         self._left = [gap.missing for gap in self.gaps]
 
-    # -- one part ----------------------------------------------------------------------------------
+    # -- what does not agree at once ---------------------------------------------------------------
 
-    def _compare(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[Dispute]:
+    def _compare(self, rows: Rows) -> Iterator[Dispute]:
         bids: defaultdict[str, dict[str, list[OwnBid]]] = defaultdict(dict)
         notices: defaultdict[tuple[str, str, str], list[OwnNotice]] = defaultdict(list)
-        claims: list[Claim] = []
-        for row in rows:
-            if row[0] == 0:
-                claims.append(Claim(*row[1:]))
-            elif row[0] == 1:
-                bid = OwnBid(*row[1:])
-                bids[bid.auction].setdefault(bid.imp, []).append(bid)
-            else:
-                notice = OwnNotice(*row[1:])
-                if notice.kind in self.kinds:
-                    notices[notice.kind, notice.auction or "", notice.imp].append(notice)
+        for bid in own.bids(rows.bids):
+            bids[bid.auction].setdefault(bid.imp, []).append(bid)
+        for notice in own.notices(rows.notices):
+            notices[notice.kind, notice.auction or "", notice.imp].append(notice)
         claimed: defaultdict[tuple[str, str, str], list[Claim]] = defaultdict(list)
-        for claim in claims:
+        for claim in claims.of_batch(rows.claims):
             imp = claim.imp
             if imp is None:
                 imps = list(bids.get(claim.auction, ()))
@@ -190,8 +183,8 @@ class Comparison:
             claimed[claim.kind, claim.auction, imp].append(claim)
         for key, lines in claimed.items():
             kind, auction, imp = key
-            own = bids.get(auction, {}).get(imp, [])
-            yield from self._judge(kind, lines, own, notices.get(key, []))
+            ours = bids.get(auction, {}).get(imp, [])
+            yield from self._judge(kind, lines, ours, notices.get(key, []))
         yield from self._unclaimed(bids, notices, claimed)
 
     def _judge(
@@ -221,7 +214,7 @@ class Comparison:
     ) -> list[tuple[OwnBid, date, str]]:
         """The bids for which one of the kind counts: with its day, and the verdict."""
         if kind == BID:
-            return [(bid, _day(bid.time_ms), "") for bid in bids]
+            return [(bid, day_of(bid.time_ms), "") for bid in bids]
         if not bids:
             return []
         counting = [notice for notice in notices if notice.verdict in ("counted", "late")]
@@ -233,7 +226,7 @@ class Comparison:
             before = [bid for bid in bids if bid.time_ms <= notice.time_ms]
             bid = max(before or bids, key=lambda bid: bid.time_ms)
             late = notice.verdict == "late"
-            result.append((bid, _day(notice.time_ms if late else bid.time_ms), notice.verdict))
+            result.append((bid, day_of(notice.time_ms if late else bid.time_ms), notice.verdict))
         return result
 
     def _uncounted(
@@ -259,34 +252,16 @@ class Comparison:
 
     def _compare_one(self, claim: Claim, bid: OwnBid, day: date, verdict: str) -> Iterator[Dispute]:
         agrees = True
-        if claim.time_ms is not None and (theirs := _day(claim.time_ms)) != day:
+        if claim.time_ms is not None and (theirs := day_of(claim.time_ms)) != day:
             agrees = False
             yield _of_claim("other_day", claim, f"{theirs} there, {day} here", bid, verdict)
         if claim.price is not None and claim.kind != LOSS:
-            cause, detail = self._price(claim, bid)
+            cause, detail = difference(claim, bid, self.terms)
             if cause:
                 agrees = False
                 yield _of_claim(cause, claim, detail, bid, verdict)
         if agrees:
             self._agreed[claim.kind, day if claim.time_ms is not None else None] += 1
-
-    def _price(self, claim: Claim, bid: OwnBid) -> tuple[str, str]:
-        """The dispute about the price and its size; "" where there is none."""
-        assert claim.price is not None
-        more: int | Fraction = claim.price - bid.sent
-        allowed = self.terms.tolerance
-        if claim.currency != bid.currency:
-            rate = Fraction(1)
-            if claim.currency != "USD":
-                known = self.terms.convert(claim.currency, _day(bid.time_ms))
-                if known is None:
-                    return "unknown_currency", claim.currency
-                rate = known
-            more = claim.price * rate - bid.price
-            allowed = max(allowed, bid.price // CONVERTED_PART)
-        if -allowed <= more <= allowed:
-            return "", ""
-        return "price_differs", f"by {float(more) / 1e6:+.6g} for 1,000"
 
     def _is_in_gap(self, claim: Claim) -> bool:
         """Whether the claim may be what a gap is about; no more of them than it has rows."""
@@ -308,8 +283,8 @@ class Comparison:
     ) -> Iterator[Dispute]:
         """What counts here, on the days compared, and is not in their log."""
         for auction, imps in bids.items():
-            for imp, own in imps.items():
-                real = [bid for bid in own if not bid.test]
+            for imp, ours in imps.items():
+                real = [bid for bid in ours if not bid.test]
                 for kind in self.kinds:
                     key = kind, auction, imp
                     if key in claimed:
@@ -344,10 +319,18 @@ def _of_bid(kind: str, bid: OwnBid, day: date, verdict: str) -> Dispute:
     )  # fmt: skip
 
 
-def _day(time_ms: int) -> date:
-    return _date(time_ms // DAY_MS)
+def _inside(batch: pa.RecordBatch, first: date | None, last: date | None) -> pa.RecordBatch:
+    """The claims of some days, and those without a time."""
+    earliest = (first - EPOCH).days * DAY_MS if first else 0
+    latest = ((last - EPOCH).days + 1) * DAY_MS - 1 if last else 2**62
+    times = batch["time_ms"]
+    inside = pc.and_(pc.greater_equal(times, earliest), pc.less_equal(times, latest))
+    return batch.filter(pc.fill_null(inside, fill_value=True))
 
 
-@lru_cache
-def _date(number: int) -> date:
-    return EPOCH + timedelta(days=number)
+def _per_day(batch: pa.RecordBatch) -> Iterator[tuple[str, int | None, int]]:
+    """How many claims are of each kind and day, which is in days since 1970."""
+    days = pc.divide(batch["time_ms"], DAY_MS)
+    table = pa.table({"kind": batch["kind"], "day": days})
+    for row in table.group_by(["kind", "day"]).aggregate([([], "count_all")]).to_pylist():
+        yield row["kind"], row["day"], row["count_all"]

@@ -1,21 +1,42 @@
-"""What the auction log says of one SSP: bids, and the notices of all, as plain tuples."""
+"""What the auction log says of one SSP: bids, and the notices of all, in columns."""
 
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from snapbid.ledger.records import bid_digest
-
-READ: Final = (
-    "time", "kind", "verdict", "ssp", "auction_id", "imp_id", "price_micros", "cost_nanos",
-    "sent_micros", "currency", "test", "notice_key", "missing", "since",
+BIDS: Final = pa.schema(
+    [
+        ("auction", pa.string()),
+        ("imp", pa.string()),
+        ("time_ms", pa.int64()),
+        ("price", pa.int64()),
+        ("cost", pa.int64()),
+        ("sent", pa.int64()),
+        ("currency", pa.string()),
+        ("test", pa.bool_()),
+    ]
+)
+NOTICES: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("auction", pa.string()),
+        ("imp", pa.string()),
+        ("time_ms", pa.int64()),
+        ("verdict", pa.string()),
+        ("key", pa.binary()),
+    ]
+)
+BATCH: Final = 100_000
+_BIDS: Final = (
+    "auction_id", "imp_id", "time", "price_micros", "cost_nanos", "sent_micros", "currency", "test",
 )  # fmt: skip
-BATCH: Final = 20_000
+_NOTICES: Final = ("kind", "auction_id", "imp_id", "time", "verdict", "notice_key")
+_READ: Final = list(dict.fromkeys((*_BIDS, *_NOTICES, "ssp", "missing", "since")))
 
 
 class OwnBid(NamedTuple):
@@ -32,14 +53,14 @@ class OwnBid(NamedTuple):
 
 
 class OwnNotice(NamedTuple):
-    """A notice, of whichever SSP; `pair` is its digest where it was replayed from a spool."""
+    """A notice, of whichever SSP; `key` is its digest where it was spooled or replayed."""
 
     kind: str
     auction: str | None
     imp: str
     time_ms: int
     verdict: str
-    pair: bytes | None
+    key: bytes | None
 
 
 class LogGap(NamedTuple):
@@ -48,6 +69,14 @@ class LogGap(NamedTuple):
     since_ms: int
     until_ms: int
     missing: int | None
+
+
+class OwnRows(NamedTuple):
+    """Some rows: the SSP's bids (BIDS), all notices of some kinds (NOTICES), and gaps."""
+
+    bids: pa.RecordBatch
+    notices: pa.RecordBatch
+    gaps: list[LogGap]
 
 
 def files(directory: Path, first: date | None, last: date | None) -> list[Path]:
@@ -62,35 +91,52 @@ def files(directory: Path, first: date | None, last: date | None) -> list[Path]:
     ]
 
 
-def read(paths: list[Path], ssp: str) -> Iterator[OwnBid | OwnNotice | LogGap]:
-    """Yield the SSP's bids, all notices, and gaps."""
+def read(paths: list[Path], ssp: str, kinds: set[str]) -> Iterator[OwnRows]:
+    """Yield what the files have of an SSP, and of notices of some kinds."""
+    of_kinds = pa.array(kinds, pa.string())
     for path in paths:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(BATCH, columns=list(READ)):
-                of_others = pc.not_equal(pc.fill_null(batch["ssp"], ssp), ssp)
-                mine = batch.filter(pc.invert(of_others))
-                yield from _rows(mine)
+            for batch in file.iter_batches(BATCH, columns=_READ):
+                kind = batch["kind"]
+                is_own = pc.and_(pc.equal(kind, "bid"), pc.equal(batch["ssp"], ssp))
+                is_notice = pc.and_(pc.not_equal(kind, "bid"), pc.is_in(kind, value_set=of_kinds))
+                gaps = batch.filter(pc.equal(kind, "gap"))
+                yield OwnRows(
+                    _chosen(batch.filter(is_own), _BIDS, BIDS),
+                    _chosen(batch.filter(is_notice), _NOTICES, NOTICES),
+                    [
+                        LogGap(since, until, missing)
+                        for since, until, missing in zip(
+                            _as_int(gaps["since"]).to_pylist(),
+                            _as_int(gaps["time"]).to_pylist(),
+                            gaps["missing"].to_pylist(),
+                            strict=True,
+                        )
+                    ],
+                )
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[OwnBid | OwnNotice | LogGap]:
-    columns = []
-    for name in READ:
-        column = batch[name]
-        if name in ("time", "since"):
-            column = column.cast(pa.int64())
-        columns.append(column.to_pylist())
-    for (
-        time_ms, kind, verdict, _, auction, imp, price, cost, sent, currency, test, key, missing,
-        since,
-    ) in zip(*columns, strict=True):  # fmt: skip
-        if kind == "bid":
-            yield OwnBid(auction, imp, time_ms, price, cost, sent, currency, test)
-        elif kind == "gap":
-            yield LogGap(since, time_ms, missing)
-        else:
-            yield OwnNotice(kind, auction, imp or "", time_ms, verdict, key)
+def bids(batch: pa.RecordBatch) -> Iterator[OwnBid]:
+    """The bids of a batch, one by one."""
+    return map(OwnBid._make, _rows(batch))
 
 
-def digest(bid: OwnBid) -> bytes:
-    """What a replayed notice names the bid by."""
-    return bid_digest(bid.auction.encode(), bid.imp.encode())
+def notices(batch: pa.RecordBatch) -> Iterator[OwnNotice]:
+    """The notices of a batch, one by one."""
+    return map(OwnNotice._make, _rows(batch))
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _chosen(batch: pa.RecordBatch, names: tuple[str, ...], schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [
+        _as_int(batch[name]) if name == "time" else batch[name].cast(field.type)
+        for name, field in zip(names, schema, strict=True)
+    ]
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _as_int(times: pa.Array) -> pa.Array:
+    return times.cast(pa.int64())

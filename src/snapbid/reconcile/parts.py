@@ -1,49 +1,63 @@
 """Splits what does not fit into memory by auction, into parts on disk."""
 
-import marshal
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, Final
+from typing import Final
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 PARTS: Final = 32
-HELD: Final = 2_000  # tuples of a part, until they are written
 
 
 class Parts:
-    """Tuples, each with an auction; all of an auction are in one part. Close it when done."""
+    """Rows of one schema with a column `auction`; all of an auction are in one part.
 
-    def __init__(self) -> None:
+    First everything is added, then parts are read; close it when done.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
         self._directory = TemporaryDirectory(prefix="snapbid-reconcile-")
-        self._held: list[list[tuple[Any, ...]]] = [[] for _ in range(PARTS)]
-        self._files: list[IO[bytes]] = [
-            open(Path(self._directory.name, str(part)), "w+b")  # noqa: SIM115
-            for part in range(PARTS)
-        ]
+        self._path = str(Path(self._directory.name, "parts.arrow"))
+        self._sink = pa.OSFile(self._path, "wb")
+        self._writer = pa.ipc.new_file(self._sink, schema)
+        self._written = 0
+        self._places: list[list[int]] = [[] for _ in range(PARTS)]  # the numbers of batches
+        self._reader: pa.ipc.RecordBatchFileReader | None = None
 
-    def add(self, auction: str, values: tuple[Any, ...]) -> None:
-        part = hash(auction) % PARTS
-        held = self._held[part]
-        held.append(values)
-        if len(held) >= HELD:
-            self._write(part)
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows that have an auction."""
+        ids = batch["auction"].cast(pa.binary()).to_pylist()
+        parts = pa.array([crc32(each) % PARTS for each in ids], pa.uint8())
+        counts = {entry["values"]: entry["counts"] for entry in parts.value_counts().to_pylist()}
+        ordered, start = batch.take(pc.sort_indices(parts)), 0
+        for part in sorted(counts):
+            self._writer.write_batch(ordered.slice(start, counts[part]))
+            start += counts[part]
+            self._places[part].append(self._written)
+            self._written += 1
 
-    def _write(self, part: int) -> None:
-        marshal.dump(self._held[part], self._files[part])
-        self._held[part] = []
+    def read(self, part: int) -> pa.RecordBatch:
+        """The rows of a part, in the order in which they were added."""
+        if self._reader is None:
+            self._finish()
+            self._reader = pa.ipc.open_file(pa.OSFile(self._path))
+        return joined(map(self._reader.get_batch, self._places[part]), self._schema)
 
-    def read(self, part: int) -> Iterator[tuple[Any, ...]]:
-        """The tuples of a part, in the order in which they were added."""
-        self._write(part)
-        file = self._files[part]
-        file.seek(0)
-        while True:
-            try:
-                yield from marshal.load(file)
-            except EOFError:
-                return
+    def _finish(self) -> None:
+        if not self._sink.closed:
+            self._writer.close()
+            self._sink.close()
 
     def close(self) -> None:
-        for file in self._files:
-            file.close()
+        self._finish()
+        self._reader = None
         self._directory.cleanup()
+
+
+def joined(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Batches of a schema as one."""
+    return pa.concat_batches([pa.RecordBatch.from_pylist([], schema=schema), *batches])
