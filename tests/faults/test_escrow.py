@@ -19,7 +19,7 @@ from support.remembered import opened
 from support.remembered import until as awaited
 from support.spending import reserve
 
-from snapbid.ledger.banker import TOTAL, Banker
+from snapbid.ledger.banker import TOTAL, BankedBudget, Banker
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.connection import Connections
 from snapbid.ledger.keys import ShardKeys
@@ -30,6 +30,7 @@ from snapbid.ledger.records import BidVerdict
 SEED = int(os.environ.get("ESCROW_SEED") or random.SystemRandom().randrange(10**9))
 SHARDS, PRICE, BIDS = 3, 1_000_000, 1_500
 BUDGET = PRICE * BIDS  # nano-USD
+OWN = BankedBudget(1, {TOTAL: BUDGET}, PRICE)
 
 
 def confirm(cluster: Cluster) -> None:
@@ -52,11 +53,11 @@ class Lossy(Banker):
 
     rng = random.Random(SEED)
 
-    async def _tell(self, *arguments: Any) -> Any:
+    async def _exchange(self, *arguments: Any) -> Any:
         fate = self.rng.random()
         if fate < 0.1:
             raise RedisError("lost")
-        answer = await super()._tell(*arguments)
+        answer = await super()._exchange(*arguments)
         if fate < 0.2:
             raise RedisError("its answer is lost")
         return answer
@@ -65,7 +66,7 @@ class Lossy(Banker):
 async def bank(banker: Banker, limits: dict[str, int]) -> None:
     while True:
         with contextlib.suppress(RedisError, OSError):
-            await banker.balance(1, limits, PRICE)
+            await banker.balance([BankedBudget(1, limits, PRICE)])
         await asyncio.sleep(0.02)
 
 
@@ -132,18 +133,18 @@ class Overtaken(Banker):
 
     other: Banker | None = None
 
-    async def _tell(self, *arguments: Any) -> Any:
+    async def _exchange(self, *arguments: Any) -> Any:
         other, self.other = self.other, None
         if other is not None:
-            assert await other.balance(1, {TOTAL: BUDGET}, PRICE)
-        return await super()._tell(*arguments)
+            assert await other.balance([OWN]) == {1}
+        return await super()._exchange(*arguments)
 
 
 @pytest.mark.usefixtures("ledger")
 async def test_a_banker_that_was_overtaken_grants_nothing(cluster: Cluster) -> None:
     late = Overtaken(Connections(cluster.url), SHARDS, time.time)
     late.other = other = Banker(Connections(cluster.url), SHARDS, time.time)
-    assert not await late.balance(1, {TOTAL: BUDGET}, PRICE)
-    assert await late.balance(1, {TOTAL: BUDGET}, PRICE)
+    assert not await late.balance([OWN])
+    assert await late.balance([OWN]) == {1}
     for banker in (late, other):
         await banker.close()

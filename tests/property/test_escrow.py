@@ -38,12 +38,12 @@ class World:
         self.holds: list[tuple[int, int]] = []
         self.late: list[tuple[int, int, int]] = []  # figures on their way to a purse
         self.before = [0] * shards
-        self.refused: set[int] = set()
+        self.refused: dict[int, int] = {}  # by shard, the lowest cost since it had room
 
     def bid(self, shard: int, price: int) -> bool:
         held = self.purses[shard].hold(price)
         if held is None:
-            self.refused.add(shard)
+            self.refused[shard] = min(price, self.refused.get(shard, price))
             return False
         self.purses[shard] = held
         self.total += price
@@ -66,6 +66,8 @@ class World:
         """A message to a purse: lost, late, or twice."""
         if not self.lossy():
             self.purses[shard] = self.purses[shard].told(granted, returned)
+            if self.purses[shard].spare >= self.refused.get(shard, 0):
+                self.refused.pop(shard, None)
         if self.lossy():
             self.late.append((shard, granted, returned))
 
@@ -79,11 +81,10 @@ class World:
         demands = [
             IDLE
             if purse is None
-            else Demand(max(purse.used - self.before[shard], 0), shard in self.refused)
+            else Demand(max(purse.used - self.before[shard], 0), self.refused.get(shard, 0))
             for shard, purse in enumerate(read)
         ]
         self.before = [p.used for p in self.purses]
-        self.refused.clear()
         moves = plan(learnt, read, demands, PRICE, self.limit, 0.1)
         granted = grant(learnt, moves.grants, self.limit)
         if self.bank != bank:  # compare and set

@@ -1,9 +1,15 @@
--- Replaces the state of a campaign's bank, if nobody else has (escrow.py).
+-- Replaces the states of campaigns' banks, each if nobody else has (escrow.py).
 --
--- KEYS     1 the bank
--- ARGV     1 its state as it was read, empty for none; 2 the new one; 3 for how long (s)
-if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then
-  return 0
+-- ARGV     1 for how long they are kept (s); then for each its campaign, its state as it was read,
+--          empty for none, and the new one
+-- Returns  1 for each that was replaced, else 0
+local reply = {}
+for i = 2, #ARGV, 3 do
+  local key = base .. 'bank:' .. ARGV[i]
+  local is_same = (redis.call('GET', key) or '') == ARGV[i + 1]
+  if is_same then
+    redis.call('SET', key, ARGV[i + 2], 'EX', ARGV[1])
+  end
+  reply[#reply + 1] = is_same and 1 or 0
 end
-redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3])
-return 1
+return reply

@@ -1,60 +1,106 @@
--- The purse of a campaign in this shard: hears what its bank has, and gives back (escrow.py).
+-- The purses of campaigns in this shard: they hear what their banks have, and give back (escrow.py).
 --
---   {sbN}:g:CAMPAIGN        for each account (t: in all, DAY: of one day) gNAME, rNAME: granted and
---                           returned, both cumulative; lNAME: the allowance that is left of them;
---                           n: bids that were refused since somebody last asked
---
--- ARGV     1 now (epoch ms); 2 campaign; then for each account: 3 its name, 4 granted and 5 returned
---          as the bank has them, 6 what was returned when 7 an amount to give back was decided on
--- Returns  refused bids; then for each account granted, returned, used
-local purse, key = open_purse(ARGV[2]), allowance_key(ARGV[2])
+-- ARGV     1 now (epoch ms); then for each campaign: its number, in how many ms it calls again if it
+--          has less than it needs by then, how many accounts; and for each of these its name (t: in
+--          all, DAY: of one day), granted and returned as the bank has them, what was returned when
+--          an amount to give back was decided on, that amount, and with less than what it calls
+-- Returns  1 if the drain has confirmed what was spent, or 0; then for each campaign the lowest cost
+--          that was refused and does not fit yet, or 0; 1 if it calls again, or 0; and of each
+--          account granted, returned, used, and with less than what it calls
+local NAMES = {g = true, r = true, l = true, w = true}
 
-local function move(name, from, to) -- the allowance, with a figure that grows
+local function move(key, name, from, to) -- the allowance, with a figure that grows
   redis.call('HINCRBY', key, name, to)
   redis.call('HINCRBY', key, name, '-' .. from)
 end
 
-local function forget_accounts(before) -- of days
+local function forget_accounts(key, before) -- of days
   for _, field in ipairs(redis.call('HKEYS', key)) do
-    local day = tonumber(field:sub(2))
+    local day = NAMES[field:sub(1, 1)] and tonumber(field:sub(2))
     if day and day < before then
       redis.call('HDEL', key, field)
     end
   end
 end
 
-local reply = {tonumber(redis.call('HGET', key, 'n') or 0)}
-redis.call('HDEL', key, 'n')
-for i = 3, #ARGV, 5 do
-  local name, granted, returned, expected, amount = unpack(ARGV, i, i + 4)
-  local own = redis.call('HMGET', key, 'g' .. name, 'r' .. name)
-  local left, own_granted, own_returned = 'l' .. name, own[1] or '0', own[2] or '0'
+local function hear(key, name, granted, returned, low)
+  local own = redis.call('HMGET', key, 'g' .. name, 'r' .. name, 'w' .. name)
+  local own_granted, own_returned, own_low = own[1] or '0', own[2] or '0', own[3] or '0'
   if not own[1] and name ~= 't' then
-    forget_accounts(tonumber(name) - 2)
+    forget_accounts(key, tonumber(name) - 2)
   end
   if not at_most(granted, own_granted) then
     redis.call('HSET', key, 'g' .. name, granted)
-    move(left, own_granted, granted)
+    move(key, 'l' .. name, own_granted, granted)
     own_granted = granted
   end
   if not at_most(returned, own_returned) then
     redis.call('HSET', key, 'r' .. name, returned)
-    move(left, returned, own_returned)
+    move(key, 'l' .. name, returned, own_returned)
     own_returned = returned
   end
-  local used = redis.call('HGET', purse.key, name == 't' and name or 'd' .. name) or '0'
-  if amount ~= '0' and expected == own_returned then
-    redis.call('HINCRBY', key, left, '-' .. amount)
-    local rest = redis.call('HGET', key, left)
-    if rest:sub(1, 1) ~= '-' and at_most(used, rest) then
-      redis.call('HINCRBY', key, 'r' .. name, amount)
-      own_returned = redis.call('HGET', key, 'r' .. name)
-    else
-      redis.call('HINCRBY', key, left, amount)
+  if low ~= '' and low ~= own_low then
+    redis.call('HSET', key, 'w' .. name, low)
+    own_low = low
+  end
+  return own_granted, own_returned, own_low
+end
+
+local function give_back(key, name, used, amount) -- if it is not used; tells whether it was not
+  redis.call('HINCRBY', key, 'l' .. name, '-' .. amount)
+  local rest = redis.call('HGET', key, 'l' .. name)
+  if rest:sub(1, 1) ~= '-' and at_most(used, rest) then
+    redis.call('HINCRBY', key, 'r' .. name, amount)
+    return redis.call('HGET', key, 'r' .. name)
+  end
+  redis.call('HINCRBY', key, 'l' .. name, amount)
+end
+
+local ANNOUNCED = 100000 -- announcements that are kept
+local function announce(campaign) -- that there is room again
+  redis.call('HDEL', base .. 'refused', campaign)
+  redis.call('ZREM', base .. 'wait', campaign)
+  local said = redis.call('INCR', base .. 'said')
+  redis.call('ZADD', base .. 'room', said, campaign)
+  redis.call('ZREMRANGEBYSCORE', base .. 'room', '-inf', digits(said - ANNOUNCED))
+end
+
+enter_segment()
+local reply, at, time = {has_confirmed_budgets() and 1 or 0}, 2, server_ms()
+while ARGV[at] do
+  local campaign, lease_ms, accounts = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local purse, key, place = open_purse(campaign), allowance_key(campaign), #reply + 1
+  local spare, is_low = math.huge, false
+  reply[place], reply[place + 1] = 0, 0
+  for from = at + 3, at + 3 + 6 * (accounts - 1), 6 do
+    local name, granted, returned, expected, amount, low = unpack(ARGV, from, from + 5)
+    granted, returned, low = hear(key, name, granted, returned, low)
+    local used = redis.call('HGET', purse.key, name == 't' and name or 'd' .. name) or '0'
+    if amount ~= '0' and expected == returned then
+      returned = give_back(key, name, used, amount) or returned
+    end
+    if name == 't' or 'd' .. name == today then
+      local own = (redis.call('HGET', key, 'l' .. name) or 0) - used
+      spare, is_low = math.min(spare, own), is_low or own < tonumber(low)
+    end
+    for _, figure in ipairs({granted, returned, used, low}) do
+      reply[#reply + 1] = figure
     end
   end
-  reply[#reply + 1] = own_granted
-  reply[#reply + 1] = own_returned
-  reply[#reply + 1] = used
+  local refused = redis.call('HGET', base .. 'refused', campaign)
+  if refused and reply[1] == 1 and spare >= tonumber(refused) then
+    announce(campaign)
+    refused = false
+  end
+  if refused or is_low then
+    reply[place], reply[place + 1] = refused or 0, 1
+    redis.call('ZADD', base .. 'calls', digits(time + lease_ms), campaign)
+  else
+    redis.call('ZREM', base .. 'calls', campaign)
+  end
+  if refused then
+    await_end_of_hold(campaign, purse)
+  end
+  at = at + 3 + 6 * accounts
 end
 return reply

@@ -113,17 +113,20 @@ def grant(bank: Bank, wanted: Sequence[int], limit: int) -> Bank:
 
 
 class Plan(NamedTuple):
-    """For each shard, what it should be granted, and what it should give back."""
+    """For each shard, what it should be granted, what it should give back, and with less than what
+    it should call for more."""
 
     grants: list[int]
     returns: list[int]
+    least: list[int]
 
 
 class Demand(NamedTuple):
-    """What bids did to a purse since it was last looked at: its use grew, one was refused."""
+    """What bids did to a purse since it was last looked at: its use grew; `refused` is the lowest
+    cost that it has refused since it had room, or 0."""
 
     spent: int = 0
-    was_refused: bool = False
+    refused: int = 0
 
 
 IDLE: Final = Demand()
@@ -138,33 +141,45 @@ def plan(bank: Bank, purses: Sequence[Purse | None], demands: Sequence[Demand], 
     what lies idle, or is too little for a bid, comes back for them.
     """
     shards = len(purses)
-    used = sum(purse.used for purse in purses if purse is not None)
-    share = max((limit - used) // (2 * shards), price)
+    left = limit - used_of(bank, purses)
+    demands = [each if each.refused <= left else Demand(each.spent) for each in demands]
+    share = max(left // (2 * shards), price)
     free = limit - outstanding(bank)
-    grants, returns = [0] * shards, [0] * shards
+    grants, returns, least = [0] * shards, [0] * shards, [0] * shards
     for shard, purse in enumerate(purses):
         if purse is None:
             continue
-        wanted = max(int(demands[shard].spent * SPARE_S / passed_s), LEAST_BIDS * price)
-        target = min(wanted, share)
+        spent, refused = demands[shard]
+        wanted = max(int(spent * SPARE_S / passed_s), LEAST_BIDS * price)
+        target = max(min(wanted, share), refused)
+        least[shard] = max(price, refused, target // 2)
         lacking = target - purse.spare
-        if lacking > 0 and (purse.spare < price or 2 * purse.spare < target):
+        if purse.spare < least[shard] and lacking > 0:
             grants[shard] = lacking
         elif purse.spare > FULL * target:
             returns[shard] = purse.spare - target
     if sum(grants) > free:
-        _ration(grants, purses, demands, price, free)
+        _ration(grants, purses, demands, free)
         _collect(grants, returns, purses, demands, price)
-    return Plan(grants, returns)
+    return Plan(grants, returns, least)
+
+
+def used_of(bank: Bank, purses: Sequence[Purse | None]) -> int:
+    """What shards have used; those that were not heard of perhaps all that they may."""
+    return sum(
+        entry.granted - entry.returned if purse is None else purse.used
+        for entry, purse in zip(bank, purses, strict=True)
+    )
 
 
 def _ration(grants: list[int], purses: Sequence[Purse | None], demands: Sequence[Demand],
-            price: int, free: int) -> None:  # fmt: skip
+            free: int) -> None:  # fmt: skip
     """Cut the grants down to what is free: what is below zero first, then a bid where one was
     refused."""
     known = ((purse.spare, shard) for shard, purse in enumerate(purses) if purse is not None)
     for spare, shard in sorted(known):
-        needed = price - spare if demands[shard].was_refused else 0
+        refused = demands[shard].refused
+        needed = refused - spare if refused else 0
         grants[shard] = needed if 0 < needed <= free else max(min(-spare, free), 0)
         free -= grants[shard]
 
@@ -173,6 +188,7 @@ def _collect(grants: list[int], returns: list[int], purses: Sequence[Purse | Non
              demands: Sequence[Demand], price: int) -> None:  # fmt: skip
     """Take back what is too little for a bid, and what nobody bids with."""
     for shard, purse in enumerate(purses):
-        is_idle = demands[shard] == IDLE
-        if purse is not None and not grants[shard] and (purse.spare < price or is_idle):
-            returns[shard] = max(purse.spare, 0)
+        if purse is not None and not grants[shard]:
+            demand = demands[shard]
+            if demand == IDLE or purse.spare < max(price, demand.refused):
+                returns[shard] = max(purse.spare, 0)

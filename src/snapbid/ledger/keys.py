@@ -12,7 +12,10 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
     {sbN}:ttl                 how long bids are remembered, by whom that is said (heartbeat.lua)
     {sbN}:m:CAMPAIGN          money used by a campaign and held for it (limits.lua)
     {sbN}:x:CAMPAIGN          when its holds end
-    {sbN}:g:CAMPAIGN          what this shard was granted of its budget (escrow.lua)
+    {sbN}:g:CAMPAIGN          what this shard was granted of its budget (money.lua)
+    {sbN}:bank:CAMPAIGN       what all shards were granted of it, in one of them (banker.py)
+    {sbN}:refused, {sbN}:wait, {sbN}:calls, {sbN}:room, {sbN}:said
+                              campaigns that ask for money, and that had some again (money.lua)
     {sbN}:fe:CAMPAIGN:USER    a capped user's holds
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
     {sbN}:h                   the hold clock
@@ -46,8 +49,6 @@ Counters from before there were segments have neither `SEGMENT:` nor `SEGMENT ` 
 
 Elsewhere:
 
-    {bkCAMPAIGN}:bank         what the shards were granted of a campaign's budget (banker.py)
-    {bkCAMPAIGN}:mark         as {sbN}:mark
     {sb0}:e                   stream of server events on their way to the warehouse
     {golive}:...              what SSPs have sent (golive/store.py)
     events:rate:DIGEST        requests of an API key in the last minute

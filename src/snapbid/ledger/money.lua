@@ -5,6 +5,16 @@
 --   {sbN}:m:CAMPAIGN        t: used in total, by spend and live holds; dDAY: used by that day's bids;
 --                           eENDS:DAY: held until then by that day's bids
 --   {sbN}:x:CAMPAIGN        ENDS:DAY of the holds, by ENDS
+--   {sbN}:g:CAMPAIGN        where a budget is in escrow, for each account (t: in all, DAY: of one
+--                           day) gNAME, rNAME: granted and returned, both cumulative; lNAME: the
+--                           allowance that is left of them; wNAME: with less than that unused the
+--                           purse calls for a banker
+--   {sbN}:refused           CAMPAIGN -> the lowest cost that its purse has refused since it had room
+--   {sbN}:wait              CAMPAIGN of these, by when the next of its holds ends
+--   {sbN}:calls             CAMPAIGN whose purse calls, by when a banker is to come (server's ms)
+--   {sbN}:room              CAMPAIGN that had room again, by the number of that announcement
+--   {sbN}:said              number of the last one
+--   {sbN}:bank:CAMPAIGN     its bank, in the shard of the campaign (banker.py)
 --   {sbN}:fe:CAMPAIGN:USER  a user's holds: member = digest and identity of the bid, score = when it
 --                           ends, in ms of the hold clock
 --   {sbN}:fc:CAMPAIGN:USER  a user's impressions: score = when (epoch ms)
@@ -45,9 +55,13 @@ local function pay(record, sign)
   end
 end
 
+local SEVERAL_SHARDS = false -- scripts.py sets it
 local function release(record) -- the bid is lost, or was never answered
   if end_hold(record) then
     pay(record, '-')
+    if SEVERAL_SHARDS and redis.call('HEXISTS', base .. 'refused', record.campaign) == 1 then
+      redis.call('ZADD', base .. 'calls', 0, record.campaign)
+    end
   end
 end
 

@@ -20,7 +20,9 @@ _PARTS: Final = {
     "look": (*_LIMITS, "look"),
     "state": (*_LIMITS, "state"),
     "escrow": (*_LIMITS, "escrow"),
-    "bank": ("bank",),
+    "calls": ("segment", "records", "clock", "calls"),
+    "banks": ("segment", "banks"),
+    "bank": ("segment", "bank"),
     "erase": ("erase",),
 }
 _TIME: Final = re.compile(r"--\[\[time:.*?--\[\[end of time\]\]", re.DOTALL)
@@ -30,14 +32,17 @@ local function server_ms()
   return now_ms
 end
 """
+_ONE_SHARD: Final = "local SEVERAL_SHARDS = false"
+_SEVERAL_SHARDS: Final = "local SEVERAL_SHARDS = true"
 
 
 @cache
-def scripts(simulated: bool = False) -> dict[str, str]:
+def scripts(simulated: bool = False, several_shards: bool = False) -> dict[str, str]:
     """The text of each script by name.
 
     `simulated`: time is what the caller says, holds follow it in steps of any size, and no hold
-    waits for a spool.
+    waits for a spool. `several_shards`: budgets are in escrow, and money that becomes free is
+    noted.
     """
     folder = resources.files(__package__)
 
@@ -47,4 +52,6 @@ def scripts(simulated: bool = False) -> dict[str, str]:
     texts = {name: "".join(map(read, parts)) for name, parts in _PARTS.items()}
     if simulated:
         texts = {name: _TIME.sub(_SIMULATED, text) for name, text in texts.items()}
+    if several_shards:
+        texts = {name: text.replace(_ONE_SHARD, _SEVERAL_SHARDS) for name, text in texts.items()}
     return texts
