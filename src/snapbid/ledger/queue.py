@@ -11,22 +11,26 @@ id, nothing needs to be taken back.
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import RedisError, ResponseError
 
 from snapbid.ledger.connection import connector
 from snapbid.ledger.keys import EVENT_STREAM, ShardKeys
 from snapbid.ledger.link import Link
-from snapbid.ledger.replicas import confirmed, waiting
+from snapbid.ledger.replicas import Command, confirmed, waiting
+from snapbid.ledger.wire import Wire
 
 ANSWER_S: Final = 2.0  # for a round trip; a slower connection is given up
 IDLE_S: Final = 0.5  # after so long without events, check that Redis still answers
 MAX_ENTRY_BYTES: Final = 1 << 20  # per stream entry, unless a single request is larger
 MAX_WAITING_BYTES: Final = 64 << 20  # in this process; beyond that events are refused
 MAX_STREAM_BYTES: Final = 1 << 30  # in Redis, roughly; beyond that too, until the drain catches up
+
+_MEASURE: Final = ("MEMORY", "USAGE", EVENT_STREAM)
 
 logger = logging.getLogger("snapbid")
 
@@ -74,10 +78,14 @@ class EventQueue:
     def __init__(self, url: str, replicas: int | None = None) -> None:
         self._connect = connector(url, EVENT_STREAM, replicas)
         self._link = Link(self._connect, self, "events wait for Redis", ANSWER_S)
+        self._wire: Wire | None = None
+        self._replicas = 0
         self._pending: list[_Pending] = []
         self._sent: list[_Pending] = []
+        self._answered: Callable[[list[Any]], None] | None = None  # while a round trip is under way
+        self._stalled: asyncio.TimerHandle | None = None  # of that round trip
         self._bytes = 0
-        self._wake: asyncio.Future[None] | None = None
+        self._trips = 0
         self._full = False
         self.connected = False
         self.flushes = 0
@@ -101,72 +109,98 @@ class EventQueue:
         if not self.connected or self._full or self._bytes + len(packed) > MAX_WAITING_BYTES:
             return False
         done: asyncio.Future[bool] = self._loop.create_future()
+        if not self._pending and self._answered is None:
+            self._loop.call_soon(self._send)  # with what else this turn of the loop brings
         self._bytes += len(packed)
         self._pending.append(_Pending(packed, done))
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
         return await done
 
     # -- the connection (see LinkUser) ------------------------------------------------------------
 
     async def prepare(self, connection: AbstractConnection) -> None:
-        await self._measure(connection)
+        await connection.send_command(*_MEASURE, check_health=False)
+        self._measured([await connection.read_response()])
 
     async def use(self, connection: AbstractConnection) -> None:
+        self._wire = wire = Wire(connection, self._receive)
         self.connected = True
-        while True:
-            await self._commit(connection)
+        try:
+            trips = self._trips
+            while not (await asyncio.wait((wire.ended,), timeout=IDLE_S))[0]:
+                if trips == self._trips and self._answered is None:
+                    self._begin(self._measured, _MEASURE)
+                trips = self._trips
+        finally:
+            wire.ended.cancel()  # unless it has ended
+        await wire.ended
 
     def disconnected(self) -> None:
         self.connected = False
+        self._wire = self._answered = None
+        self._settle()
         for request in (*self._sent, *self._pending):
             request.resolve(False)
         self._sent, self._pending, self._bytes = [], [], 0
 
-    async def _commit(self, connection: AbstractConnection) -> None:
-        """Make one round trip with what is pending; if idle, check that Redis still answers."""
-        if not self._pending:
-            self._wake = self._loop.create_future()
-            try:
-                async with asyncio.timeout(IDLE_S):
-                    await self._wake
-            except TimeoutError:
-                async with asyncio.timeout(ANSWER_S):
-                    await self._measure(connection)
-                return
-        self._sent = self._take()
-        replicas = self._connect.replicas
-        added = add([request.packed for request in self._sent])
-        commands = [added, *waiting(ShardKeys(0).mark, replicas)]
-        async with asyncio.timeout(ANSWER_S):
-            packed = connection.pack_commands(commands)
-            await connection.send_packed_command(packed, check_health=False)
-            confirmed([await connection.read_response() for _ in commands], replicas)
+    def _send(self) -> None:
+        """Begin a round trip with what is pending, unless one is under way."""
+        if self._wire is not None and self._answered is None and self._pending:
+            self._sent = self._take()
+            self._replicas = self._connect.replicas
+            added = add([request.packed for request in self._sent])
+            self._begin(self._stored, added, *waiting(ShardKeys(0).mark, self._replicas))
+
+    def _begin(self, answered: Callable[[list[Any]], None], *commands: Command) -> None:
+        assert self._wire is not None
+        self._answered = answered
+        self._stalled = self._loop.call_later(ANSWER_S, self._stall, self._wire)
+        self._trips += 1
+        self._wire.send(*commands)
+
+    def _receive(self, replies: list[Any]) -> None:
+        """Take the replies to a round trip. What it raises is the end of the connection."""
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise reply
+        answered, self._answered = self._answered, None
+        self._settle()
+        assert answered is not None
+        answered(replies)
+        if self._answered is None and self._pending:
+            self._loop.call_soon(self._send)
+
+    def _stored(self, replies: list[Any]) -> None:
+        confirmed(replies, self._replicas)
         self.flushes += 1
         for request in self._sent:
             self._bytes -= len(request.packed)
             request.resolve(True)
         self._sent = []
         if self.flushes % 64 == 0:
-            async with asyncio.timeout(ANSWER_S):
-                await self._measure(connection)
+            self._begin(self._measured, _MEASURE)
+
+    def _measured(self, replies: list[Any]) -> None:
+        """Heed the size of the stream, which must not take the memory that bids need."""
+        full = replies[0] is not None and int(replies[0]) > MAX_STREAM_BYTES
+        if full != self._full:
+            logger.warning("the events' stream is %s", "full" if full else "taking events again")
+        self._full = full
+
+    def _stall(self, wire: Wire) -> None:
+        wire.end(RedisError("it has stalled"))
+
+    def _settle(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def _take(self) -> list[_Pending]:
         """Remove and return the requests for the next entry of the stream."""
         size = count = 0
         for request in self._pending:
-            if count and size + len(request.packed) > MAX_ENTRY_BYTES:
-                break
             size += len(request.packed)
+            if count and size > MAX_ENTRY_BYTES:
+                break
             count += 1
         taken, self._pending = self._pending[:count], self._pending[count:]
         return taken
-
-    async def _measure(self, connection: AbstractConnection) -> None:
-        """Check the size of the stream, which must not take the memory that bids need."""
-        await connection.send_command("MEMORY", "USAGE", EVENT_STREAM, check_health=False)
-        size = await connection.read_response()
-        full = size is not None and int(size) > MAX_STREAM_BYTES
-        if full != self._full:
-            logger.warning("the events' stream is %s", "full" if full else "taking events again")
-        self._full = full
