@@ -1,6 +1,7 @@
 """Script calls that share round trips: each gets its own answer, none is sent twice."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,6 +9,8 @@ import redis as sync_redis
 from redis.exceptions import ConnectionError, ResponseError
 from support.remembered import until
 
+from snapbid.ledger import connection
+from snapbid.ledger.calls import script
 from snapbid.server import pipelined
 from snapbid.server.pipelined import MOST, PipelinedRedis
 
@@ -123,6 +126,40 @@ async def test_a_round_trip_without_an_answer_gives_the_connection_up(
     finally:
         client.client_unpause()
     await until(lambda: shared._wire is not None)
+
+
+async def test_a_call_has_no_more_than_its_time(
+    shared: PipelinedRedis, client: sync_redis.Redis
+) -> None:
+    in_time, short = (script(shared, COUNT, within_s) for within_s in (60.0, 0.03))
+    assert await in_time(("n",), (1,)) == 1
+    client.client_pause(400, all=False)  # scripts, among others; shorter than the round trip may be
+    first = asyncio.ensure_future(in_time(("n",), (1,)))
+    await until(lambda: bool(shared._sent))
+    with pytest.raises(TimeoutError):
+        await short(("n",), (10,))  # waits for the next round trip, and is left out of it
+    assert await first == 2
+    client.script_flush()
+    assert await in_time(("n",), (1,)) == 3
+
+
+async def test_a_client_without_shared_round_trips_has_calls_in_time(
+    fresh_redis: str, client: sync_redis.Redis
+) -> None:
+    plain = connection.connect(fresh_redis)
+    count = script(plain, COUNT, 0.03)
+    try:
+        while True:
+            with contextlib.suppress(TimeoutError):  # a slow machine
+                assert await count(("n",), (1,)) == 1
+                break
+            client.delete("n")
+        client.client_pause(60_000, all=False)
+        with pytest.raises(TimeoutError):
+            await count(("n",), (1,))
+    finally:
+        client.client_unpause()
+        await plain.aclose()
 
 
 @pytest.mark.parametrize(

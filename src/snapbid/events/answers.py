@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from snapbid.errors import Problem
 from snapbid.events.enrich import Enricher
-from snapbid.events.outcomes import AcceptedEvent, BatchResult, SingleResult
+from snapbid.events.outcomes import ID_LENGTH, AcceptedEvent, BatchResult, SingleResult
 from snapbid.events.rulebook import (
     BODY,
     VALIDATION_ERROR,
@@ -18,7 +18,7 @@ from snapbid.events.rulebook import (
     findings_of,
 )
 from snapbid.events.slices import Slices
-from snapbid.http import Answer, json_answer
+from snapbid.http import Answer, answer, json_answer
 
 CodedAnswer: TypeAlias = tuple[Answer, str]
 """An answer and the code under which it is counted."""
@@ -40,6 +40,8 @@ PROBLEM_CODES: Final = {
 
 _ACCEPTED: Final = "accepted"
 _VALID: Final = "valid"
+_EVENT_BODY: Final = b'{"status":"accepted","eventId":"%b"}'
+_EVENT_START: Final = answer(202, _EVENT_BODY % bytes(ID_LENGTH)).start
 _LENIENT: Final = (b"preference-applied", b"handling=lenient")
 
 
@@ -77,7 +79,7 @@ class EventsUnavailable(Problem):
 
 def accepted(event: AcceptedEvent) -> CodedAnswer:
     """202 to a single event."""
-    return json_answer(202, {"status": "accepted", "eventId": event.event_id}), _ACCEPTED
+    return Answer(_EVENT_START, _EVENT_BODY % event.event_id.encode()), _ACCEPTED
 
 
 def accepted_batch(batch: BatchResult, request_id: str, *, lenient: bool) -> CodedAnswer:

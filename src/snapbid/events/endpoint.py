@@ -8,7 +8,7 @@ value of the request.
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import time_ns
 from typing import Final, NamedTuple, Protocol
 
@@ -16,7 +16,7 @@ from snapbid.errors import MethodNotAllowed, NotFound, Problem, where
 from snapbid.events import answers
 from snapbid.events.answers import CodedAnswer, EventsUnavailable, RateExceeded, UnknownApiKey
 from snapbid.events.enrich import Enricher
-from snapbid.events.keys import ApiKey, ApiKeys, EventConfig, decode, rate_key
+from snapbid.events.keys import ApiKey, ApiKeys, EventConfig, decode
 from snapbid.events.outcomes import AcceptedEvent, BatchResult, Product, SingleResult
 from snapbid.events.routes import BATCH_PATH, SINGLE_PATH
 from snapbid.events.rulebook import VALIDATION_ERROR, FieldFinding, RefusedRequest
@@ -39,6 +39,8 @@ WRONG_TEST_MODE: Final = RefusedRequest(
     [FieldFinding(TEST_MODE, "enum", None)],
 )
 
+_TEST_MODE: Final = b"x-test-mode"
+_PREFER: Final = b"prefer"
 _TEST_MODES: Final = {b"true": True, b"false": False, b"": False}
 _METRIC_LABELS: Final = {SINGLE_PATH: "single", BATCH_PATH: "batch"}
 
@@ -49,7 +51,7 @@ class EventSink(Protocol):
     """A durable queue of accepted events; see `ledger.queue.EventQueue`."""
 
     async def put(
-        self, received_at_ms: int, product: str, events: Iterable[tuple[str, bytes]]
+        self, received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]
     ) -> bool: ...
 
 
@@ -58,6 +60,9 @@ class RequestOptions(NamedTuple):
 
     test: bool | None
     lenient: bool
+
+
+PLAIN: Final = RequestOptions(test=False, lenient=False)
 
 
 class EventEndpoints:
@@ -122,7 +127,8 @@ class EventEndpoints:
         except Problem as problem:
             raise await refused(problem, receive) from None
         body = await read_json_body(headers, receive, MAX_BYTES)
-        return await handler(body, key, read_options(scope["headers"]))
+        plain = _TEST_MODE not in headers and _PREFER not in headers
+        return await handler(body, key, PLAIN if plain else read_options(scope["headers"]))
 
     async def _admit(self, given: bytes) -> ApiKey:
         """The key of a request that is within its rate."""
@@ -132,7 +138,7 @@ class EventEndpoints:
         if key is None:
             raise UnknownApiKey
         try:
-            admission = await self._limiter.admit(rate_key(key.digest), key.rate)
+            admission = await self._limiter.admit(key.rate_key, key.rate)
         except RateLimiterUnavailable as error:  # Redis is down, and the queue with it
             raise EventsUnavailable from error
         if not admission.admitted:
@@ -178,7 +184,7 @@ class EventEndpoints:
         return await slices.run(batch_steps(body, product, now_ms, lenient=lenient, test=test))
 
     async def _keep(self, now_ms: int, product: Product, events: list[AcceptedEvent]) -> None:
-        entries = ((event.event_id, event.envelope) for event in events)
+        entries = [(event.event_id, event.envelope) for event in events]
         if not await self._queue.put(now_ms, product.name, entries):
             raise EventsUnavailable
         self._accepted.inc(len(events))
@@ -188,9 +194,9 @@ def read_options(fields: Iterable[tuple[bytes, bytes]]) -> RequestOptions:
     """Read the header fields, names in lower case; repeated ones form a list (RFC 9110, 5.2)."""
     test_modes, preferences = [], []
     for name, value in fields:
-        if name == b"x-test-mode":
+        if name == _TEST_MODE:
             test_modes.append(value)
-        elif name == b"prefer":
+        elif name == _PREFER:
             preferences.append(value)
     test = _TEST_MODES.get(b", ".join(test_modes).strip().lower())
     lenient = bool(preferences) and not test and _is_lenient(b",".join(preferences))

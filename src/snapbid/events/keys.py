@@ -31,11 +31,12 @@ class EventConfig(msgspec.Struct, frozen=True):
 
 
 class ApiKey(NamedTuple):
-    """A valid key; `digest` is its SHA-256."""
+    """A valid key; `digest` is its SHA-256, `rate_key` the Redis key of its requests."""
 
     digest: bytes
     product: Product
     rate: int
+    rate_key: str
 
 
 def encode(issued: IssuedKeys, rates: OperatorRates) -> bytes:
@@ -54,7 +55,7 @@ class ApiKeys:
 
     def __init__(self, issued: IssuedKeys) -> None:
         self._keys = {
-            digest: ApiKey(digest, Product(product, frozenset(presets)), rate)
+            digest: ApiKey(digest, Product(product, frozenset(presets)), rate, rate_key(digest))
             for digest, (product, presets, rate) in (
                 (bytes.fromhex(text), key) for text, key in issued.items()
             )

@@ -20,6 +20,8 @@ ID_PREFIX: Final = "ev1-"
 """Changes whenever the derivation of ids does."""
 
 _ID_DIGITS: Final = 32
+ID_LENGTH: Final = len(ID_PREFIX) + _ID_DIGITS
+
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 

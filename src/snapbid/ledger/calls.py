@@ -1,43 +1,27 @@
-"""What shards say of budgets in escrow: who needs money, who has room again (calls.lua)."""
+"""Calls of scripts that are answered within a time, in shared round trips where a client has them.
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+A client of redis-py gets a timer and a task for each call, some 20 µs of a worker.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
 
 from redis.asyncio import Redis
 
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.scripts import scripts
-
-KEPT: Final = 100_000  # announcements that a shard keeps (escrow.lua)
+Call: TypeAlias = Callable[[Sequence[str], Sequence[Any]], Awaitable[Any]]
+"""Takes keys and arguments. Raises RedisError, or OSError where the time is up."""
 
 
-class Heard(NamedTuple):
-    """Campaigns of a shard: those whose purse calls for money, and those that had room again.
+def script(redis: Redis, text: str, within_s: float) -> Call:
+    """How a client calls a script, each time with an answer within so many seconds."""
+    shared: Callable[[str, float], Call] | None = getattr(redis, "bounded_script", None)
+    if shared is not None:
+        return shared(text, within_s)
+    registered = redis.register_script(text)
 
-    `is_behind`: others had, too, of which it does not know any longer.
-    """
+    async def call(keys: Sequence[str], args: Sequence[Any]) -> Any:
+        async with asyncio.timeout(within_s):
+            return await registered(keys=list(keys), args=list(args))
 
-    calls: list[int]
-    room: list[int]
-    is_behind: bool
-
-
-class Calls:
-    """Hears every shard's announcements from now on. `clock` gives epoch seconds."""
-
-    def __init__(
-        self, redis: Redis, shards: int, clock: Callable[[], float], *, simulated: bool = False
-    ) -> None:
-        self._clock = clock
-        self._keys = [ShardKeys(number).script_keys for number in range(shards)]
-        self._hear = redis.register_script(scripts(simulated, several_shards=True)["calls"])
-        self._heard: list[tuple[str, int]] = [("", 0)] * shards  # segment, number of the last
-
-    async def hear(self, shard: int) -> Heard:
-        """What is new. Raises RedisError or OSError."""
-        before, last = self._heard[shard]
-        arguments: list[str | int] = [int(self._clock() * 1000), before, last]
-        segment, said, calls, room = await self._hear(keys=self._keys[shard], args=arguments)
-        self._heard[shard] = segment.decode(), int(said)
-        is_behind = segment.decode() == before and int(said) - last > KEPT
-        return Heard([int(number) for number in calls], [int(number) for number in room], is_behind)
+    return call

@@ -19,6 +19,8 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from snapbid.ledger.calls import script
+
 LEASE_S: Final = 0.05
 SLICE_S: Final = 0.01
 SPAN: Final = round((1 + LEASE_S) / SLICE_S) + 1
@@ -41,7 +43,7 @@ class Permits:
     ) -> None:
         self.limit = limit
         self._key = key
-        self._script = redis.register_script(_SCRIPT)
+        self._script = script(redis, _SCRIPT, ANSWER_S)
         self._clock = clock
         self._left = 0  # permits of the lease in use
         self._until = 0.0  # its end
@@ -93,13 +95,12 @@ class Permits:
             self._end_lease()
         given_back = self._unused or ("", "")
         self._unused = None
-        now = "" if self._clock is None else str(self._clock())
+        now = "" if self._clock is None else self._clock()
         try:
-            async with asyncio.timeout(ANSWER_S):
-                granted, wait, counted = await self._script(
-                    keys=[self._key],
-                    args=[self.limit, wanted, round(SLICE_S * _MICROS), SPAN, *given_back, now],
-                )
+            granted, wait, counted = await self._script(
+                (self._key,),
+                (self.limit, wanted, round(SLICE_S * _MICROS), SPAN, *given_back, now),
+            )
         except (RedisError, OSError) as error:  # TimeoutError, too
             raise PermitsUnavailable(str(error) or type(error).__name__) from error
         if granted:

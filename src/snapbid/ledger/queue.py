@@ -11,7 +11,7 @@ id, nothing needs to be taken back.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -52,9 +52,9 @@ def decode(packed: bytes) -> QueuedEvents:
     return _decode(packed)
 
 
-def encode(received_at_ms: int, product: str, events: Iterable[tuple[str, bytes]]) -> bytes:
-    """Encode a request as a field of the stream."""
-    return _encode(QueuedEvents(received_at_ms, product, list(events)))
+def encode(received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]) -> bytes:
+    """Encode a request as a field of the stream: the members of QueuedEvents."""
+    return _encode((received_at_ms, product, events))
 
 
 def add(requests: Iterable[bytes]) -> tuple[str | bytes, ...]:
@@ -102,7 +102,7 @@ class EventQueue:
         await self._link.close()
 
     async def put(
-        self, received_at_ms: int, product: str, events: Iterable[tuple[str, bytes]]
+        self, received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]
     ) -> bool:
         """Queue (event id, canonical envelope) pairs; return whether Redis has stored them."""
         packed = encode(received_at_ms, product, events)

@@ -4,7 +4,6 @@ Redis keeps the times of the admitted requests, and its clock decides. A refused
 counted.
 """
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -13,10 +12,13 @@ from msgspec import Struct
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from snapbid.ledger.calls import script
+
 WINDOW_S: Final = 60
 
 _SCRIPT: Final = Path(__file__).with_name("rate.lua").read_text(encoding="utf-8")
 _MICROS: Final = 1_000_000
+_WINDOW_MICROS: Final = WINDOW_S * _MICROS
 
 
 class RateLimiterUnavailable(Exception):
@@ -41,8 +43,7 @@ class RateLimiter:
     def __init__(
         self, redis: Redis, *, timeout_s: float = 1.0, clock: Callable[[], int] | None = None
     ) -> None:
-        self._admit = redis.register_script(_SCRIPT)
-        self._timeout_s = timeout_s
+        self._admit = script(redis, _SCRIPT, timeout_s)
         self._clock = clock
 
     async def admit(self, key: str, limit: int) -> RateDecision:
@@ -50,12 +51,9 @@ class RateLimiter:
 
         Raises RateLimiterUnavailable.
         """
-        now = "" if self._clock is None else str(self._clock())
+        now = "" if self._clock is None else self._clock()
         try:
-            async with asyncio.timeout(self._timeout_s):
-                admitted, remaining, wait = await self._admit(
-                    keys=[key], args=[limit, WINDOW_S * _MICROS, now]
-                )
+            admitted, remaining, wait = await self._admit((key,), (limit, _WINDOW_MICROS, now))
         except (RedisError, OSError) as error:
             raise RateLimiterUnavailable(str(error) or type(error).__name__) from error
         return RateDecision(bool(admitted), remaining, -(-wait // _MICROS))

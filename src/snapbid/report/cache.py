@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from snapbid.ledger.calls import script
 from snapbid.ledger.keys import REPORT_CACHE
 from snapbid.report.window import ReportWindow
 
@@ -34,14 +35,13 @@ class ReportCache:
 
     def __init__(self, redis: Redis, ttl_s: int = TTL_S) -> None:
         self._redis = redis
-        self._get = redis.register_script(_GET)
+        self._get = script(redis, _GET, ANSWER_TIMEOUT_S)
         self.ttl_s = ttl_s
 
     async def get(self, key: str) -> CachedReport | None:
         """The report, or None if it is not stored or has expired."""
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                body, left_ms = await self._get(keys=[key])
+            body, left_ms = await self._get((key,), ())
         except (RedisError, OSError) as error:
             logger.warning("the report cache was not read: %s", error or "no answer")
             return None

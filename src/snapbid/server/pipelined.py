@@ -5,6 +5,8 @@ A command by redis-py takes a connection from a pool, wakes several tasks and st
 """
 
 import asyncio
+from collections.abc import Sequence
+from math import inf
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -14,10 +16,12 @@ from redis.exceptions import ConnectionError, RedisError, ResponseError
 from snapbid import addresses
 from snapbid.addresses import Arrangement
 from snapbid.ledger import connection
+from snapbid.ledger.calls import Call
 from snapbid.ledger.link import Link
 from snapbid.ledger.wire import Wire
 
 ANSWER_S: Final = 1.0  # for a round trip; a slower connection is given up
+TICK_S: Final = 0.02  # between looks at deadlines, while any call is under way
 MOST: Final = 256  # calls in a round trip, so that Redis is not held long
 
 _UNKNOWN_SCRIPT: Final = "NOSCRIPT"
@@ -44,9 +48,10 @@ class PipelinedRedis(Redis):
         self.auto_close_connection_pool = True
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
-        self._waiting: list[tuple[Command, asyncio.Future[Any]]] = []
-        self._sent: list[asyncio.Future[Any]] = []
-        self._stalled: asyncio.TimerHandle | None = None  # of the round trip under way
+        self._waiting: list[tuple[Command, float, asyncio.Future[Any]]] = []  # with deadlines
+        self._sent: list[tuple[float, asyncio.Future[Any]]] = []
+        self._sent_at = 0.0
+        self._ticking = False
         self._link = Link(connection.connector(url), self, "scripts wait for Redis", ANSWER_S)
         self._link.open()
 
@@ -54,19 +59,58 @@ class PipelinedRedis(Redis):
         await self._link.close()
         await super().aclose(close_connection_pool)
 
+    def bounded_script(self, text: str, within_s: float) -> Call:
+        """How to call a script; see `ledger.calls.script`."""
+        registered = self.register_script(text)
+
+        async def call(keys: Sequence[str], args: Sequence[Any]) -> Any:
+            if self._wire is not None:
+                command = ("EVALSHA", registered.sha, len(keys), *keys, *args)
+                reply = await self._ask(command, self._loop.time() + within_s)
+                if not isinstance(reply, ResponseError):
+                    return reply
+                if not str(reply).startswith(_UNKNOWN_SCRIPT):
+                    raise reply
+            async with asyncio.timeout(within_s):
+                return await registered(keys=list(keys), args=list(args))
+
+        return call
+
     async def evalsha(self, sha: str, numkeys: int, *keys_and_args: Any) -> Any:
         """Call a script. Raises RedisError."""
         if self._wire is not None:
-            done: asyncio.Future[Any] = self._loop.create_future()
-            if not self._waiting and not self._sent:
-                self._loop.call_soon(self._send)
-            self._waiting.append((("EVALSHA", sha, numkeys, *keys_and_args), done))
-            reply = await done
+            reply = await self._ask(("EVALSHA", sha, numkeys, *keys_and_args), inf)
             if not isinstance(reply, ResponseError):
                 return reply
             if not str(reply).startswith(_UNKNOWN_SCRIPT):
                 raise reply
         return await super().evalsha(sha, numkeys, *keys_and_args)
+
+    def _ask(self, command: Command, deadline: float) -> "asyncio.Future[Any]":
+        """The reply to a command, in the next round trip."""
+        done: asyncio.Future[Any] = self._loop.create_future()
+        if not self._waiting and not self._sent:
+            self._loop.call_soon(self._send)
+        self._waiting.append((command, deadline, done))
+        if not self._ticking:
+            self._ticking = True
+            self._loop.call_later(TICK_S, self._tick)
+        return done
+
+    def _tick(self) -> None:
+        """End the calls whose time is up, and a round trip that has stalled."""
+        now = self._loop.time()
+        for deadline, done in (
+            *self._sent,
+            *((deadline, done) for _, deadline, done in self._waiting),
+        ):
+            if deadline <= now and not done.done():
+                done.set_exception(TimeoutError("no answer in time"))
+        self._ticking = bool(self._sent or self._waiting)
+        if self._ticking:
+            self._loop.call_later(TICK_S, self._tick)
+        if self._sent and self._wire is not None and now - self._sent_at > ANSWER_S:
+            self._wire.end(RedisError("it has stalled"))
 
     # -- the connection (see LinkUser) ------------------------------------------------------------
 
@@ -79,35 +123,26 @@ class PipelinedRedis(Redis):
 
     def disconnected(self) -> None:
         self._wire = None
-        self._settle()
         lost = ConnectionError("the connection to Redis was lost")
-        for done in (*self._sent, *(done for _, done in self._waiting)):
+        for done in (*(done for _, done in self._sent), *(done for *_, done in self._waiting)):
             if not done.done():
                 done.set_exception(lost)
         self._sent, self._waiting = [], []
 
     def _send(self) -> None:
         """Begin a round trip with what waits, but for the calls that were given up."""
-        called = [(command, done) for command, done in self._waiting if not done.done()]
+        called = [call for call in self._waiting if not call[2].done()]
         self._waiting = called[MOST:]
-        self._sent = [done for _, done in called[:MOST]]
-        if self._sent and self._wire is not None:
-            self._stalled = self._loop.call_later(ANSWER_S, self._stall, self._wire)
-            self._wire.send(*(command for command, _ in called[:MOST]))
+        del called[MOST:]
+        self._sent = [(deadline, done) for _, deadline, done in called]
+        if called and self._wire is not None:
+            self._sent_at = self._loop.time()
+            self._wire.send(*[command for command, _, _ in called])
 
     def _answered(self, replies: list[Any]) -> None:
-        self._settle()
         sent, self._sent = self._sent, []
-        for done, reply in zip(sent, replies, strict=True):
+        for (_, done), reply in zip(sent, replies, strict=True):
             if not done.done():
                 done.set_result(reply)
         if self._waiting:
             self._loop.call_soon(self._send)
-
-    def _stall(self, wire: Wire) -> None:
-        wire.end(RedisError("it has stalled"))
-
-    def _settle(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
