@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from bench.logged import SegmentsOnly
 from bench.market import SSP
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
@@ -90,6 +91,16 @@ def app(ten_thousand: Market, scratch: Path) -> Iterator[Application]:
     metrics.close()
 
 
+@pytest.fixture
+def logging_app(ten_thousand: Market, scratch: Path) -> Iterator[Application]:
+    metrics, log = Metrics(scratch / "logged-metrics"), SegmentsOnly(scratch / "segments")
+    bidder = Bidder("http://127.0.0.1:8000")
+    bidding = Bidding(bidder, Ledger(), metrics, max_bytes=262_144, tmax_ms=100, log=log.rows)
+    yield Application(Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding)}))
+    metrics.close()
+    log.close()
+
+
 async def nothing(scope: Any, receive: Any, send: Any) -> None:
     await receive()
     await send(START)
@@ -152,6 +163,10 @@ def test_asgi_nothing(benchmark: Any, bids: list[bytes]) -> None:
 
 def test_asgi_bid(benchmark: Any, app: Application, bids: list[bytes]) -> None:
     run(benchmark, app, bids, 200)
+
+
+def test_asgi_bid_logged(benchmark: Any, logging_app: Application, bids: list[bytes]) -> None:
+    run(benchmark, logging_app, bids, 200)
 
 
 def test_asgi_bid_gzip(benchmark: Any, app: Application, bids: list[bytes]) -> None:

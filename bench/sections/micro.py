@@ -21,6 +21,7 @@ otherwise; each event of a batch counts as a call.
   calls, as over that many connections: a bid with its group commit, win notices that count,
   reports, events up to their 202. "Group commit" is the ledger alone. Waiting, and the stores' own
   time, is excluded.
+- "Asgi bid logged" writes the auction log too, and "logging a bid" is that alone.
 - "Events" are decoded, validated and given ids; "peer" is validation with other libraries
   (`peers/`).
 """

@@ -10,6 +10,7 @@ from snapbid.ledger.records import bid_digest
 from support.books import Key
 
 COUNTED = {"counted", "late", "duplicate"}  # a repeat says that it was counted
+ROWS = {"campaign bids", "wins", "imps", "losses"}  # of what has a row each
 
 
 def files(directory: Path) -> list[Path]:
@@ -35,6 +36,17 @@ def read(directory: Path) -> list[dict[str, Any]]:
 def missing(rows: list[dict[str, Any]]) -> int:
     """How many rows the gaps admit to be missing."""
     return sum(row["missing"] for row in rows if row["kind"] == "gap")
+
+
+def contradiction(rows: list[dict[str, Any]], warehouse: Counter[Key]) -> str:
+    """In what they differ from the warehouse by more than the gaps admit; "" where in nothing."""
+    counted, admitted = counts(rows), missing(rows)
+    differing = {key for key in {*warehouse, *counted} if warehouse[key] != counted[key]}
+    left_out = sum(abs(warehouse[key] - counted[key]) for key in differing if key[0] in ROWS)
+    if left_out > admitted or (differing and not admitted):
+        details = [f"{key}: {warehouse[key]}, not {counted[key]}" for key in differing]
+        return f"the auction log lacks {left_out} rows and admits {admitted}: {sorted(details)}"
+    return ""
 
 
 def counts(rows: list[dict[str, Any]]) -> Counter[Key]:

@@ -20,6 +20,12 @@ def workers_of(pid: int) -> set[int]:
     return {child for child, command in children_of(pid).items() if "spawn_main" in command}
 
 
+def log_writers_of(pid: int) -> set[int]:
+    """The pids of the processes that make the auction log's files, spawned by a process."""
+    children = children_of(pid).items()
+    return {child for child, command in children if "snapbid.auction_log" in command}
+
+
 def children_of(pid: int) -> dict[int, str]:
     """The live children of a process: pid to command line."""
     children = {}

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from snapbid.embedded import Postgres
 from snapbid.warehouse.away import AWAY
 from support.machine import WORKERS
-from support.processes import children_of
+from support.processes import children_of, log_writers_of
 from support.soak.registry import fault
 from support.soak.stage import Stage
 from support.stack import clean_environ
@@ -89,6 +89,12 @@ def all_workers_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
 @fault("server", sudden=True)
 def server_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
     kill(*pids_of(stage, "served"))
+    yield ""
+
+
+@fault("server", sudden=True)
+def log_writer_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+    kill(*(pid for served in pids_of(stage, "served") for pid in log_writers_of(served)))
     yield ""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from support import books, partner, sending
+from support import books, logged, partner, sending
 from support.soak import faults, wires  # noqa: F401 - they register themselves
 from support.soak import stage as stages
 from support.soak.registry import FAULTS, PARTS, SUDDEN
@@ -137,6 +137,7 @@ class Run:
                 of.stored = of_all(tables, kind)
         self._balance_limits(tables)
         self._balance_report(tables)
+        self._balance_log(tables)
         for what in (*own.wrong, *traffic.partner.wrong, *traffic.wrong, *self._told()):
             self._differs(what)
 
@@ -178,6 +179,16 @@ class Run:
         stored = {kind: of_family(tables, kind, "acme") for kind in ("bids", "wins", "imps")}
         if told != stored:
             self._differs(f"the report tells {told} where {stored} are stored")
+
+    def _balance_log(self, tables: Counter[books.Key]) -> None:
+        """Check that the auction log lacks no more than its gaps admit."""
+        self._stage.stop_serving()
+        rows = logged.read(self._stage.auctions)
+        self.tally.logged, self.tally.admitted = len(rows), logged.missing(rows)
+        if what := logged.contradiction(rows, tables):
+            self._differs(what)
+        if left := [path.name for path in self._stage.auctions.rglob("*.rows")]:
+            self._differs(f"the auction log is complete but for {left}")
 
     def _told(self) -> Iterator[str]:
         """Unexpected errors in the output of the programs."""

@@ -128,9 +128,21 @@ class Stage:
         self.supervisor: Supervisor
         self.key = ""
 
+    def stop_serving(self) -> None:
+        """Stop the server for good; its auction log is complete then."""
+        self.supervisor.retire()
+        process = self.machine.served.process
+        if process is not None and process.poll() is None:
+            self.machine.served.stop()
+
     @property
     def port(self) -> int:
         return self.machine.served.port
+
+    @property
+    def auctions(self) -> Path:
+        """The directory of the auction log."""
+        return self.machine.home.path / "auctions"
 
     @property
     def dsn(self) -> str:
@@ -174,6 +186,8 @@ def opened(made: Path, *campaigns: tuple[str, str]) -> Iterator[Stage]:
             SNAPBID_BASE_URL=books.BASE_URL,
             SNAPBID_TMAX_MS="1000",
             SNAPBID_HOLD_S=str(HOLD_S),
+            SNAPBID_AUCTION_LOG=str(folder / "auctions"),
+            SNAPBID_AUCTION_LOG_S="2",
         )
         stack.callback(machine.close)
         asyncio.run(books.set_up(machine.postgres.dsn, *campaigns))

@@ -1,0 +1,33 @@
+"""What the auction log costs a bid in the worker: the calls of the bid endpoint alone.
+
+`test_asgi_bid_logged` is a whole call with the log, to be compared with `test_asgi_bid`.
+"""
+
+from pathlib import Path
+
+from bench.conftest import Each
+from bench.logged import SegmentsOnly
+from bench.market import NOW_MS, SSP
+from snapbid.exchange.bid import Bidder, Market, NoBid
+from snapbid.exchange.request import decode
+from snapbid.exchange.response import Bid
+
+
+def test_logging_a_bid(each: Each, ten_thousand: Market, bids: list[bytes], scratch: Path) -> None:
+    log = SegmentsOnly(scratch / "rows")
+    rows, source = log.rows, (SSP, "bench")
+    bidder = Bidder("http://127.0.0.1:8000")
+    answers = []
+    for body in bids:
+        proposal = bidder.propose(decode(body), SSP, ten_thousand, NOW_MS)
+        assert not isinstance(proposal, NoBid)
+        answers.append((proposal.auction_id, proposal.bids))
+
+    def write(auction_id: str, own: list[Bid]) -> None:
+        began_ms = rows.begin()
+        rows.bids(began_ms, source, auction_id, own, "USD", False)
+        rows.end()
+
+    each(write, answers)
+    log.close()
+    assert not rows.lost
