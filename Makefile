@@ -1,5 +1,6 @@
 # make run     a fresh machine to a running service: environment, extension, `snapbid up`
-# make test    the same to a passed test suite: lint, types, tests against real servers
+# make test    the same to a passed test suite: lint, types, tests against real servers;
+#              REDIS=/usr/bin/valkey-server: on that Redis or Valkey instead of the wheel's
 # make bench   the benchmarks
 # make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario
 # make simulate   RUNS=50 of the simulator from SEED=1, STEPS=400 each; SCRIPT=file plays one again
@@ -37,7 +38,7 @@ locked = $(foreach list,$(1),-r requirements/$(list).txt)
 
 MINUTES ?= $(if $(filter fuzz,$(MAKECMDGOALS)),2,10)
 
-.PHONY: run build test lint bench soak simulate fuzz sanitize sanitized exchange wheel container lock clean check
+.PHONY: run build test lint bench soak simulate fuzz sanitize sanitized exchange wheel container lock clean check on_path
 .DELETE_ON_ERROR:
 
 run: build
@@ -50,9 +51,15 @@ build: $(VENV)/.run $(EXTENSION)
 # TESTS="-n0 tests/integration/test_up.py -k port" run less. The suite starts interpreters by the
 # hundred: they may keep what they have compiled. tests/conftest.py has the order of the files.
 TESTS ?=
-test: lint $(VENV)/.axe
-	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) \
-	--maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
+test: lint $(VENV)/.axe $(if $(REDIS),on_path)
+	$(if $(REDIS),PATH="$(CURDIR)/build/redis:$$PATH") PYTHONDONTWRITEBYTECODE= $(PY) -m pytest \
+	-n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 4 --dist loadfile \
+	--no-loadscope-reorder $(TESTS)
+
+# The embedded Redis is the redis-server on PATH, if there is one: here it is REDIS by that name.
+on_path:
+	@"$(REDIS)" --version
+	@mkdir -p build/redis && ln -sfn "$$(realpath "$$(command -v "$(REDIS)")")" build/redis/redis-server
 
 lint: $(VENV)/.dev build
 	$(PY) -m ruff check .
