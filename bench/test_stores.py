@@ -25,6 +25,7 @@ from bench.ledger_run import many, remember
 from bench.market import SSP
 from bench.processes import ServerProcess
 from bench.together_run import batch, issue_key, until_known
+from snapbid.diagnosis.routes import diagnosis_path
 from snapbid.exchange.routes import bid_path
 from snapbid.ledger.ledger import Ledger
 from snapbid.report import tokens
@@ -39,6 +40,23 @@ CONNECTED_S: Final = 30.0
 BIDS: Final = 2_000  # remembered in a round
 TODAY: Final = datetime.now(UTC).date()
 DAYS: Final = 60  # of figures in the warehouse
+YEAR_OF_COUNTS: Final = f"""
+create temporary view year as select current_date - ago as day, ssp, ago
+from generate_series(0, 364) as ago,
+    unnest('{{acme,acme-eu,nova,a,b,c,d,e,f,g}}'::text[]) as ssp;
+insert into request_daily select day, ssp, 'redis', 1000000, (
+    select jsonb_object_agg('outcome:' || n, 10000) || jsonb_object_agg('broken:' || n, 10)
+        || '{{"requests": 1000000, "country": 900000, "ua": 990000, "ip": 990000}}'
+    from generate_series(1, 30) as n), '{{"imp[].id is the same": "$.imp[1].id"}}' from year;
+insert into impression_daily (day, ssp, imps) select day, ssp, 9000 from year;
+insert into loss_daily (day, descriptor, reason, losses)
+    select day, ssp, reason, 500 from year, generate_series(-1, 18) as reason;
+insert into anomaly_daily (day, descriptor, anomaly, times)
+    select day, ssp, 'anomaly-' || n, 5 from year, generate_series(1, 10) as n;
+insert into bid_daily (day, descriptor, bids, wins, win_cpm_micros)
+    select day, ssp, 1000000, 100000, 123456789 from year where ago >= {DAYS} or length(ssp) = 1;
+analyze;
+"""
 WINDOWS: Final = [TODAY - timedelta(n) for n in range(50)]  # their last days
 
 Call = tuple[dict[str, Any], bytes]  # an HTTP scope and its body
@@ -119,6 +137,7 @@ async def _prepare(server: ServerProcess) -> str:
         " values ($1, $2, 1000000, 100000, 123456789)",
         [(TODAY - timedelta(n), ssp) for n in range(DAYS) for ssp in ("acme", "acme-eu", "nova")],
     )
+    await connection.execute(YEAR_OF_COUNTS)
     await connection.close()
     key = await issue_key(server.environ["SNAPBID_DATABASE_URL"])
     await until_known(server.port, batch(key, 1))
@@ -181,7 +200,7 @@ def _win(request: requests.Request) -> Call:
     return _call("GET", "/rtb/win", f"id={request['id']}&impId={request['imp'][0]['id']}")
 
 
-def _reports() -> list[Call]:
+def _reports(path: str = report_path("acme")) -> list[Call]:
     """Requests for all windows, each 7 days; a token has ten requests a minute."""
     calls = []
     for place, last in enumerate(WINDOWS):
@@ -189,7 +208,7 @@ def _reports() -> list[Call]:
             token = tokens.issue("acme", served.SECRET.encode(), "snapbid").encode()
         window = f"from={last - timedelta(6)}&to={last}"
         header = (b"authorization", b"Bearer " + token)
-        calls.append(_call("GET", report_path("acme"), window, b"", header))
+        calls.append(_call("GET", path, window, b"", header))
     return calls
 
 
@@ -204,12 +223,21 @@ def test_asgi_report_cached(benchmark: Any, opened: Opened) -> None:
 
 
 def test_asgi_report_uncached(benchmark: Any, opened: Opened) -> None:
+    _measure_uncached(benchmark, opened, report_path("acme"))
+
+
+def test_asgi_diagnosis_uncached(benchmark: Any, opened: Opened) -> None:
+    """Of 7 days, two descriptors; the warehouse has a year of ten SSPs."""
+    _measure_uncached(benchmark, opened, diagnosis_path("acme"))
+
+
+def _measure_uncached(benchmark: Any, opened: Opened, path: str) -> None:
     with redis.Redis.from_url(opened.redis_url) as client:
 
         def forget() -> tuple[tuple[list[Call]], dict[str, Any]]:
             for key in client.scan_iter("report:cache:*"):
                 client.delete(key)
-            return (_reports(),), {}
+            return (_reports(path),), {}
 
         _measure(benchmark, len(WINDOWS), lambda calls: opened.run(calls, 200), forget)
 

@@ -19,8 +19,8 @@ otherwise; each event of a batch counts as a call.
   an application that only reads the body and answers.
 - "Asgi bid remembered" and those after it use real stores on the other core and 64 concurrent
   calls, as over that many connections: a bid with its group commit, win notices that count,
-  reports, events up to their 202. "Group commit" is the ledger alone. Waiting, and the stores' own
-  time, is excluded.
+  reports, diagnoses of 7 days out of a year of ten SSPs, events up to their 202. "Group commit" is
+  the ledger alone. Waiting, and the stores' own time, is excluded.
 - "Asgi bid logged" writes the auction log too, and "logging a bid" is that alone.
 - "Events" are decoded, validated and given ids; "peer" is validation with other libraries
   (`peers/`).
