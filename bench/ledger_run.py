@@ -31,7 +31,7 @@ from snapbid.ledger.connection import connect
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import WIN
 from snapbid.metrics import Metrics
-from snapbid.warehouse import absorb
+from snapbid.warehouse import leases
 from snapbid.warehouse.migrate import migrate
 
 CONCURRENCIES: Final = (1, 8, 64, 256)
@@ -98,7 +98,7 @@ async def _drain(
             "insert into campaign_number select n, 'c' || n from generate_series(1, $1::int) n",
             COUNTERS,
         )
-        assert await absorb.become_the_drain(connection)
+        assert await leases.join(connection)
         shard = ShardCounters(client, 0)
         drain = Drain([shard], Budgets(client, 1, time.time), metrics)
         await drain.begin()

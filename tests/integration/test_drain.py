@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 
-import asyncpg
 import pytest
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -14,10 +13,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError
 from support.counted import counted, some_counts
 from support.draining import DAY, Bench, drain_of
+from support.stack import connected
 
 from snapbid.drain.counters import ShardCounters, ShardsAwayError, SupersededError
 from snapbid.metrics import read
-from snapbid.warehouse import absorb
+from snapbid.warehouse import absorb, leases
 
 
 @pytest.fixture
@@ -219,16 +219,15 @@ async def test_a_death_at_any_step_neither_loses_nor_doubles(bench: Bench, step:
 
 
 class TestTwoDrains:
-    async def test_one_is_at_work_until_its_connection_ends(
+    async def test_one_that_knows_no_leases_is_waited_for(
         self, bench: Bench, database: str
     ) -> None:
-        first, second = await asyncpg.connect(database), await asyncpg.connect(database)
-        assert await absorb.become_the_drain(first)
-        assert not await absorb.become_the_drain(second)
-        await first.close()
-        while not await absorb.become_the_drain(second):
+        """It is of the release before, and held this lock alone while it was at work."""
+        async with connected(database) as old:
+            assert await old.fetchval("select pg_try_advisory_lock($1)", 0x736E6170_64726E00)
+            assert not await leases.join(bench.connection)
+        while not await leases.join(bench.connection):
             pass
-        await second.close()
 
     async def test_one_that_lost_its_place_removes_no_names(self, bench: Bench) -> None:
         """It stalled after its commit; its successor has moved the same name aside again."""
@@ -276,4 +275,4 @@ async def test_a_shard_that_is_away_holds_up_no_other(bench: Bench) -> None:
     assert await drain.round(bench.connection) == 1
     await bench.assert_equal()
     with pytest.raises(ConnectionError):
-        await drain_of(nowhere, [away], bench.metrics, bench.clock).begin()
+        await drain_of(nowhere, [away], bench.metrics, bench.clock).round(bench.connection)

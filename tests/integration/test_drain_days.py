@@ -8,7 +8,8 @@ import pytest
 from support.draining import DAY, DAY_S, NOON, Bench, drain_of
 
 from snapbid.drain.counters import Check, ShardCounters
-from snapbid.drain.drain import KEPT_DAYS, RETIRED_DAYS, TIDY_EVERY_S
+from snapbid.drain.drain import TIDY_EVERY_S
+from snapbid.drain.tidy import KEPT_DAYS, RETIRED_DAYS
 
 
 @pytest.fixture

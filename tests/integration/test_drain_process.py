@@ -190,6 +190,24 @@ async def test_a_second_drain_waits_and_takes_over(
     assert second.stop() == 0
 
 
+async def test_two_that_share_the_shards_are_killed_in_turn(
+    stores: Stores, ledger: Ledger, start: Start, seed: int
+) -> None:
+    print(f"DRAIN_SEED={seed} repeats the choices of this run")
+    choose = random.Random(seed)
+    drains = [start(SNAPBID_LEDGER_SHARDS="4") for _ in range(2)]
+    for drain in drains:
+        await await_text(drain, "the drain carries shards")
+    for victim in (0, 1):
+        for count in range(40):
+            await ledger.count(DAY, some_counts(choose), choose.randrange(4))
+            if count == 20:
+                drains[victim].stop(signal.SIGKILL)
+        await await_drained(ledger, stores, *drains)
+        drains[victim] = start(SNAPBID_LEDGER_SHARDS="4")
+        await await_text(drains[victim], "the drain carries shards")
+
+
 async def test_stores_that_are_away_are_told_once(
     stores: Stores, ledger: Ledger, start: Start
 ) -> None:

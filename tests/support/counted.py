@@ -39,6 +39,7 @@ class Ledger:
         self.redis = redis
         self._begin = redis.register_script(segment_script("begin"))
         self._sums: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._shards = {0}
 
     async def count(self, day: str, fields: Mapping[str, int], shard: int = 0) -> None:
         """Add to the counters of a day atomically, as the ledger's scripts do."""
@@ -57,6 +58,7 @@ class Ledger:
 
     async def name(self, day: str, *fields: str, shard: int = 0) -> None:
         """Mark counters as changed."""
+        self._shards.add(shard)
         segment = await self.segment(shard)
         names = [f"{segment} {day} {field}" for field in fields]
         await self.redis.sadd(f"{{sb{shard}}}:d", *names)
@@ -74,7 +76,8 @@ class Ledger:
         await self.redis.flushall()
 
     async def undrained(self) -> bool:
-        return bool(await self.redis.exists("{sb0}:d", "{sb0}:d:taken"))
+        keys = [f"{{sb{shard}}}:{name}" for shard in self._shards for name in ("d", "d:taken")]
+        return bool(await self.redis.exists(*keys))
 
     def tables(self) -> Tables:
         """The rows that the warehouse must have."""

@@ -108,6 +108,10 @@ class ShardCounters:
         """Announce this drain as the one at work."""
         await self._redis.set(self._keys.owner, self._token)
 
+    async def probe(self) -> None:
+        """Raise RedisError where the shard cannot be read."""
+        await self._redis.get(self._keys.epoch)
+
     async def fetch_state(self) -> ShardState:
         """Fetch the state, after a segment has begun for this run of Redis."""
         return ShardState.parse(await self._begin(keys=self._keys.script_keys))
@@ -137,6 +141,11 @@ class ShardCounters:
     async def finish(self, taken_at: float) -> None:
         """Note that all that had changed by then (epoch s) is in the warehouse."""
         await self._redis.set(self._keys.drained_at, f"{taken_at:.3f}")
+
+    async def drained_at(self) -> object:
+        """What `finish` noted last, whichever drain it was."""
+        at: Any = await self._redis.get(self._keys.drained_at)
+        return at
 
     async def read(self, names: Iterable[bytes], batch: int) -> Reading:
         """Read the named counters as batch number `batch`.

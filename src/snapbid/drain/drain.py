@@ -1,4 +1,4 @@
-"""The rounds of the drain, over one connection to the warehouse that holds the drain's place."""
+"""The rounds of the drain, over one connection to the warehouse that holds its leases."""
 
 import contextlib
 import datetime
@@ -12,10 +12,12 @@ import asyncpg
 from redis.exceptions import RedisError
 
 from snapbid.drain import names as counter_names
-from snapbid.drain import spend
+from snapbid.drain.confirm import confirm
 from snapbid.drain.counters import ShardCounters, ShardsAwayError
 from snapbid.drain.fence import Fence
 from snapbid.drain.lags import LAGS
+from snapbid.drain.leases import Leases
+from snapbid.drain.tidy import tidy
 from snapbid.golive.store import EvidenceStore
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.segment import ShardState
@@ -23,8 +25,6 @@ from snapbid.metrics import Metrics
 from snapbid.warehouse import absorb
 from snapbid.warehouse.absorb import Absorbed, CounterValue
 
-KEPT_DAYS: Final = 3  # a day's counters stay in Redis until so many days later
-RETIRED_DAYS: Final = 35  # after which lost Redis data is taken to be lost for good
 TIDY_EVERY_S: Final = 600.0
 
 logger = logging.getLogger("snapbid")
@@ -51,20 +51,21 @@ class Drain:
         self._fence = Fence()
         self._sources: dict[tuple[str, str, int], int] = {}
         self._sources_of: datetime.date | None = None
-        self._taken_at = [monotonic()] * len(shards)
+        self._taken_at: dict[int, float] = {}
         self._tidied_at: float | None = None
         self._unknown: dict[int, int] = {}
         self._unclaimed = {shard.number for shard in shards}
+        self._leases = Leases(shards)
+        self._leased_before: frozenset[int] = frozenset()
         self._rounds = metrics.counter("snapbid_drain_rounds_total")
         self._carried = metrics.counter("snapbid_drain_counters_total")
         self._lag = metrics.histogram("snapbid_drain_lag_seconds", LAGS)
 
     async def begin(self) -> None:
-        """Announce this drain to every shard; before the first round, and after any failure."""
+        """Take nothing for granted; before the first round, and after any failure."""
         self._sources.clear()
         self._fence.reset()
         self._unclaimed = {shard.number for shard in self._shards}
-        self._check(await self._each(self._shards, self._claim))
 
     async def _claim(self, shard: ShardCounters) -> None:
         if shard.number in self._unclaimed:
@@ -85,18 +86,14 @@ class Drain:
         self._unclaimed |= errors.keys()
         return errors
 
-    def _check(self, errors: Mapping[int, RedisError]) -> None:
-        """Raise an error where all shards are away."""
-        if len(errors) == len(self._shards):
-            raise errors[self._shards[0].number]
-
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Absorb all that has changed until now; give how many counters had.
+        """Absorb all that has changed until now in this drain's shards; give how many counters.
 
         Raises what Redis and the warehouse raise, SupersededError and UnrelatedStoresError; `begin`
-        again then. Raises ShardsAwayError where only some shards are away: the next round tries
-        them again. New segments wait for all shards, since a budget is spent in all of them.
+        again then. Raises IdleError where other drains have all shards, ShardsAwayError where only
+        some shards are away: the next round tries them again.
         """
+        shards = await self._leased(connection)
         states: dict[int, ShardState] = {}
         carried = 0
 
@@ -108,30 +105,41 @@ class Drain:
             nonlocal carried
             carried += await self._drain(connection, shard)
 
-        errors = await self._each(self._shards, check)
-        errors |= await self._each([s for s in self._shards if s.number not in errors], drain)
-        self._check(errors)
-        if errors:
-            raise ShardsAwayError(errors)
+        errors = await self._each(shards, check)
+        errors |= await self._each([s for s in shards if s.number not in errors], drain)
+        self._leases.note({shard.number for shard in shards} - errors.keys(), errors)
+        if shards and len(errors) == len(shards):
+            raise errors[shards[0].number]
+        if away := {**self._leases.lost, **errors}:  # a budget is spent in all shards
+            states = {n: s for n, s in states.items() if n not in errors and s.is_carried}
         if not all(state.is_confirmed for state in states.values()):
-            await self._confirm(connection, list(states.values()))
-        await self._tidy_sometimes(connection)
+            await self._confirm(connection, shards, states)
+        if away:
+            raise ShardsAwayError(away)
+        await self._tidy_sometimes(connection, shards)
         return carried
 
-    async def _drain_all(self, connection: asyncpg.Connection) -> int:
-        return sum([await self._drain(connection, shard) for shard in self._shards])
+    async def _leased(self, connection: asyncpg.Connection) -> list[ShardCounters]:
+        """The shards that this drain carries."""
+        numbers = await self._leases.share(connection)
+        for number in numbers - self._leased_before:  # another drain may have had them
+            self._unclaimed.add(number)
+            self._taken_at[number] = monotonic()
+        self._leased_before = numbers
+        return [shard for shard in self._shards if shard.number in numbers]
 
-    async def _confirm(self, connection: asyncpg.Connection, states: Sequence[ShardState]) -> None:
-        """Let budgeted campaigns bid in the segments that have begun."""
-        if not all(state.is_carried for state in states):
+    async def _confirm(
+        self,
+        connection: asyncpg.Connection,
+        shards: Sequence[ShardCounters],
+        states: Mapping[int, ShardState],
+    ) -> None:
+        async def absorb() -> None:
+            for shard in shards:
+                await self._drain(connection, shard)
 
-            async def absorb() -> int:
-                return await self._drain_all(connection)
-
-            now = self._clock()
-            await spend.carry(connection, self._shards, states, self._budgets, absorb, now)
-        for shard, state in zip(self._shards, states, strict=True):
-            await shard.change(state.segment, confirmed=state.segment, carried=1)
+        now = self._clock()
+        await confirm(connection, self._shards, states, self._budgets, absorb, now)
 
     async def _drain(self, connection: asyncpg.Connection, shard: ShardCounters) -> int:
         started, taken_at = monotonic(), self._clock()
@@ -212,60 +220,16 @@ class Drain:
             self._sources[key] = source
         return source
 
-    # -- what is over ------------------------------------------------------------------------
-
-    async def _tidy_sometimes(self, connection: asyncpg.Connection) -> None:
+    async def _tidy_sometimes(
+        self, connection: asyncpg.Connection, shards: Iterable[ShardCounters]
+    ) -> None:
         now = self._clock()
         if self._tidied_at is None or abs(now - self._tidied_at) >= TIDY_EVERY_S:
-            for shard in self._shards:
-                await self._tidy(connection, shard)
+            for shard in shards:
+                state = await shard.fetch_state()
+                source = await self._source(connection, state.epoch, state.segment, shard)
+                await tidy(connection, shard, state, source, self._today())
             self._tidied_at = now
-
-    async def _tidy(self, connection: asyncpg.Connection, shard: ShardCounters) -> None:
-        """Remove the counters of days that are over, and what was absorbed of them.
-
-        The counters go first, and their generation with them: should the day be counted in again
-        (a notice from a spool, say), that is absorbed as new, whether the second step was reached
-        or not.
-        """
-        state = await shard.fetch_state()
-        listed = set(await shard.fetch_segments())
-        current = await self._source(connection, state.epoch, state.segment, shard)
-        sources = await absorb.sources_of(connection, state.epoch, shard.number)
-        empty = listed - {state.segment}
-        for segment, source in sources.items():
-            if await self._tidy_segment(connection, shard, state.epoch, segment, source):
-                empty.discard(segment)
-        if empty:
-            await shard.drop_segments(empty)
-        unseen_since = self._today() - datetime.timedelta(days=RETIRED_DAYS)
-        await absorb.retire(connection, current, unseen_since, self._today())
-
-    async def _tidy_segment(
-        self,
-        connection: asyncpg.Connection,
-        shard: ShardCounters,
-        epoch: str,
-        segment: str,
-        source: int,
-    ) -> bool:
-        """Whether the segment has counters left."""
-
-        async def check(counters: Sequence[CounterValue]) -> list[int]:
-            return await absorb.differing(connection, source, counters)
-
-        over = self._today() - datetime.timedelta(days=KEPT_DAYS - 1)
-        days = await absorb.days_before(connection, source, datetime.date.max)
-        is_left = False
-        for day in days:
-            generation = None
-            if day < over:
-                generation = await shard.remove_day(segment, day, epoch, check)
-            if generation is None:
-                is_left = True
-            else:
-                await absorb.forget(connection, source, day, generation)
-        return is_left
 
     def _today(self) -> datetime.date:
         return datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()

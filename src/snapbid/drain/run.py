@@ -20,6 +20,7 @@ from snapbid.drain.drain import Drain
 from snapbid.drain.events import EventDrain
 from snapbid.drain.evidence import EvidenceDrain
 from snapbid.drain.fence import UnrelatedStoresError
+from snapbid.drain.leases import GIVEN_UP_S, IdleError
 from snapbid.drain.rests import RestKeeper
 from snapbid.drain.watch import APPLICATION, WatchedConnection, connect, watch
 from snapbid.errors import where
@@ -33,7 +34,7 @@ from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.risks import RiskLog
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
-from snapbid.warehouse import absorb, demand, diagnosis, events, rests
+from snapbid.warehouse import demand, diagnosis, events, leases, rests
 from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
 
 # What it needs of the settings; `load` compares the two ports.
@@ -57,7 +58,7 @@ RETRY_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 CONNECT_S: Final = 5.0
 COMMAND_S: Final = 60.0  # however busy the warehouse is with it
 FROZEN_S: Final = 10.0  # amid a transaction, whose locks others wait for
-GIVEN_UP_S: Final = 5.0  # without Redis, or a part of it, the place is left to another drain
+SILENT_S: Final = 30.0  # between statements; one that works has them each second
 YIELDED_S: Final = 2 * PAUSE_S  # in which it can take it
 WAREHOUSE: Final = "the warehouse"
 LAST_ROUND_S: Final = 20.0  # when told to stop, however busy machine and disk are
@@ -86,7 +87,7 @@ class Duty(NamedTuple):
 
 
 COUNTERS: Final = Duty(
-    absorb.become_the_drain,
+    leases.join,
     "%s is away, the drain waits",
     "another drain is at work, this one waits",
     "the drain is at work again",
@@ -241,6 +242,7 @@ class Process:
                 "plan_cache_mode": "force_custom_plan",  # ten counters or thousands: each its plan
                 # So that the place of one that is frozen, or whose machine has gone, becomes free.
                 "idle_in_transaction_session_timeout": f"{FROZEN_S * 1000:.0f}",
+                "idle_session_timeout": f"{SILENT_S * 1000:.0f}",
                 "tcp_keepalives_idle": "10",
                 "tcp_keepalives_interval": "5",
                 "tcp_keepalives_count": "3",
@@ -268,11 +270,19 @@ class Process:
                 if last:
                     return
                 if isinstance(error, ShardsAwayError):  # the others were carried
+                    read_at = now()
                     self._tell(self._duty.waits % "a part of Redis", logging.WARNING, str(error))
                     await self._pause(PAUSE_S)
                 else:
                     begun = False
                     await self._fail("Redis", error)
+                continue
+            except IdleError:
+                if last:
+                    return
+                read_at = now()
+                self._tell(self._duty.another, logging.INFO)
+                await self._pause(PAUSE_S)
                 continue
             except UnrelatedStoresError as error:
                 if last:

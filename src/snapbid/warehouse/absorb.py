@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 import asyncpg
 import msgspec
 
-_LOCK: Final = 0x736E6170_64726E00  # "snapdrn": an advisory lock of this database
-
 
 class CounterValue(NamedTuple):
     """A counter as Redis has it: `kind` and `reason` as in its name (drain/names.py).
@@ -170,11 +168,6 @@ left join {_KNOWN} a on true
 where a.value is distinct from i.value
     and (a.value is null or i.value > a.value or not o.outdated)
 """
-
-
-async def become_the_drain(connection: asyncpg.Connection) -> bool:
-    """Become the only drain until the connection ends; return False if another is."""
-    return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
 
 
 async def source_of(
