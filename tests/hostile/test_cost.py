@@ -63,6 +63,12 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "4,000 impressions for one seat": {"imp": imps(4_000), "wseat": ["seat-1"]},
     "20,000 blocked domains": {"imp": imps(100), "badv": ["brand.com"] * 20_000},
     "40,000 blocked categories as numbers": {"imp": imps(100), "bcat": [*range(40_000)]},
+    "40,000 of another taxonomy": {"imp": imps(1), "bcat": [*range(40_000)], "cattax": 7},
+    "20,000 impressions that hold nothing": {"imp": [{"id": "1"}] * 20_000},
+    "20,000 objects for a native request": {
+        "imp": [{"id": "1", "native": {"request": {"assets": [{}] * 20_000}}}]
+    },
+    "80,000 objects": {"imp": [{}] * 80_000},
     "4,800 deals in a foreign currency": {
         "imp": imps(
             6, pmp={"deals": [{"id": "deal-1", "bidfloor": 0.1, "bidfloorcur": "EUR"}] * 800}

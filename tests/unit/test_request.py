@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from snapbid.errors import BadRequest
+from snapbid.exchange.bounds import MAX_VALUES
 from snapbid.exchange.request import BidRequest, decode
 
 Document = dict[str, Any]
@@ -156,7 +157,8 @@ def test_an_id_of_5000_digits_is_refused() -> None:
         (b"\xef\xbb\xbf{}", "id: is required"),
         (b"\xef\xbb\xbf\xef\xbb\xbf{}", "the body is not JSON"),
         (b"[]", "the body is not a JSON object"),
-        (b"[" * 100_000, "the body is nested too deeply"),
+        (b"[" * 40_000, "the body is nested too deeply"),
+        (b"[" * 100_000, "the body has more than 40,960 values"),
         (b'{"id":"a","imp":[{"id":"1"}],"tmax":""}x', "the body is not JSON"),
         (b'{"id":"a","imp":[{"id":"1"}],"tmax":"","x":NaN}', "the body is not JSON"),
         (b'{"id":"a","tmax":"","imp":[{"id":"\\ud800"}]}', "imp[0].id: holds half of a surrogate"),
@@ -164,3 +166,14 @@ def test_an_id_of_5000_digits_is_refused() -> None:
 )
 def test_refusals_of_the_body(body: bytes, detail: str) -> None:
     assert refusal(body).startswith(detail)
+
+
+@pytest.mark.parametrize(("values", "comma"), [("1,", ","), ("[],", ",["), ("{},", ",{")])
+def test_a_body_may_have_so_many_values(values: str, comma: str) -> None:
+    """Counted by its commas and the beginnings of lists and objects, wherever they stand."""
+    head = '{"id":"a","imp":[{"id":"1"}],"bapp":["a"],"unknown":['
+    few = (MAX_VALUES - sum(head.count(each) for each in ",[{")) // len(comma)
+    assert decode((head + values * (few - 1) + "1,1]}").encode()).bapp == ["a"]
+    assert refusal((head + values * (few + 1) + "1]}").encode()).startswith(
+        "the body has more than 40,960 values"
+    )

@@ -167,9 +167,7 @@ cdef class RequestReading:
             for text in <list>texts:
                 if is_given(text):
                     any = True
-                    key = f"{self.asker.family}:{text}"
-                    terms.keep(key)
-                    terms.text(SB_AD_CATEGORY, key, False)
+                    terms.marked(SB_AD_CATEGORY, self.asker.family, text)
         return any
 
     cdef int read_auction(self, object id) except -1:

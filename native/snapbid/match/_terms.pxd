@@ -6,7 +6,7 @@ is kept for as long as the terms are.
 """
 
 from cpython.unicode cimport PyUnicode_CheckExact
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from layout cimport SB_AD_DOMAIN, SB_DIMENSIONS, SB_KEY_MAX, sb_header
 from memory cimport grow
@@ -32,7 +32,7 @@ cdef class Terms:
     cdef uint32_t begins[N_PARTS]
     cdef uint32_t ends[N_PARTS]
     cdef list kept
-    cdef char *ink  # where the digits of the next integer go
+    cdef char *ink  # where the next text goes that is not the request's own
     cdef uint32_t ink_left
     cdef char first_ink[256]
 
@@ -41,10 +41,13 @@ cdef class Terms:
     cdef bint texts(self, uint32_t space, object texts, bint fold) except -1
     cdef uint32_t masked(self, uint32_t space, object numbers, bint *any) except? 0
     cdef dict by_dimension(self)
+    cdef int marked(self, uint32_t space, uint8_t family, object text) except -1
     cdef int keep(self, object text) except -1
     # Steps of `text`.
     cdef const char *unusual(self, object text, bint *fold, Py_ssize_t *size) except? NULL
     cdef const char *digits(self, int64_t number, Py_ssize_t *size) except NULL
+    cdef int need_ink(self, Py_ssize_t size) except -1
+    cdef const char *written(self, Py_ssize_t size) noexcept
 
     cdef inline void begin(self, uint32_t part) noexcept:
         self.begins[part] = self.count

@@ -5,10 +5,11 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.long cimport PyLong_CheckExact
 from cpython.mem cimport PyMem_Free
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check
-from libc.string cimport memset
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_CheckExact
+from libc.stdint cimport uint8_t
+from libc.string cimport memcpy, memset
 
-from layout cimport SB_FORMAT, SB_MASKED
+from layout cimport SB_FORMAT, SB_KEY_MAX, SB_MASKED
 from search cimport SB_FOLDED, SB_NUMBER, sb_digits
 from snapbid.match._reader cimport filled, is_given
 
@@ -66,15 +67,44 @@ cdef class Terms:
 
     cdef const char *digits(self, int64_t number, Py_ssize_t *size) except NULL:
         """Write an integer as text; it may be one of thousands in a list."""
-        if self.ink_left < MAX_DIGITS:
+        self.need_ink(MAX_DIGITS)
+        size[0] = sb_digits(self.ink, number)
+        return self.written(size[0])
+
+    cdef int marked(self, uint32_t space, uint8_t family, object text) except -1:
+        """Add a term for a category of a taxonomy's family: "7:53"."""
+        cdef Py_ssize_t size
+        cdef const char *raw
+        cdef bint fold = False
+        if PyUnicode_CheckExact(text) and PyUnicode_IS_COMPACT_ASCII(text):
+            raw = <const char *>PyUnicode_DATA(text)
+            size = PyUnicode_GET_LENGTH(text)
+        elif is_too_long(text):
+            return 0
+        else:
+            raw = self.unusual(text, &fold, &size)
+        if size == 0 or size + 2 > SB_KEY_MAX:
+            return 0
+        self.need_ink(size + 2)
+        self.ink[0] = c'0' + family
+        self.ink[1] = c':'
+        memcpy(self.ink + 2, raw, size)
+        return self.push_text(space, self.written(size + 2), size + 2, False)
+
+    cdef int need_ink(self, Py_ssize_t size) except -1:
+        """Make room for so many bytes at `ink`."""
+        if self.ink_left < size:
             more = PyBytes_FromStringAndSize(NULL, INK)
             self.keep(more)
             self.ink = PyBytes_AS_STRING(more)
             self.ink_left = INK
-        size[0] = sb_digits(self.ink, number)
-        self.ink += size[0]
-        self.ink_left -= size[0]
-        return self.ink - size[0]
+        return 0
+
+    cdef inline const char *written(self, Py_ssize_t size) noexcept:
+        """Return where the bytes begin that have been written at `ink`."""
+        self.ink += size
+        self.ink_left -= size
+        return self.ink - size
 
     cdef bint texts(self, uint32_t space, object texts, bint fold) except -1:
         """Add terms for the texts of a list; return whether there is any."""

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from snapbid.errors import BadRequest
-from snapbid.exchange.bounds import MAX_IMPRESSIONS
+from snapbid.exchange.bounds import MAX_IMPRESSIONS, MAX_VALUES
 from snapbid.exchange.tolerance import decode_tolerantly
 
 Text: TypeAlias = str | int | None  # some send numbers as ids
@@ -337,6 +337,9 @@ def decode(body: bytes) -> BidRequest:
     Impressions beyond `MAX_IMPRESSIONS` are left out.
     Raises BadRequest, naming the field, for anything else.
     """
+    # Made of the shortest values, 256 KiB have more than 100,000 of them.
+    if len(body) > MAX_VALUES < len(body) - len(body.translate(None, b",[{")):
+        raise BadRequest(f"the body has more than {MAX_VALUES:,} values")
     try:
         # The decoder does not validate UTF-8 in the fields that it skips.
         request = _decoder.decode(body if body.isascii() else body.decode())
