@@ -165,6 +165,7 @@ def test_a_template_is_built_once_for_a_request_that_came_before() -> None:
     [
         *(None, 5, "", "null", "[1]", '"x"', "{", "[" * 9_000, "\ud800"),
         *('{"native":5}', '{"native":{"native":{}}}', '{"assets":[%s{"id":0}]}' % ("{}," * 200)),
+        '{"assets":[{"id":1}],"x":[%s1]}' % ("1," * 5_000),
         *({"assets": "x"}, {"assets": [5]}, {"assets": [{"id": 2**70}], "x": "\ud800"}),
     ],
 )

@@ -12,6 +12,7 @@ from snapbid.exchange.lookups import Lookups
     ("cur", "currency"),
     [
         *((cur, "USD") for cur in (None, [], [""], [None], ["USD"], ["usd"], ["EUR", "USD"])),
+        *((["XXX", None, "uSd"], "USD"), ([5, None, "jpY", "EUR"], "JPY"), (["", None], "USD")),
         *((cur, "EUR") for cur in (["EUR"], ["eur"], ["XXX", "EUR"], ["EUR", "JPY"], ["", "EUR"])),
         *((cur, None) for cur in (["XXX"], [7])),
     ],

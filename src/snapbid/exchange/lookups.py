@@ -6,7 +6,7 @@ user ids and exchange rates.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Final, Protocol, TypeVar
 
@@ -49,7 +49,15 @@ STRUCTS: Final = tuple(
 )
 """The decoded structs, some of whose fields the matcher reads from memory."""
 
-_USD: Final = frozenset(map("".join, product("uU", "sS", "dD")))
+_ABSENT: Final = frozenset({None, ""})
+
+
+def _spellings(code: str) -> Iterator[str]:
+    """Return a currency's code in all mixtures of upper and lower case."""
+    return map("".join, product(*zip(code.lower(), code.upper(), strict=True)))
+
+
+_USD: Final = frozenset(_spellings(USD))
 _NO_DEVICE: Final = Device()
 _NO_USER: Final = User()
 
@@ -106,6 +114,9 @@ class Lookups(Reader):
         super().__init__(STRUCTS, *MEMOS, in_usd=currency == USD)
         self.currency = currency
         self._others: dict[str, Lookups] = {}
+        self._spellings: dict[Text, str] = {
+            text: code for code in rates.usd for text in _spellings(code)
+        }
         self._geo = geo
         self._rates = rates
         self._needs_user = needs_user
@@ -118,18 +129,12 @@ class Lookups(Reader):
 
         USD is preferred, also where none is named; otherwise the first that has a rate counts.
         """
-        if not cur or USD in cur:
+        if not cur or USD in cur or not _USD.isdisjoint(cur):
             return self
-        codes = dict.fromkeys(cur)
-        for absent in (None, ""):
-            codes.pop(absent, None)
-        if not codes or not codes.keys().isdisjoint(_USD):
-            return self
-        for spelling in codes:
-            code = str(spelling).upper()
-            if code in self._rates.usd:
-                return self._others.get(code) or self._another(code)
-        return None
+        code = next(filter(None, map(self._spellings.get, cur)), None)
+        if code is None:
+            return self if _ABSENT.issuperset(cur) else None
+        return self._others.get(code) or self._another(code)
 
     def _another(self, currency: str) -> "Lookups":
         """Return, and keep, the same lookups for bids in another currency."""

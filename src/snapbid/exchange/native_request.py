@@ -19,6 +19,7 @@ from snapbid.exchange.tolerance import decode_tolerantly
 from snapbid.match.native import kinds
 
 MAX_ASSETS: Final = 100
+MAX_VALUES: Final = 4_096  # of all assets; real requests have some 30
 MAX_CACHED_TEXT: Final = 8_192  # characters; real requests have 500 to 3,000
 MAX_CACHED: Final = 1_024
 _VERSIONS: Final = {"1": "1.0", "1.0": "1.0", "1.1": "1.1", "1.2": "1.2"}
@@ -117,6 +118,8 @@ class NativeRequests(dict[tuple[str, Text], NativeRequest | None]):
             except (ValueError, OverflowError, RecursionError):
                 return None
         if len(request) > MAX_CACHED_TEXT:
+            if request.count(",") >= MAX_VALUES:
+                return None
             return read_native(request, version, 0)
         return self[request, version]
 
