@@ -58,6 +58,7 @@ cdef inline int64_t now_ms() noexcept nogil:
     return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
 
 
+@cython.no_gc_clear  # a buffer is let go by releasing it
 @cython.final
 cdef class RowWriter:
     cdef Py_buffer _buffer

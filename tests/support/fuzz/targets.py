@@ -9,18 +9,25 @@ import random
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from io import BytesIO
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from snapbid.auction_log._rows import RowWriter
 from snapbid.errors import BadDate, BadRequest, BadWindow, InvalidToken, MissingToken, TooLarge
 from snapbid.events.catalog import EVENTS
 from snapbid.events.outcomes import Product
 from snapbid.events.validate import read_batch, read_single
 from snapbid.exchange import privacy
-from snapbid.exchange.bid import Bidder, Market, NoBid
+from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal
+from snapbid.exchange.limits import ledger_bids
 from snapbid.exchange.native_request import read_native
 from snapbid.exchange.notice import loss_reason, query
 from snapbid.exchange.request import decode
 from snapbid.http import inflate
+from snapbid.ledger._records import AnswerBids, bid_digest
+from snapbid.ledger._records import count as count_bids
+from snapbid.ledger._wire import pack_command
+from snapbid.ledger.batch import kept_entries
+from snapbid.ledger.records import LOSS, BidVerdict
 from snapbid.match.campaign import CampaignError
 from snapbid.match.campaign_file import read_file
 from snapbid.match.catalog import Catalog, CatalogError, encode
@@ -41,6 +48,8 @@ from support.vast import inline, wrapper
 KEY: Final = b"a key that only the fuzzing ever uses"
 CASINO: Final = Product("casino", frozenset({"igaming"}))
 LIMIT: Final = 262_144
+SEGMENT: Final = 32_768  # bytes of the auction log
+NOT_AWAITED: Final[Any] = None
 RANDOM_CAMPAIGNS: Final = 300
 SSP: Final = next(iter(pools.REGISTRY))
 EVENT: Final = event("deposit", transaction_id="t", user_agent="x", **money(1))
@@ -83,7 +92,35 @@ def _bid(data: bytes) -> object:
     if isinstance(proposal, NoBid):
         return proposal.reason
     currency = proposal.decision.lookups.currency
+    _remember(proposal, currency)
     return _BIDDER.write(proposal.auction_id, proposal.bids, currency)
+
+
+def _remember(proposal: Proposal, currency: str) -> None:
+    """Write what the ledger and the auction log keep of an answer."""
+    auction, bids = proposal.auction_id.encode(), ledger_bids(proposal.bids)
+    now, user = (NOW // 1000, NOW % 1000), proposal.decision.user
+    answer = AnswerBids(auction, 1, bids, user, now, 1, False, NOT_AWAITED, 1.0)
+    for _, names, increments in count_bids([answer]):
+        pack_command(("EVAL", answer.entries, *names, *increments))
+    kept_entries(answer, BidVerdict.KEPT * len(bids))
+    source = SSP, pools.REGISTRY[SSP]
+    _log().bids(NOW, source, proposal.auction_id, proposal.bids, currency)
+
+
+@functools.cache
+def _log() -> RowWriter:
+    """Rows in small segments, each of which makes room for the next."""
+    rows = RowWriter(lambda: rows.offer(bytearray(SEGMENT)))
+    rows.offer(bytearray(SEGMENT))
+    return rows
+
+
+def _notice(data: bytes) -> None:
+    asked = query(data)
+    ids = asked.get(b"id", b""), asked.get(b"impId", b"")
+    bid_digest(*ids)
+    _log().notice(NOW, LOSS, "k", loss_reason(asked.get(b"nbr", b"")) or 0, *ids)
 
 
 def _requests() -> Iterable[bytes]:
@@ -199,9 +236,7 @@ TARGETS: Final = {
     "token": Target(
         _token, (InvalidToken, MissingToken), (tokens.issue("acme", KEY, "snapbid").encode(),)
     ),
-    "notice": Target(
-        lambda data: loss_reason(query(data).get(b"nbr", b"")), (), (b"id=a%20b&impId=1&nbr=102",)
-    ),
+    "notice": Target(_notice, (), (b"id=a%20b&impId=1&nbr=102",)),
     "window": Target(
         lambda data: window.parse(data, date(2026, 3, 4)),
         (BadDate, BadWindow),
