@@ -11,18 +11,15 @@ import os
 import random
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from redis.exceptions import RedisError
-from support.lanes import Lane
+from support.buying import Buying, campaign, overspent, used_up
 from support.machine import temporary_home
 from support.processes import workers_of
 from support.remembered import until
-from support.spending import bid_request
 from support.stack import Stack, connected
 
 from snapbid.embedded import Home, Postgres, Redis
@@ -31,8 +28,6 @@ from snapbid.ledger.connection import connect
 from snapbid.warehouse import campaigns, registry
 
 SEED = int(os.environ.get("BUDGET_SEED") or random.SystemRandom().randrange(10**9))
-BASE_URL = "http://127.0.0.1:8000"
-LANES = 256
 WORKERS = 4
 QUIET_S = 1.0
 SPENT_S = 240.0
@@ -52,7 +47,7 @@ class Market:
             "SNAPBID_HOME": str(home.path / "served"),
             "SNAPBID_DATABASE_URL": self.postgres.dsn,
             "SNAPBID_REDIS_URL": self.redis.url,
-            "SNAPBID_BASE_URL": BASE_URL,
+            "SNAPBID_BASE_URL": "http://127.0.0.1:8000",
             "SNAPBID_WORKERS": str(WORKERS),
             "SNAPBID_HOLD_S": str(hold_s),
         }
@@ -97,55 +92,6 @@ def market(initialise: Callable[[Path], None]) -> Iterator[Callable[[int], Marke
         yield make
 
 
-def campaign(number: int, cpm: int, budget: int, width: int) -> dict[str, Any]:
-    """A campaign for banners of a width; amounts in micro-USD."""
-    creative = {"id": "c", "media": "banner", "w": width, "h": 50, "adm": "<p></p>"}
-    return {
-        "id": f"c{number}",
-        "advertiser": "shop.example",
-        "cpm": cpm / 1_000_000,
-        "budget": {("daily", "total")[number % 2]: budget / 1_000_000},
-        "creatives": [creative],
-    }
-
-
-class Buying:
-    """Sends bids and fires their notices; knows what each campaign has spent for certain."""
-
-    def __init__(self, port: int, widths: int, rng: random.Random) -> None:
-        self._port = port
-        self._widths = widths
-        self._rng = rng
-        self._auctions = 0
-        self.wins = Counter[str]()
-        self.lost = Counter[str]()
-        self.statuses = Counter[int | None]()
-
-    async def run(self, done: Callable[[], bool], lanes: int = LANES, losses: float = 0.2) -> None:
-        async def work() -> None:
-            lane = Lane(self._port)
-            while not done():
-                await self._auction(lane, losses)
-            lane.close()
-
-        await asyncio.gather(*(work() for _ in range(lanes)))
-
-    async def _auction(self, lane: Lane, losses: float) -> None:
-        self._auctions += 1
-        width = 1 + self._auctions % self._widths
-        body = json.dumps(bid_request(f"{SEED}-{self._auctions}", [(width, 50)], tmax=2000))
-        reply = await lane.post("/api/v1/openrtb2/acme/bid", body.encode())
-        self.statuses[reply.status if reply else None] += 1
-        if reply is None or reply.status != 200:
-            return
-        bid = json.loads(reply.body)["seatbid"][0]["bid"][0]
-        lost = self._rng.random() < losses
-        for kind in ("lurl",) if lost else ("nurl", "burl"):
-            reply = await lane.get(bid[kind].removeprefix(BASE_URL).replace("${AUCTION_LOSS}", "1"))
-            if kind == "nurl" and reply is not None and reply.status == 200:
-                self.wins[bid["cid"]] += 1
-
-
 async def sold_out(market: Market, buying: Buying, documents: list[dict[str, Any]]) -> None:
     """Wait until no budget has room for another bid, and no campaign has bid for a while."""
     async with connected(market.postgres.dsn) as connection:
@@ -166,25 +112,6 @@ async def sold_out(market: Market, buying: Buying, documents: list[dict[str, Any
         await redis.aclose()
 
 
-async def used_up(budgets: Budgets, most: dict[int, int]) -> bool:
-    try:
-        states = await budgets.states(list(most))
-    except RedisError:  # just killed
-        return False
-    return all(state.used > most[number] for number, state in states.items())
-
-
-def overspent(buying: Buying, documents: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-    """The campaigns whose acknowledged wins cost more than the budget: (spent, budget) in USD."""
-    exceeded = {}
-    for campaign in documents:
-        (budget,) = campaign["budget"].values()
-        spent = round(buying.wins[campaign["id"]] * campaign["cpm"] * 1_000_000)  # nano-USD
-        if spent > round(budget * 10**9):
-            exceeded[campaign["id"]] = (spent / 10**9, budget)
-    return exceeded
-
-
 def test_budgets_are_spent_and_never_exceeded(market: Callable[[int], Market]) -> None:
     """Hundreds of campaigns; budgets of 1,000 bids or more are spent to at least 99%."""
     rng = random.Random(SEED)
@@ -196,7 +123,7 @@ def test_budgets_are_spent_and_never_exceeded(market: Callable[[int], Market]) -
     documents += [campaign(150 + n, 1_000_000, 1000 * 1_000 + n, 1 + n) for n in range(4)]
     made = market(60)
     made.start(documents)
-    buying = Buying(made.served.port, 4, rng)
+    buying = Buying(made.served.port, 4, rng, SEED)
     over = asyncio.Event()
 
     async def stop() -> None:
@@ -225,7 +152,7 @@ def test_no_kill_makes_a_budget_overspend(market: Callable[[int], Market]) -> No
     ]
     made = market(3600)  # so that no win is notified after its hold, whatever was unavailable
     made.start(documents)
-    buying = Buying(made.served.port, 4, rng)
+    buying = Buying(made.served.port, 4, rng, SEED)
     over = asyncio.Event()
 
     async def kill() -> None:

@@ -19,9 +19,10 @@ from support.remembered import opened
 from support.remembered import until as awaited
 from support.spending import reserve
 
-from snapbid.ledger.banker import TOTAL, BankedBudget, Banker
+from snapbid.ledger.banker import BankedBudget, Banker
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.connection import Connections
+from snapbid.ledger.escrow import TOTAL
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import Limits

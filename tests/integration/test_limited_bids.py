@@ -21,7 +21,7 @@ from support.spending import bid_request
 from support.stack import Stack, connected, run
 
 from snapbid.exchange.bid import Market
-from snapbid.exchange.limits import Recall
+from snapbid.exchange.recall import Recall
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.reference.rates import Rates
 from snapbid.warehouse import campaigns, registry

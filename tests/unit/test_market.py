@@ -10,7 +10,9 @@ from support.market import RATES, Geo, builder_of
 
 from snapbid.exchange.bid import Market
 from snapbid.exchange.lookups import Lookups
+from snapbid.exchange.recall import AnnouncedRecall
 from snapbid.exchange.request import decode
+from snapbid.ledger.room import ALL
 from snapbid.match.catalog import Base, Catalog, Query, encode, write
 
 SSPS = {"acme": ("acme", 1)}
@@ -145,3 +147,43 @@ def test_what_is_waited_for_can_be_much(tmp_path: Path) -> None:
     for each in many:
         first.skip(rank(first, each["id"]), 0, PRICE)
     assert len(market(tmp_path, *many, before=first).exhausted) == 120
+
+
+def test_room_lets_a_campaign_bid_in_its_shard_alone(tmp_path: Path) -> None:
+    made = Market(market(tmp_path).catalog, REFERENCES, shards=2)
+    query = made.catalog.index.query(REFERENCES, decode(REQUEST), "acme", "acme", 0)
+    a, b = rank(made, "a"), rank(made, "b")
+    for each in (a, b):
+        for shard in (0, 1):
+            made.skip(each, shard, PRICE)
+    assert bids(query) == ["c"]
+    made.make_room([(1, 1), (99, 0)])  # a's number; and that of none
+    assert bids(query) == ["a", "c"]
+    assert made.skips(a, 0, PRICE)
+    assert not made.skips(a, 1, PRICE)
+    made.make_room([(1, 0), (ALL, 0)])
+    assert bids(query) == ["a", "b", "c"]
+    assert refused(made) == {"b"}
+    made.make_room(None)
+    assert not made.exhausted
+
+
+async def test_a_refusal_that_is_told_late_is_recalled() -> None:
+    """It was on its way when the room was announced."""
+    heard: list[list[tuple[int, int]] | None] = [[(1, 0)], [], None]
+    made: list[object] = []
+
+    class Deaf:
+        exhausted = True
+
+        def make_room(self, rooms: object) -> None:
+            made.append(rooms)
+
+    recall = AnnouncedRecall(lambda: heard.pop(0) if heard else [], Deaf)  # type: ignore[arg-type]
+    await recall.look()
+    await recall.look()
+    assert made == [[(1, 0)], []]
+    made.clear()
+    recall._again[0] = (0.0, [(1, 0)])  # a second later
+    await recall.look()
+    assert made == [None, [(1, 0)]]

@@ -39,7 +39,8 @@ async def carry(
     absorb: Callable[[], Awaitable[object]],
     now: float,
 ) -> None:
-    """Add to the budgets what is missing; `absorb` brings to the warehouse what was counted.
+    """Add to the budgets what is missing, in the shards that may have lost it; `absorb` brings to
+    the warehouse what was counted.
 
     Safe to repeat after a failure: what was added is no longer missing. Raises
     SupersededError where a segment other than those of `states` has begun.
@@ -58,8 +59,9 @@ async def carry(
         still = [n for n in numbers if before[n] == after[n] or attempt == ATTEMPTS - 1]
         lacking = {n: _lacking(known.get(n, (0, 0)), after[n]) for n in still}
         added = {n: spend for n, spend in lacking.items() if spend != NOTHING}
-        for index, (shard, state) in enumerate(zip(shards, states, strict=True)):
-            shares = {n: _share(spend, index, len(shards)) for n, spend in added.items()}
+        lost = [pair for pair in zip(shards, states, strict=True) if not pair[1].is_carried]
+        for index, (shard, state) in enumerate(lost):
+            shares = {n: _share(spend, index, len(lost)) for n, spend in added.items()}
             rows = iter((n, *spend) for n, spend in shares.items())
             while some := list(islice(rows, CAMPAIGNS)):
                 await shard.add_spend(state.segment, day, some)
@@ -79,5 +81,5 @@ def _lacking(known: tuple[int, int], spent: NanoSpend) -> NanoSpend:
 
 
 def _share(spend: NanoSpend, index: int, shards: int) -> NanoSpend:
-    """The part of one shard; budgets are divided among them in the same way."""
+    """The part of one shard of so many."""
     return NanoSpend(*((amount + index) // shards for amount in spend))

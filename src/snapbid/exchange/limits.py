@@ -2,11 +2,9 @@
 
 The ledger checks the budget and the caps in the round trip that remembers the bid. A bid that it
 refuses is replaced by the next best campaign. A campaign whose budget is used up is skipped from
-then on, until `Recall` finds budget again.
+then on, until `recall` finds budget again.
 """
 
-import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from operator import itemgetter
@@ -18,14 +16,9 @@ from snapbid.exchange.cost import cost_of
 from snapbid.exchange.request import Imp
 from snapbid.exchange.response import MAX_ANSWER, Bid
 from snapbid.ledger.batch import LedgerBid
-from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import BidVerdict
-from snapbid.tasks import end
 
 ATTEMPTS: Final = 5  # round trips for one request
-RECALL_S: Final = 0.25  # a new budget bids within this time
-
-logger = logging.getLogger("snapbid")
 
 
 class RemembersBids(Protocol):
@@ -46,12 +39,6 @@ class RemembersBids(Protocol):
     ) -> Awaitable[str]: ...
 
     def shard_of(self, auction_id: bytes) -> int: ...
-
-
-class BudgetSource(Protocol):
-    """Tells which campaigns have budget left; see `ledger.budgets.Budgets`."""
-
-    async def has_money(self, bids: list[tuple[int, Limits]]) -> list[bool]: ...
 
 
 def ledger_bids(bids: Iterable[Bid]) -> list[LedgerBid]:
@@ -192,40 +179,3 @@ class _Replacements:
         has_room = left >= 0
         self._room = left if has_room else room
         return has_room
-
-
-class Recall:
-    """Lets campaigns bid again once they have budget. `market` returns the current market."""
-
-    def __init__(self, budgets: BudgetSource, market: Callable[[], Market | None]) -> None:
-        self._budgets = budgets
-        self._market = market
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Start checking periodically; needs a running loop."""
-        self._task = asyncio.get_running_loop().create_task(self._keep_checking())
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            await end(self._task)
-
-    async def look(self) -> None:
-        """Check the skipped campaigns once."""
-        market = self._market()
-        if market is None or not market.exhausted:
-            return
-        skipped = market.skipped()
-        have_budget = await self._budgets.has_money([limits for _, limits in skipped])
-        # Redis may be away: then the answer is empty.
-        for (rank, _), has_budget in zip(skipped, have_budget, strict=False):
-            if has_budget:
-                market.resume(rank)
-
-    async def _keep_checking(self) -> None:
-        while True:
-            await asyncio.sleep(RECALL_S)
-            try:
-                await self.look()
-            except Exception:
-                logger.exception("the budgets of skipped campaigns could not be checked")

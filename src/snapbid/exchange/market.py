@@ -1,6 +1,7 @@
 """What a worker decides from: the catalog, its lookups, bid templates and campaign limits."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -12,6 +13,7 @@ from snapbid.exchange.native_answer import native_markup
 from snapbid.exchange.native_request import NativeRequest
 from snapbid.exchange.response import Template, adapted, template
 from snapbid.ledger.limits import Limits
+from snapbid.ledger.room import ALL
 from snapbid.match.catalog import Catalog
 from snapbid.match.payload import CampaignPayload, CreativePayload, decode_payload
 
@@ -42,7 +44,7 @@ class RankCache:
 class Market:
     """A catalog with its lookups, and the templates of its creatives.
 
-    Each of the ledger's `shards` has its share of every budget. `exhausted`: by rank, the campaigns
+    Each of the ledger's `shards` has a purse for every budget. `exhausted`: by rank, the campaigns
     that a shard last refused for want of budget. `before`: the market that this one replaces, whose
     templates and limits are kept where both have the same base.
     """
@@ -176,6 +178,26 @@ class Market:
         if self.exhausted.pop(rank, None) is not None:
             self.catalog.index.set_active(rank, True)
 
+    def make_room(self, rooms: Iterable[tuple[int, int]] | None) -> None:
+        """Let campaigns bid again in shards that have budget again: (number, shard) each.
+
+        None: all of them, in all shards.
+        """
+        if rooms is None:
+            rooms = [(ALL, shard) for shard in range(self.shards)]
+        ranks = {of.document.number: rank for rank, of in self.exhausted.items()}
+        for number, shard in rooms:
+            some = list(self.exhausted) if number == ALL else [ranks.get(number, -1)]
+            for rank in some:
+                self._make_room(rank, shard)
+
+    def _make_room(self, rank: int, shard: int) -> None:
+        exhausted = self.exhausted.get(rank)
+        if exhausted is not None and exhausted.shards.pop(shard, None) is not None:
+            self.catalog.index.set_active(rank, True)
+            if not exhausted.shards:
+                del self.exhausted[rank]
+
     async def carry_over(self, before: "Market") -> None:
         """Skip what the market before skipped, unless its budget or price has changed.
 
@@ -209,5 +231,5 @@ def limits_of(document: CampaignPayload, shards: int = 1) -> Limits | None:
         budget.total_micros,
         document.since_ms if budget.pacing == "even" else None,
         tuple((cap.impressions, cap.seconds) for cap in caps),
-        shards,
+        in_escrow=shards > 1,
     )

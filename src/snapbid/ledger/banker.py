@@ -34,7 +34,6 @@ from snapbid.ledger.parts import name, of_each
 from snapbid.ledger.scripts import scripts
 
 KEPT_S: Final = 90 * 86_400  # for which a bank that nobody asks for is kept
-TOTAL: Final = "t"
 DAY_MS: Final = 86_400_000
 SOON_MS: Final = 100  # until the next round, while there is money for a bid somewhere
 GROWING_MS: Final = 1000  # between looks at a limit that grows by the second

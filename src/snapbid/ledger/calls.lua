@@ -3,7 +3,8 @@
 -- Who takes a call has LEASE_MS to come; then it is another banker's.
 --
 -- ARGV     1 now (epoch ms); 2 the segment and 3 the announcement that were heard last, if any
--- Returns  the segment, its last announcement, campaigns that call, campaigns that have room again
+-- Returns  the segment, its last announcement, campaigns that call, campaigns that have room again,
+--          the server's time (epoch ms)
 local LEASE_MS, MOST = 1000, 1000
 local calls, ended = base .. 'calls', digits(math.floor(watermark() / 1000))
 for _, campaign in ipairs(redis.call('ZRANGEBYSCORE', base .. 'wait', '-inf', ended, 'LIMIT', 0,
@@ -21,4 +22,4 @@ local heard = ARGV[2] == name and ARGV[3] or '0'
 if ARGV[2] ~= '' and heard ~= said then
   room = redis.call('ZRANGEBYSCORE', base .. 'room', '(' .. heard, '+inf')
 end
-return {name, said, due, room}
+return {name, said, due, room, digits(time)}

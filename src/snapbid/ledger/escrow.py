@@ -26,6 +26,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 SPARE_S: Final = 1.0  # how long a purse should last
 LEAST_BIDS: Final = 4  # that a purse should be good for
+TOTAL: Final = "t"  # the name of the account in all
 FULL: Final = 3  # times what it should hold: the rest goes back
 
 

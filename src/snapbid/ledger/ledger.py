@@ -75,6 +75,7 @@ class Ledger:
                 connections.connector(ShardKeys(number).epoch),
                 *own,
                 simulated,
+                several_shards=shards > 1,
                 sent=self._end_rest,
             )
             for number, own in enumerate(zip(self._cores, self._clocks, strict=True))

@@ -7,17 +7,21 @@ a look, every 250 ms, finds room for them again. That is as exact as leases of m
 their best, with the same bound on the time until a fresh budget bids, and nothing to give back
 when a worker dies.
 
-Money is nano-USD here, so that a plain bid costs exactly its CPM in micro-USD. With several shards
-each has its share of a budget, rounded down.
+With several shards each may spend what it was granted of a budget (escrow.py), and says when there
+is room again.
+
+Money is nano-USD here, so that a plain bid costs exactly its CPM in micro-USD.
 """
 
 from struct import Struct
 from typing import Final
 
+from snapbid.ledger.escrow import TOTAL
 from snapbid.ledger.records import CAPPED, HELD
 
 NANO: Final = 1000  # nano-USD in a micro-USD
 DAY_S: Final = 86_400
+TOMORROW_S: Final = 30  # before midnight, from which on the next day's budget is granted
 MOST: Final = 2**32 - 1  # impressions or seconds; as good as never
 
 _CAMPAIGN: Final = Struct("<I")
@@ -68,6 +72,18 @@ class Limits:
         elapsed_ms = max(now * 1000 - max(midnight_ms, self._even_from_ms), 0)
         share = self._daily * elapsed_ms // (DAY_S * 1000)
         return min(self._daily, share + self._daily // 100)
+
+    def accounts(self, now: int) -> dict[str, int]:
+        """What bids may use until `now` (epoch s), nano-USD by account (escrow.py).
+
+        Shortly before midnight there is the next day's, too.
+        """
+        accounts = {} if self._total is None else {TOTAL: self._total}
+        for day in sorted({now // DAY_S, (now + TOMORROW_S) // DAY_S}):
+            amount = self.day_nano(max(now, day * DAY_S))
+            if amount is not None:
+                accounts[str(day)] = amount
+        return accounts
 
     def at(self, now: int) -> bytes:
         """As limits.lua reads them, in this second (epoch s)."""

@@ -50,6 +50,7 @@ class LedgerShard:
         core: GroupCommit,
         clock: LedgerClock,
         simulated: bool = False,
+        several_shards: bool = False,
         sent: Callable[[], None] = lambda: None,
     ) -> None:
         self._keys = ShardKeys(number)
@@ -60,7 +61,7 @@ class LedgerShard:
         self._core = core
         self._clock = clock
         self._sent = sent
-        self._scripts = scripts(simulated)
+        self._scripts = scripts(simulated, several_shards)
         self._shas: dict[str, bytes] = {}
         self._answers = secrets.randbits(24)  # identities
         self._wire: Wire | None = None

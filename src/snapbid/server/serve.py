@@ -1,7 +1,7 @@
 """`snapbid serve`: the process that starts the HTTP workers and keeps their catalog.
 
 Its main thread supervises Granian's workers, which serve partners; one thread publishes the
-catalog, one answers on the private port.
+catalog, one answers on the private port; with several shards one moves the money of budgets.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
 from snapbid.risks import RiskLog
 from snapbid.server import connections
+from snapbid.server.banking import BankerThread
 from snapbid.server.granian import GranianServer
 from snapbid.server.log_writer import LogWriterProcess, problem_of
 from snapbid.server.process import create
@@ -82,6 +83,10 @@ def serve(settings: ServingSettings) -> int:
     if settings.auction_log is not None:
         writer = LogWriterProcess(settings.auction_log, settings.auction_log_s)
         writer.start()
+    banker = None
+    if settings.ledger_shards > 1:
+        banker = BankerThread(settings)
+        banker.start()
     publisher.start()
     watch.start()
     ops.start()
@@ -89,6 +94,8 @@ def serve(settings: ServingSettings) -> int:
     try:
         _run_workers(settings)
     finally:
+        if banker is not None:
+            banker.stop()
         publisher.stop()
         watch.stop()
         ops.shutdown()

@@ -22,10 +22,10 @@ from snapbid.events.routes import ROUTES as EVENT_ROUTES
 from snapbid.events.routes import is_event_path
 from snapbid.exchange.bid import Bidder
 from snapbid.exchange.endpoint import Bidding
-from snapbid.exchange.limits import Recall
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market
 from snapbid.exchange.notice import NoticeEndpoint, SettlesNotices
+from snapbid.exchange.recall import AnnouncedRecall, Recall, Recalling
 from snapbid.exchange.routes import NOTICE_KINDS
 from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
 from snapbid.golive.evidence import Evidence
@@ -39,6 +39,7 @@ from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.permits import Permits
 from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.rate import RateLimiter
+from snapbid.ledger.room import RoomReader, room_path
 from snapbid.match.catalog import Catalog
 from snapbid.metrics import Counters, Metrics
 from snapbid.recording.recorder import Recorder
@@ -176,9 +177,19 @@ class Worker:
         stack.push_async_callback(self._follower.stop)
         evidence.start()
         stack.push_async_callback(evidence.stop)
-        recall = Recall(ledger.budgets, lambda: self._follower.market)
+        recall = self._recall(stack)
         recall.start()
         stack.push_async_callback(recall.stop)
+
+    def _recall(self, stack: AsyncExitStack) -> Recalling:
+        def market() -> Market | None:
+            return self._follower.market
+
+        if self._settings.ledger_shards == 1:
+            return Recall(self._ledger.budgets, market)
+        reader = RoomReader(room_path(self._settings.runtime_dir))
+        stack.callback(reader.close)
+        return AnnouncedRecall(reader.read, market)
 
     def _registry(self) -> Mapping[str, str] | None:
         market = self._follower.market

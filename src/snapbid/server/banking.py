@@ -1,0 +1,154 @@
+"""A machine's banker: brings money for budgets to the shards that need it (ledger/escrow.py).
+
+One thread of the `serve` process, where the ledger has several shards, so that it outlives workers.
+Several machines' bankers work at once; each call of a shard is answered by one of them.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from time import monotonic, time
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from snapbid.ledger.banker import BankedBudget, Banker
+from snapbid.ledger.connection import Connections
+from snapbid.ledger.purse_calls import PurseCalls
+from snapbid.ledger.room import ALL, RoomWriter, Vacancy, room_path
+from snapbid.match.catalog import Catalog, CatalogError, Stamp, stamp_of
+from snapbid.server.budget_book import BudgetBook
+from snapbid.settings import Settings
+from snapbid.tasks import end
+
+ROUND_S: Final = 0.1
+MOST: Final = 1000  # campaigns in one round
+FRESH: Final = 200  # of these, ones that nobody has called for yet
+AGAIN_S: Final = 1.0  # until a fresh one is tried again
+GONE_S: Final = 5.0  # for which a campaign that is in no catalog may be about to appear
+
+logger = logging.getLogger("snapbid")
+
+
+class BankerThread:
+    """Runs until it is stopped; raises OSError where the workers' file cannot be written."""
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.redis_url is not None
+        self._connections = Connections(settings.redis_url, settings.redis_replicas)
+        self._shards = settings.ledger_shards
+        self._catalog_path = settings.catalog_path
+        self._writer = RoomWriter(room_path(settings.runtime_dir))
+        self._book = BudgetBook()
+        self._catalog: Catalog | None = None
+        self._stamp: Stamp | None = None
+        self._called: set[int] = set()
+        self._fresh: dict[int, float] = {}  # campaign -> when it is due (monotonic)
+        self._unknown: dict[int, float] = {}  # campaign -> when it was first called for
+        self._away: set[int] = set()
+        self._ahead_s = 0.0  # of this machine's clock the ledger's is, whose days count
+        self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="banker", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; what was begun is healed by others, or at the next start."""
+        self._loop.call_soon_threadsafe(self._cancel)
+        self._thread.join()
+        self._writer.close()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _run(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            self._task = self._loop.create_task(self._work())
+            self._loop.run_until_complete(self._task)
+        self._loop.close()
+
+    def _now(self) -> float:
+        return time() + self._ahead_s
+
+    async def _work(self) -> None:
+        banker = Banker(self._connections, self._shards, self._now, away=self._away)
+        redis = self._connections.client()
+        calls = PurseCalls(redis, self._shards, time)
+        tasks = [self._loop.create_task(self._hear(calls, n)) for n in range(self._shards)]
+        try:
+            while True:
+                try:
+                    await self._follow_catalog()
+                    await self._balance(banker)
+                except Exception:
+                    logger.exception("budgets could not be balanced")
+                await asyncio.sleep(ROUND_S)
+        finally:
+            await end(*tasks)
+            await banker.close()
+            await redis.aclose()
+
+    async def _hear(self, calls: PurseCalls, shard: int) -> None:
+        while True:
+            try:
+                heard = await calls.hear(shard)
+            except (RedisError, OSError):
+                self._away.add(shard)  # the workers tell of it
+            except Exception:
+                logger.exception("what shards say of budgets could not be heard")
+            else:
+                self._away.discard(shard)
+                self._called.update(heard.calls)
+                self._ahead_s = heard.at - time()
+                rooms = [Vacancy(campaign, shard) for campaign in heard.room]
+                self._writer.announce([Vacancy(ALL, shard)] if heard.is_behind else rooms)
+            await asyncio.sleep(ROUND_S)
+
+    async def _follow_catalog(self) -> None:
+        stamp = stamp_of(self._catalog_path)
+        if stamp != self._stamp:
+            with contextlib.suppress(FileNotFoundError, CatalogError):  # the workers tell of it
+                fresh = await asyncio.to_thread(self._take_up)
+                self._fresh |= dict.fromkeys(fresh, 0.0)
+            self._stamp = stamp
+
+    def _take_up(self) -> list[int]:
+        self._catalog = Catalog.open(self._catalog_path, self._catalog)
+        return self._book.take_up(self._catalog)
+
+    async def _balance(self, banker: Banker) -> None:
+        called, self._called = self._called, set()
+        fresh = set(islice(self._due(), FRESH))
+        while called or fresh:
+            some = set(islice(called, MOST)) | fresh
+            called -= some
+            whole: set[int] = set()
+            with contextlib.suppress(RedisError, OSError):
+                whole = await banker.balance(list(self._budgets(some)))
+            for campaign in fresh - whole:
+                self._fresh[campaign] = monotonic() + AGAIN_S
+            fresh = set()
+
+    def _due(self) -> Iterator[int]:
+        """Campaigns that have appeared, or whose budget has changed; each once."""
+        now = monotonic()
+        for campaign, due in list(islice(self._fresh.items(), MOST)):
+            if due <= now:
+                del self._fresh[campaign]
+                yield campaign
+
+    def _budgets(self, campaigns: Iterable[int]) -> Iterator[BankedBudget]:
+        for campaign in campaigns:
+            budget = self._book.of(campaign, self._now())
+            if budget is not None:
+                self._unknown.pop(campaign, None)
+                yield budget
+            elif monotonic() - self._unknown.setdefault(campaign, monotonic()) > GONE_S:
+                del self._unknown[campaign]
+                yield BankedBudget(campaign, {}, 1)  # so that it does not call again

@@ -1,0 +1,109 @@
+"""The budgets of the campaigns in the catalog, by the numbers under which the ledger counts."""
+
+from array import array
+from bisect import bisect_left
+from typing import Final, NamedTuple
+
+import msgspec
+
+from snapbid.ledger.banker import BankedBudget
+from snapbid.ledger.limits import Limits
+from snapbid.match.campaign import Budget
+from snapbid.match.catalog import Base, Catalog
+
+
+class BudgetTerms(NamedTuple):
+    """What a campaign's budget follows from."""
+
+    price: int
+    budget: Budget
+    since_ms: int
+
+
+class _Payload(msgspec.Struct, frozen=True, array_like=True):
+    """Of a CampaignPayload what matters here; the rest is not decoded."""
+
+    cid: str
+    number: int
+    adomain: msgspec.Raw
+    seat: msgspec.Raw
+    cat: msgspec.Raw
+    creatives: msgspec.Raw
+    budget: Budget
+    caps: msgspec.Raw
+    since_ms: int
+
+
+_decoder: Final = msgspec.json.Decoder(_Payload)
+
+
+class BudgetBook:
+    """Finds the budget of a campaign, by its number, in the catalog that was taken up last."""
+
+    def __init__(self) -> None:
+        self._catalog: Catalog | None = None
+        self._of_base: Base | None = None
+        self._base_ranks = array("Q")  # number << 32 | rank, ascending
+        self._ranks: dict[int, int] = {}  # in the overlay
+        self._terms: dict[int, BudgetTerms] = {}
+
+    def take_up(self, catalog: Catalog) -> list[int]:
+        """Use a catalog; gives the campaigns whose budgets are new or have changed.
+
+        Of a base these are all at first, and then none, since what it has was in an overlay before.
+        """
+        index, base, news = catalog.index, catalog.base, list[int]()
+        overlaid = 0 if base is None else base.campaigns
+        if base != self._of_base:
+            ranks = [
+                payload.number << 32 | rank
+                for rank in range(overlaid)
+                if _has_limit((payload := _decoder.decode(index.payload(rank))).budget)
+            ]
+            self._base_ranks = array("Q", sorted(ranks))
+            if self._catalog is None:
+                news += (each >> 32 for each in ranks)
+        ranks_of, terms_of = {}, {}
+        for rank in range(overlaid, len(index)):
+            payload = _decoder.decode(index.payload(rank))
+            if _has_limit(payload.budget):
+                terms = BudgetTerms(index.price(rank), payload.budget, payload.since_ms)
+                ranks_of[payload.number], terms_of[payload.number] = rank, terms
+                if self._terms.get(payload.number) != terms:
+                    news.append(payload.number)
+        self._catalog, self._of_base = catalog, base
+        self._ranks, self._terms = ranks_of, terms_of
+        return news
+
+    def _rank(self, number: int) -> int | None:
+        rank = self._ranks.get(number)
+        if rank is None:
+            place = bisect_left(self._base_ranks, number << 32)
+            if place < len(self._base_ranks) and self._base_ranks[place] >> 32 == number:
+                return self._base_ranks[place] & 0xFFFFFFFF
+        return rank
+
+    def of(self, number: int, now: float) -> BankedBudget | None:
+        """What a campaign may use until now (epoch s); None where it is gone or has no budget."""
+        rank = self._rank(number)
+        if self._catalog is None or rank is None:
+            return None
+        index = self._catalog.index
+        payload = _decoder.decode(index.payload(rank))
+        if index.rank(payload.cid) != rank:  # the overlay has another, or none
+            return None
+        budget, price = payload.budget, index.price(rank)
+        is_even = budget.pacing == "even"
+        limits = Limits(
+            number,
+            budget.daily_micros,
+            budget.total_micros,
+            payload.since_ms if is_even else None,
+            in_escrow=True,
+        )
+        grows = is_even and budget.daily_micros is not None
+        return BankedBudget(number, limits.accounts(int(now)), price, grows)
+
+
+def _has_limit(budget: Budget) -> bool:
+    return budget.daily_micros is not None or budget.total_micros is not None

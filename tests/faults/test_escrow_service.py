@@ -1,0 +1,138 @@
+"""Exact budgets on a cluster: two machines, each with two workers and a banker (contract 10)."""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.buying import Buying, campaign, overspent, used_up
+from support.cluster import Cluster, until
+from support.processes import workers_of
+from support.remembered import until as awaited
+from support.stack import Stack, connected
+
+from snapbid.ledger.budgets import Budgets
+from snapbid.ledger.connection import connect
+from snapbid.ledger.keys import ShardKeys
+from snapbid.warehouse import campaigns, registry
+
+SEED = int(os.environ.get("BUDGET_SEED") or random.SystemRandom().randrange(10**9))
+SHARDS, LANES, WIDTHS, QUIET_S, SPENT_S = 3, 48, 4, 2.0, 60.0
+BIDS, CPM = 1_000, 1_000_000  # of a campaign; micro-USD
+
+
+@pytest.fixture(scope="module")
+def machines(
+    started_cluster: Cluster, module_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Stack]]:
+    started_cluster.heal()
+    started_cluster.flush()
+    asyncio.run(put(module_database, []))
+    with contextlib.ExitStack() as stack:
+        made = []
+        for command in ("drain", "serve", "serve"):
+            made.append(
+                Stack(
+                    {
+                        "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
+                        "SNAPBID_DATABASE_URL": module_database,
+                        "SNAPBID_REDIS_URL": started_cluster.url,
+                        "SNAPBID_LEDGER_SHARDS": str(SHARDS),
+                        "SNAPBID_WORKERS": "2",
+                        "SNAPBID_BASE_URL": "http://127.0.0.1:8000",
+                        "SNAPBID_HOLD_S": "3600",  # so that no win comes after its hold
+                    },
+                    command,
+                )
+            )
+            stack.callback(made[-1].close)
+        drain, *served = made
+        drain.launch()
+        for each in served:
+            each.launch()
+        for each in served:
+            each.await_ready()
+        yield served
+
+
+async def put(dsn: str, documents: list[dict[str, Any]]) -> None:
+    async with connected(dsn) as connection:
+        if "acme" not in await registry.fetch_numbered(connection):
+            await registry.add(connection, "acme", None)
+        await campaigns.replace_many(connection, [(d["id"], json.dumps(d)) for d in documents])
+
+
+async def sold_out(
+    url: str, dsn: str, buyers: list[Buying], documents: list[dict[str, Any]]
+) -> None:
+    """Wait until no budget has room for another bid, and none has come for a while."""
+    async with connected(dsn) as connection:
+        numbers = dict(await connection.fetch("select id, number from campaign_number"))
+    most = {
+        numbers[each["id"]]: round((sum(each["budget"].values()) - each["cpm"] / 1000) * 10**9)
+        for each in documents
+    }
+    redis = connect(url)
+    budgets = Budgets(redis, SHARDS, time.time)
+    try:
+        async with asyncio.timeout(SPENT_S):
+            bids = -1
+            while bids != (now := sum(b.statuses[200] for b in buyers)) or not await used_up(
+                budgets, most
+            ):
+                bids = now
+                await asyncio.sleep(QUIET_S)
+    finally:
+        await redis.aclose()
+
+
+def lose_a_primary(cluster: Cluster) -> None:
+    primary = cluster.primary_of(ShardKeys(1).epoch)
+    primary.kill()
+    until(lambda: cluster.primary_of(ShardKeys(1).epoch) is not primary, "another primary")
+    primary.start()
+
+
+def test_budgets_are_spent_and_never_exceeded(
+    started_cluster: Cluster, machines: list[Stack], module_database: str
+) -> None:
+    """All of each budget is spent or held to the last bid, though a primary is lost on the way, and
+    a worker of each machine.
+    """
+    print(f"BUDGET_SEED={SEED}")
+    documents = [campaign(number, CPM, BIDS * CPM // 1000, 1 + number) for number in range(WIDTHS)]
+    asyncio.run(put(module_database, documents))
+    rng = random.Random(SEED)
+    buyers = [Buying(each.port, WIDTHS, rng, f"{SEED}-{n}") for n, each in enumerate(machines)]
+    over = asyncio.Event()
+
+    def wins() -> int:
+        return sum(sum(buying.wins.values()) for buying in buyers)
+
+    async def fail() -> None:
+        try:
+            await awaited(lambda: wins() > 200, "wins")
+            for each in machines:
+                assert each.process
+                os.kill(min(workers_of(each.process.pid)), signal.SIGKILL)
+            await asyncio.to_thread(lose_a_primary, started_cluster)
+            await sold_out(started_cluster.url, module_database, buyers, documents)
+        finally:
+            over.set()
+
+    async def run() -> None:
+        await asyncio.gather(fail(), *(b.run(over.is_set, LANES // 2) for b in buyers))
+
+    asyncio.run(run())
+    for each in documents:
+        for buying in buyers[1:]:
+            buyers[0].wins[each["id"]] += buying.wins.pop(each["id"], 0)
+    assert not overspent(buyers[0], documents)
+    assert all(buyers[0].wins[each["id"]] >= 0.99 * BIDS for each in documents)
+    assert all("Traceback" not in each.output for each in machines)
