@@ -30,7 +30,7 @@ LAYERS = {
     "domain and stores": {"match", "reference", "ledger", "warehouse"},
     "ground": {
         "access", "addresses", "settings", "errors", "metrics", "http", "reasons", "risks", "tasks",
-        "suppression",
+        "setting_values", "suppression",
     },
 }  # fmt: skip
 APART = (LAYERS["rooms"], {"ledger", "warehouse"})  # these know nothing of each other

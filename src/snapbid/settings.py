@@ -10,15 +10,12 @@ import re
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
-from snapbid import addresses
-from snapbid.access import parse_networks
+from snapbid import setting_values as rules
+from snapbid.setting_values import Secret
 
-SECRET_MIN_BYTES = 32
-TOKEN_MIN_CHARACTERS = 16
 KNOWN_ELSEWHERE = frozenset((  # read by setup.py, the tests and `snapbid load`
     "SNAPBID_DEBUG", "SNAPBID_CORPUS", "SNAPBID_VAST_SAMPLES", "SNAPBID_VAST_SCHEMAS",
     "SNAPBID_API_KEY", "SNAPBID_REPORT_TOKEN",
@@ -31,31 +28,6 @@ class SettingsError(ValueError):
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("\n".join(mistakes))
         self.mistakes = mistakes
-
-
-class Secret:
-    """Text that does not show itself in a repr, a log line or a traceback."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        return self._text
-
-    def key(self) -> bytes:
-        """The signing key: the secret's UTF-8 bytes."""
-        return self._text.encode()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._text == self._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-    def __repr__(self) -> str:
-        return "Secret(…)"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,14 +104,6 @@ class ServingSettings(StoreSettings, frozen=True, kw_only=True):
     jwt_secret: Secret
 
 
-class _InvalidValue(Exception):
-    """A value that breaks its rule. The message quotes `value`, unless it may be secret."""
-
-    def __init__(self, rule: str, value: str | None = None) -> None:
-        self.rule = rule
-        self.value = value
-
-
 def load(environ: Mapping[str, str]) -> Settings:
     """The settings that `environ` holds, defaults filled in.
 
@@ -153,8 +117,8 @@ def load(environ: Mapping[str, str]) -> Settings:
         if text is None or (text == "" and field not in ("jwt_secret", "ops_token")):
             continue
         try:
-            values[field] = check(_text(text))
-        except _InvalidValue as invalid:
+            values[field] = check(rules.printable(text))
+        except rules.InvalidValueError as invalid:
             quoted = f" (found {invalid.value})" if invalid.value is not None else ""
             mistakes.append(f"{variable} {invalid.rule}{quoted}")
     host, port = values.get("host", "127.0.0.1"), values.get("port", 8000)
@@ -214,162 +178,40 @@ def require_serving(settings: Settings) -> ServingSettings:
     return ServingSettings(**msgspec.structs.asdict(settings))
 
 
-def _text(text: str) -> str:
-    if not text.isprintable():  # lone surrogates, too: what was not UTF-8
-        raise _InvalidValue("must be printable UTF-8 text")
-    return text
-
-
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def check(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,12}", text) or not low <= int(text) <= high:
-            raise _InvalidValue(f"must be an integer from {low} to {high}", repr(text))
-        return int(text)
-
-    return check
-
-
-def _host(text: str) -> str:
-    if re.search(r"[\s/\[\]@]", text):
-        raise _InvalidValue(
-            "must be an address or a host name, without brackets or port", repr(text)
-        )
-    return text
-
-
-def _base_url(text: str) -> str:
-    try:
-        url = urlsplit(text)
-        good = url.scheme in ("http", "https") and url.hostname and url.port != 0
-    except ValueError:
-        good = False
-    if not good or re.search(r"[\s?#]", text):
-        raise _InvalidValue("must be http:// or https:// with a host, without query", repr(text))
-    return text.rstrip("/")
-
-
-def _store_url(*schemes: str) -> Callable[[str], str]:
-    def check(text: str) -> str:
-        scheme = text.partition("://")[0]
-        if "://" not in text or scheme not in schemes:
-            value = f"the scheme {scheme!r}" if "://" in text else None  # may hold a password
-            raise _InvalidValue(f"must start with {' or '.join(f'{s}://' for s in schemes)}", value)
-        return text
-
-    return check
-
-
-def _redis_url(text: str) -> str:
-    try:
-        addresses.parse(text)
-    except ValueError as error:
-        raise _InvalidValue(str(error)) from None
-    return text
-
-
-def _secret(text: str) -> Secret:
-    if len(text.encode()) < SECRET_MIN_BYTES:
-        raise _InvalidValue(
-            f"must have at least {SECRET_MIN_BYTES} bytes", f"{len(text.encode())} bytes"
-        )
-    return Secret(text)
-
-
-def _token(text: str) -> Secret:
-    if not re.fullmatch(rf"[!-~]{{{TOKEN_MIN_CHARACTERS},}}", text):
-        raise _InvalidValue(
-            f"must have at least {TOKEN_MIN_CHARACTERS} characters of ASCII, without spaces",
-            f"{len(text)} characters",
-        )
-    return Secret(text)
-
-
-def _home(text: str) -> Path:
-    path = _path(text)
-    if path.exists() and not path.is_dir():
-        raise _InvalidValue("must be a directory, or be free to become one", repr(text))
-    return path
-
-
-def _file(text: str) -> Path:
-    path = _path(text)
-    if not path.is_file():
-        raise _InvalidValue("must be a file that exists", repr(text))
-    return path
-
-
-def _path(text: str) -> Path:
-    try:
-        path = Path(text).expanduser().absolute()
-        path.exists()  # raises for names that no file system takes
-    except (OSError, RuntimeError) as error:
-        raise _InvalidValue("must be a path", repr(text)) from error
-    return path
-
-
-def _new_file(text: str) -> Path:
-    path = _path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        raise _InvalidValue("must be a file in a directory that exists", repr(text))
-    return path
-
-
-def _networks(text: str) -> tuple[str, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    try:
-        return tuple(map(str, parse_networks(parts)))
-    except ValueError as error:
-        mistakes = "; ".join(str(error).splitlines())
-        rule = f"must be addresses and networks, separated by commas: {mistakes}"
-        raise _InvalidValue(rule) from None
-
-
-def _switch(text: str) -> bool:
-    if text not in ("0", "1"):
-        raise _InvalidValue("must be 0 or 1", repr(text))
-    return text == "1"
-
-
-def _share(text: str) -> float:
-    if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-[0-9]+)?", text) or not 0 < float(text) <= 1:
-        raise _InvalidValue("must be a number above 0 and at most 1", repr(text))
-    return float(text)
-
-
-_PORT = _integer(1, 65_535)
+_PORT = rules.integer(1, 65_535)
 _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
-    "SNAPBID_HOST": ("host", _host),
+    "SNAPBID_HOST": ("host", rules.host),
     "SNAPBID_PORT": ("port", _PORT),
-    "SNAPBID_WORKERS": ("workers", _integer(1, 256)),
-    "SNAPBID_BASE_URL": ("base_url", _base_url),
-    "SNAPBID_REDIS_URL": ("redis_url", _redis_url),
-    "SNAPBID_REDIS_REPLICAS": ("redis_replicas", _integer(0, 5)),
-    "SNAPBID_DATABASE_URL": ("database_url", _store_url("postgresql", "postgres")),
-    "SNAPBID_HOME": ("home", _home),
-    "SNAPBID_JWT_SECRET": ("jwt_secret", _secret),
+    "SNAPBID_WORKERS": ("workers", rules.integer(1, 256)),
+    "SNAPBID_BASE_URL": ("base_url", rules.base_url),
+    "SNAPBID_REDIS_URL": ("redis_url", rules.redis_url),
+    "SNAPBID_REDIS_REPLICAS": ("redis_replicas", rules.integer(0, 5)),
+    "SNAPBID_DATABASE_URL": ("database_url", rules.store_url("postgresql", "postgres")),
+    "SNAPBID_HOME": ("home", rules.home),
+    "SNAPBID_JWT_SECRET": ("jwt_secret", rules.secret),
     "SNAPBID_JWT_ISSUER": ("jwt_issuer", str),
-    "SNAPBID_GEO_DB": ("geo_db", _file),
-    "SNAPBID_BID_TTL": ("bid_ttl_s", _integer(1, 2_592_000)),
-    "SNAPBID_HOLD_S": ("hold_s", _integer(1, 86_400)),
-    "SNAPBID_BID_MAX_BYTES": ("bid_max_bytes", _integer(1_024, 67_108_864)),
-    "SNAPBID_BODY_TIMEOUT_S": ("body_timeout_s", _integer(1, 60)),
-    "SNAPBID_TMAX_MS": ("tmax_ms", _integer(1, 60_000)),
-    "SNAPBID_BID_CPU_MS": ("bid_cpu_ms", _integer(1, 1_000)),
-    "SNAPBID_LEDGER_SHARDS": ("ledger_shards", _integer(1, 1_024)),
-    "SNAPBID_SPOOL_MAX_BYTES": ("spool_max_bytes", _integer(4_096, 2**40)),
-    "SNAPBID_REST_LOSSES": ("rest_losses", _integer(0, 1_000_000)),
-    "SNAPBID_REST_S": ("rest_s", _integer(1, 31_536_000)),
-    "SNAPBID_GVL_ID": ("gvl_id", _integer(1, 65_535)),
-    "SNAPBID_TRUSTED_PROXIES": ("trusted_proxies", _networks),
-    "SNAPBID_OPS_HOST": ("ops_host", _host),
+    "SNAPBID_GEO_DB": ("geo_db", rules.file),
+    "SNAPBID_BID_TTL": ("bid_ttl_s", rules.integer(1, 2_592_000)),
+    "SNAPBID_HOLD_S": ("hold_s", rules.integer(1, 86_400)),
+    "SNAPBID_BID_MAX_BYTES": ("bid_max_bytes", rules.integer(1_024, 67_108_864)),
+    "SNAPBID_BODY_TIMEOUT_S": ("body_timeout_s", rules.integer(1, 60)),
+    "SNAPBID_TMAX_MS": ("tmax_ms", rules.integer(1, 60_000)),
+    "SNAPBID_BID_CPU_MS": ("bid_cpu_ms", rules.integer(1, 1_000)),
+    "SNAPBID_LEDGER_SHARDS": ("ledger_shards", rules.integer(1, 1_024)),
+    "SNAPBID_SPOOL_MAX_BYTES": ("spool_max_bytes", rules.integer(4_096, 2**40)),
+    "SNAPBID_REST_LOSSES": ("rest_losses", rules.integer(0, 1_000_000)),
+    "SNAPBID_REST_S": ("rest_s", rules.integer(1, 31_536_000)),
+    "SNAPBID_GVL_ID": ("gvl_id", rules.integer(1, 65_535)),
+    "SNAPBID_TRUSTED_PROXIES": ("trusted_proxies", rules.networks),
+    "SNAPBID_OPS_HOST": ("ops_host", rules.host),
     "SNAPBID_OPS_PORT": ("ops_port", _PORT),
-    "SNAPBID_OPS_TOKEN": ("ops_token", _token),
-    "SNAPBID_ALLOW_VOLATILE": ("allow_volatile", _switch),
-    "SNAPBID_RECORD": ("record", _new_file),
-    "SNAPBID_RECORD_SAMPLE": ("record_sample", _share),
-    "SNAPBID_RECORD_MAX_BYTES": ("record_max_bytes", _integer(4_096, 2**40)),
-    "SNAPBID_AUCTION_LOG": ("auction_log", _home),
-    "SNAPBID_AUCTION_LOG_S": ("auction_log_s", _integer(1, 3_600)),
+    "SNAPBID_OPS_TOKEN": ("ops_token", rules.token),
+    "SNAPBID_ALLOW_VOLATILE": ("allow_volatile", rules.switch),
+    "SNAPBID_RECORD": ("record", rules.new_file),
+    "SNAPBID_RECORD_SAMPLE": ("record_sample", rules.share),
+    "SNAPBID_RECORD_MAX_BYTES": ("record_max_bytes", rules.integer(4_096, 2**40)),
+    "SNAPBID_AUCTION_LOG": ("auction_log", rules.home),
+    "SNAPBID_AUCTION_LOG_S": ("auction_log_s", rules.integer(1, 3_600)),
 }
 VARIABLES: dict[str, str] = {field: variable for variable, (field, _) in _CHECKS.items()}
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapbid.setting_values import Secret
 from snapbid.settings import (
     VARIABLES,
-    Secret,
     Settings,
     SettingsError,
     load,

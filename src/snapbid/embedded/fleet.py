@@ -15,8 +15,8 @@ from snapbid.embedded import EmbeddedError, Home, Postgres, Redis
 from snapbid.embedded.cluster import PRIMARIES, Cluster
 from snapbid.embedded.supervise import Program, Service, say
 from snapbid.ops.server import is_loopback
+from snapbid.setting_values import Secret
 from snapbid.settings import (
-    Secret,
     ServingSettings,
     Settings,
     require_serving,

@@ -26,7 +26,7 @@ from snapbid.http import basic_password
 from snapbid.ops.gauges import gauges
 from snapbid.ops.view import page
 from snapbid.ops.watch import Watch
-from snapbid.settings import Secret
+from snapbid.setting_values import Secret
 
 JSON: Final = "application/json"
 METRICS_PATH: Final = "/metrics"
