@@ -18,6 +18,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from snapbid.drain import sequences
+from snapbid.drain.event_days import EventDays
 from snapbid.drain.lags import LAGS
 from snapbid.events.enrich import Enricher
 from snapbid.ledger import queue
@@ -56,7 +57,7 @@ class Queued(NamedTuple):
 
 
 class EventDrain:
-    """Carries the stream; `clock` gives epoch seconds."""
+    """Carries the stream; `clock` gives epoch seconds, events are kept for `keep_days`."""
 
     def __init__(
         self,
@@ -65,8 +66,10 @@ class EventDrain:
         geo: GeoDatabase,
         history: History,
         clock: Callable[[], float] = time,
+        keep_days: int | None = None,
     ) -> None:
         self._redis = redis
+        self._days = EventDays(keep_days, clock)
         self._geo = geo
         self._history = history
         self._clock = clock
@@ -87,6 +90,7 @@ class EventDrain:
 
         Raises what Redis and the warehouse raise; it can be repeated then.
         """
+        await self._days.look(connection)
         await self._look_at_rates(connection)
         carried = 0
         until = monotonic() + ROUND_S
@@ -115,6 +119,7 @@ class EventDrain:
             rows = [
                 (event, row) for event in chunk if (row := self._row(event, letters)) is not None
             ]
+            await self._days.prepare(connection, {row.received_at for _, row in rows})
             await self._store(connection, rows, letters)
         if letters:
             new = await events.bury(connection, letters)
@@ -211,6 +216,7 @@ def _row(event: Queued, enricher: Enricher) -> EventRow:
         _json(context),
         _json(enricher.enrich(document).document),
         sha256(event.envelope).digest()[:16],
+        sequences.digest(event.product, document["event"], context),
     )
 
 
@@ -223,7 +229,12 @@ def _is_of(row: EventRow, suppression: Suppression) -> bool:
 
 def _emptied(row: EventRow) -> EventRow:
     return row._replace(
-        client_user_id=None, anonymous_id=None, click_id=None, context="{}", enrichment="{}"
+        client_user_id=None,
+        anonymous_id=None,
+        click_id=None,
+        context="{}",
+        enrichment="{}",
+        sequence=None,
     )
 
 

@@ -50,6 +50,7 @@ SETTINGS: Final = frozenset(
         "ledger_shards",
         "rest_losses",
         "rest_s",
+        "events_days",
         "allow_volatile",
     }
 )
@@ -166,7 +167,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
         evidence = EvidenceStore(redis)
         keeper = RestKeeper(settings.rest_losses, settings.rest_s)
         counters = Drain(shards, budgets, metrics, evidence=evidence)
-        carried = EventDrain(redis, metrics, geo, history.load())
+        carried = EventDrain(redis, metrics, geo, history.load(), keep_days=settings.events_days)
         async with asyncio.TaskGroup() as group:
             group.create_task(Process(COUNTERS, counters, dsn, stopping).run())
             group.create_task(Process(EVENTS, carried, dsn, stopping).outlast())

@@ -12,12 +12,13 @@ itself is never flagged. An event that contradicts its reference is flagged `cur
 import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import asyncpg
 
 from snapbid.warehouse import events
-from snapbid.warehouse.events import EventRow, SequenceKey, SequenceMember
+from snapbid.warehouse.events import EventRow
 
 OFFERED: Final = "bonus_offered"
 CLAIMED: Final = "bonus_claimed"
@@ -43,6 +44,7 @@ FLAGS: Final[tuple[str, ...]] = (
 )
 _BONUS: Final = (OFFERED, CLAIMED, COMPLETED, CASHED_OUT)
 _DEPOSIT: Final = (INITIATED, "deposit", "deposit_failed")
+_IDS: Final = dict.fromkeys(_BONUS, "bonus_id") | dict.fromkeys(_DEPOSIT, "transaction_id")
 _TOLERANCE: Final = Decimal("1e-9")  # relative
 
 
@@ -114,43 +116,55 @@ def _equal(a: Decimal, b: Decimal) -> bool:
 # -- in the warehouse -----------------------------------------------------------------------------
 
 
+def digest(product: str, event: str, context: Mapping[str, Any]) -> bytes | None:
+    """What the events of a sequence have in common; None for an event of none.
+
+    Cash-outs of a bonus, which may be many, have one of their own.
+    """
+    if event not in _IDS:
+        return None
+    kind = "cashout" if event == CASHED_OUT else "bonus" if event in _BONUS else "deposit"
+    return _digest(kind, product, context.get(_IDS[event]))
+
+
+def _digest(kind: str, product: str, id: object) -> bytes:
+    return sha256(f"{kind} {product} {id}".encode()).digest()[:16]
+
+
 async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None:
     """Set the flags of new events, and of earlier events that refer to them."""
-    bonuses: dict[SequenceKey, bool] = {}
-    deposits: set[SequenceKey] = set()
+    sequences: set[bytes] = set()
     cashed_out = []
     for row in new:
-        if row.event in _BONUS:
-            key = (row.product, str(_decode(row.context)["bonus_id"]))
-            bonuses[key] = bonuses.get(key, False) or row.event != CASHED_OUT
-            if row.event == CASHED_OUT:
-                cashed_out.append(row.event_id)
-        elif row.event in _DEPOSIT:
-            deposits.add((row.product, str(_decode(row.context)["transaction_id"])))
-    changed: dict[str, list[str]] = {}
-    if bonuses:
-        _compare(changed, await events.fetch_bonuses(connection, bonuses, cashed_out))
-    if deposits:
-        _compare(changed, await events.fetch_deposits(connection, deposits))
+        if row.sequence is None:
+            continue
+        if row.event not in _BONUS:
+            sequences.add(row.sequence)
+            continue
+        id = _decode(row.context).get("bonus_id")
+        sequences.add(_digest("bonus", row.product, id))
+        if row.event == CASHED_OUT:
+            cashed_out.append(row.event_id)
+        else:
+            sequences.add(_digest("cashout", row.product, id))
+    if not sequences:
+        return
+    steps: dict[tuple[str, str, object], list[Step]] = {}
+    members = {}
+    for member in await events.fetch_members(connection, sequences, cashed_out):
+        members[member.event_id] = member
+        context = _decode(member.context)
+        if (id := context.get(_IDS[member.event])) is not None:  # else emptied since
+            step = Step(member.event_id, member.event, member.arrival, context)
+            steps.setdefault((member.product, _IDS[member.event], id), []).append(step)
+    changed = [
+        (members[event_id], names)
+        for sequence in steps.values()
+        for event_id, names in flags(sequence).items()
+        if names != members[event_id].flags
+    ]
     if changed:
         await events.set_flags(connection, changed)
-
-
-def _compare(
-    changed: dict[str, list[str]], sequences: Mapping[SequenceKey, Sequence[SequenceMember]]
-) -> None:
-    for members in sequences.values():
-        flags_of = flags(
-            [
-                Step(member.event_id, member.event, member.arrival, _decode(member.context))
-                for member in members
-            ]
-        )
-        changed |= {
-            member.event_id: flags_of[member.event_id]
-            for member in members
-            if flags_of[member.event_id] != member.flags
-        }
 
 
 def _decode(context: str) -> Any:

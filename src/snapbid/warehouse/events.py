@@ -1,7 +1,7 @@
 """Stored events: each id once, with tables for conflicts and for dead letters (contract 7)."""
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -12,7 +12,10 @@ _LOCK: Final = 0x736E6170_65766E00  # "snapevn": an advisory lock of this databa
 
 
 class EventRow(NamedTuple):
-    """An event to store; `context` and `enrichment` are JSON, `digest` is of the envelope."""
+    """An event to store; `context` and `enrichment` are JSON, `digest` is of the envelope.
+
+    Events of a sequence, a bonus or a deposit, have its `sequence` in common.
+    """
 
     event_id: str
     product: str
@@ -25,6 +28,7 @@ class EventRow(NamedTuple):
     context: str
     enrichment: str
     digest: bytes
+    sequence: bytes | None
 
 
 class StoreResult(NamedTuple):
@@ -38,6 +42,8 @@ class SequenceMember(NamedTuple):
     """An event of a sequence; `arrival` grows in the order of storage, `context` is JSON."""
 
     event_id: str
+    received_at: datetime
+    product: str
     event: str
     arrival: int
     flags: list[str]
@@ -58,63 +64,60 @@ _INCOMING: Final = """
 with incoming as (
     select * from unnest(
         $1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[], $6::text[],
-        $7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[]
+        $7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[]
     ) with ordinality as i (
         event_id, product, event, occurred_at, received_at, client_user_id,
-        anonymous_id, click_id, context, enrichment, digest, place
+        anonymous_id, click_id, context, enrichment, digest, sequence, place
     )
 )
 """
 _STORE: Final = f"""
-{_INCOMING}
+{_INCOMING}, new as (
+    insert into event_ids (event_id, received_at, sequence)
+    select event_id, received_at, sequence from incoming
+    on conflict (event_id) do nothing
+    returning event_id
+)
 insert into events (
     event_id, product, event, occurred_at, received_at, client_user_id, anonymous_id, click_id,
     context, enrichment
 )
 select event_id, product, event, occurred_at, received_at, client_user_id, anonymous_id, click_id,
     context::jsonb, enrichment::jsonb
-from incoming order by place
-on conflict (event_id) do nothing
+from incoming join new using (event_id) order by place
+on conflict do nothing
 returning event_id
 """
+# Where rows of events are looked for their times are named, too, so that only the partitions that
+# have them are planned, locked and read.
+_TIMES: Final = "select received_at from event_ids where event_id = any($1)"
 _CONFLICTS: Final = f"""
 {_INCOMING}
 insert into event_conflicts (event_id, product, received_at, context, digest)
 select i.event_id, i.product, i.received_at, i.context::jsonb, i.digest
-from incoming i join events e on e.event_id = i.event_id
+from incoming i join events e on e.event_id = i.event_id and e.received_at = any($13)
 where (e.occurred_at, e.client_user_id, e.anonymous_id, e.click_id, e.context)
     is distinct from
     (i.occurred_at, i.client_user_id, i.anonymous_id, i.click_id, i.context::jsonb)
 on conflict (event_id, digest) do nothing
 returning event_id
 """
-# Key by key, so that the planner uses the index whatever its estimates are.
-_BONUSES: Final = """
-select k.product, k.id, e.event_id, e.event, e.arrival, e.flags, e.context::text as context
-from unnest($1::text[], $2::text[], $3::bool[]) as k (product, id, anew)
+# Event by event, so that the planner uses the index whatever its estimates are.
+_MEMBERS: Final = """
+select e.event_id, e.received_at, e.product, e.event, e.arrival, e.flags, e.context::text as context
+from unnest($1::text[], $2::timestamptz[]) as i (event_id, received_at)
 cross join lateral (
     select * from events
-    where context ->> 'bonus_id' = k.id and product = k.product
-        and event in ('bonus_offered', 'bonus_claimed', 'bonus_completed', 'bonus_cashed_out')
-    offset 0
-) as e
-where k.anew or e.event <> 'bonus_cashed_out' or e.event_id = any($4::text[])
-order by e.arrival
-"""
-_DEPOSITS: Final = """
-select k.product, k.id, e.event_id, e.event, e.arrival, e.flags, e.context::text as context
-from unnest($1::text[], $2::text[]) as k (product, id)
-cross join lateral (
-    select * from events
-    where context ->> 'transaction_id' = k.id and product = k.product
-        and event in ('deposit_initiated', 'deposit', 'deposit_failed')
+    where event_id = i.event_id and received_at = i.received_at and received_at = any($3)
     offset 0
 ) as e
 order by e.arrival
 """
-
-SequenceKey = tuple[str, str]
-"""The product, and the id of the bonus or transaction."""
+_FLAG: Final = """
+update events e set flags = string_to_array(f.flags, ',')
+from unnest($1::text[], $2::timestamptz[], $3::text[]) as f (event_id, received_at, flags)
+where e.event_id = f.event_id and e.received_at = f.received_at and e.received_at = any($4)
+"""
 
 
 async def become_the_drain(connection: asyncpg.Connection) -> bool:
@@ -144,37 +147,40 @@ async def store(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> Sto
     ]
     if not repeats:
         return StoreResult(new, 0)
-    conflicts = await connection.fetch(_CONFLICTS, *_columns(repeats))
+    times = await connection.fetch(_TIMES, [row.event_id for row in repeats])
+    of = {record["received_at"] for record in times}
+    conflicts = await connection.fetch(_CONFLICTS, *_columns(repeats), list(of))
     return StoreResult(new, len(conflicts))
 
 
-async def fetch_bonuses(
-    connection: asyncpg.Connection, keys: Mapping[SequenceKey, bool], event_ids: Iterable[str]
-) -> dict[SequenceKey, list[SequenceMember]]:
-    """Fetch the events of bonuses in the order of their arrival.
-
-    Cash-outs may be many: only those of `event_ids` are included, unless the key maps to True.
-    """
-    anew = list(keys.values())
-    return _members(await connection.fetch(_BONUSES, *_parts(keys), anew, list(event_ids)))
-
-
-async def fetch_deposits(
-    connection: asyncpg.Connection, keys: Iterable[SequenceKey]
-) -> dict[SequenceKey, list[SequenceMember]]:
-    """Fetch the events of deposits in the order of their arrival."""
-    return _members(await connection.fetch(_DEPOSITS, *_parts(keys)))
-
-
-async def set_flags(connection: asyncpg.Connection, flags: Mapping[str, Sequence[str]]) -> None:
-    """Replace the flags of events."""
-    await connection.execute(
-        "update events e set flags = string_to_array(f.flags, ',')"
-        " from unnest($1::text[], $2::text[]) as f (event_id, flags)"
-        " where e.event_id = f.event_id",
-        list(flags),
-        [",".join(names) for names in flags.values()],
+async def fetch_members(
+    connection: asyncpg.Connection, sequences: Iterable[bytes], event_ids: Iterable[str]
+) -> list[SequenceMember]:
+    """Fetch the events of sequences, and those with the ids, in the order of their arrival."""
+    places = await connection.fetch(
+        "select event_id, received_at from event_ids where sequence = any($1)"
+        " union select event_id, received_at from event_ids where event_id = any($2)",
+        list(sequences),
+        list(event_ids),
     )
+    ids = [place["event_id"] for place in places]
+    times = [place["received_at"] for place in places]
+    return [
+        SequenceMember(*record)
+        for record in await connection.fetch(_MEMBERS, ids, times, list(set(times)))
+    ]
+
+
+async def set_flags(
+    connection: asyncpg.Connection, flagged: Iterable[tuple[SequenceMember, Sequence[str]]]
+) -> None:
+    """Replace the flags of events."""
+    ids, times, flags = [], [], []
+    for member, names in flagged:
+        ids.append(member.event_id)
+        times.append(member.received_at)
+        flags.append(",".join(names))
+    await connection.execute(_FLAG, ids, times, flags, list(set(times)))
 
 
 # -- dead letters ---------------------------------------------------------------------------------
@@ -214,16 +220,3 @@ async def dig_up(connection: asyncpg.Connection, newest: int, count: int) -> lis
 def _columns(rows: Sequence[EventRow]) -> tuple[list[object], ...]:
     columns = tuple(map(list, zip(*rows, strict=True)))
     return columns or ([],) * len(EventRow._fields)
-
-
-def _parts(keys: Iterable[SequenceKey]) -> tuple[list[str], list[str]]:
-    pairs = list(keys)
-    return [product for product, _ in pairs], [id for _, id in pairs]
-
-
-def _members(records: Iterable[asyncpg.Record]) -> dict[SequenceKey, list[SequenceMember]]:
-    sequences: dict[SequenceKey, list[SequenceMember]] = {}
-    for record in records:
-        product, id, *member = record
-        sequences.setdefault((product, id), []).append(SequenceMember(*member))
-    return sequences

@@ -17,7 +17,7 @@ exists (
 )
 """
 _EVENTS: Final = f"""
-select event_id from events e
+select event_id, received_at from events e
 where client_user_id = any($1) or anonymous_id = any($1) or click_id = any($1) or {_HAS}
 """
 
@@ -55,7 +55,7 @@ async def suppress(connection: asyncpg.Connection, hashes: Iterable[bytes]) -> N
 
 async def hold_erasure(connection: asyncpg.Connection) -> None:
     """Keep `erase` waiting until the transaction, which stores events, ends."""
-    await connection.execute("lock table events in row exclusive mode")
+    await connection.execute("lock table only events in row exclusive mode")
 
 
 async def erase(connection: asyncpg.Connection, ids: Sequence[str]) -> Erased:
@@ -64,13 +64,18 @@ async def erase(connection: asyncpg.Connection, ids: Sequence[str]) -> Erased:
     An emptied event keeps its id, product, name and times: it still counts, and is no other when it
     is sent again. Needs a transaction; events are stored when it has ended.
     """
-    await connection.execute("lock table events in share row exclusive mode")
+    await connection.execute("lock table only events in share row exclusive mode")
     listed = list(ids)
-    events = [row["event_id"] for row in await connection.fetch(_EVENTS, listed)]
+    rows = await connection.fetch(_EVENTS, listed)
+    events = [row["event_id"] for row in rows]
     await connection.execute(
         "update events set client_user_id = null, anonymous_id = null, click_id = null,"
-        " context = '{}', enrichment = '{}' where event_id = any($1)",
+        " context = '{}', enrichment = '{}' where event_id = any($1) and received_at = any($2)",
         events,
+        list({row["received_at"] for row in rows}),
+    )
+    await connection.execute(
+        "update event_ids set sequence = null where event_id = any($1)", events
     )
     conflicts = await connection.fetch(
         f"delete from event_conflicts e where event_id = any($2) or {_HAS} returning 1",

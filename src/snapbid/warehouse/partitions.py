@@ -1,0 +1,101 @@
+"""The partitions of `events`: one a day, or a month, of receipt; made ahead of time, and dropped.
+
+A day that has no partition is kept in `events_other`, and moved once its partition is made. What
+makes or drops one waits for others' locks for a second at most, and can be tried again.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+import asyncpg
+
+BATCH: Final = 5_000  # rows deleted at once
+_PATIENCE: Final = "set local lock_timeout = '1s'"
+
+
+class Span(NamedTuple):
+    """A partition, and the time it is for, from `first` until before `next`."""
+
+    name: str
+    first: datetime
+    next: datetime
+
+    def has(self, moment: datetime) -> bool:
+        return self.first <= moment < self.next
+
+
+def day(moment: datetime) -> Span:
+    """The partition of a day, by UTC."""
+    first = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    return Span(f"events_{first:%Y%m%d}", first, first + timedelta(days=1))
+
+
+def month(moment: datetime) -> Span:
+    """The partition of a month, by UTC."""
+    first = day(moment).first.replace(day=1)
+    following = (first + timedelta(days=31)).replace(day=1)
+    return Span(f"events_{first:%Y%m}", first, following)
+
+
+async def fetch_spans(connection: asyncpg.Connection) -> list[Span]:
+    """Fetch the partitions there are, the oldest first."""
+    rows = await connection.fetch("select name, first, next from event_partitions order by first")
+    return [Span(row["name"], _in_utc(row["first"]), _in_utc(row["next"])) for row in rows]
+
+
+async def make(connection: asyncpg.Connection, span: Span, others: Iterable[Span]) -> None:
+    """Make a partition, as far as the time is not that of others, with the rows it is for.
+
+    Raises asyncpg.PostgresError; nothing is changed then.
+    """
+    first, following = span.first, span.next
+    for other in others:
+        if other.first <= first < other.next:
+            first = other.next
+        elif first < other.first < following:
+            following = other.first
+    async with connection.transaction():
+        await connection.execute(
+            f"""
+            {_PATIENCE};
+            create table {span.name} (
+                like events including defaults including constraints, primary key (event_id));
+            with moved as (
+                delete from events_other
+                where received_at >= '{first}' and received_at < '{following}' returning *)
+            insert into {span.name} select * from moved;
+            alter table events attach partition {span.name}
+                for values from ('{first}') to ('{following}');
+            """
+        )
+
+
+async def drop(connection: asyncpg.Connection, span: Span) -> None:
+    """Drop a partition with its events. Raises asyncpg.PostgresError; it is kept then."""
+    async with connection.transaction():
+        await connection.execute(f"{_PATIENCE}; drop table {span.name}")
+
+
+async def delete_before(connection: asyncpg.Connection, table: str, moment: datetime) -> int:
+    """Delete some of the rows of a table that were received before; return how many, 0 at last."""
+    status: str = await connection.execute(
+        f"""
+        with oldest as (
+            select received_at from {table} where received_at < $1 order by received_at
+            limit {BATCH})
+        delete from {table} where received_at <= (select max(received_at) from oldest)
+        """,
+        moment,
+    )
+    return int(status.split()[1])
+
+
+async def now(connection: asyncpg.Connection) -> datetime:
+    """The time by the warehouse's clock."""
+    moment: datetime = await connection.fetchval("select now()")
+    return moment
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

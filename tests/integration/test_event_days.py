@@ -1,0 +1,221 @@
+"""Events over many days: stored once, kept for as long as is wanted, converted by an upgrade."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from support.event_bench import GEO, HISTORY, Bench
+from support.sending import cashed_out, claimed, event, money, offered
+from support.stack import connected
+
+from snapbid import suppression
+from snapbid.drain.events import EventDrain
+from snapbid.embedded import Postgres
+from snapbid.warehouse import migrate, persons
+
+COLUMNS = (
+    "event_id product event occurred_at received_at client_user_id anonymous_id click_id context"
+    " enrichment flags arrival"
+)
+
+
+@pytest.fixture
+async def bench(database: str, fresh_redis: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    async with Bench.open(database, fresh_redis, tmp_path) as bench:
+        yield bench
+
+
+def ago(days: int) -> int:
+    """Epoch ms at noon of so many days ago, by UTC."""
+    noon = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    return int((noon - timedelta(days=days)).timestamp() * 1000)
+
+
+def keep(bench: Bench, days: int | None) -> None:
+    """A drain that has just begun, and keeps events for so many days."""
+    bench.drain = EventDrain(bench.redis, bench.metrics, GEO, HISTORY, keep_days=days)
+
+
+async def in_partitions(bench: Bench) -> dict[str, list[str]]:
+    """The users whose events are in each partition that has some."""
+    rows = await bench.rows(
+        "select tableoid::regclass::text, array_agg(client_user_id order by client_user_id)"
+        " from events group by 1 order by 1"
+    )
+    return dict(rows)
+
+
+def of_day(days_ago: int) -> str:
+    return f"events_{datetime.fromtimestamp(ago(days_ago) / 1000, UTC):%Y%m%d}"
+
+
+async def test_an_id_is_stored_once_however_many_days_lie_between(bench: Bench) -> None:
+    keep(bench, 30)
+    for days in (5, 5, 3, 0):
+        await bench.accept(event("login", "u"), claimed("b"), at=ago(days))
+        await bench.accept(event("withdraw", transaction_id="t", **money(days)), at=ago(days))
+        await bench.round()
+    assert len(await bench.rows("select from events")) == 3
+    assert {time for (time,) in await bench.rows("select received_at from events")} == {
+        datetime.fromtimestamp(ago(5) / 1000, UTC)
+    }
+    amounts = "select (context ->> 'amount')::int from event_conflicts order by 1"
+    assert await bench.rows(amounts) == [(0,), (3,)]
+    await bench.accept(offered("b"), cashed_out("b", 1), at=ago(1))
+    await bench.round()
+    flags_of = await bench.flags()
+    assert flags_of["bonus_claimed"] == ["out_of_order"]
+    assert flags_of["bonus_cashed_out"] == ["reference_missing"]
+
+
+async def test_days_are_dropped(bench: Bench) -> None:
+    keep(bench, 30)
+    for days in (9, 4, 3, 0):
+        await bench.accept(event("login", f"u{days}"), at=ago(days))
+        await bench.accept(event("withdraw", "w", transaction_id="t", **money(days)), at=ago(days))
+    await bench.accept(event("login", "very old"), at=1_717_200_000_000)
+    await bench.round()
+    assert await in_partitions(bench) == {
+        of_day(9): ["u9", "w"], of_day(4): ["u4"], of_day(3): ["u3"], of_day(0): ["u0"],
+        "events_other": ["very old"],
+    }  # fmt: skip
+    keep(bench, 3)
+    await bench.round()
+    assert await in_partitions(bench) == {of_day(3): ["u3"], of_day(0): ["u0"]}
+    ids = "select event_id from {} order by 1"
+    assert await bench.rows(ids.format("event_ids")) == await bench.rows(ids.format("events"))
+    assert len(await bench.rows("select from event_conflicts")) == 2
+    ahead = await bench.rows("select max(next) - now() > interval '7 days' from event_partitions")
+    assert ahead == [(True,)]
+
+
+async def test_events_kept_for_ever_are_in_months(bench: Bench) -> None:
+    await bench.accept(event("login", "u"), at=ago(0))
+    await bench.round()
+    month = f"events_{datetime.now(UTC):%Y%m}"
+    assert await in_partitions(bench) == {month: ["u"]}
+    keep(bench, 30)
+    await bench.round()
+    spans = await bench.rows("select first, next from event_partitions order by first")
+    assert all(before[1] == after[0] for before, after in pairwise(spans))
+
+
+async def test_what_cannot_be_made_stops_no_event(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep(bench, 30)
+    async with connected(bench.dsn) as reader, reader.transaction():
+        await reader.fetch("select from events")
+        await bench.accept(event("login", "u"), event("login", "v"), at=ago(0))
+        await bench.round()
+        assert await in_partitions(bench) == {"events_other": ["u", "v"]}
+        assert "cannot be made yet: LockNotAvailableError" in caplog.text
+    keep(bench, 30)
+    await bench.accept(event("login", "u"), at=ago(0))
+    await bench.round()
+    assert await in_partitions(bench) == {of_day(0): ["u", "v"]}
+
+
+async def test_a_person_is_forgotten_whatever_the_day(bench: Bench) -> None:
+    keep(bench, 30)
+    await bench.accept(event("login", "gone"), event("login", "stays"), at=ago(9))
+    await bench.accept(
+        event("withdraw", "gone", transaction_id="t", **money(1)), offered("gone"), at=ago(2)
+    )
+    await bench.round()
+    async with bench.connection.transaction():
+        assert (await persons.erase(bench.connection, ["gone"])).events == 3
+    kept = await bench.rows("select client_user_id from events where context <> '{}'")
+    assert kept == [("stays",)]
+    await persons.suppress(bench.connection, [await hash_of(bench, "gone")])
+    await bench.accept(claimed("gone"), event("login", "gone"), at=ago(0))
+    await bench.round()
+    assert len(await bench.rows("select from events where context = '{}'")) == 4
+    assert not await bench.rows("select from event_ids where sequence is not null")
+
+
+async def hash_of(bench: Bench, id: str) -> bytes:
+    key = (await persons.fetch_suppression(bench.connection)).key
+    return suppression.hash_of(key, suppression.event_name(id))
+
+
+# -- the upgrade ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def before(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[asyncpg.Connection]:
+    """A warehouse of before there were partitions."""
+    known = dict(islice(migrate.files().items(), 14))
+    async with connected(postgres.dsn) as admin:
+        await admin.execute("create database unparted")
+        try:
+            dsn = postgres.dsn_of("unparted")
+            with monkeypatch.context() as patch:
+                patch.setattr(migrate, "files", lambda: known)
+                await migrate.migrate(dsn)
+            async with connected(dsn) as connection:
+                yield connection
+        finally:
+            await admin.execute("drop database unparted with (force)")
+            await admin.execute("drop role if exists reader_of_events")
+
+
+INSERT = """
+insert into events (event_id, product, event, occurred_at, received_at, client_user_id, context)
+values ($1, 'casino', $2, now(), now() - $3::interval, $4, $5)
+"""
+
+
+async def test_an_upgrade_keeps_what_is_stored(
+    before: asyncpg.Connection, postgres: Postgres, fresh_redis: str, tmp_path: Path
+) -> None:
+    dsn = postgres.dsn_of("unparted")
+    async with Bench.open(dsn, fresh_redis, tmp_path) as bench:
+        (known,) = await bench.accept(offered("b"))
+        await bench.redis.flushall()
+        rows: list[tuple[Any, ...]] = [
+            (known, "bonus_offered", "u", offered("b")["context"]),
+            ("ev1-late", "bonus_cashed_out", "v", cashed_out("b", 7)["context"]),
+            ("ev1-other", "login", "w", {}),
+        ]
+        for days, (id, name, user, context) in enumerate(rows):
+            age = timedelta(days=days - 1)  # one of tomorrow
+            await before.execute(INSERT, id, name, age, user, json.dumps(context))
+        await before.execute(
+            "create role reader_of_events; grant select on events to reader_of_events;"
+            "create view seen with (security_barrier) as select event_id from events;"
+            "grant select on seen to reader_of_events"
+        )
+        stored = await bench.rows("select * from events order by arrival")
+
+        assert await migrate.migrate(dsn) == ["0015_event_partitions"]
+        after = await before.fetch("select * from events order by arrival")
+        assert " ".join(after[0].keys()) == COLUMNS
+        assert [tuple(row) for row in after] == stored
+        assert await bench.rows("select bonus_id, state, cashed_out from bonus_status") == [
+            ("b", "cashed_out", 7)
+        ]
+        await before.execute("set role reader_of_events")
+        assert len(await before.fetch("select from events")) == 3
+        assert len(await before.fetch("select from seen")) == 3
+        await before.execute("reset role")
+
+        await bench.accept(offered("b"), claimed("b"))
+        await bench.accept(event("login", "x"), at=ago(-3))
+        await bench.round()
+        assert len(await bench.rows("select from seen")) == 5
+        assert (await bench.flags())["bonus_claimed"] == []
+        (late,) = await bench.rows("select flags from events where event_id = 'ev1-late'")
+        assert late == (["reference_missing", "out_of_order"],)
+        arrivals = [number for (number,) in await bench.rows("select arrival from events")]
+        assert sorted(arrivals) == [1, 2, 3, 4, 5]
+        parts = await in_partitions(bench)
+        assert sorted(parts["events_before"]) != ["x"]
+        assert len(parts) == 2
