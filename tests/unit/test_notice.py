@@ -9,15 +9,16 @@ from urllib.parse import quote, quote_from_bytes
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import plain_query
 
 from snapbid.errors import BadRequest, Unavailable
+from snapbid.exchange._query import first_values
 from snapbid.exchange.notice import (
     MAX_ID,
     NO_REASON,
     PIXEL_GIF,
     NoticeEndpoint,
     loss_reason,
-    query,
 )
 from snapbid.http import Answer, Message
 from snapbid.ledger.ledger import SpoolFullError
@@ -59,35 +60,53 @@ def fire(endpoint: NoticeEndpoint, text: bytes, method: str = "GET") -> Answer:
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        (b"", {b"": b""}),
-        (b"id=a&impId=1", {b"id": b"a", b"impId": b"1"}),
-        (b"id=a&id=b", {b"id": b"a"}),
-        (b"id=&id=b", {b"id": b""}),
-        (b"id", {b"id": b""}),
-        (b"id=a=b", {b"id": b"a=b"}),
-        (b"&&id=a&", {b"": b"", b"id": b"a"}),
-        (b"id=a%20b+c%2Bd", {b"id": b"a b+c+d"}),
-        (b"id=%00%ff%FE", {b"id": b"\0\xff\xfe"}),
-        (b"id=%", {b"id": b"%"}),
-        (b"id=%zz%4", {b"id": b"%zz%4"}),
-        (b"id=%2525", {b"id": b"%25"}),
-        (b"id=a;impId=1", {b"id": b"a;impId=1"}),
-        (b"id=\xff", {b"id": b"\xff"}),
+        (b"", [b"", b""]),
+        (b"id=a&impId=1", [b"a", b"1"]),
+        (b"impId=1&id=a", [b"a", b"1"]),
+        (b"id=a&id=b", [b"a", b""]),
+        (b"id=&id=b", [b"", b""]),
+        (b"id&id=b", [b"", b""]),
+        (b"ID=a&i=b&idd=c&=d", [b"", b""]),
+        (b"id=a=b", [b"a=b", b""]),
+        (b"&&id=a&", [b"a", b""]),
+        (b"id=a%20b+c%2Bd", [b"a b+c+d", b""]),
+        (b"id=%00%ff%FE", [b"\0\xff\xfe", b""]),
+        (b"id=%", [b"%", b""]),
+        (b"id=%zz%4", [b"%zz%4", b""]),
+        (b"id=%2525", [b"%25", b""]),
+        (b"%69d=a", [b"", b""]),
+        (b"id=a;impId=1", [b"a;impId=1", b""]),
+        (b"id=\xff", [b"\xff", b""]),
     ],
 )
-def test_query(text: bytes, values: dict[bytes, bytes]) -> None:
-    assert query(text) == values
+def test_query(text: bytes, values: list[bytes]) -> None:
+    assert first_values(text, (b"id", b"impId")) == values
+    assert plain_query.first_values(text, (b"id", b"impId")) == values
 
 
 @given(st.binary(min_size=1), st.binary(min_size=1))
 def test_any_bytes_come_back_as_they_were(auction: bytes, imp: bytes) -> None:
     text = f"id={quote_from_bytes(auction, safe='')}&impId={quote_from_bytes(imp, safe='')}"
-    assert query(text.encode()) == {b"id": auction, b"impId": imp}
+    assert first_values(text.encode(), (b"id", b"impId")) == [auction, imp]
 
 
-@given(st.binary())
-def test_any_query_is_read(text: bytes) -> None:
-    query(text)
+@given(
+    st.lists(
+        st.sampled_from([b"id", b"impId", b"nbr", b"=", b"&", b"%", b"%2", b"%aF", b"%00", b"+"])
+        | st.binary(max_size=3)
+    ).map(b"".join),
+    st.lists(st.sampled_from([b"id", b"impId", b"nbr", b"", b"n"]) | st.binary(max_size=2)).map(
+        tuple
+    ),
+)
+def test_any_query_is_read_as_plainly(text: bytes, names: tuple[bytes, ...]) -> None:
+    assert first_values(text, names) == plain_query.first_values(text, names)
+
+
+def test_a_query_and_its_names_are_bytes() -> None:
+    for query, names in ((None, ()), ("id=a", (b"id",)), (b"id=a", (None,)), (b"id=a", ("id",))):
+        with pytest.raises(TypeError):
+            first_values(query, names)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("digits", ["0", "1", "102", "9999", "0007"])

@@ -29,15 +29,38 @@ cdef class Counter:
         return self._cell[0]
 
     def inc(self, int64_t n=1):
+        self.add(n)
+
+    cdef inline int add(self, int64_t n) except -1:
         if self._cell == &self._spare:
             raise ValueError("the counter's slot was released")
         self._cell[0] += n
+        return 0
 
     def release(self):
         if self._cell != &self._spare:
             self._spare = self._cell[0]
             self._cell = &self._spare
             PyBuffer_Release(&self._buffer)
+
+
+@cython.final
+cdef class Counters:
+    cdef object _metrics
+    cdef str _name
+    cdef tuple _labels
+    cdef dict _counters
+
+    def __cinit__(self, metrics, str name not None, *labels):
+        self._metrics, self._name, self._labels, self._counters = metrics, name, labels, {}
+
+    def inc(self, *values):
+        cdef object counter = self._counters.get(values)
+        if counter is None:
+            labels = dict(zip(self._labels, values, strict=True))
+            counter = self._metrics.counter(self._name, **labels)
+            self._counters[values] = counter
+        (<Counter?>counter).add(1)
 
 
 @cython.final

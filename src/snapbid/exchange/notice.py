@@ -10,17 +10,19 @@ auction: SSPs do not fire again, and learn nothing about other SSPs' auctions.
 
 from collections.abc import Callable
 from typing import Final, Protocol
-from urllib.parse import unquote_to_bytes
 
 from snapbid.errors import BadRequest, Unavailable
+from snapbid.exchange._query import first_values
 from snapbid.exchange.routes import NOTICE_NAMES
 from snapbid.http import Answer, Receive, Scope, answer
 from snapbid.ledger.ledger import SpoolFullError
 from snapbid.ledger.records import LOSS, NoticeVerdict
 from snapbid.metrics import Counter, Metrics
 
+PARAMETERS: Final = (b"id", b"impId", b"nbr")
 MAX_ID: Final = 512  # bytes
 NO_REASON: Final = -1
+_UNKNOWN: Final = NoticeVerdict.UNKNOWN.value
 OUTCOMES: Final = {verdict: verdict.name.lower() for verdict in NoticeVerdict}
 
 PIXEL_GIF: Final = bytes.fromhex(
@@ -56,35 +58,22 @@ class NoticeEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
         """Settle a notice. Raises BadRequest without ids, Unavailable if it could not be kept."""
-        values = query(scope["query_string"])
-        auction_id = _id(values, b"id")
-        imp_id = _id(values, b"impId")
+        query = scope["query_string"]
+        auction_id, imp_id, given = first_values(query, PARAMETERS)
+        if not auction_id or not imp_id or len(query) > MAX_ID:
+            _check("id", auction_id)
+            _check("impId", imp_id)
         if scope["method"] == "HEAD":
             return PIXEL
-        reason = loss_reason(values.get(b"nbr", b"")) if self._kind == LOSS else 0
+        reason = loss_reason(given) if self._kind == LOSS else 0
         try:
             verdict = await self._ledger.settle(self._kind, auction_id, imp_id, reason)
         except SpoolFullError:
             raise Unavailable("the notice cannot be kept at the moment") from None
         self._outcomes[verdict].inc()
-        if verdict == NoticeVerdict.UNKNOWN:
+        if verdict == _UNKNOWN:
             self._unknown(self._kind, auction_id, imp_id)
         return PIXEL
-
-
-def query(text: bytes) -> dict[bytes, bytes]:
-    """Parse a query string; the first value of a repeated parameter counts.
-
-    A plus is a plus: our URLs write a space as %20, and a client that decodes them once before it
-    fires them (Prebid.js does) sends an id's plus as it is.
-    """
-    values: dict[bytes, bytes] = {}
-    for pair in text.split(b"&"):
-        name, _, value = pair.partition(b"=")
-        if b"%" in value:
-            value = unquote_to_bytes(value)
-        values.setdefault(name, value)
-    return values
 
 
 def loss_reason(text: bytes) -> int:
@@ -92,10 +81,8 @@ def loss_reason(text: bytes) -> int:
     return int(text) if 1 <= len(text) <= 4 and text.isdigit() else NO_REASON
 
 
-def _id(values: dict[bytes, bytes], name: bytes) -> bytes:
-    value = values.get(name, b"")
+def _check(name: str, value: bytes) -> None:
     if not value:
-        raise BadRequest(f"{name.decode()}: is required and may not be empty")
+        raise BadRequest(f"{name}: is required and may not be empty")
     if len(value) > MAX_ID:
-        raise BadRequest(f"{name.decode()}: is over {MAX_ID} bytes")
-    return value
+        raise BadRequest(f"{name}: is over {MAX_ID} bytes")

@@ -1,9 +1,9 @@
 """Counters and histograms in shared files, summed over all processes of a machine (contract 8)."""
 
-from snapbid.metrics._cells import Counter, Histogram
+from snapbid.metrics._cells import Counter, Counters, Histogram
 from snapbid.metrics.definitions import DEFINITIONS, WATCHED, Definition
 from snapbid.metrics.page import CONTENT_TYPE, Samples, exposition
-from snapbid.metrics.slots import Counters, Metrics, read
+from snapbid.metrics.slots import Metrics, read
 
 __all__ = [
     "CONTENT_TYPE",

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Self, final
+from typing import Protocol, Self, final, type_check_only
 
 from typing_extensions import Buffer
 
@@ -18,6 +18,20 @@ class Counter:
 
     def release(self) -> None:
         """Let go of the cell."""
+
+@type_check_only
+class MakesCounters(Protocol):
+    """See `slots.Metrics.counter`."""
+
+    def counter(self, name: str, **labels: object) -> Counter: ...
+
+@final
+class Counters:
+    """The counters of one metric, made on first use; for labels with few values."""
+
+    def __new__(cls, metrics: MakesCounters, name: str, *labels: str) -> Self: ...
+    def inc(self, *values: object) -> None:
+        """Add 1 to the counter of these values, in the order of the labels."""
 
 @final
 class Histogram:

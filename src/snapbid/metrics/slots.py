@@ -40,26 +40,6 @@ _HEADER = 16
 _SLOTS = 1024
 
 
-class Counters:
-    """The counters of one metric, made on first use; for labels with few values."""
-
-    __slots__ = ("_counters", "_labels", "_metrics", "_name")
-
-    def __init__(self, metrics: "Metrics", name: str, *labels: str) -> None:
-        self._metrics = metrics
-        self._name = name
-        self._labels = labels
-        self._counters: dict[tuple[object, ...], Counter] = {}
-
-    def inc(self, *values: object) -> None:
-        """Add 1 to the counter of these values, in the order of the labels."""
-        counter = self._counters.get(values)
-        if counter is None:
-            labels = dict(zip(self._labels, values, strict=True))
-            self._counters[values] = counter = self._metrics.counter(self._name, **labels)
-        counter.inc()
-
-
 class Metrics:
     """This process's slot in a directory of slots.
 

@@ -82,17 +82,18 @@ class Application:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
-        handler = self._resources.bid_endpoints.get(scope["path"])
+        resources, path, method = self._resources, scope["path"], scope["method"]
+        handler = resources.bid_endpoints.get(path)
         name = BID_ROUTE
         try:
-            if handler is not None and scope["method"] == "POST":
+            if handler is not None and method == "POST":
                 reply = await handler(dict(scope["headers"]), receive)
             else:
-                route = self._own.get(scope["path"]) or self._resources.routes.find(scope["path"])
+                route = self._own.get(path) or resources.routes.find(path)
                 name, handle, methods, paced = route
                 if paced:
                     await self._pace.turn()
-                if methods and scope["method"] not in methods:
+                if methods and method not in methods:
                     raise await refused(MethodNotAllowed(", ".join(methods)), receive)
                 reply = await handle(scope, receive)
         except Disconnected:
@@ -102,7 +103,7 @@ class Application:
         except Exception:
             logger.exception("a request failed")
             reply = problem_answer(Problem("the request could not be served"))
-        self._resources.count(name, reply.start["status"])
+        resources.count(name, reply.start["status"])
         await send(reply.start)
         await send({"type": "http.response.body", "body": reply.body})
 

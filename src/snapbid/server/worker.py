@@ -1,7 +1,7 @@
 """The composition root of a worker: settings -> stores -> rooms -> application."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from time import monotonic
@@ -66,6 +66,8 @@ SETTLE_POLL_S: Final = 0.01
 class Worker:
     """Everything that one worker process holds; see `server.app.Resources`."""
 
+    count: Callable[[str, int], None]
+
     def __init__(self, settings: ServingSettings) -> None:
         self.bid_endpoints: Mapping[str, RequestHandler] = {}
         self.routes = Routes({})
@@ -82,9 +84,6 @@ class Worker:
         """Close everything, in reverse order."""
         await self._stack.aclose()
 
-    def count(self, route: str, status: int) -> None:
-        self._requests.inc(route, status)
-
     async def missing(self) -> list[str]:
         missing = [] if self._follower.market is not None else ["campaigns"]
         if self._ledger.is_foreign:
@@ -100,7 +99,7 @@ class Worker:
         settings = self._settings
         metrics = Metrics(settings.metrics_path)
         stack.callback(metrics.close)
-        self._requests = Counters(metrics, "snapbid_http_requests_total", "route", "status")
+        self.count = Counters(metrics, "snapbid_http_requests_total", "route", "status").inc
         recorder = _open_recorder(settings)
         if recorder is not None:
             stack.callback(recorder.close)

@@ -17,10 +17,11 @@ from snapbid.events.catalog import EVENTS
 from snapbid.events.outcomes import Product
 from snapbid.events.validate import read_batch, read_single
 from snapbid.exchange import privacy
+from snapbid.exchange._query import first_values
 from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal
 from snapbid.exchange.limits import ledger_bids
 from snapbid.exchange.native_request import read_native
-from snapbid.exchange.notice import loss_reason, query
+from snapbid.exchange.notice import PARAMETERS, loss_reason
 from snapbid.exchange.request import decode
 from snapbid.http import inflate
 from snapbid.ledger._records import AnswerBids, bid_digest
@@ -117,10 +118,9 @@ def _log() -> RowWriter:
 
 
 def _notice(data: bytes) -> None:
-    asked = query(data)
-    ids = asked.get(b"id", b""), asked.get(b"impId", b"")
-    bid_digest(*ids)
-    _log().notice(NOW, LOSS, "k", loss_reason(asked.get(b"nbr", b"")) or 0, *ids)
+    auction_id, imp_id, reason = first_values(data, PARAMETERS)
+    bid_digest(auction_id, imp_id)
+    _log().notice(NOW, LOSS, "k", loss_reason(reason) or 0, auction_id, imp_id)
 
 
 def _requests() -> Iterable[bytes]:

@@ -1,0 +1,69 @@
+# cython: auto_pickle=False, autotestdict=False
+"""Values of a query string, as `_query.pyi` describes them."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.string cimport memchr, memcmp
+
+
+cdef inline int digit(char character) noexcept:
+    """A hexadecimal digit's value, -1 for anything else."""
+    if 48 <= character <= 57:
+        return character - 48
+    if 65 <= character <= 70:
+        return character - 55
+    if 97 <= character <= 102:
+        return character - 87
+    return -1
+
+
+cdef Py_ssize_t unquote(char *at, const char *text, Py_ssize_t size) noexcept:
+    """Write a value without its escapes, in no more room than it has; return its size."""
+    cdef Py_ssize_t place = 0, written = 0
+    while place < size:
+        if (text[place] == b"%" and size - place > 2
+                and digit(text[place + 1]) >= 0 and digit(text[place + 2]) >= 0):
+            at[written] = <char>(digit(text[place + 1]) << 4 | digit(text[place + 2]))
+            place += 3
+        else:
+            at[written] = text[place]
+            place += 1
+        written += 1
+    return written
+
+
+cdef bytes value_of(const char *text, Py_ssize_t size):
+    cdef bytes value
+    cdef Py_ssize_t written
+    if memchr(text, 37, size) == NULL:
+        return PyBytes_FromStringAndSize(text, size)
+    value = PyBytes_FromStringAndSize(NULL, size)
+    written = unquote(PyBytes_AS_STRING(value), text, size)
+    return value if written == size else PyBytes_FromStringAndSize(PyBytes_AS_STRING(value), written)
+
+
+def first_values(bytes query not None, tuple names not None):
+    cdef const char *at = PyBytes_AS_STRING(query)
+    cdef const char *end = at + PyBytes_GET_SIZE(query)
+    cdef const char *stop
+    cdef const char *equals
+    cdef Py_ssize_t size, number, count = len(names)
+    cdef bytes name
+    cdef list values = [None] * count
+    while at <= end:
+        stop = <const char *>memchr(at, 38, end - at)
+        if stop == NULL:
+            stop = end
+        equals = <const char *>memchr(at, 61, stop - at)
+        size = (stop if equals == NULL else equals) - at
+        for number in range(count):
+            name = names[number]
+            if name is None:
+                raise TypeError("a name is bytes")
+            if (values[number] is None and PyBytes_GET_SIZE(name) == size
+                    and memcmp(PyBytes_AS_STRING(name), at, size) == 0):
+                values[number] = b"" if equals == NULL else value_of(equals + 1, stop - equals - 1)
+        at = stop + 1
+    for number in range(count):
+        if values[number] is None:
+            values[number] = b""
+    return values
