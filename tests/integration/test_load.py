@@ -10,6 +10,8 @@ from support.commands import invoke
 from support.stack import run
 from support.stub_bidder import NO_CONTENT, StubBidder, bid, with_body
 
+from snapbid.match import rests
+
 Document = dict[str, Any]
 BIDS = "/api/v1/openrtb2"
 QUICK = ("--no-reconcile", "--warmup", "0s", "--requests", "200")
@@ -264,6 +266,8 @@ def test_notices_are_fired_as_returned_with_the_macro_replaced(
     assert stub.asked["/rtb/bill"] == fired["bill"] > 20
     losses = [target for target in stub.targets if target.startswith("/rtb/loss")]
     assert all(re.fullmatch(r".*&nbr=[0-9]+", target) for target in losses)
+    told = {int(target.rpartition("=")[2]) for target in losses}
+    assert not told & rests.REASONS.keys(), "creatives would rest after the test"
     assert "URLs name bid.example" in output
     assert status == 0
 
@@ -337,6 +341,7 @@ def test_the_target_is_printed_first_even_if_nothing_listens_there(load: Any) ->
     first, *_, last = output.splitlines()
     assert first == f"target: {stub.url}"
     assert last.startswith(f"snapbid load: {stub.url}: ")
+    assert last.endswith(f"nothing listens at {stub.url.removeprefix('http://')}")
     assert "Traceback" not in output
     assert (status, result) == (1, None)
 

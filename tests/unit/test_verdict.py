@@ -85,6 +85,8 @@ def standing(late: int) -> SspStanding:
         ({"window": window(bid=97, late=3)}, "degraded", ["late"]),
         ({"window": window(bid=98, late=2)}, "bidding", []),
         ({"window": window(bid=10, late=9)}, "bidding", []),  # too few to say
+        ({"window": window(bid=90, store_down=10)}, "degraded", ["store_down"]),
+        ({"redis": False, "window": window(bid=90, store_down=10)}, "not bidding", ["redis"]),
         ({"redis": False, "warehouse": False}, "not bidding", ["redis", "warehouse"]),
     ],
 )

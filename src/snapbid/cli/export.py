@@ -28,7 +28,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
         "snapbid export dte acme --output signals",
     ],
 )
-@click.argument("what", type=click.Choice([*FILES, COMPLETION, SIGNALS]))
+@click.argument("what", metavar="WHAT", type=click.Choice([*FILES, COMPLETION, SIGNALS]))
 @click.argument("ssp", metavar="[SSP]", required=False)
 @click.option("--output", "path", metavar="PATH", type=click.Path(path_type=Path),
               help="Write to this file (systemd, examples, dte: into this directory).")  # fmt: skip
@@ -45,6 +45,9 @@ def export(
     shell: str | None,
 ) -> None:
     """Print files for operating: dashboard, alerts, units, containers, proxies.
+
+    WHAT is grafana, alerts, systemd, container, compose, nginx, caddy, sbom, examples, completion
+    or dte.
 
     grafana is for Grafana, alerts for Prometheus; the units name this snapbid, or --program, and
     the alerts lead to the runbook of this installation, or to --runbook.

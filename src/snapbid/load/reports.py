@@ -16,6 +16,7 @@ import msgspec
 
 from snapbid.load.accounts import Account
 from snapbid.load.result import ComparedFigure, Reconciliation
+from snapbid.reasons import reason
 
 WAITS_S: Final = (1.5, 3.0, 6.0, 12.0, 15.0)  # before each attempt, until both sides agree
 PATIENCE_S: Final = 330.0  # until the cache gives a fresh report
@@ -118,7 +119,8 @@ class ReportReader:
             answer = client.getresponse()
             return answer.status, answer.headers, answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise ReportError(f"{ssp}: {error or type(error).__name__}") from error
+            why = reason(error, f"http://{self._host}:{self._port}")
+            raise ReportError(f"report of {ssp}: {why}") from error
         finally:
             client.close()
 

@@ -20,14 +20,22 @@ BEHIND_S: Final = 60.0  # of the drain
 STALE_S: Final = 120.0  # of the catalog
 SHARE: Final = 0.02
 LATE_REMEDY: Final = (
-    "look at the latency below: more workers, a longer tmax of the SSP, or fewer of its requests:"
+    "look at the latency on /ops: more workers, a longer tmax of the SSP, or fewer of its requests:"
     " snapbid ssp set {ssp} --qps N"
 )
 FAILED_REMEDY: Final = (
     "overload: more workers, or snapbid ssp set {ssp} --qps N; store_down: look at Redis;"
     " internal: look at the log of serve"
 )
-UNANSWERED: Final = ("late", "overload", "store_down")
+CAPACITY: Final = "look at the latency on /ops: more workers, a faster Redis, or a longer tmax"
+UNANSWERED: Final = {  # by outcome: what happens to such requests, and what to do
+    "late": ("get no bid: the answer would have come after tmax", CAPACITY),
+    "overload": ("get no bid: there are more than the workers complete", CAPACITY),
+    "store_down": (
+        "of the last minute got no bid: Redis did not remember it",
+        "look at Redis and its log; nothing, if it has just come back",
+    ),
+}
 
 
 class Cause(Struct, frozen=True):
@@ -103,7 +111,9 @@ def _causes(facts: Facts) -> Iterator[Cause]:
     yield from _of_ledger(facts)
     yield from _of_setup(facts)
     if facts.window is not None:
-        yield from _of_traffic(facts.window)
+        for cause in _of_traffic(facts.window):
+            if facts.redis is not False or cause.key != "store_down":  # it is said above
+                yield cause
     yield from _of_ssps(facts.standings)
     for name, text, remedy in facts.risks:
         yield Cause(f"risk {name}", False, text, remedy)
@@ -218,15 +228,10 @@ def _of_traffic(window: CountWindow) -> Iterator[Cause]:
         name = labels.get("outcome", "")
         outcomes[name] = outcomes.get(name, 0) + grown
     requests = sum(outcomes.values())
-    for name in UNANSWERED:
+    for name, (what, remedy) in UNANSWERED.items():
         share = outcomes.get(name, 0) / requests if requests else 0.0
         if requests >= FEW and share > SHARE:
-            yield Cause(
-                name,
-                False,
-                f"{share:.0%} of the bid requests get no bid for being {name.replace('_', ' ')}",
-                "look at the latency below: more workers, a faster Redis, or a longer tmax",
-            )
+            yield Cause(name, False, f"{share:.0%} of the bid requests {what}", remedy)
     failed = window.errors()
     if failed:
         yield Cause(

@@ -250,7 +250,7 @@ function ssps(data) {
   renew("meanings", reasons.filter((reason) => data.meanings[reason]).map((reason) =>
     [reason, ...data.meanings[reason], worst(reason).ssp]), (known) => known.flatMap(
     ([reason, means, remedy, ssp]) => {
-      const told = element("dd", `${means}. ${remedy.replace(/\bSSP\b/g, ssp)}.`);
+      const told = element("dd", `${means}. To do: ${remedy.replace(/\bSSP\b/g, ssp)}.`);
       if (LEADS[reason]) {
         const [section, title] = LEADS[reason];
         const link = element("a", title);
