@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import math
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,10 @@ from support.processes import eventually
 from support.stack import Stack, execute
 
 from snapbid.embedded import Postgres, Redis
+from snapbid.ops import watch
+from snapbid.ops.watch import OpsPaths, Watch
+from snapbid.risks import RiskLog
+from snapbid.settings import StoreSettings
 
 
 @pytest.fixture
@@ -216,3 +222,31 @@ def causes(seen: Any) -> list[str]:
 
 def money(stack: Stack) -> Any:
     return (data(stack)["budgets"] or [{"state": None}])[0]
+
+
+class Published:
+    """A publisher that has published nothing."""
+
+    published_at: float | None = None
+    checked_at: float | None = None
+
+
+def test_the_absence_of_the_warehouse_is_seen_between_reads_of_it(
+    own_postgres: Postgres, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(own_postgres.dsn)
+    monkeypatch.setattr(watch, "WAREHOUSE_S", math.inf)
+    monkeypatch.setattr(watch, "RETRY_S", 0.1)
+    settings = StoreSettings(
+        base_url="", home=tmp_path, redis_url=redis_url, database_url=own_postgres.dsn
+    )
+    watching = Watch(settings, OpsPaths(tmp_path, tmp_path), Published(), RiskLog())
+    watching.start()
+    try:
+        eventually(lambda: watching.snapshot.warehouse is True, "the warehouse to be seen")
+        own_postgres.stop()
+        eventually(lambda: watching.snapshot.warehouse is False, "its absence to be seen")
+        own_postgres.start()
+        eventually(lambda: watching.snapshot.warehouse is True, "its return to be seen")
+    finally:
+        watching.stop()

@@ -37,7 +37,8 @@ class RestKeeper:
             rejected = _by_creative(rejections, creatives)
             begun = await rests.count(connection, rejected, self._losses, self._rest_s)
         if begun:
-            logger.warning("%d creatives rest (see snapbid creative list)", begun)
+            what = "1 creative rests" if begun == 1 else f"{begun} creatives rest"
+            logger.warning("%s (see snapbid creative list)", what)
         return begun
 
 

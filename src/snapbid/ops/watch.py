@@ -205,7 +205,7 @@ class Watch:
         published, started = self.publisher.published_at, monotonic()
         same = self._known is not None and published == self._known_version
         if same and started - self._known_at < WAREHOUSE_S:
-            return True
+            return await self._ask_warehouse()
         today = datetime.datetime.now(datetime.UTC).date()
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -233,6 +233,18 @@ class Watch:
             rests=resting,
         )
         self._update_risks("warehouse", risks)
+        return True
+
+    async def _ask_warehouse(self) -> bool:
+        """Ask whether the warehouse answers; if not, all of it is read once it is back."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                connection = await asyncpg.connect(self._settings.database_url)
+                connection.terminate()
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            self._known_at = -WAREHOUSE_S
+            self._update(warehouse=False)
+            return False
         return True
 
     async def _read_redis_risks(self) -> bool:
