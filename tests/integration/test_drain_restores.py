@@ -13,6 +13,7 @@ from support.stack import Databases, Stack, run
 
 from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.embedded import Redis
+from snapbid.ledger.limits import Limits
 
 BUDGET = 200_000  # micro-USD: ten bids
 
@@ -41,21 +42,31 @@ class TestLostLedger:
             await stores.drain()
         assert await stores.wins() == 10
 
-    async def test_what_was_spent_stays_spent_in_several_shards(self, stores: Stores) -> None:
-        """Each has its share of the budget, and so of what was spent."""
+    @pytest.mark.parametrize("is_older_copy", [False, True])
+    async def test_what_was_spent_stays_spent_in_several_shards(
+        self, stores: Stores, is_older_copy: bool
+    ) -> None:
+        """Of a budget in escrow: what a shard was granted counts as spent there first."""
         stores.shards = 3
-        own = limits(1, total=BUDGET * 3, shards=3)
+        own = Limits(1, None, BUDGET * 3, None, in_escrow=True)
         await stores.drain()
         async with stores.ledger() as ledger:
-            sold = await stores.sell(ledger, 8, own)
-            assert sold == 8
+            await stores.bank(own)
+            sold = await stores.sell(ledger, 4, own)
+            assert sold == 4
+        copy = stores.copy_ledger() if is_older_copy else None
+        if is_older_copy:
+            await stores.drain()
+        async with stores.ledger() as ledger:
+            sold += await stores.sell(ledger, 100, own, bank=True, most=20)
         await stores.drain()
-        stores.restore_ledger(None)
+        assert sold == 24
+        stores.restore_ledger(copy)
         async with stores.ledger() as ledger:
             assert await stores.sell(ledger, 6, own) == 0
             await stores.drain()
-            sold += await stores.sell(ledger, 150, own)
-            assert sold == 8 + 3 * 7  # a share of ten bids, less a third of eight, is for 7.33
+            sold += await stores.sell(ledger, 100, own, bank=True)
+            assert sold == 30
             await stores.drain()
         assert await stores.wins() == sold
 

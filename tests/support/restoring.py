@@ -11,6 +11,8 @@ from redis.asyncio import Redis as Client
 
 from snapbid.drain.counters import ShardCounters
 from snapbid.embedded import Redis
+from snapbid.ledger.banker import BankedBudget, Banker
+from snapbid.ledger.connection import Connections
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import WIN
@@ -123,12 +125,35 @@ class Stores:
             await client.aclose()
             metrics.close()
 
+    async def bank(self, limits: Limits) -> None:
+        """One round of a banker for a campaign."""
+        connections = Connections(self.redis.url)
+        banker = Banker(connections, self.shards, self.clock, simulated=True)
+        accounts = limits.accounts(int(self.clock()))
+        try:
+            await banker.balance([BankedBudget(limits.campaign, accounts, PRICE)])
+        finally:
+            await banker.close()
+
     async def sell(
-        self, ledger: Ledger, count: int, limits: Limits | None = None, campaign: int = 1
+        self,
+        ledger: Ledger,
+        count: int,
+        limits: Limits | None = None,
+        campaign: int = 1,
+        bank: bool = False,
+        most: int = 2**31,
     ) -> int:
-        """Bid `count` times and win each bid that is kept; give how many were."""
+        """Bid `count` times and win each bid that is kept, at `most` so many; give how many were.
+
+        `bank`: before each bid a banker goes round.
+        """
         kept = 0
         for _ in range(count):
+            if kept == most:
+                break
+            if bank and limits is not None:
+                await self.bank(limits)
             self._auctions += 1
             auction = b"auction %d" % self._auctions
             if limits is None:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import asyncpg
 
 from snapbid.drain.counters import ShardCounters
+from snapbid.ledger.budgets import NOTHING as UNUSED
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.segment import ShardState
 from snapbid.warehouse import fence
@@ -59,12 +60,7 @@ async def carry(
         still = [n for n in numbers if before[n] == after[n] or attempt == ATTEMPTS - 1]
         lacking = {n: _lacking(known.get(n, (0, 0)), after[n]) for n in still}
         added = {n: spend for n, spend in lacking.items() if spend != NOTHING}
-        lost = [pair for pair in zip(shards, states, strict=True) if not pair[1].is_carried]
-        for index, (shard, state) in enumerate(lost):
-            shares = {n: _share(spend, index, len(lost)) for n, spend in added.items()}
-            rows = iter((n, *spend) for n, spend in shares.items())
-            while some := list(islice(rows, CAMPAIGNS)):
-                await shard.add_spend(state.segment, day, some)
+        await _add(shards, states, budgets, day, added)
         missing = {n: missing[n] for n in numbers if n not in lacking}
 
 
@@ -80,6 +76,38 @@ def _lacking(known: tuple[int, int], spent: NanoSpend) -> NanoSpend:
     return NanoSpend(max(known[0] - spent.total, 0), max(known[1] - spent.today, 0))
 
 
-def _share(spend: NanoSpend, index: int, shards: int) -> NanoSpend:
-    """The part of one shard of so many."""
-    return NanoSpend(*((amount + index) // shards for amount in spend))
+async def _add(
+    shards: Sequence[ShardCounters],
+    states: Sequence[ShardState],
+    budgets: Budgets,
+    day: int,
+    added: Mapping[int, NanoSpend],
+) -> None:
+    """Add to the budgets in the shards that have lost spend: first where it was granted."""
+    lost = [n for n, state in enumerate(states) if not state.is_carried]
+    shares: dict[int, list[tuple[int, int]]] = {}
+    if len(lost) == 1:
+        shares = {n: [(spend.total, spend.today)] for n, spend in added.items()}
+    elif added:
+        used = await budgets.states_of_each(list(added))
+        granted = [await budgets.allowances(shard, added, day) for shard in lost]
+        for number, spend in added.items():
+            own = [(used[n] or {}).get(number, UNUSED) for n in lost]
+            total = [of[number][0] - o.used for of, o in zip(granted, own, strict=True)]
+            today = [of[number][1] - o.used_today for of, o in zip(granted, own, strict=True)]
+            shares[number] = list(
+                zip(_divided(spend.total, total), _divided(spend.today, today), strict=True)
+            )
+    for place, index in enumerate(lost):
+        rows = iter((number, *of[place]) for number, of in shares.items())
+        while some := list(islice(rows, CAMPAIGNS)):
+            await shards[index].add_spend(states[index].segment, day, some)
+
+
+def _divided(amount: int, rooms: Sequence[int]) -> list[int]:
+    """An amount over shards: as far as there is room in them, and the rest evenly."""
+    shares = []
+    for room in rooms:
+        shares.append(min(amount, max(room, 0)))
+        amount -= shares[-1]
+    return [share + (amount + index) // len(rooms) for index, share in enumerate(shares)]

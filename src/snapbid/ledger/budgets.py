@@ -36,6 +36,7 @@ class Budgets:
     def __init__(
         self, redis: Redis, shards: int, clock: Callable[[], float], *, simulated: bool = False
     ) -> None:
+        self._redis = redis
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]
         self._clock = clock
         texts = scripts(simulated)
@@ -85,6 +86,23 @@ class Budgets:
             return states
 
         return await of_each(len(self._keys), ask)
+
+    async def allowances(
+        self, shard: int, campaigns: Iterable[int], day: int
+    ) -> dict[int, tuple[int, int]]:
+        """What campaigns may use in a shard by what it was granted: in all, and on a day.
+
+        0 where nothing was. Raises RedisError or OSError.
+        """
+        wanted = list(campaigns)
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for campaign in wanted:
+                pipe.hmget(ShardKeys(shard).allowances(campaign), ["lt", f"l{day}"])
+            rows: Any = await pipe.execute()
+        return {
+            campaign: (int(total or 0), int(today or 0))
+            for campaign, (total, today) in zip(wanted, rows, strict=True)
+        }
 
     async def _states(self, shard: int, campaigns: Sequence[int]) -> dict[int, CampaignSpend]:
         now_ms = int(self._clock() * 1000)

@@ -11,7 +11,9 @@ local NAMES = {g = true, r = true, l = true, w = true}
 
 local function move(key, name, from, to) -- the allowance, with a figure that grows
   redis.call('HINCRBY', key, name, to)
-  redis.call('HINCRBY', key, name, '-' .. from)
+  if from ~= '0' then
+    redis.call('HINCRBY', key, name, '-' .. from) -- some releases of Redis take no -0
+  end
 end
 
 local function forget_accounts(key, before) -- of days

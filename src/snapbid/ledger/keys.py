@@ -91,6 +91,10 @@ class ShardKeys:
         self.state = f"{prefix}segment"
         self.segments = f"{prefix}segments"
 
+    def allowances(self, campaign: int) -> str:
+        """What the shard was granted of a campaign's budget."""
+        return f"{self.prefix}g:{campaign}"
+
     def counters(self, segment: str, day: str) -> str:
         """The counters of a day, `YYYY-MM-DD`; of no segment: those from before there were any."""
         return f"{self.prefix}c:{segment}:{day}" if segment else f"{self.prefix}c:{day}"
