@@ -1,12 +1,15 @@
 """Stored events: each id once, with tables for conflicts and for dead letters (contract 7)."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
-from typing import Final, NamedTuple
+from operator import attrgetter, itemgetter
+from typing import Final, NamedTuple, TypeVar
 
 import asyncpg
+
+T = TypeVar("T")
 
 _LOCK: Final = 0x736E6170_65766E00  # "snapevn": an advisory lock of this database
 
@@ -108,15 +111,16 @@ select e.event_id, e.received_at, e.product, e.event, e.arrival, e.flags, e.cont
 from unnest($1::text[], $2::timestamptz[]) as i (event_id, received_at)
 cross join lateral (
     select * from events
-    where event_id = i.event_id and received_at = i.received_at and received_at = any($3)
+    where event_id = i.event_id and received_at = i.received_at
+        and received_at >= $3 and received_at < $3::timestamptz + interval '1 day'
     offset 0
 ) as e
-order by e.arrival
 """
 _FLAG: Final = """
 update events e set flags = string_to_array(f.flags, ',')
 from unnest($1::text[], $2::timestamptz[], $3::text[]) as f (event_id, received_at, flags)
-where e.event_id = f.event_id and e.received_at = f.received_at and e.received_at = any($4)
+where e.event_id = f.event_id and e.received_at = f.received_at
+    and e.received_at >= $4 and e.received_at < $4::timestamptz + interval '1 day'
 """
 
 
@@ -163,24 +167,42 @@ async def fetch_members(
         list(sequences),
         list(event_ids),
     )
-    ids = [place["event_id"] for place in places]
-    times = [place["received_at"] for place in places]
-    return [
+    members = [
         SequenceMember(*record)
-        for record in await connection.fetch(_MEMBERS, ids, times, list(set(times)))
+        for day, of_day in _by_day(places, itemgetter("received_at"))
+        for record in await connection.fetch(
+            _MEMBERS,
+            [place["event_id"] for place in of_day],
+            [place["received_at"] for place in of_day],
+            day,
+        )
     ]
+    return sorted(members, key=attrgetter("arrival"))
 
 
 async def set_flags(
-    connection: asyncpg.Connection, flagged: Iterable[tuple[SequenceMember, Sequence[str]]]
+    connection: asyncpg.Connection, flagged: Sequence[tuple[SequenceMember, Sequence[str]]]
 ) -> None:
     """Replace the flags of events."""
-    ids, times, flags = [], [], []
-    for member, names in flagged:
-        ids.append(member.event_id)
-        times.append(member.received_at)
-        flags.append(",".join(names))
-    await connection.execute(_FLAG, ids, times, flags, list(set(times)))
+    for day, of_day in _by_day(flagged, lambda pair: pair[0].received_at):
+        await connection.execute(
+            _FLAG,
+            [member.event_id for member, _ in of_day],
+            [member.received_at for member, _ in of_day],
+            [",".join(names) for _, names in of_day],
+            day,
+        )
+
+
+def _by_day(
+    items: Iterable[T], received_at: Callable[[T], datetime]
+) -> list[tuple[datetime, list[T]]]:
+    """By the day of receipt, so that a query reads, plans and locks one partition."""
+    days: dict[datetime, list[T]] = {}
+    for item in items:
+        day = received_at(item).replace(hour=0, minute=0, second=0, microsecond=0)
+        days.setdefault(day, []).append(item)
+    return sorted(days.items())
 
 
 # -- dead letters ---------------------------------------------------------------------------------
