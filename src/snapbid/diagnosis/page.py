@@ -10,6 +10,7 @@ STYLE: Final = files("snapbid.diagnosis").joinpath("diagnosis.css").read_text(en
 
 _PLOT_HEIGHT: Final = 120
 _BAR: Final = 44
+_MOST_DAYS: Final = 7  # of a window: a bar is as wide when there are fewer
 _STATES: Final = {"pass": "good", "fail": "bad", "not seen yet": "open"}
 
 
@@ -56,7 +57,7 @@ def _days(days: Sequence[dict[str, Any]]) -> Iterator[str]:
     if not days:
         return
     most = max(1, *(day["requests"] for day in days))
-    width = _BAR * len(days)
+    width = _BAR * _MOST_DAYS
     yield "<h2>Days</h2>"
     yield f'<svg viewBox="0 0 {width} {_PLOT_HEIGHT + 18}" role="img" '
     yield 'aria-label="Requests of each day, and those that were answered with a bid">'

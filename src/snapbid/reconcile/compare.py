@@ -204,7 +204,8 @@ class Comparison:
             elif number < len(counted):
                 yield from self._compare_one(claim, *counted[number])
             elif counted:
-                times = f"{len(lines)} lines, counted {len(counted)} times"
+                count = "once" if len(counted) == 1 else f"{len(counted)} times"
+                times = f"{len(lines)} lines, counted {count}"
                 yield _of_claim("duplicate", claim, times, counted[-1][0], counted[-1][2])
             else:
                 yield self._uncounted(claim, number, bids, notices)

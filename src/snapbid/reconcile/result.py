@@ -1,7 +1,7 @@
 """The result of a comparison: a CSV of the disputes, and a page, both to be sent to the SSP."""
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from html import escape
 from pathlib import Path
@@ -16,13 +16,29 @@ COLUMNS: Final = (
     "our_time", "our_price", "our_currency", "verdict", "detail",
 )  # fmt: skip
 _STYLE: Final = """
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
-body { max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse; margin: 1rem 0 }
-th, td { padding: .3rem .7rem; text-align: left; border-bottom: 1px solid #8885 }
-td.number { text-align: right; font-variant-numeric: tabular-nums }
-.wide { overflow-x: auto } code { overflow-wrap: anywhere }
+:root { color-scheme: light dark; --line: #8884; font: 16px/1.5 system-ui, sans-serif }
+body { margin: 0 }
+main { max-width: 72rem; margin: 0 auto; padding: 1rem }
+h1 { font-size: 1.5rem }
+h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+th, td { padding: .3rem 1.25rem .3rem 0; text-align: left; vertical-align: top;
+  border-bottom: 1px solid var(--line); overflow-wrap: break-word; white-space: pre-line }
+td.number { text-align: right }
+@media (max-width: 48rem) {
+  thead { display: none }
+  table, tbody, tr, td { display: block }
+  tr { padding: .5rem 0; border-bottom: 1px solid var(--line) }
+  td { border: 0; padding: .1rem 0; display: flex; justify-content: space-between; gap: 1rem;
+    text-align: right; overflow-wrap: anywhere }
+  td:empty { display: none }
+  td::before { content: attr(data-label); opacity: .8; text-align: left; white-space: nowrap }
+}
 """
+_TOTALS: Final = (
+    "kind", "day", "your log", "agreed", "our log", "our log, USD", "the report", "the report, USD",
+)  # fmt: skip
+_SHOWN: Final = ("cause", "auction", "your log", "our log", "detail")
 
 
 class ReportedDay(NamedTuple):
@@ -84,7 +100,8 @@ def cells(dispute: Dispute) -> tuple[object, ...]:
     """The values of a dispute under COLUMNS. Ids that a spreadsheet would run get a quote."""
     d = dispute
     return (
-        d.cause, d.kind, _inert(d.auction), _inert(d.imp or ""), d.line, _time(d.their_ms),
+        d.cause, d.kind, _inert(d.auction), _inert(d.imp or ""),
+        "" if d.line is None else d.line, _time(d.their_ms),
         _units(d.their_price), _inert(d.their_currency), _time(d.our_ms), _units(d.our_price),
         d.our_currency, d.verdict, _inert(d.detail),
     )  # fmt: skip
@@ -97,35 +114,55 @@ def page(ssp: str, comparison: Comparison, rows: list[TotalsRow], shown: list[Di
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>",
         f"<h1>{escape(title)}</h1><p>{comparison.lines:,} lines, from {comparison.first} to "
         f"{comparison.last} (UTC); {total:,} in dispute.</p><h2>Totals</h2>",
-        *_table(
-            ("kind", "day", "your log", "agreed", "our log", "USD", "the report", "USD"),
-            rows,
-        ),
+        *_table(_TOTALS, rows),
         "<h2>Causes</h2>",
         *_table(
-            ("cause", "auctions", "what it means"),
+            ("cause", "disputes", "what it means"),
             [(name, count, CAUSES[name]) for name, count in comparison.causes.most_common()],
         ),
         f"<h2>Disputes</h2><p>{min(total, SHOWN):,} of {total:,}.</p>",
-        *_table(COLUMNS, map(cells, shown[:SHOWN])),
-        "</body></html>\n",
+        *_table(_SHOWN, map(_brief, shown[:SHOWN])),
+        "</main></body></html>\n",
     ]
     return "".join(parts)
 
 
-def _table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
-    yield "<div class=wide><table><tr>" + "".join(f"<th>{head}" for head in heads)
+def _brief(dispute: Dispute) -> tuple[str, ...]:
+    """A dispute under _SHOWN."""
+    d = dispute
+    line = "" if d.line is None else f"line {d.line}"
+    theirs = line, _time(d.their_ms), _priced(d.their_price, d.their_currency)
+    ours = _time(d.our_ms), _priced(d.our_price, d.our_currency), d.verdict
+    auction = d.auction, f"impression {d.imp}" if d.imp else "", d.kind
+    return d.cause, _listed(auction), _listed(theirs), _listed(ours), d.detail
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return "\n".join(part for part in parts if part)
+
+
+def _priced(micros: int | None, currency: str) -> str:
+    return "" if micros is None else f"{_units(micros)} {currency}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
+    """A table; on a phone each row is a list, whose entries have the columns' names."""
+    yield "<table><thead><tr>" + "".join(f"<th scope=col>{head}" for head in heads) + "<tbody>"
     for row in rows:
         yield "<tr>"
-        for value in row:
-            if isinstance(value, int | float):
-                yield f"<td class=number>{value:,}"
-            else:
-                yield f"<td>{escape('' if value is None else str(value))}"
-    yield "</table></div>"
+        for head, value in zip(heads, row, strict=True):
+            text, is_number = _cell(value), isinstance(value, int | float)
+            yield f'<td data-label="{head}"{" class=number" if is_number else ""}>{escape(text)}'
+    yield "</table>"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6f}".rstrip("0").rstrip(".")
+    return f"{value:,}" if isinstance(value, int) else "" if value is None else str(value)
 
 
 def _inert(text: str) -> str:
