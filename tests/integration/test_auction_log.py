@@ -7,7 +7,11 @@ from pathlib import Path
 
 from support import books, logged
 from support.books import Books, set_up, trade
+from support.commands import invoke
+from support.ops import data
 from support.stack import Stack
+
+from snapbid.auction_log.layout import SEGMENT_SIZE
 
 AUCTIONS = 600
 
@@ -28,6 +32,11 @@ def test_the_log_agrees_with_the_books(
     asyncio.run(trade(own, served.port, auctions=AUCTIONS))
     assert not own.wrong, own.wrong[:5]
     assert own.lower == own.upper
+    seen = data(served)
+    assert seen["auction_log_bytes"] >= 2 * SEGMENT_SIZE
+    assert seen["auction_log_lost"] == 0
+    told = invoke(served.environ, "status").stdout
+    assert "MiB before the auction log's writer, 0 rows lost in the last minute" in told
     served.close()
     rows = logged.read(directory)
     assert logged.counts(rows) == +own.lower

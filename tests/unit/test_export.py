@@ -191,7 +191,6 @@ def test_prometheus_takes_the_rules_and_the_expressions_of_the_dashboard(tmp_pat
 def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
     text = " ".join(expressions())
     assert {name for name in DEFINITIONS if name not in text} == {
-        "snapbid_auction_log_spool_bytes",
         "snapbid_catalog_age_seconds",
         "snapbid_catalog_campaigns",
         "snapbid_drain_counters_total",

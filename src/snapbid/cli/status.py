@@ -83,6 +83,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
         ),
         ("stores", f"Redis {_redis(data)}, PostgreSQL {_up(data['warehouse'])}"),
         ("drain", _drain(data)),
+        *([] if data["auction_log_bytes"] is None else [("log", _log(data))]),
         ("now", _now(data, now)),
         ("today", _today(data)),
         ("setup", f"{_many(data['campaigns'], 'campaign')}, {_many(data['ssps_known'], 'SSP')}"),
@@ -107,6 +108,12 @@ def _drain(data: dict[str, Any]) -> str:
     if behind:
         since = f"{_span(behind)} behind"
     return f"{since}, {console.counted(data['drain_waiting'], 'counter')} waiting"
+
+
+def _log(data: dict[str, Any]) -> str:
+    waiting = f"{data['auction_log_bytes'] / 2**20:,.0f} MiB before the auction log's writer"
+    lost = console.counted(data["auction_log_lost"], "row")
+    return f"{waiting}, {lost} lost in the last minute"
 
 
 def _now(data: dict[str, Any], now: dict[str, Any]) -> str:

@@ -135,6 +135,8 @@ class Page(Struct):
     event_queue: int | None
     event_queue_age_s: float | None
     spool_bytes: int
+    auction_log_bytes: int | None  # that wait for its writer; None without an auction log
+    auction_log_lost: int  # rows, in the last minute
     budgets: list[BudgetRow] | None
     budgeted: int | None
     spent_today: float | None
@@ -184,6 +186,8 @@ def page(watch: Watch) -> Page:
         event_queue=waiting and waiting.entries,
         event_queue_age_s=waiting and waiting.oldest_s,
         spool_bytes=watch.spool_bytes(),
+        auction_log_bytes=None if watch.paths.auction_log is None else watch.auction_log_bytes(),
+        auction_log_lost=0 if window is None else window.total("snapbid_auction_log_lost_total"),
         budgets=None
         if snapshot.money is None
         else [_budget(money) for money in snapshot.money[:MOST]],

@@ -362,6 +362,10 @@ function behind(data) {
     ["oldest of these", seconds(data.event_queue_age_s)],
     ["held by bids, of the budgets above", usd(data.held)],
     ["notices on disk (Redis away)", [bytes(data.spool_bytes), data.spool_bytes ? "fair" : ""]],
+    ...(data.auction_log_bytes === null ? [] : [
+      ["auction log, before its writer", bytes(data.auction_log_bytes)],
+      ["rows lost to the auction log, last minute", [
+        number(data.auction_log_lost), data.auction_log_lost ? "bad" : ""]]]),
     ["campaigns", number(data.campaigns)],
     ["catalog published", data.catalog_age_s === null ? DASH : `${seconds(data.catalog_age_s)} ago`],
     ["compared with the warehouse", [
