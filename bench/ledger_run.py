@@ -21,13 +21,14 @@ import redis
 import uvloop
 
 from bench.about import about, write
-from bench.processes import BenchError
+from bench.processes import BenchError, processor_s
 from bench.spread import spread
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
 from snapbid.embedded import Home, Postgres, Redis
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.connection import connect
+from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import WIN
 from snapbid.metrics import Metrics
@@ -39,6 +40,7 @@ AUCTION: Final = "6f1c2d7e-%08x-4b8a-9f53-0d9a1c2b3e4f"
 BIDS: Final = 1_000_000
 MOST_BIDS: Final = 10_000_000
 COUNTERS: Final = 20_000
+DRAINED: Final = {1: "", 8: ", over 8 shards"}  # shards
 ROUNDS: Final = 5
 MOST_ROUNDS: Final = 50
 SETTLED: Final = "cs"  # counted; spooled, where Redis has not answered in time
@@ -87,37 +89,49 @@ def _spreads(turns: list[dict[str, float]]) -> dict[str, dict[str, float]]:
 
 async def _drain(
     redis_url: str, dsn: str, metrics: Metrics, rounds: int
-) -> dict[str, dict[str, float]]:
+) -> dict[str, dict[str, dict[str, float]]]:
     """How many changed counters the drain carries; each was counted anew before each round."""
     await migrate(dsn)
     connection = await asyncpg.connect(dsn)
     client = connect(redis_url)
-    turns = []
+    turns: dict[str, list[dict[str, float]]] = {}
     try:
         await connection.execute(
             "insert into campaign_number select n, 'c' || n from generate_series(1, $1::int) n",
             COUNTERS,
         )
         assert await leases.join(connection)
-        shard = ShardCounters(client, 0)
-        drain = Drain([shard], Budgets(client, 1, time.time), metrics)
-        await drain.begin()
-        segment = (await shard.fetch_state()).segment
-        day = datetime.now(UTC).date().isoformat()
-        for _ in range(rounds):
-            pipe = client.pipeline(transaction=False)
-            for number in range(1, COUNTERS + 1):
-                pipe.hincrby(f"{{sb0}}:c:{segment}:{day}", f"B:{number}", 1)
-                pipe.sadd("{sb0}:d", f"{segment} {day} B:{number}")
-            await pipe.execute()
-            processor, started = time.process_time(), time.perf_counter()
-            assert await drain.round(connection) == COUNTERS
-            processor, took = time.process_time() - processor, time.perf_counter() - started
-            turns.append(_each(processor, took, COUNTERS))
+        server = await connection.fetchval("select pg_backend_pid()")
+        for count, where in DRAINED.items():
+            shards = [ShardCounters(client, number) for number in range(count)]
+            drain = Drain(shards, Budgets(client, count, time.time), metrics)
+            await drain.begin()
+            await drain.round(connection)
+            for _ in range(rounds):
+                await _count(client, shards)
+                times = time.process_time(), processor_s(server), time.perf_counter()
+                assert await drain.round(connection) == COUNTERS
+                own, others = time.process_time() - times[0], processor_s(server) - times[1]
+                took = time.perf_counter() - times[2]
+                for name, processor in (("drain", own), ("PostgreSQL for the drain", others)):
+                    named = turns.setdefault(f"{name}, a changed counter{where}", [])
+                    named.append(_each(processor, took, COUNTERS))
     finally:
         await client.aclose()
         await connection.close()
-    return _spreads(turns)
+    return {name: _spreads(own) for name, own in turns.items()}
+
+
+async def _count(client: Any, shards: list[ShardCounters]) -> None:
+    """Change COUNTERS counters, those of the same campaigns in each shard."""
+    day = datetime.now(UTC).date().isoformat()
+    for shard in shards:
+        segment, prefix = (await shard.fetch_state()).segment, ShardKeys(shard.number).prefix
+        pipe = client.pipeline(transaction=False)
+        for number in range(1, COUNTERS // len(shards) + 1):
+            pipe.hincrby(f"{prefix}c:{segment}:{day}", f"B:{number}", 1)
+            pipe.sadd(f"{prefix}d", f"{segment} {day} B:{number}")
+        await pipe.execute()
 
 
 async def _commit(ledger: Ledger, rounds: int) -> dict[str, Any]:
@@ -172,9 +186,7 @@ def run(bids: int, rounds: int) -> dict[str, Any]:
         stack.callback(metrics.close)
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         figures = runner.run(_run(server.url, scratch / "spool", bids, rounds))
-        figures["drain, a changed counter"] = runner.run(
-            _drain(server.url, warehouse.dsn, metrics, rounds)
-        )
+        figures |= runner.run(_drain(server.url, warehouse.dsn, metrics, rounds))
     return {
         "kind": "ledger",
         "about": about(),

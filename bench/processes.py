@@ -119,8 +119,8 @@ class ServerProcess:
         ]
 
     def processor_s(self) -> float:
-        """The worker's processor time, all its threads, user and system."""
-        return time.clock_gettime(~self.worker << 3 | CPUCLOCK_SCHED)
+        """The worker's processor time."""
+        return processor_s(self.worker)
 
     def system_s(self) -> float:
         """The part of it that was spent in the kernel, to a hundredth of a second."""
@@ -138,6 +138,11 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+
+def processor_s(pid: int) -> float:
+    """A process's processor time, all its threads, user and system."""
+    return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
 
 
 def _children(parent: int) -> list[int]:

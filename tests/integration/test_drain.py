@@ -18,6 +18,7 @@ from support.stack import connected
 from snapbid.drain.counters import ShardCounters, ShardsAwayError, SupersededError
 from snapbid.metrics import read
 from snapbid.warehouse import absorb, leases
+from snapbid.warehouse.absorb import SourceCounters
 
 
 @pytest.fixture
@@ -104,6 +105,22 @@ async def test_spend_is_rounded_half_even_from_the_exact_sum(bench: Bench, cpms:
 async def test_rounded_thousandth(bench: Bench, value: int) -> None:
     rounded = await bench.connection.fetchval("select rounded_thousandth($1)", value)
     assert rounded == int((Decimal(value) / 1000).quantize(Decimal(1), ROUND_HALF_EVEN))
+
+
+async def test_a_row_is_written_once_for_all_shards(bench: Bench) -> None:
+    await bench.connection.execute(
+        "create table written (campaign text);"
+        "create function note() returns trigger language plpgsql as $$"
+        " begin insert into written values (new.campaign); return null; end $$;"
+        "create trigger noted after insert or update on campaign_daily"
+        " for each row execute function note()"
+    )
+    for times in (1, 2):
+        for shard in range(3):
+            await bench.ledger.count(DAY, {"B:1": times, "W:1": 1}, shard)
+        await bench.drain(bench.shards(3))
+        assert await bench.connection.fetchval("select count(*) from written") == times
+    await bench.assert_equal()
 
 
 async def test_rows_of_the_operator_stay_beside(bench: Bench) -> None:
@@ -239,7 +256,8 @@ class TestTwoDrains:
         key = (state.epoch, state.segment, 0, datetime.date.max)
         source = await absorb.source_of(bench.connection, *key)
         (reading,) = (await old.read(names, 1)).segments
-        await absorb.absorb(bench.connection, source, reading.counters, 1)
+        read = SourceCounters(source, 1, reading.counters)
+        await absorb.absorb(bench.connection, [read])
         await bench.drain([new])
         await bench.ledger.count(DAY, {"b:1": 2})
         assert await new.take() == (names, False)

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from snapbid.drain import names as counter_names
 from snapbid.drain.confirm import confirm
-from snapbid.drain.counters import ShardCounters, ShardsAwayError
+from snapbid.drain.counters import Reading, ShardCounters, ShardsAwayError
 from snapbid.drain.fence import Fence
 from snapbid.drain.lags import LAGS
 from snapbid.drain.leases import Leases
@@ -23,11 +23,25 @@ from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.segment import ShardState
 from snapbid.metrics import Metrics
 from snapbid.warehouse import absorb
-from snapbid.warehouse.absorb import Absorbed, CounterValue
+from snapbid.warehouse.absorb import Absorbed, SourceCounters
 
 TIDY_EVERY_S: Final = 600.0
+SUMMED: Final = 8  # shards in one statement
 
 logger = logging.getLogger("snapbid")
+
+
+class _ShardRound:
+    """A shard in a round."""
+
+    def __init__(self, shard: ShardCounters) -> None:
+        self.shard = shard
+        self.names: list[bytes] = []
+        self.left = True  # there may be more to take
+        self.batch = 0
+        self.reading = Reading("", [])
+        self.waiting: list[bytes] = []
+        self.unknown = 0
 
 
 class Drain:
@@ -95,18 +109,14 @@ class Drain:
         """
         shards = await self._leased(connection)
         states: dict[int, ShardState] = {}
-        carried = 0
 
         async def check(shard: ShardCounters) -> None:
             await self._claim(shard)
             states[shard.number] = await self._fence.check(connection, shard)
 
-        async def drain(shard: ShardCounters) -> None:
-            nonlocal carried
-            carried += await self._drain(connection, shard)
-
         errors = await self._each(shards, check)
-        errors |= await self._each([s for s in shards if s.number not in errors], drain)
+        carried, more = await self._drain_all(connection, [s for s in shards if s.number in states])
+        errors |= more
         self._leases.note({shard.number for shard in shards} - errors.keys(), errors)
         if shards and len(errors) == len(shards):
             raise errors[shards[0].number]
@@ -135,76 +145,118 @@ class Drain:
         states: Mapping[int, ShardState],
     ) -> None:
         async def absorb() -> None:
-            for shard in shards:
-                await self._drain(connection, shard)
+            _, errors = await self._drain_all(connection, shards)
+            if errors:
+                raise ShardsAwayError(errors)
 
         now = self._clock()
         await confirm(connection, self._shards, states, self._budgets, absorb, now)
 
-    async def _drain(self, connection: asyncpg.Connection, shard: ShardCounters) -> int:
+    async def _drain_all(
+        self, connection: asyncpg.Connection, shards: Sequence[ShardCounters]
+    ) -> tuple[int, dict[int, RedisError]]:
+        carried, errors = 0, dict[int, RedisError]()
+        for start in range(0, len(shards), SUMMED):
+            more, away = await self._drain(connection, shards[start : start + SUMMED])
+            carried += more
+            errors |= away
+        return carried, errors
+
+    async def _drain(
+        self, connection: asyncpg.Connection, shards: Sequence[ShardCounters]
+    ) -> tuple[int, dict[int, RedisError]]:
+        """Absorb what has changed in some shards, summed; give how many counters had changed, and
+        the errors of shards that are away.
+        """
         started, taken_at = monotonic(), self._clock()
-        carried = unknown = 0
-        left = True
-        while left:  # what another drain has not finished, first
-            names, left = await shard.take()
-            while names:
-                changed, waiting = await self._carry(connection, shard, names)
-                carried += changed
-                unknown += waiting
-                names = await shard.more()
+        parts = {shard.number: _ShardRound(shard) for shard in shards}
+        carried, oldest = 0, started
+
+        async def take(shard: ShardCounters) -> None:
+            part = parts[shard.number]
+            if not part.names and part.left:  # what another drain has not finished, first
+                part.names, part.left = await shard.take()
+
+        async def read(shard: ShardCounters) -> None:
+            part = parts[shard.number]
+            part.batch = self._fence.next_batch(shard.number)
+            part.reading = await shard.read(part.names, part.batch)
+            await shard.note_seen(part.reading, self._clock())
+
+        async def release(shard: ShardCounters) -> None:
+            part = parts[shard.number]
+            await shard.release(part.names, part.waiting, part.batch)
+            _report_strangers(part.names)
+            part.unknown += len(part.waiting)
+            part.names = await shard.more()
+
+        async def finish(shard: ShardCounters) -> None:
+            await shard.finish(taken_at)
+            self._taken_at[shard.number] = started
+            self._report_unknown(shard.number, parts[shard.number].unknown)
+
+        errors = await self._each(shards, take)
+        while active := [s for s in shards if s.number not in errors and parts[s.number].names]:
+            errors |= await self._each(active, read)
+            active = [shard for shard in active if shard.number not in errors]
+            changed = await self._absorb_parts(connection, [parts[s.number] for s in active])
+            if changed:
+                oldest = min([oldest, *(self._taken_at[shard.number] for shard in active)])
+            carried += changed
+            errors |= await self._each(active, release)
+            errors |= await self._each([s for s in active if s.number not in errors], take)
         if carried:
             self._rounds.inc()
             self._carried.inc(carried)
-            self._lag.observe(monotonic() - self._taken_at[shard.number])
-        self._taken_at[shard.number] = started
-        await shard.finish(taken_at)
-        self._report_unknown(shard.number, unknown)
-        return carried
+            self._lag.observe(monotonic() - oldest)
+        errors |= await self._each([s for s in shards if s.number not in errors], finish)
+        return carried, errors
 
-    async def _carry(
-        self, connection: asyncpg.Connection, shard: ShardCounters, names: Sequence[bytes]
-    ) -> tuple[int, int]:
-        """One batch: absorb what the names stand for. Give how many had changed, and how many wait
-        for a name of their number.
-        """
-        batch = self._fence.next_batch(shard.number)
-        reading = await shard.read(names, batch)
-        await shard.note_seen(reading, self._clock())
-        changed, waiting = 0, []
-        for segment in reading.segments:
-            source = await self._source(connection, reading.epoch, segment.segment, shard)
-            done = await self._absorb(connection, source, segment.counters, batch)
-            changed += done.changed
-            if done.grown and self._evidence is not None:
-                with contextlib.suppress(RedisError):  # in another slot, and no accounting
-                    await self._evidence.write_notices(done.grown, int(self._clock()))
-            waiting += [segment.names[index] for index in done.unknown]
-        await self._fence.pass_batch(connection, shard.number, is_absorbed=changed > 0)
-        await shard.release(names, waiting, batch)
-        _report_strangers(names)
-        return changed, len(waiting)
+    async def _absorb_parts(
+        self, connection: asyncpg.Connection, parts: Sequence["_ShardRound"]
+    ) -> int:
+        """Absorb what was read of each part; give how many counters had changed."""
+        read, names = [], list[tuple[_ShardRound, bytes]]()
+        for part in parts:
+            part.waiting = []
+            for segment in part.reading.segments:
+                source = await self._source(
+                    connection, part.reading.epoch, segment.segment, part.shard
+                )
+                read.append(SourceCounters(source, part.batch, segment.counters))
+                names += ((part, name) for name in segment.names)
+        done = await self._absorb(connection, read) if read else Absorbed(0, [], is_stored=False)
+        if done.grown and self._evidence is not None:
+            with contextlib.suppress(RedisError):  # in another slot, and no accounting
+                await self._evidence.write_notices(done.grown, int(self._clock()))
+        for index in done.unknown:
+            part, name = names[index]
+            part.waiting.append(name)
+        for part in parts:
+            is_stored = done.is_stored and bool(part.reading.segments)
+            await self._fence.pass_batch(connection, part.shard.number, is_absorbed=is_stored)
+        return done.changed
 
     async def _absorb(
-        self,
-        connection: asyncpg.Connection,
-        source: int,
-        counters: Sequence[CounterValue],
-        batch: int,
+        self, connection: asyncpg.Connection, read: Sequence[SourceCounters]
     ) -> Absorbed:
         """As `absorb.absorb`; what the warehouse refuses is kept back, alone."""
         try:
-            return await absorb.absorb(connection, source, counters, batch)
+            return await absorb.absorb(connection, read)
         except asyncpg.DataError as error:
-            if len(counters) == 1:
-                logger.error("the warehouse cannot hold %s: %s", counters[0], error)
-                return Absorbed(0, [0])
-        half = len(counters) // 2
-        first = await self._absorb(connection, source, counters[:half], batch)
-        second = await self._absorb(connection, source, counters[half:], batch)
+            count = sum(len(each.counters) for each in read)
+            if count == 1:
+                (counter,) = (counter for each in read for counter in each.counters)
+                logger.error("the warehouse cannot hold %s: %s", counter, error)
+                return Absorbed(0, [0], is_stored=False)
+        half = count // 2
+        first = await self._absorb(connection, _part_of(read, 0, half))
+        second = await self._absorb(connection, _part_of(read, half, count))
         unknown = [*first.unknown, *(half + index for index in second.unknown)]
         grown = Counter(first.grown)
         grown.update(second.grown)
-        return Absorbed(first.changed + second.changed, unknown, grown)
+        changed, is_stored = first.changed + second.changed, first.is_stored and second.is_stored
+        return Absorbed(changed, unknown, grown, is_stored)
 
     async def _source(
         self, connection: asyncpg.Connection, epoch: str, segment: str, shard: ShardCounters
@@ -244,6 +296,17 @@ class Drain:
                 shard,
             )
         self._unknown[shard] = unknown
+
+
+def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[SourceCounters]:
+    """The counters of these places, among all in a row."""
+    part = []
+    for each in read:
+        counters = each.counters[max(start, 0) : max(end, 0)]
+        if counters:
+            part.append(each._replace(counters=counters))
+        start, end = start - len(each.counters), end - len(each.counters)
+    return part
 
 
 def _report_strangers(names: Sequence[bytes]) -> None:

@@ -42,6 +42,7 @@ class CounterName(NamedTuple):
     reason: int
 
 
+@lru_cache(1 << 16)  # the same ones change again and again
 def parse(name: bytes) -> CounterName | None:
     """The parts of a name; None for what cannot be a counter of the ledger."""
     match = _NAME.fullmatch(name)

@@ -6,10 +6,14 @@ changes with them in one statement, so absorbing the same counters again changes
 A source is one segment of a shard's data set: what one run of Redis has counted. Its counters may
 go down where bids are taken back, until the ledger turns out to hold an older copy of its data.
 From then on the sources of that time are outdated: of two values the lower is the older.
+
+The differences of several sources are summed before they reach the report tables, so that a row of
+these is written once for all.
 """
 
 import datetime
 from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
 from typing import Final, NamedTuple
 
 import asyncpg
@@ -30,6 +34,14 @@ class CounterValue(NamedTuple):
     value: int
 
 
+class SourceCounters(NamedTuple):
+    """Counters of a source, as read under the number of a batch (drain_fence)."""
+
+    source: int
+    batch: int
+    counters: Sequence[CounterValue]
+
+
 class GrownCount(NamedTuple):
     """Of an SSP by number: `w`, `i`, `l`, or `n` with the anomaly's code."""
 
@@ -41,27 +53,32 @@ class GrownCount(NamedTuple):
 class Absorbed(NamedTuple):
     """The number of changed counters, and the indices of those whose number is unknown.
 
-    `grown`: by how much an SSP's wins, billing notices, losses and anomalies have grown.
+    Indices go on from one source to the next. `grown`: by how much an SSP's wins, billing notices,
+    losses and anomalies have grown.
     """
 
     changed: int
     unknown: list[int]
     grown: Mapping[GrownCount, int] = {}
+    is_stored: bool = True
+    """Whether the warehouse has the numbers of the batches, too."""
 
 
 _INCOMING: Final = """
-    select * from unnest($2::date[], $3::int[], $4::text[], $5::int[], $6::int[], $7::bigint[])
-        with ordinality as i (day, generation, kind, number, reason, value, position)
+    select * from unnest(
+        $1::int[], $2::date[], $3::int[], $4::text[], $5::int[], $6::int[], $7::bigint[]
+    ) with ordinality as i (source, day, generation, kind, number, reason, value, position)
 """
 # One index lookup per counter (`limit` ensures it), however many rows the table has.
 _KNOWN: Final = """
     lateral (
         select a.value from drain_absorbed a
-        where a.source = $1 and a.day = i.day and a.generation = i.generation
+        where a.source = i.source and a.day = i.day and a.generation = i.generation
             and a.kind = i.kind and a.number = i.number and a.reason = i.reason
         limit 1
     )
 """
+# Drains that write the same rows take them in the same order, lest they wait for each other.
 _ABSORB: Final = f"""
 with incoming as ({_INCOMING}),
 named as (
@@ -74,19 +91,21 @@ changed as materialized (
     select i.*,
         case when i.day <= o.retired_on then 0 else i.value - coalesce(a.value, 0) end as more
     from named i
-    join drain_source o on o.source = $1
+    join drain_source o on o.source = i.source
     left join {_KNOWN} a on true
     where (i.descriptor is not null or i.campaign is not null)
         and a.value is distinct from i.value
         and (a.value is null or i.value > a.value or not o.outdated)
 ),
 fence as (
-    update drain_fence f set batch = $8 from drain_source s
-    where s.source = $1 and f.epoch = s.epoch and f.shard = s.shard and f.batch < $8
+    update drain_fence f set batch = b.batch
+    from unnest($8::int[], $9::bigint[]) as b (source, batch)
+    join drain_source s on s.source = b.source
+    where f.epoch = s.epoch and f.shard = s.shard and f.batch < b.batch
 ),
 absorbed as (
     insert into drain_absorbed (source, day, generation, kind, number, reason, value)
-    select $1, day, generation, kind, number, reason, value from changed
+    select source, day, generation, kind, number, reason, value from changed
     on conflict (source, day, generation, kind, number, reason)
     do update set value = excluded.value
 ),
@@ -97,7 +116,8 @@ bids as (
         coalesce(sum(more) filter (where kind = 'w'), 0),
         coalesce(sum(more) filter (where kind = 'p'), 0),
         true
-    from changed where kind in ('b', 'w', 'p') and more <> 0 group by day, descriptor
+    from changed where kind in ('b', 'w', 'p') and more <> 0
+    group by day, descriptor order by day, descriptor
     on conflict (day, descriptor) where counted do update set
         bids = t.bids + excluded.bids,
         wins = t.wins + excluded.wins,
@@ -106,13 +126,14 @@ bids as (
 impressions as (
     insert into impression_daily as t (day, ssp, imps, counted)
     select day, canonical, sum(more), true
-    from changed where kind = 'i' and more <> 0 group by day, canonical
+    from changed where kind = 'i' and more <> 0 group by day, canonical order by day, canonical
     on conflict (day, ssp) where counted do update set imps = t.imps + excluded.imps
 ),
 losses as (
     insert into loss_daily as t (day, descriptor, reason, losses, counted)
     select day, descriptor, reason, sum(more), true
     from changed where kind = 'l' and more <> 0 group by day, descriptor, reason
+    order by day, descriptor, reason
     on conflict (day, descriptor, reason) where counted
     do update set losses = t.losses + excluded.losses
 ),
@@ -121,6 +142,7 @@ anomalies as (
     select day, descriptor, a.name, sum(more), true
     from changed c join anomaly a on a.code = c.reason
     where kind = 'n' and more <> 0 group by day, descriptor, a.name
+    order by day, descriptor, a.name
     on conflict (day, descriptor, anomaly) where counted
     do update set times = t.times + excluded.times
 ),
@@ -143,7 +165,7 @@ campaigns as (
             coalesce(sum(more) filter (where kind = 'I'), 0)::bigint as imps,
             coalesce(sum(more) filter (where kind = 'P'), 0)::bigint as cpm
         from changed where kind in ('B', 'W', 'P', 'I') and more <> 0 group by day, campaign
-    ) as sums
+    ) as sums order by day, campaign
     on conflict (day, campaign) where counted do update set
         bids = t.bids + excluded.bids,
         wins = t.wins + excluded.wins,
@@ -163,7 +185,7 @@ select (select count(*) from changed) as changed,
 """
 _DIFFERING: Final = f"""
 select i.position from ({_INCOMING}) as i
-join drain_source o on o.source = $1
+join drain_source o on o.source = i.source
 left join {_KNOWN} a on true
 where a.value is distinct from i.value
     and (a.value is null or i.value > a.value or not o.outdated)
@@ -195,15 +217,13 @@ async def sources_of(connection: asyncpg.Connection, epoch: str, shard: int) -> 
     return {row["segment"]: row["source"] for row in rows}
 
 
-async def absorb(
-    connection: asyncpg.Connection, source: int, counters: Sequence[CounterValue], batch: int
-) -> Absorbed:
-    """Raise the counted rows by the difference to what was absorbed; all of it or nothing.
+async def absorb(connection: asyncpg.Connection, read: Sequence[SourceCounters]) -> Absorbed:
+    """Raise the counted rows by the differences to what was absorbed; all of it or nothing.
 
-    `batch` is the number under which they were read (drain_fence). Raises asyncpg.DataError where a
-    sum is more than a column holds.
+    Raises asyncpg.DataError where a sum is more than a column holds.
     """
-    row = await connection.fetchrow(_ABSORB, source, *_columns(counters), batch)
+    batches = [each.source for each in read], [each.batch for each in read]
+    row = await connection.fetchrow(_ABSORB, *_columns(read), *batches)
     grown = msgspec.json.decode(row["grown"] or "[]")
     return Absorbed(
         row["changed"],
@@ -216,7 +236,8 @@ async def differing(
     connection: asyncpg.Connection, source: int, counters: Sequence[CounterValue]
 ) -> list[int]:
     """List the indices of the counters that are not absorbed completely."""
-    rows = await connection.fetch(_DIFFERING, source, *_columns(counters))
+    columns = _columns([SourceCounters(source, 0, counters)])
+    rows = await connection.fetch(_DIFFERING, *columns)
     return [row["position"] - 1 for row in rows]
 
 
@@ -280,6 +301,8 @@ async def retire(
     return len(sources)
 
 
-def _columns(counters: Sequence[CounterValue]) -> tuple[list[object], ...]:
-    columns = tuple(map(list, zip(*counters, strict=True)))
-    return columns or ([],) * len(CounterValue._fields)
+def _columns(read: Sequence[SourceCounters]) -> tuple[Sequence[object], ...]:
+    sources = chain.from_iterable(repeat(each.source, len(each.counters)) for each in read)
+    rows = chain.from_iterable(each.counters for each in read)
+    columns = tuple(map(list, zip(*rows, strict=True))) or ([],) * len(CounterValue._fields)
+    return list(sources), *columns
