@@ -55,12 +55,25 @@ class Browser:
         return self._ask("POST", "/execute/async", {"script": script, "args": []})
 
     def violations(self) -> list[str]:
-        """What axe objects to on the page: the rule, and the first element that breaks it."""
+        """What axe objects to on the page, light or dark: scheme, rule, and the first element that
+        breaks it. The page stays as the second scheme shows it.
+        """
         if not AXE.exists():
             pytest.skip("axe-core is not installed (npm): make .venv/.axe")
         self.run(AXE.read_text(encoding="utf-8"))
-        found = self.run_until_done("axe.run().then((result) => done(result.violations), done)")
-        return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found]
+        broken = []
+        for scheme in ("light", "dark"):
+            self.prefer(scheme)
+            found = self.run_until_done("axe.run().then((result) => done(result.violations), done)")
+            broken += [f"{scheme}, {each['id']}: {each['nodes'][0]['html']}" for each in found]
+        return broken
+
+    def prefer(self, scheme: str) -> None:
+        """Show pages `light` or `dark` from now on."""
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        command = {"cmd": "Emulation.setEmulatedMedia", "params": {"features": [feature]}}
+        self._ask("POST", "/goog/cdp/execute", command)
+        assert self.run(f"return matchMedia('(prefers-color-scheme: {scheme})').matches")
 
     def screenshot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
