@@ -25,6 +25,7 @@ _PARTS: Final = {
     "bank": ("segment", "bank"),
     "erase": ("erase",),
 }
+OF_BANKERS: Final = frozenset(("calls", "banks"))  # no worker calls these
 _TIME: Final = re.compile(r"--\[\[time:.*?--\[\[end of time\]\]", re.DOTALL)
 _SIMULATED: Final = """
 local LARGEST_STEP_MS, SPOOL_GIVEN_UP_MS = 2^52, -1000

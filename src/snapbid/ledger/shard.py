@@ -23,7 +23,7 @@ from snapbid.ledger.connection import Connector
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.link import Link
 from snapbid.ledger.replicas import confirmed, waiting
-from snapbid.ledger.scripts import scripts
+from snapbid.ledger.scripts import OF_BANKERS, scripts
 from snapbid.ledger.segment import ShardState
 from snapbid.ledger.wire import Wire
 
@@ -61,7 +61,8 @@ class LedgerShard:
         self._core = core
         self._clock = clock
         self._sent = sent
-        self._scripts = scripts(simulated, several_shards)
+        texts = scripts(simulated, several_shards)
+        self._scripts = {name: text for name, text in texts.items() if name not in OF_BANKERS}
         self._shas: dict[str, bytes] = {}
         self._answers = secrets.randbits(24)  # identities
         self._wire: Wire | None = None
