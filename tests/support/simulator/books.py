@@ -103,6 +103,10 @@ class Books:
                     for record in answer.records:
                         record.unknown = True
 
+    def is_unheard(self, bad_since: float) -> bool:
+        """Whether Redis has come back with older data since; it may not know the machine yet."""
+        return any(bad_since <= lost.at for lost in self._lost)
+
     def is_promised(self, pair: tuple[str, str]) -> bool:
         return pair in self._former or any(r.promised for r in self._records.get(pair, ()))
 
@@ -122,6 +126,9 @@ class Books:
             return
         candidates = list(self._candidates(notice))
         certain = len(candidates) == 1 and self._must_be_known(candidates[0], notice)
+        certain = certain and not (
+            is_spooled and notice.is_unheard
+        )  # holds may end before it is replayed
         for record in candidates if not certain else ():  # an impression of whatever time, perhaps
             record.moved_at = min(record.moved_at, notice.sent_at)
         if not certain:
@@ -218,6 +225,7 @@ class Books:
             for record in answer.records:
                 if since - TAKEN_BACK_S <= record.answered_at and record.asked_at <= now:
                     record.unknown = True
+                    answer.may_be_doubled |= not answer.kept and not answer.is_open
 
     def warehouse_went_back(self, now: float, figures: Figures, gone: set[str]) -> None:
         """To these figures, without some campaigns."""
@@ -247,6 +255,8 @@ class Books:
             self._bound_bids(whole, answer)
             if answer.asked_at >= after:
                 self._bound_bids(since, answer)
+            elif answer.may_be_doubled:
+                self._bound_doubled(since, answer)
         for (record, kind), notices in self._by_record().items():
             self._bound_notices(whole, record, kind, notices)
             if min(notice.sent_at for notice in notices) >= after:
@@ -276,6 +286,14 @@ class Books:
             bounds.add(days, "bids", ssp, 1, False)
             for record in answer.records:
                 bounds.add(days, "campaign bids", record.campaign.name, 1, False)
+            if answer.may_be_doubled:
+                self._bound_doubled(bounds, answer)
+
+    def _bound_doubled(self, bounds: Bounds, answer: Answer) -> None:
+        days = days_of_bid(answer.records[0])
+        bounds.lessen(days, "bids", answer.ssp.descriptor)
+        for record in answer.records:
+            bounds.lessen(days, "campaign bids", record.campaign.name)
 
     def _by_record(self) -> dict[tuple[Record, int], list[Notice]]:
         """The notices that a record may have met, by kind."""

@@ -103,6 +103,7 @@ class Answer:
     worker: str
     records: list[Record]
     kept: list[Record] = field(default_factory=list)
+    may_be_doubled: bool = False  # taken back once more, after data came back that has it
 
     @property
     def asked_at(self) -> float:
@@ -128,6 +129,7 @@ class Notice:
     done_wall: Walls = (0.0, 0.0)
     skew_s: float = 0.0  # of the time that it carries to that of Redis
     is_own_time: bool = False  # which the worker did not know yet
+    is_unheard: bool = False  # by a Redis that has come back with older data, as is its worker
     is_spooled: bool = False
     acknowledged: bool = False
     refused: bool = False  # 503: nothing is promised; it counts if it had reached Redis
@@ -160,6 +162,11 @@ class Bounds:
             self.upper[key] += number
             if must and (day == ALL_DAYS or len(days) == 1):
                 self.lower[key] += number
+
+    def lessen(self, days: set[int], what: str, whose: str) -> None:
+        """One less may have been counted."""
+        for day in (*days, ALL_DAYS):
+            self.lower[day, what, whose] -= 1
 
     def compare(self, figures: Figures) -> list[str]:
         return [

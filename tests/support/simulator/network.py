@@ -64,6 +64,11 @@ class Wire:
     def is_whole(self) -> bool:
         return not (self.refuses or self.slow_s or self.holds_requests or self.holds_replies)
 
+    def bad_since(self, now: float) -> float:
+        """Since when it has not been whole, or not for long; infinity where it is."""
+        since, until = self.bad
+        return since if not self.is_whole or now - until < CALM_S else float("inf")
+
 
 class Network:
     """All wires; `trace` is told of each message."""

@@ -164,6 +164,8 @@ class Player(Stage):
         now, wall = self.world.loop.time(), self.world.walls()
         self.world.note("notice", auction, imp, notice.kind, worker.name, verdict)
         if verdict:
+            wire = self.world.network.wire(worker.machine.name, "redis")
+            notice.is_unheard = self.books.is_unheard(wire.bad_since(now))
             self.books.acknowledged(notice, now, wall, verdict == NoticeVerdict.SPOOLED)
         else:
             self.books.refused(notice, now, wall)
