@@ -67,6 +67,8 @@ class DemandMaker:
                 logger.warning("demand signals could not be made (status %d)", status)
                 self._made = None
         finally:
+            process.stdin.close()
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
+            await process.wait()  # or Python 3.13 complains of the loop's end
             self._due_at = 2 * monotonic() - started  # it takes at most half of the time
