@@ -158,7 +158,7 @@ def test_an_id_of_5000_digits_is_refused() -> None:
         (b"\xef\xbb\xbf\xef\xbb\xbf{}", "the body is not JSON"),
         (b"[]", "the body is not a JSON object"),
         (b"[" * 40_000, "the body is nested too deeply"),
-        (b"[" * 100_000, "the body has more than 40,960 values"),
+        (b"[" * 100_000, "the body has more than 65,536 values"),
         (b'{"id":"a","imp":[{"id":"1"}],"tmax":""}x', "the body is not JSON"),
         (b'{"id":"a","imp":[{"id":"1"}],"tmax":"","x":NaN}', "the body is not JSON"),
         (b'{"id":"a","tmax":"","imp":[{"id":"\\ud800"}]}', "imp[0].id: holds half of a surrogate"),
@@ -175,5 +175,5 @@ def test_a_body_may_have_so_many_values(values: str, comma: str) -> None:
     few = (MAX_VALUES - sum(head.count(each) for each in ",[{")) // len(comma)
     assert decode((head + values * (few - 1) + "1,1]}").encode()).bapp == ["a"]
     assert refusal((head + values * (few + 1) + "1]}").encode()).startswith(
-        "the body has more than 40,960 values"
+        "the body has more than 65,536 values"
     )

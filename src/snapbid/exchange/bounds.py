@@ -9,4 +9,4 @@ MAX_IMPRESSIONS: Final = 100
 MAX_FORMATS: Final = 100  # of a banner
 MAX_ENTRIES: Final = 1_000  # of another list that describes
 MAX_TEXT: Final = 512  # bytes of a text that counts
-MAX_VALUES: Final = 40_960  # of a body: its commas and the beginnings of lists and objects
+MAX_VALUES: Final = 65_536  # of a body: its commas and the beginnings of lists and objects
