@@ -230,6 +230,7 @@ class Books:
     def warehouse_went_back(self, now: float, figures: Figures, gone: set[str]) -> None:
         """To these figures, without some campaigns."""
         self.limits.vague |= gone
+        self.limits.warehouse_went_back(figures)
         self._baseline = (now, figures)
         self._highest = Counter(figures)
         self.warehouse_is_older = True

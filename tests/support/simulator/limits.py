@@ -1,9 +1,18 @@
 """Whether spend, holds and impressions stay within budgets and caps (contract 3)."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from support.simulator.entries import ALL_DAYS, JUMP_S, NEVER, STEP_S, Lost, Record, days_of_bid
+from support.simulator.entries import (
+    ALL_DAYS,
+    JUMP_S,
+    NEVER,
+    STEP_S,
+    Figures,
+    Lost,
+    Record,
+    days_of_bid,
+)
 
 
 class LimitBooks:
@@ -29,6 +38,13 @@ class LimitBooks:
 
     def lose(self, lost: Lost) -> None:
         self._lost, self.loosened_at = lost, lost.at
+
+    def warehouse_went_back(self, figures: Figures) -> None:
+        """It may have been asked only then what was spent before the loss of data."""
+        if self._lost is not None:
+            known = self._lost.figures
+            less = Counter({key: min(known[key], figures[key]) for key in known})
+            self._lost = self._lost._replace(figures=less)
 
     def clock_was_set(self, by: float, now: float) -> None:
         """One of them, Redis' perhaps."""
