@@ -11,9 +11,10 @@ node, the sentinels' own are `sentinel_username` and `sentinel_password`.
 """
 
 import re
+import shlex
 from enum import Enum
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 Node = tuple[str, int]  # host, port
 
@@ -22,6 +23,7 @@ _TLS_OPTIONS: Final = frozenset(
     {"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs",
      "ssl_check_hostname"}
 )  # fmt: skip
+_CLI_OPTIONS: Final = {"--cacert": "ssl_ca_certs", "--cert": "ssl_certfile", "--key": "ssl_keyfile"}
 _SENTINEL_OPTIONS: Final = frozenset({"sentinel_username", "sentinel_password"})
 _SCHEME: Final = re.compile(r"(rediss?)\+(cluster|sentinel)")
 _NODE: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]@?#]+)(?::([0-9]{1,5}))?")
@@ -33,6 +35,26 @@ class Arrangement(Enum):
     ONE = "redis"
     CLUSTER = "cluster"
     SENTINEL = "sentinel"
+
+
+def redis_cli(url: str) -> str:
+    """The `redis-cli` command that reaches the one Redis of a URL; it asks for a password."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    if parts.scheme == "unix":
+        words = ["redis-cli", "-s", unquote(parts.path)]
+    else:
+        words = ["redis-cli", "-h", parts.hostname or "localhost", "-p", str(parts.port or 6379)]
+    if parts.scheme == "rediss":
+        words.append("--tls")
+    for option, name in _CLI_OPTIONS.items():
+        if name in options:
+            words += [option, options[name]]
+    if user := unquote(parts.username or "") or options.get("username"):
+        words += ["--user", user]
+    if parts.password or "password" in options:
+        words.append("--askpass")
+    return shlex.join(words)
 
 
 class RedisAddress(NamedTuple):

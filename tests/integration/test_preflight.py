@@ -10,6 +10,7 @@ from support.ops import data, prepare, samples
 from support.processes import eventually
 from support.stack import JWT_SECRET, Stack, connected, execute, run
 
+from snapbid.addresses import redis_cli
 from snapbid.embedded import Redis
 from snapbid.warehouse.risks import fetch_risks
 
@@ -36,8 +37,8 @@ def test_volatile_stores(
         appendonly, eviction = done.stderr.splitlines()
         assert appendonly == (
             "Redis (SNAPBID_REDIS_URL) runs with appendonly no: a restart loses open bids, counts, "
-            "budgets and events: run `redis-cli config set appendonly yes`, and write it into "
-            "redis.conf, or set SNAPBID_ALLOW_VOLATILE=1"
+            f"budgets and events: run `{redis_cli(own_redis.url)} config set appendonly yes`, and "
+            "write it into redis.conf, or set SNAPBID_ALLOW_VOLATILE=1"
         )
         assert "maxmemory-policy allkeys-lru" in eviction
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapbid.addresses import Arrangement, parse
+from snapbid.addresses import Arrangement, parse, redis_cli
 from snapbid.settings import SettingsError, load
 
 
@@ -78,3 +78,22 @@ def test_what_is_none_is_refused(url: str, mistake: str) -> None:
 def test_no_password_is_shown() -> None:
     url = "redis+sentinel://u:hunter2@a:1/x?sentinel_password=hunter3"
     assert "hunter" not in repr(load({"SNAPBID_REDIS_URL": url}))
+
+
+@pytest.mark.parametrize(
+    ("url", "command"),
+    [
+        ("redis://h", "redis-cli -h h -p 6379"),
+        ("redis://[::1]:7/3", "redis-cli -h ::1 -p 7"),
+        ("redis://:secret@h:1", "redis-cli -h h -p 1 --askpass"),
+        ("redis://h:1?username=u&password=secret", "redis-cli -h h -p 1 --user u --askpass"),
+        (
+            "rediss://me:secret@h:1?ssl_ca_certs=/a%20b.pem",
+            "redis-cli -h h -p 1 --tls --cacert '/a b.pem' --user me --askpass",
+        ),
+        ("unix:///run/redis.sock?db=1", "redis-cli -s /run/redis.sock"),
+    ],
+)
+def test_a_command_reaches_the_same_redis_and_tells_no_password(url: str, command: str) -> None:
+    assert redis_cli(url) == command
+    assert parse(url).url == url

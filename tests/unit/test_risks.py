@@ -42,9 +42,11 @@ INFO: dict[str, Any] = {
 def test_what_a_redis_risks(
     info: dict[str, Any], config: dict[str, Any], expected: dict[str, str]
 ) -> None:
-    risks = judge(INFO | info, config, "Redis")
+    risks = judge(INFO | info, config, "Redis", "redis-cli -h h")
     assert {risk.name: risk.severity for risk in risks} == expected
     assert set(expected) <= set(NAMES["redis"])
+    remedies = [risk.remedy for risk in risks if "redis-cli" in risk.remedy]
+    assert all(remedy.startswith("run `redis-cli -h h config set ") for remedy in remedies)
 
 
 def test_what_forbids_a_start() -> None:

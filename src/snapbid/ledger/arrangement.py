@@ -43,7 +43,7 @@ async def _of_one(url: str) -> list[Risk]:
         if mode in _OTHER_MODES:
             what, form = _OTHER_MODES[mode]
             return [_misnamed(f"names one Redis, and that is a {what}", f"write {form}")]
-        return await configured.fetch_risks(redis, f"Redis ({OURS})")
+        return await configured.fetch_risks(redis, f"Redis ({OURS})", url)
     finally:
         await redis.aclose()
 
@@ -138,7 +138,8 @@ async def _configured(address: RedisAddress, node: Node, before: Sequence[Risk])
     host, port = node
     client: Redis = client_of(address, node)
     try:
-        risks = await configured.fetch_risks(client, f"Redis ({host}:{port}, {OURS})")
+        server = f"Redis ({host}:{port}, {OURS})"
+        risks = await configured.fetch_risks(client, server, address.node_url(node))
     except (RedisError, OSError):
         return []
     finally:

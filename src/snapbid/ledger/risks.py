@@ -9,6 +9,7 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from snapbid.addresses import redis_cli
 from snapbid.risks import Risk, Severity
 
 OLDEST: Final = (6, 2)
@@ -17,19 +18,24 @@ SYNCED_BY_UP: Final = "snapbid-up"
 _CONFIG: Final = ("appendfsync", "syslog-ident")
 
 
-async def fetch_risks(redis: Redis, server: str) -> list[Risk]:
-    """Ask one server for its risks; `server` is what they call it. Raises RedisError."""
+async def fetch_risks(redis: Redis, server: str, url: str) -> list[Risk]:
+    """Ask one server, at `url`, for its risks; they call it `server`. Raises RedisError."""
     info = await redis.info()
     try:
         config: Mapping[Any, Any] = await redis.config_get(*_CONFIG)
     except ResponseError:
         config = {}
-    return judge(info, config, server)
+    return judge(info, config, server, redis_cli(url))
 
 
-def judge(info: Mapping[str, Any], config: Mapping[Any, Any], server: str) -> list[Risk]:
-    """Return the risks that `INFO` and `CONFIG GET` of a server tell of."""
+def judge(
+    info: Mapping[str, Any], config: Mapping[Any, Any], server: str, command: str
+) -> list[Risk]:
+    """Return the risks that `INFO` and `CONFIG GET` tell of; `command` reaches the server."""
     risks: list[Risk] = []
+
+    def set_to(option: str, value: str) -> str:
+        return f"run `{command} config set {option} {value}`, and write it into redis.conf"
 
     def add(name: str, severity: Severity, text: str, remedy: str) -> None:
         risks.append(Risk("redis", name, severity, f"{server} {text}", remedy))
@@ -42,7 +48,7 @@ def judge(info: Mapping[str, Any], config: Mapping[Any, Any], server: str) -> li
             "appendonly",
             "volatile",
             "runs with appendonly no: a restart loses open bids, counts, budgets and events",
-            _set("appendonly", "yes"),
+            set_to("appendonly", "yes"),
         )
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
@@ -50,7 +56,7 @@ def judge(info: Mapping[str, Any], config: Mapping[Any, Any], server: str) -> li
             "eviction",
             "volatile",
             f"runs with maxmemory-policy {policy}: short of memory, it deletes bids and counts",
-            _set("maxmemory-policy", "noeviction"),
+            set_to("maxmemory-policy", "noeviction"),
         )
     if info.get("role") == "slave":
         writable = not info.get("slave_read_only", 1)
@@ -66,7 +72,7 @@ def judge(info: Mapping[str, Any], config: Mapping[Any, Any], server: str) -> li
             "appendfsync",
             "weak",
             "runs with appendfsync no: a crash of its machine loses the last half minute",
-            _set("appendfsync", "everysec"),
+            set_to("appendfsync", "everysec"),
         )
     if info.get("aof_enabled") and info.get("aof_last_write_status", "ok") != "ok":
         add(
@@ -80,7 +86,3 @@ def judge(info: Mapping[str, Any], config: Mapping[Any, Any], server: str) -> li
 
 def _release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-
-
-def _set(option: str, value: str) -> str:
-    return f"run `redis-cli config set {option} {value}`, and write it into redis.conf"
