@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from snapbid.auction_log.layout import SegmentState
+from snapbid.auction_log.segments import open_all, spool_of
 from snapbid.ledger.records import bid_digest
 from support.books import Key
 
@@ -36,6 +38,16 @@ def read(directory: Path) -> list[dict[str, Any]]:
 def missing(rows: list[dict[str, Any]]) -> int:
     """How many rows the gaps admit to be missing."""
     return sum(row["missing"] for row in rows if row["kind"] == "gap")
+
+
+def awaited(directory: Path) -> int:
+    """How many bids and notices workers that live have on their way to the ledger."""
+    total = 0
+    for segment in open_all(spool_of(directory), set()):
+        if not segment.is_abandoned():
+            total += SegmentState.read(segment.mapped).in_flight
+        segment.close()
+    return total
 
 
 def contradiction(rows: list[dict[str, Any]], warehouse: Counter[Key]) -> str:
