@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import signal
@@ -9,6 +10,8 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from support.commands import succeed
@@ -81,6 +84,28 @@ def is_whole(port: int) -> bool:
     return status == 200 and b"away" not in body
 
 
+def a_creative_rests_on_both(environ: dict[str, str], *ports: int) -> None:
+    """Losses at either machine count together; a rest and its end reach both."""
+    auctions = itertools.count()
+
+    def bid(port: int) -> Any:
+        imp = {"id": "1", "banner": {"w": 333, "h": 444}}
+        document = {"id": f"rest-{next(auctions)}", "imp": [imp], "tmax": 60_000}
+        status, body = ask(port, "/api/v1/openrtb2/acme/bid", document)
+        return json.loads(body)["seatbid"][0]["bid"][0] if status == 200 else None
+
+    creative = {"id": "c", "media": "banner", "w": 333, "h": 444, "adm": "<p></p>"}
+    campaign = {"id": "rejected", "advertiser": "a.example", "cpm": 1, "creatives": [creative]}
+    succeed(environ, "campaign", "import", "-", input=json.dumps(campaign))
+    eventually(lambda: all(map(bid, ports)), "both offer it")
+    for port, other in (ports, ports[::-1], ports):
+        lurl = urlsplit(bid(port)["lurl"].replace("${AUCTION_LOSS}", "202"))
+        assert ask(other, f"{lurl.path}?{lurl.query}")[0] == 200
+    eventually(lambda: not any(map(bid, ports)), "it rests on both")
+    succeed(environ, "creative", "resume", "rejected")
+    eventually(lambda: all(map(bid, ports)), "both offer it again")
+
+
 def test_two_machines_are_one_bidder(home: Path) -> None:
     with started(home) as own:
         first, second = own.port, own.port + PORT_STEP
@@ -99,6 +124,7 @@ def test_two_machines_are_one_bidder(home: Path) -> None:
         assert environ["SNAPBID_REDIS_URL"].startswith("redis+cluster://:")
         assert environ["SNAPBID_REDIS_URL"].partition("@")[0] not in own.output
         assert "demo" in succeed(environ, "campaign", "list")
+        a_creative_rests_on_both(environ, first, second)
         assert own.process
         nodes = [pid for pid, line in children_of(own.process.pid).items() if "redis-" in line]
         assert len(nodes) == 6
