@@ -44,6 +44,7 @@ def test_every_help_ends_with_examples_that_parse(path: tuple[str, ...]) -> None
     assert isinstance(command, ShellCommand)
     assert command.examples
     printed = succeed({}, *path, "--help")
+    assert all(len(line) <= 80 for line in printed.splitlines())
     for example in command.examples:
         assert f"\n  {example}\n" in printed
         words = shlex.split(example.replace("$(", "").rstrip(")"))

@@ -26,7 +26,7 @@ class _DryRun(Exception):
 @click.command(
     cls=ShellCommand,
     examples=[
-        "snapbid forget --id user-81 --id 38400000-8cf0-11bd-b23e-10b96e40000d --dry-run",
+        "snapbid forget --id user-81 --id click-4711 --dry-run",
         "snapbid forget --id user-81 > receipt.json",
     ],
 )

@@ -48,7 +48,7 @@ def _columns(
     cls=ShellCommand,
     examples=[
         "snapbid reconcile acme wins.csv.gz --date 2026-01-31 --out disputes.csv",
-        "snapbid reconcile acme log.jsonl --column auction=tx --column price=paid --kind billing",
+        "snapbid reconcile acme log.jsonl --column auction=tx --kind billing",
     ],
 )
 @click.argument("ssp", metavar="SSP")

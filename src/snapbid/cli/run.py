@@ -59,7 +59,7 @@ def serve(record: str | None, sample: str | None) -> None:
 
 @click.command(cls=ShellCommand, examples=["snapbid drain"])
 def drain() -> None:
-    """Carry what Redis has counted into the warehouse; a second one waits to take over."""
+    """Carry what Redis has counted into the warehouse; several share the work."""
     settings = console.with_stores(load(os.environ))
     from snapbid.drain.run import run
 
