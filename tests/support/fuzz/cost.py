@@ -93,12 +93,13 @@ FIELDS: Final = {
     "buyeruid": "user", "ifa": "device",
 }  # fmt: skip
 IMPRESSION: Final = (
-    *("battr", "mimes", "protocols", "api", "btype", "wseat", "wadomain"),
+    *("battr", "mimes", "protocols", "api", "btype"),
     *("rqddurs", "delivery"),
 )
+DEALS: Final = {"deal's wseat": ("wseat", "seat"), "deal's wadomain": ("wadomain", "advertiser")}
 PLACES: Final = (
-    *LISTS, *FIELDS, *IMPRESSION, "imp", "media", "format", "deals", "segment", "data", "eids",
-    "unknown", "tolerance", "floor", "pod",
+    *LISTS, *FIELDS, *IMPRESSION, *DEALS, "imp", "media", "format", "deals", "segment", "data",
+    "eids", "unknown", "tolerance", "floor", "pod",
 )  # fmt: skip
 
 
@@ -122,8 +123,12 @@ def mutated(rng: random.Random, genome: Genome) -> Genome:
     return {"seed": seed, "genes": genes}
 
 
+class TooLarge(Exception):
+    """A request whose values are more than the bytes of any body."""
+
+
 def request_from(genome: Genome) -> Document:
-    """The request of a genome."""
+    """The request of a genome. Raises TooLarge before that fills the memory."""
     rng = random.Random(genome["seed"])
     request = request_of(Choices(rng.randint))
     for place, fill, count in genome["genes"]:
@@ -158,7 +163,11 @@ def _apply(request: Document, place: str, fill: str, count: int) -> None:
         request["dooh"] = {"publisher": []}
         request["regs"] = {"coppa": [0]}
     else:
-        for imp in request["imp"]:
+        imps = request["imp"]
+        deals = sum(len((imp.get("pmp") or {}).get("deals") or ()) for imp in imps)
+        if max(len(imps), deals if place in DEALS else 0) * count > MAX_BYTES:
+            raise TooLarge
+        for imp in imps:
             _apply_to(imp, place, values)
 
 
@@ -179,9 +188,10 @@ def _apply_to(imp: Document, place: str, values: Callable[[str], list[Any]]) -> 
             deal.update(bidfloor=0.1, bidfloorcur="EUR")
     elif place == "pod":
         imp.update(podid=1, secure=1)
-    elif place in ("wseat", "wadomain"):
+    elif place in DEALS:
+        name, dimension = DEALS[place]
         for deal in (imp.get("pmp") or {}).get("deals") or []:
-            deal[place] = values("seat" if place == "wseat" else "advertiser")
+            deal[name] = values(dimension)
     elif isinstance(banner, dict):
         banner[place] = values("x")
     elif isinstance(imp.get("video"), dict):
@@ -286,7 +296,10 @@ def body_of(genome: Genome) -> bytes | None:
     """The request's body; None if it is beyond the limit of the endpoint."""
     if sum(count for _, _, count in genome["genes"]) > 2 * MAX_BYTES:
         return None
-    request = request_from(genome)
+    try:
+        request = request_from(genome)
+    except TooLarge:
+        return None
     if len(request["imp"]) * len(genome["genes"]) > 20_000:
         return None
     body = json.dumps(request, separators=(",", ":"), ensure_ascii=False)
