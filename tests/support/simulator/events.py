@@ -63,6 +63,7 @@ class EventBooks:
         self._sendings: list[Sending] = []
         self._changed_at = -1.0  # when a store came back with other data
         self._kept: set[Version] = set()  # what was there then
+        self._carried: set[Version] = set()  # what the warehouse had before
 
     def sent(self, sending: Sending) -> None:
         self._sendings.append(sending)
@@ -70,10 +71,15 @@ class EventBooks:
     def stores_change(self, stored: Stored) -> None:
         """One of them comes back with other data; this is what they have before."""
         self._miss(stored, "in neither store")
+        self._carried = {*stored.rows, *stored.conflicts}
 
     def stores_changed(self, stored: Stored, now: float) -> None:
-        """This is what they have after it."""
-        self._changed_at, self._kept = now, stored.versions
+        """This is what they have after it.
+
+        What the warehouse had before may leave the stream yet: its removal may be under way.
+        """
+        self._changed_at = now
+        self._kept = (stored.queued.keys() - self._carried) | stored.rows.keys() | stored.conflicts
 
     def compare(self, stored: Stored) -> list[str]:
         """What differs once all has been carried."""
