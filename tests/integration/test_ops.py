@@ -17,6 +17,7 @@ from support.stack import Stack, execute
 
 from snapbid.embedded import Postgres, Redis
 from snapbid.ops import watch
+from snapbid.ops.counts import FEW
 from snapbid.ops.watch import OpsPaths, Watch
 from snapbid.risks import RiskLog
 from snapbid.settings import StoreSettings
@@ -158,6 +159,15 @@ def test_without_redis_the_rest_is_shown(
     assert "snapbid_drain_waiting" not in samples(stack)
     assert ask(stack, "GET", "/rtb/win?id=a&impId=1")[0] == 200
     eventually(lambda: data(stack)["spool_bytes"] > 0, "the spooled notice")
+    for number in range(FEW):
+        assert bid(stack, f"down{number}")[0] == 204
+    guarded = (("ssp", "acme"),)
+    eventually(lambda: samples(stack)["snapbid_ssp_guard"].get(guarded) == 2, "the guard's alarm")
+    failed = (("kind", "failed"), *guarded, ("window", "1m"))
+    assert samples(stack)["snapbid_ssp_answers_share"][failed] == 1
+    causes = {cause["key"]: cause for cause in data(stack)["verdict"]["causes"]}
+    assert "exchanges send less to a bidder from 15% on" in causes["guard acme"]["text"]
+    assert causes["guard acme"]["remedy"]
     own_redis.start()
     eventually(lambda: data(stack)["redis"] is True, "Redis to be back")
     eventually(lambda: data(stack)["verdict"]["state"] != "not bidding", "the verdict")

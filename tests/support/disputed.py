@@ -10,7 +10,6 @@ import gc
 import gzip
 import json
 import random
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -246,7 +245,8 @@ def compare(directory: Path, expected: set[Expected]) -> None:
         Expected(dispute.cause, dispute.auction, dispute.imp or "")
         for dispute in comparison.disputes(read(directory / "ssp.csv.gz", Form({})), directory)
     }
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    status = Path("/proc/self/status").read_text()  # ru_maxrss would be the parent's, if higher
+    peak = int(status.split("VmHWM:")[1].split()[0]) / 1024
     print(f"{comparison.lines:,} lines: {perf_counter() - began:.1f} s", end="")
     print(f" ({process_time() - used:.1f} s of processor time), {peak:.0f} MiB;", end="")
     print(f" {len(expected & seen)} of {len(expected)} named, {len(seen - expected)} besides")
