@@ -1,169 +1,179 @@
-"""Frequency caps over a real Redis: impressions and holds of a user in rolling windows."""
+"""Frequency caps over a real Redis: impressions and holds of a user in rolling windows.
+
+Over one shard, and over three, of which outboxes carry what notices mean to that of the user.
+"""
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from support.remembered import NOON, Clock, counts, keys, opened
+import pytest
+from support.capping import PRICE, Capped, opened_capped
+from support.remembered import NOON, Clock, counts, keys
 from support.spending import HOLD_S, limits, reserve, sent, state
 
-from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import BILLING, LOSS, WIN
 
-PRICE = 1_000_000
 HOUR = 3600
 GIVEN_UP_S = 900  # how long a hold may wait for a spool
 
 
-async def bid(ledger: Ledger, number: int, of: Any, user: str = "u") -> str:
-    return await reserve(ledger, b"auction-%d" % number, (b"1", PRICE, of), user=user)
+@pytest.fixture(params=[1, 3])
+def shards(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
 
 
-async def notify(ledger: Ledger, number: int, *kinds: int) -> None:
-    for kind in kinds:
-        assert await ledger.settle(kind, b"auction-%d" % number, b"1") == "c"
+@pytest.fixture
+async def capped(
+    fresh_redis: str, tmp_path: Path, clock: Clock, shards: int
+) -> AsyncIterator[Capped]:
+    async with opened_capped(fresh_redis, tmp_path / "spool", shards=shards, clock=clock) as made:
+        yield made
 
 
-async def test_a_user_is_capped_by_holds_and_impressions(ledger: Ledger) -> None:
+async def test_a_user_is_capped_by_holds_and_impressions(capped: Capped) -> None:
     of = limits(caps=((3, HOUR),))
-    assert [await bid(ledger, n, of) for n in range(4)] == ["k", "k", "k", "c"]
-    await notify(ledger, 0, WIN)
-    await notify(ledger, 1, BILLING)
-    assert await bid(ledger, 5, of) == "c"
-    await notify(ledger, 2, LOSS)
-    assert [await bid(ledger, n, of) for n in (6, 7)] == ["k", "c"]
-    assert await bid(ledger, 8, of, user="another") == "k"
-    assert await bid(ledger, 9, limits(2, caps=((1, HOUR),))) == "k"
+    assert [await capped.bid(n, of) for n in range(4)] == ["k", "k", "k", "c"]
+    await capped.notify(0, WIN)
+    await capped.notify(1, BILLING)
+    assert await capped.bid(5, of) == "c"
+    await capped.notify(2, LOSS)
+    assert [await capped.bid(n, of) for n in (6, 7)] == ["k", "c"]
+    assert await capped.bid(8, of, user="another") == "k"
+    assert await capped.bid(9, limits(2, caps=((1, HOUR),))) == "k"
 
 
 async def test_a_hold_ends_by_itself_and_an_impression_with_its_window(
-    ledger: Ledger, clock: Clock
+    capped: Capped, clock: Clock
 ) -> None:
     of = limits(caps=((2, HOUR),))
-    assert [await bid(ledger, n, of) for n in range(3)] == ["k", "k", "c"]
+    assert [await capped.bid(n, of) for n in range(3)] == ["k", "k", "c"]
     clock.now += 1.5
-    await notify(ledger, 0, WIN)
+    await capped.notify(0, WIN)
     clock.now = NOON + HOLD_S - 0.001
-    assert await bid(ledger, 3, of) == "c"
+    assert await capped.bid(3, of) == "c"
     clock.now = NOON + HOLD_S
-    assert [await bid(ledger, n, of) for n in (4, 5)] == ["k", "c"]
-    await notify(ledger, 4, LOSS)
-    await notify(ledger, 1, BILLING)  # after its hold: an impression nevertheless
-    assert await bid(ledger, 6, of) == "c"
+    assert [await capped.bid(n, of) for n in (4, 5)] == ["k", "c"]
+    await capped.notify(4, LOSS)
+    await capped.notify(1, BILLING)  # after its hold: an impression nevertheless
+    assert await capped.bid(6, of) == "c"
     clock.now = NOON + 1.5 + HOUR - 0.001
-    assert await bid(ledger, 7, of) == "c"
+    assert await capped.bid(7, of) == "c"
     clock.now = NOON + 1.5 + HOUR
-    assert [await bid(ledger, n, of) for n in (8, 9)] == ["k", "c"]
+    assert [await capped.bid(n, of) for n in (8, 9)] == ["k", "c"]
 
 
-async def test_the_time_of_an_impression_is_its_billing(ledger: Ledger, clock: Clock) -> None:
+async def test_the_time_of_an_impression_is_its_billing(capped: Capped, clock: Clock) -> None:
     of = limits(caps=((1, 100),))
-    assert await bid(ledger, 0, of) == "k"
-    await notify(ledger, 0, WIN)
+    assert await capped.bid(0, of) == "k"
+    await capped.notify(0, WIN)
     clock.now += 30
-    await notify(ledger, 0, BILLING)
+    await capped.notify(0, BILLING)
     clock.now += 99
-    assert await bid(ledger, 1, of) == "c"
+    assert await capped.bid(1, of) == "c"
     clock.now += 1
-    assert await bid(ledger, 2, of) == "k"
-    await notify(ledger, 2, BILLING)
+    assert await capped.bid(2, of) == "k"
+    await capped.notify(2, BILLING)
     clock.now += 99
-    await notify(ledger, 2, WIN, LOSS)
+    await capped.notify(2, WIN, LOSS)
     clock.now += 1
-    assert await bid(ledger, 3, of) == "k"
+    assert await capped.bid(3, of) == "k"
 
 
-async def test_every_cap_counts(ledger: Ledger, clock: Clock) -> None:
+async def test_every_cap_counts(capped: Capped, clock: Clock) -> None:
     of = limits(caps=((2, HOUR), (3, 5 * HOUR)))
     letters = ""
     for number in range(8):
-        letters += (letter := await bid(ledger, number, of))
+        letters += (letter := await capped.bid(number, of))
         if letter == "k":
-            await notify(ledger, number, WIN, BILLING)
+            await capped.notify(number, WIN, BILLING)
         clock.now += HOUR / 2
     assert letters == "kkkccccc"
     clock.now = NOON + 5 * HOUR
-    assert await bid(ledger, 20, of) == "k"
+    assert await capped.bid(20, of) == "k"
 
 
-async def test_a_refused_budget_holds_no_impression(ledger: Ledger) -> None:
+async def test_a_refused_budget_holds_no_impression(capped: Capped) -> None:
     of = limits(total=PRICE // 1000, caps=((2, HOUR),))
-    assert [await bid(ledger, n, of) for n in range(3)] == ["k", "b", "b"]
-    await notify(ledger, 0, LOSS)
-    assert await bid(ledger, 3, of) == "k"
-    await notify(ledger, 3, LOSS)
-    assert [await bid(ledger, 4, of), await bid(ledger, 5, of, "x")] == ["k", "b"]
-    await notify(ledger, 4, WIN, BILLING, LOSS)
-    assert (await state(ledger)).used == PRICE
+    some = capped.in_one_shard()
+    first, second, third, fourth, fifth, sixth = (next(some) for _ in range(6))
+    assert [await capped.bid(n, of) for n in (first, second, third)] == ["k", "b", "b"]
+    await capped.notify(first, LOSS)
+    assert await capped.bid(fourth, of) == "k"
+    await capped.notify(fourth, LOSS)
+    assert [await capped.bid(fifth, of), await capped.bid(sixth, of, "x")] == ["k", "b"]
+    await capped.notify(fifth, WIN, BILLING, LOSS)
+    assert (await state(capped.ledger)).used == PRICE
 
 
-async def test_a_cap_refused_holds_no_money(ledger: Ledger) -> None:
+async def test_a_cap_refused_holds_no_money(capped: Capped) -> None:
     of = limits(total=10 * PRICE, caps=((1, HOUR),))
-    assert [await bid(ledger, n, of) for n in range(2)] == ["k", "c"]
-    assert (await state(ledger)).used == PRICE
+    assert [await capped.bid(n, of) for n in range(2)] == ["k", "c"]
+    assert (await state(capped.ledger)).used == PRICE
 
 
-async def test_several_impressions_of_one_answer(ledger: Ledger, store: Any) -> None:
+async def test_several_impressions_of_one_answer(capped: Capped, store: Any) -> None:
     of = limits(caps=((2, HOUR),))
     bids = [(b"%d" % number, PRICE, of) for number in range(4)]
-    assert await reserve(ledger, b"a", *bids, user="u") == "kkcc"
+    assert await reserve(capped.ledger, b"a", *bids, user="u") == "kkcc"
     assert counts(store) == {"2030-06-15": {"b:1": 1, "B:1": 2}}
 
 
-async def test_a_look_holds_no_impression(ledger: Ledger, store: Any) -> None:
+async def test_a_look_holds_no_impression(capped: Capped, store: Any) -> None:
     of = limits(caps=((1, HOUR),))
     for _ in range(3):
-        assert await ledger.look(b"a", [(b"1", 1, PRICE, of)], "u", 10.0) == "k"
-    assert await bid(ledger, 0, of) == "k"
-    assert await ledger.look(b"b", [(b"1", 1, PRICE, of)], "u", 10.0) == "c"
+        assert await capped.ledger.look(b"a", [(b"1", 1, PRICE, of)], "u", 10.0) == "k"
+    assert await capped.bid(0, of) == "k"
+    assert await capped.ledger.look(b"b", [(b"1", 1, PRICE, of)], "u", 10.0) == "c"
 
 
-async def test_what_was_not_answered_does_not_count(ledger: Ledger) -> None:
+async def test_what_was_not_answered_does_not_count(capped: Capped) -> None:
     of = limits(caps=((1, HOUR),))
-    waiting = ledger.remember(b"late", 1, [(b"1", 1, PRICE, of)], "u", 10.0)
+    waiting = capped.ledger.remember(b"late", 1, [(b"1", 1, PRICE, of)], "u", 10.0)
     assert waiting is not None
-    await sent(ledger)
+    await sent(capped.ledger)
     waiting.cancel()
-    assert await reserve(ledger, b"next", (b"1", PRICE, None)) == "k"
-    assert await bid(ledger, 0, of) == "k"
+    assert await reserve(capped.ledger, b"next", (b"1", PRICE, None)) == "k"
+    assert await capped.bid(0, of) == "k"
 
 
-async def test_what_is_kept_of_users_has_an_end(ledger: Ledger, store: Any) -> None:
+async def test_what_is_kept_of_users_has_an_end(capped: Capped, store: Any) -> None:
     of = limits(caps=((2, HOUR), (5, 10)))
     for number in range(2):
-        assert await bid(ledger, number, of) == "k"
-    await notify(ledger, 0, WIN)
-    (holds,), (impressions,) = keys(store, "{sb0}:fe:*"), keys(store, "{sb0}:fc:*")
+        assert await capped.bid(number, of) == "k"
+    await capped.notify(0, WIN)
+    (holds,), (impressions,) = keys(store, "{sb*}:fe:*"), keys(store, "{sb*}:fc:*")
     assert HOLD_S < store.ttl(holds) <= HOLD_S + 60 + GIVEN_UP_S
     assert HOUR < store.ttl(impressions) <= HOUR + 60
 
 
 async def test_no_user_sees_more_than_the_cap_in_any_window(
-    fresh_redis: str, tmp_path: Path, ledger: Ledger, clock: Clock
+    fresh_redis: str, tmp_path: Path, capped: Capped, clock: Clock, shards: int
 ) -> None:
     """Users that come back hundreds of times, over two workers at once, with losses between."""
     rng = random.Random(5)
     of = limits(caps=((2, 40), (5, 200)))
     seen: dict[str, list[float]] = {}
 
-    async def visit(worker: Ledger, number: int, user: str) -> None:
-        if await bid(worker, number, of, user) != "k":
+    async def visit(worker: Capped, number: int, user: str) -> None:
+        if await worker.bid(number, of, user) != "k":
             return
         outcome = rng.choice(("win", "win", "loss", "nothing"))
         if outcome == "loss":
-            await notify(worker, number, LOSS)
+            await worker.notify(number, LOSS)
         elif outcome == "win":
             moment = clock.now
-            await notify(worker, number, WIN, BILLING)
+            await worker.notify(number, WIN, BILLING)
             seen.setdefault(user, []).append(moment)
 
-    async with opened(fresh_redis, tmp_path / "other", clock=clock) as other:
+    async with opened_capped(fresh_redis, tmp_path / "other", shards=shards, clock=clock) as other:
         for step in range(400):
             clock.now += rng.choice((0.25, 1, 3, 7.5))
             await asyncio.gather(
                 *(
-                    visit((ledger, other)[n % 2], step * 100 + n, f"user {rng.randrange(4)}")
+                    visit((capped, other)[n % 2], step * 100 + n, f"user {rng.randrange(4)}")
                     for n in range(12)
                 )
             )

@@ -316,13 +316,14 @@ def test_a_list_without_redis(database: str) -> None:
     )
 
 
+@pytest.mark.parametrize("shards", [1, 3])
 async def test_a_user_at_many_connections_is_capped(
-    start_stack: Callable[..., Stack], database: str
+    start_stack: Callable[..., Stack], database: str, shards: int
 ) -> None:
     users = 3
     capped = campaign("a", 2, frequency_caps=[{"impressions": 4, "seconds": 86_400}])
     await put(database, capped, campaign("b", 1))
-    stack = start_stack(SNAPBID_WORKERS="2")
+    stack = start_stack(SNAPBID_WORKERS="2", SNAPBID_LEDGER_SHARDS=str(shards))
     seen: dict[str, int] = {}
     lock = threading.Lock()
 

@@ -46,8 +46,7 @@ async def reserve(
 
 async def sent(ledger: Ledger) -> None:
     """Wait until the queued bids have been sent to Redis."""
-    (core,) = ledger._cores
-    while not core._sent_answers:
+    while not any(core._sent_answers for core in ledger._cores):
         await asyncio.sleep(0)
 
 

@@ -17,7 +17,7 @@ from snapbid.match.catalog import Base, Catalog, Query, encode, write
 
 SSPS = {"acme": ("acme", 1)}
 PRICE = 2_000_000  # of every campaign whose price is not said
-REFERENCES = Lookups(Geo(), RATES, needs_user=False)
+REFERENCES = Lookups(Geo(), RATES)
 
 
 def document(id: str, **members: Any) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def index(request: pytest.FixtureRequest) -> Index:
 
 def asked(index: Index, body: bytes) -> tuple[Query, BidRequest]:
     request = decode(body)
-    return index.query(Lookups(Geo(), RATES, needs_user=True), request, "acme", "acme", 0), request
+    return index.query(Lookups(Geo(), RATES), request, "acme", "acme", 0), request
 
 
 def winners(index: Index, query: Query, imp: Any) -> list[int]:
@@ -82,7 +82,7 @@ def test_queries_at_the_same_time_do_not_disturb_each_other(index: Index) -> Non
 
 
 def test_a_query_that_is_over_keeps_nothing_of_its_request(index: Index) -> None:
-    lookups, request, ssp = Lookups(Geo(), RATES, needs_user=True), decode(RICH), "-".join("acme")
+    lookups, request, ssp = Lookups(Geo(), RATES), decode(RICH), "-".join("acme")
     kept = [lookups, request, request.imp[0], ssp]  # type: ignore[index]
     kept += [request.device, request.device.geo]  # type: ignore[union-attr]
     before = [sys.getrefcount(value) for value in kept]

@@ -19,6 +19,7 @@ from snapbid.ledger.batch import LedgerBid
 from snapbid.ledger.records import BidVerdict
 
 ATTEMPTS: Final = 5  # round trips for one request
+_CAPS: Final = (BidVerdict.OVER_CAP, BidVerdict.CAPS_AWAY)
 
 
 class RemembersBids(Protocol):
@@ -89,7 +90,7 @@ async def replace_refused(
             if verdict == BidVerdict.KEPT:
                 kept.append((position, bid))
                 continue
-            out_of_money = verdict != BidVerdict.OVER_CAP
+            out_of_money = verdict not in _CAPS
             choice = replacements.replace(choices[position], out_of_money=out_of_money)
             if choice is not None:
                 replacement = bid_of(choice, market, proposal.decision)

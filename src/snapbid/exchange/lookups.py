@@ -97,8 +97,8 @@ _HOSTS: Final = Memo(vocabulary.host, 65_536)
 
 
 class Lookups(Reader):
-    """The lookups of one catalog. `needs_user`: recognise users, for frequency caps; `gvl_id`: the
-    bidder's id in the Global Vendor List; `currency`: that of the bids, which has a rate.
+    """The lookups of one catalog. `gvl_id`: the bidder's id in the Global Vendor List; `currency`:
+    that of the bids, which has a rate.
     """
 
     def __init__(
@@ -106,7 +106,6 @@ class Lookups(Reader):
         geo: CountryOfAddress,
         rates: Rates,
         *,
-        needs_user: bool = True,
         gvl_id: int | None = None,
         currency: str = USD,
         suppression: Suppression | None = None,
@@ -119,7 +118,6 @@ class Lookups(Reader):
         }
         self._geo = geo
         self._rates = rates
-        self._needs_user = needs_user
         self._gvl_id = gvl_id
         self._suppression = suppression or Suppression()
         self._fits_native: dict[tuple[int, Index, int, int], bool] = {}
@@ -141,7 +139,6 @@ class Lookups(Reader):
         self._others[currency] = Lookups(
             self._geo,
             self._rates,
-            needs_user=self._needs_user,
             gvl_id=self._gvl_id,
             currency=currency,
             suppression=self._suppression,
@@ -204,8 +201,6 @@ class Lookups(Reader):
 
     def person(self, request: BidRequest) -> str | None:
         """Return the user for whom frequency caps count, or None."""
-        if not self._needs_user:
-            return None
         user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
         return None if user is not None and self._suppression.has(user) else user
 

@@ -213,7 +213,7 @@ def _user_rows(
     campaign: Campaign, request: BidRequest, user: str | None, situation: Situation
 ) -> Iterator[RuleCheck]:
     if campaign.frequency_caps:
-        why = unrecognised(request, situation.withheld, situation.shards)
+        why = unrecognised(request, situation.withheld)
         carries = f"recognised by {known_by(user)}" if user is not None else why
         yield RuleCheck("user", "a recognised user, since it has frequency caps", carries, True)
 

@@ -51,11 +51,9 @@ def withheld(request: BidRequest, lookups: Lookups) -> list[str]:
     return [_WHY[objection] for objection in lookups.objections(request)]
 
 
-def unrecognised(request: BidRequest, why_withheld: list[str], shards: int) -> str:
+def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
     """Why no user is recognised; call it only when none is."""
     device = request.device or Device()
-    if shards != 1:
-        return "caps need a ledger of one shard"
     if why_withheld:
         return "user data is withheld"
     if device.lmt == 1 or device.dnt == 1:

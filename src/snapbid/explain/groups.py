@@ -22,7 +22,8 @@ CAPPED = "frequency cap reached"
 PACED = "budget spent for now (even pacing)"
 SPENT = "budget spent"
 UNCONFIRMED = "budget not confirmed yet"
-_LIMITS = {CAPPED, PACED, SPENT, UNCONFIRMED}
+CAPS_AWAY = "frequency caps away"
+_LIMITS = {CAPPED, CAPS_AWAY, PACED, SPENT, UNCONFIRMED}
 _LABELS = {
     Refusal.REFUSED_INACTIVE: "paused",
     Refusal.REFUSED_TIME: "flight",
@@ -105,6 +106,8 @@ class Groups:
         """Record the ledger's verdict (a BidVerdict) on a campaign that it does not let bid."""
         if verdict == BidVerdict.OVER_CAP:
             self._add(rank, CAPPED, CAP_MET)
+        elif verdict == BidVerdict.CAPS_AWAY:
+            self._add(rank, CAPS_AWAY, None)
         elif verdict == BidVerdict.UNCONFIRMED:
             self._add(rank, UNCONFIRMED, None)
         elif document.budget.pacing == "even":
@@ -193,6 +196,7 @@ _WHY = {
     "flight": "not started yet, or over",
     SPENT: "what is left does not pay for one more bid",
     PACED: "what the day allows until now is used",
+    CAPS_AWAY: "the shard that has this user's impressions is away",
     UNCONFIRMED: "Redis has started: the drain has yet to say what was spent",
     "no recognised user": "campaigns with frequency caps need one",
 }

@@ -165,7 +165,7 @@ async def explain(
     `cpu_ms`: the processor time that a live request may take. `rivals` of the situation are noted.
     """
     request, situation, left_out = of
-    ssp, canonical, now_ms, lookups, why, shards, rivals, _ = situation
+    ssp, canonical, now_ms, lookups, why, _, rivals, _ = situation
     search = Search(market.catalog.index, request, situation)
     base = Explanation(
         ssp=ssp,
@@ -175,7 +175,7 @@ async def explain(
         canonical=canonical,
         at=words.time(now_ms),
         withheld=why,
-        user=known_by(search.user) or f"not recognised: {unrecognised(request, why, shards)}",
+        user=known_by(search.user) or f"not recognised: {unrecognised(request, why)}",
         carries=search.carried(),
         left_out=left_out,
         currency=lookups.currency,

@@ -17,13 +17,13 @@ from snapbid.exchange.spending import Spending
 from snapbid.exchange.spending import fetch as fetch_spending
 from snapbid.explain import words
 from snapbid.explain.campaign import examine
-from snapbid.explain.codes import CAP_MET, RuleCheck
+from snapbid.explain.codes import CAP_MET, Code, RuleCheck
 from snapbid.explain.overview import MatchableRequest
 from snapbid.explain.search import Search, Situation
 from snapbid.ledger import connection, parts
 from snapbid.ledger.batch import LedgerBid
 from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.records import BidVerdict, shard_of
+from snapbid.ledger.records import BidVerdict
 from snapbid.match import document, normalised
 from snapbid.match.campaign import Campaign
 from snapbid.match.catalog import Catalog, CatalogError, encode
@@ -35,6 +35,10 @@ from snapbid.settings import Settings
 from snapbid.warehouse import campaigns, persons, registry, rests
 
 BATCH: Final = 1000  # bids in one look
+_CAPS: Final[dict[str, tuple[str, Code | None]]] = {
+    BidVerdict.OVER_CAP: ("the user has seen it so often", CAP_MET),
+    BidVerdict.CAPS_AWAY: ("the shard that has this user's impressions is away", None),
+}
 
 
 class LedgerUnavailable(Exception):
@@ -75,7 +79,6 @@ class Stores:
         lookups = Lookups(
             GeoDatabase(settings.geo_db or DEFAULT_PATH),
             catalog.rates,
-            needs_user=settings.ledger_shards == 1,
             gvl_id=settings.gvl_id,
             suppression=catalog.suppression,
         )
@@ -178,14 +181,11 @@ class Stores:
             rows.append(RuleCheck("budget", _budget(money), carries, verdict == BidVerdict.KEPT))
         user = Search(index_of(campaign), request, of).user
         if campaign.frequency_caps and user is not None:
-            holds = await self.look(auction, bids, user) != BidVerdict.OVER_CAP
+            verdict = await self.look(auction, bids, user)
             caps = [f"{cap.impressions} in {cap.seconds} s" for cap in campaign.frequency_caps]
-            carries = "within them" if holds else "the user has seen it so often"
-            rows.append(
-                RuleCheck(
-                    "frequency caps", words.some(caps), carries, holds, None if holds else CAP_MET
-                )
-            )
+            carries, code = _CAPS.get(verdict, ("within them", None))
+            holds = verdict not in _CAPS
+            rows.append(RuleCheck("frequency caps", words.some(caps), carries, holds, code))
         return rows
 
     async def away(self) -> list[int]:
@@ -197,10 +197,10 @@ class Stores:
 
     async def look(self, auction_id: bytes, bids: list[LedgerBid], user: str | None) -> str:
         """The BidVerdict of each bid, were it made now. Raises LedgerUnavailable."""
-        shard = shard_of(auction_id, self._settings.ledger_shards)
         verdicts = ""
         for start in range(0, len(bids), BATCH):
-            verdicts += await self._budgets.look(shard, bids[start : start + BATCH], user)
+            some = bids[start : start + BATCH]
+            verdicts += await self._budgets.verdicts(auction_id, some, user)
         if len(verdicts) != len(bids):
             raise LedgerUnavailable
         return verdicts

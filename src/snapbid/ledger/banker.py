@@ -115,7 +115,7 @@ class Banker:
         self._keys = [ShardKeys(number) for number in range(shards)]
         self._clock = clock
         self._away = away
-        texts = scripts(simulated, several_shards=True)
+        texts = scripts(simulated, shards)
         self._tell, self._read, self._replace = map(
             self._redis.register_script, (texts["escrow"], texts["banks"], texts["bank"])
         )

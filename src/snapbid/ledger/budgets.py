@@ -11,7 +11,7 @@ from snapbid.ledger.batch import LedgerBid, Verdicts
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.parts import all_of, of_each
-from snapbid.ledger.records import BidVerdict, user_digest
+from snapbid.ledger.records import BidVerdict, shard_of, user_digest, user_shard
 from snapbid.ledger.scripts import scripts
 
 _LENGTH: Final = Struct("<H")
@@ -39,16 +39,44 @@ class Budgets:
         self._redis = redis
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]
         self._clock = clock
-        texts = scripts(simulated)
+        texts = scripts(simulated, shards)
         self._look = redis.register_script(texts["look"])
         self._state = redis.register_script(texts["state"])
 
     async def look(self, shard: int, bids: Iterable[LedgerBid], user: str | None) -> Verdicts:
-        """The verdicts on bids if they came now; "" where Redis is away."""
+        """The verdicts on bids if they came now, by one shard; "" where Redis is away."""
+        now = int(self._clock())
+        return await self._ask(shard, [_packed(bid, user, now) for bid in bids])
+
+    async def verdicts(
+        self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None
+    ) -> Verdicts:
+        """The verdicts on an auction's bids if they came now; "" where Redis is away.
+
+        With several shards the caps are looked at in that of the user.
+        """
+        shards = len(self._keys)
+        shard = shard_of(auction_id, shards)
+        if shards == 1 or user is None:
+            return await self.look(shard, bids, user)
+        letters = await self.look(shard, bids, None)
+        limited = [(at, of) for at, (*_, of) in enumerate(bids) if of is not None and of.longest_s]
+        if not letters or not limited:
+            return letters
+        digest = user_digest(user)
+        packed = [_entry(b"", digest, of.caps_alone) for _, of in limited]
+        caps = await self._ask(user_shard(digest, shards), packed)
+        merged = list(letters)
+        for number, (at, _) in enumerate(limited):
+            cap = caps[number] if caps else BidVerdict.CAPS_AWAY
+            if cap != BidVerdict.KEPT:
+                merged[at] = cap
+        return "".join(merged)
+
+    async def _ask(self, shard: int, packed: Sequence[bytes]) -> Verdicts:
         now_ms = int(self._clock() * 1000)
-        packed = b"".join([_packed(bid, user, now_ms // 1000) for bid in bids])
         try:
-            letters: Any = await self._look(keys=self._keys[shard], args=[now_ms, packed])
+            letters: Any = await self._look(keys=self._keys[shard], args=[now_ms, b"".join(packed)])
         except (RedisError, OSError):
             return ""
         return str(letters.decode())
@@ -128,10 +156,14 @@ def summed(
 
 def _packed(bid: LedgerBid, user: str | None, now: int) -> bytes:
     _, _, price, limits = bid
-    digits, packed, digest = b"%d" % price, b"", b""
+    packed, digest = b"", b""
     if limits is not None:
         packed = limits.at(now)
         if limits.longest_s and user is not None:
             digest = user_digest(user)
+    return _entry(b"%d" % price, digest, packed)
+
+
+def _entry(digits: bytes, digest: bytes, packed: bytes) -> bytes:
     parts = (bytes((len(digits),)), digits, bytes((len(digest),)), digest)
     return b"".join((*parts, _LENGTH.pack(len(packed)), packed))

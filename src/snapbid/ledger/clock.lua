@@ -5,6 +5,8 @@
 --                  its times before and after its clock was last set ahead
 --   {sbN}:spools   token of each process that may have acknowledged notices which Redis does not know
 --                  yet -> the hold clock's time up to which it has none, and when it was last heard of
+--   {sbN}:outboxes number of each shard with an outbox (money.lua) -> the hold clock's time up to which
+--                  that has nothing for users of this shard, and when it was last heard of
 --   {sbN}:spools:left  tokens of those that were signed off; score = when, by the hold clock
 --
 -- The hold clock goes forward by what passes between two calls of scripts, unless that seems to be
@@ -61,17 +63,20 @@ local function as_server_time(time)
   return time
 end
 
+local function settled_mark(mark, key) -- up to which all of those have settled what they had
+  for _, told in ipairs(redis.call('HVALS', key)) do
+    local settled, heard = told:match('^(%d+) (%d+)$')
+    if hold_clock() - heard <= SPOOL_GIVEN_UP_MS then
+      mark = math.min(mark, tonumber(settled))
+    end
+  end
+  return mark
+end
+
 local mark
 local function watermark() -- holds that end by this time of the hold clock have ended
   if not mark then
-    local time, spools = hold_clock(), redis.call('HVALS', base .. 'spools')
-    mark = time
-    for _, spool in ipairs(spools) do
-      local settled, heard = spool:match('^(%d+) (%d+)$')
-      if time - heard <= SPOOL_GIVEN_UP_MS then
-        mark = math.min(mark, tonumber(settled))
-      end
-    end
+    mark = settled_mark(hold_clock(), base .. 'spools')
   end
   return mark
 end

@@ -49,6 +49,17 @@ class PendingNotice(msgspec.Struct, frozen=True):
     from_spool: bool = False
 
 
+class PendingHold(msgspec.Struct, frozen=True):
+    """A hold of a capped user's impression that is to be made, or ended (hold.lua).
+
+    `done` becomes a BidVerdict, or "" where it was not made in time.
+    """
+
+    packed: bytes
+    done: "asyncio.Future[str]"
+    deadline: float
+
+
 class TakingBack(msgspec.Struct, frozen=True):
     """A batch to take back; `done` becomes True once it was."""
 
@@ -56,7 +67,7 @@ class TakingBack(msgspec.Struct, frozen=True):
     done: "asyncio.Future[bool] | None" = None
 
 
-T = TypeVar("T", AnswerBids, PendingNotice)
+T = TypeVar("T", AnswerBids, PendingNotice, PendingHold)
 
 
 class GroupCommit:
@@ -89,6 +100,8 @@ class GroupCommit:
         self._notices: list[PendingNotice] = []
         self._sent_answers: list[AnswerBids] = []
         self._sent_notices: list[PendingNotice] = []
+        self._holds: list[PendingHold] = []
+        self._sent_holds: list[PendingHold] = []
         self._sent: list[Command] = []
         self._sent_at: float | None = None
         self._in_doubt: BidBatch | None = None
@@ -108,7 +121,7 @@ class GroupCommit:
     @property
     def waiting(self) -> int:
         """How many requests wait to be sent."""
-        return len(self._answers) + len(self._notices)
+        return len(self._answers) + len(self._notices) + len(self._holds)
 
     @property
     def is_busy(self) -> bool:
@@ -140,6 +153,13 @@ class GroupCommit:
         self._notices.append(notice)
         return True
 
+    def hold(self, hold: PendingHold) -> bool:
+        """Take a hold to make or to end, unless Redis is away or too many wait for it."""
+        if not self.connected or len(self._holds) >= MAX_WAITING:
+            return False
+        self._holds.append(hold)
+        return True
+
     def take_back(self, entry: TakingBack) -> bool:
         """Take a batch to take back, which another process has left; unless Redis is away."""
         if self.connected:
@@ -158,6 +178,9 @@ class GroupCommit:
             for notice in notices:
                 if notice.deadline <= now:
                     self._give_up(notice)
+        for hold in (*self._sent_holds, *self._holds):
+            if hold.deadline <= now:
+                _refuse(hold)
         return now - self._sent_at > STALL_S
 
     def _give_up(self, notice: PendingNotice) -> None:
@@ -212,9 +235,17 @@ class GroupCommit:
         if notices:
             packed = b"".join([notice.packed for notice in notices])
             commands.append(("settle", now_ms, self._ttl_s, packed))
+        if self._holds:
+            commands += self._hold(now_ms)
         if now - self._heartbeat_at >= HEARTBEAT_S or not commands:
             commands.append(self._heartbeat(now))
         return commands
+
+    def _hold(self, now_ms: int) -> list[Command]:
+        self._sent_holds = holds = _unanswered(self._holds[:MAX_BATCH])
+        self._holds = self._holds[MAX_BATCH:]
+        packed = b"".join([hold.packed for hold in holds])
+        return [("hold", now_ms, self._hold_s, packed)] if holds else []
 
     def _remember(self, answers: list[AnswerBids], now_ms: int) -> Command:
         self._batches += 1
@@ -253,6 +284,12 @@ class GroupCommit:
                     for notice, letter in zip(self._sent_notices, letters, strict=True):
                         if not notice.done.done():
                             notice.done.set_result(letter)
+                case "hold":
+                    letters = _expect(reply).decode()
+                    for hold, letter in zip(self._sent_holds, letters, strict=True):
+                        if not hold.done.done():
+                            hold.done.set_result(letter)
+                    self._sent_holds = []
                 case "heartbeat":
                     self._take_heartbeat(_expect(reply), asked_at, now)
                 case _:
@@ -314,7 +351,10 @@ class GroupCommit:
             answer.refuse()
         for notice in (*self._sent_notices, *self._notices):
             self._give_up(notice)
+        for hold in (*self._sent_holds, *self._holds):
+            _refuse(hold)
         self._sent_answers, self._answers, self._sent_notices, self._notices = [], [], [], []
+        self._sent_holds, self._holds = [], []
         self._sent, self._sent_at = [], None
         self._hold_clock = self._settled_until = None  # of another data set, perhaps
 
@@ -324,6 +364,11 @@ def _expect(reply: Any) -> Any:
     if isinstance(reply, ResponseError):
         raise reply
     return reply
+
+
+def _refuse(hold: PendingHold) -> None:
+    if not hold.done.done():
+        hold.done.set_result("")
 
 
 def _unanswered(requests: list[T]) -> list[T]:

@@ -18,6 +18,9 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
                               campaigns that ask for money, and that had some again (money.lua)
     {sbN}:fe:CAMPAIGN:USER    a capped user's holds
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
+    {sbN}:o:M                 what becomes of the impressions of users in shard M (outbox.py)
+    {sbN}:o                   the sweeper that has these outboxes for a moment
+    {sbN}:outboxes            up to when the outboxes of each shard for this one are delivered
     {sbN}:h                   the hold clock
     {sbN}:spools              up to when each process has settled what it acknowledged
     {sbN}:spools:left         processes that were signed off lately

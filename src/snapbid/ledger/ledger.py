@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 
 from snapbid.ledger.batch import LedgerBid, Verdicts
 from snapbid.ledger.budgets import Budgets
+from snapbid.ledger.capping import Capping
 from snapbid.ledger.clock import LedgerClock
 from snapbid.ledger.commit import GroupCommit, PendingNotice
 from snapbid.ledger.commits import Observe, unobserved
@@ -75,11 +76,12 @@ class Ledger:
                 connections.connector(ShardKeys(number).epoch),
                 *own,
                 simulated,
-                several_shards=shards > 1,
+                shards=shards,
                 sent=self._end_rest,
             )
             for number, own in enumerate(zip(self._cores, self._clocks, strict=True))
         ]
+        self._capping = Capping(self._shards) if shards > 1 else None
         self._looking = connections.client()
         self._signing_off = self._looking.register_script(scripts(simulated)["sign_off"])
         self.budgets = Budgets(self._looking, shards, self._now_s, simulated=simulated)
@@ -170,6 +172,8 @@ class Ledger:
         is needed where limits have caps. `counted`: some bid of this answer was kept before.
         """
         shard = self._shards[shard_of(auction_id, len(self._shards))]
+        if self._capping is not None and self._capping.concerns(bids):
+            return self._capping.remember(shard, auction_id, ssp, bids, user, within_s, counted)
         return shard.remember(auction_id, ssp, bids, user, within_s, counted)
 
     async def look(
@@ -178,7 +182,7 @@ class Ledger:
         """The verdicts that `remember` would give now; "" where Redis is away or too slow."""
         try:
             async with asyncio.timeout(within_s):
-                return await self.budgets.look(self.shard_of(auction_id), bids, user)
+                return await self.budgets.verdicts(auction_id, bids, user)
         except TimeoutError:
             return ""
 

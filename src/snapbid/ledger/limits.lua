@@ -1,10 +1,9 @@
--- Whether a bid is within the budget and the caps of its campaign (money.lua has the keys).
+-- Whether a bid is within the budget of its campaign (money.lua has the keys), and within its caps.
 --
 -- Redis counts in 64 bits, Lua only up to 2^53 exactly: small amounts are added up here and written
 -- at the end of a script, large ones are counted in Redis first, compared as digits, and taken back
 -- where they do not fit.
 local EXACT = 9007199254740992
-local IN_ESCROW = '?' -- in place of a limit
 local today = day_field(now)
 local purses = {}
 
@@ -202,48 +201,6 @@ function within(purse, price, limits, holds)
   return true
 end
 
--- Limits as ledger/limits.py packs them.
-local parsed, NO_CAPS = {}, {}
-local function parse_limits(packed)
-  local limits = parsed[packed]
-  if not limits then
-    local campaign, day, total, caps, at = struct.unpack('<I4Bc0Bc0B', packed)
-    limits = {campaign = campaign, day = day, total = total, day_number = tonumber(day),
-      total_number = tonumber(total), has_budget = day ~= '' or total ~= '', caps = NO_CAPS,
-      in_escrow = day == IN_ESCROW or total == IN_ESCROW}
-    if caps > 0 then
-      limits.caps = {}
-      for i = 1, caps do
-        local impressions, seconds
-        impressions, seconds, at = struct.unpack('<I4I4', packed, at)
-        limits.caps[i] = {impressions, seconds}
-      end
-    end
-    parsed[packed] = limits
-  end
-  return limits
-end
-
--- Whether one impression more for the user stays within every cap.
-local function within_caps(limits, user)
-  local holds, impressions = cap_keys(limits.campaign, user)
-  local live = redis.call('ZCOUNT', holds, '(' .. digits(watermark()), '+inf')
-  for _, cap in ipairs(limits.caps) do
-    local from = '(' .. digits(now_ms - cap[2] * 1000)
-    if live >= cap[1] or live + redis.call('ZCOUNT', impressions, from, '+inf') >= cap[1] then
-      return false
-    end
-  end
-  return true
-end
-
-local function hold_impression(campaign, user, member, hold_s)
-  local holds = cap_keys(campaign, user)
-  redis.call('ZADD', holds, digits(hold_clock() + hold_s * 1000), member)
-  redis.call('ZREMRANGEBYSCORE', holds, '-inf', digits(watermark()))
-  redis.call('EXPIRE', holds, hold_s + SPOOL_GIVEN_UP_MS / 1000 + 60) -- the longest it may last
-end
-
 -- Holds what the limits ask for: the record with the end of its hold; or none, and the letter.
 -- The bid stands at a place of `bids`, as in remember.lua.
 local function admit(bids, start, value, packed, hold_s)
@@ -251,7 +208,7 @@ local function admit(bids, start, value, packed, hold_s)
   if #limits.caps > 0 then
     size = size - 20
     user = value:sub(size + 1, size + 16)
-    if not within_caps(limits, user) then
+    if SHARDS == 1 and not within_caps(limits, user) then -- else hold.lua did that in the user's
       return nil, 'c'
     end
   end
@@ -264,7 +221,7 @@ local function admit(bids, start, value, packed, hold_s)
     end
     value = value:sub(1, HEAD_SIZE) .. packed_ends .. (user and value:sub(HEAD_SIZE + 1) or price)
   end
-  if user then
+  if user and SHARDS == 1 then
     hold_impression(limits.campaign, user, bids:sub(start + 1, start + 16) .. id, hold_s)
   end
   return value

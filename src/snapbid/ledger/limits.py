@@ -35,10 +35,11 @@ class Limits:
     daily_micros, total_micros: the budget, None: unlimited. even_from_ms: with pacing `even`, when
     the campaign came to be (epoch ms), else None. caps: (impressions, seconds) each. in_escrow:
     a shard may spend what it was granted (escrow.py), which follows the budget and its pacing.
+    `caps_alone`: as caps.lua reads them, without the budget.
     """
 
-    __slots__ = ("_caps", "_daily", "_even_from_ms", "_in_escrow", "_paced", "_packed", "_rest",
-                 "_second", "_total", "campaign", "kinds", "longest_s")  # fmt: skip
+    __slots__ = ("_daily", "_even_from_ms", "_in_escrow", "_paced", "_packed", "_rest",
+                 "_second", "_total", "campaign", "caps_alone", "kinds", "longest_s")  # fmt: skip
 
     def __init__(
         self,
@@ -55,12 +56,14 @@ class Limits:
         self._total = None if total_micros is None else total_micros * NANO // shards
         self._in_escrow = in_escrow
         self._even_from_ms = even_from_ms
-        self._caps = [(min(number, MOST), min(seconds, MOST)) for number, seconds in caps]
-        self.longest_s = max((seconds for _, seconds in self._caps), default=0)
+        kept = [(min(number, MOST), min(seconds, MOST)) for number, seconds in caps]
+        self.longest_s = max((seconds for _, seconds in kept), default=0)
         budgeted = daily_micros is not None or total_micros is not None
         self.kinds = (HELD if budgeted else 0) | (CAPPED if caps else 0)
         self._paced = self._daily is not None and even_from_ms is not None and not in_escrow
-        self._rest = self._pack_rest()
+        packed = b"".join([_CAP.pack(*cap) for cap in kept])
+        self.caps_alone = _CAMPAIGN.pack(campaign) + bytes((0, 0, len(caps))) + packed
+        self._rest = self._text(self._total) + bytes((len(caps),)) + packed
         self._second = -1
         self._packed = _CAMPAIGN.pack(campaign) + self._text(self._daily) + self._rest
 
@@ -86,7 +89,7 @@ class Limits:
         return accounts
 
     def at(self, now: int) -> bytes:
-        """As limits.lua reads them, in this second (epoch s)."""
+        """As caps.lua reads them, in this second (epoch s)."""
         if self._paced and now != self._second:
             self._packed = _CAMPAIGN.pack(self.campaign) + _text(self.day_nano(now)) + self._rest
             self._second = now
@@ -94,10 +97,6 @@ class Limits:
 
     def _text(self, amount: int | None) -> bytes:
         return _IN_ESCROW if self._in_escrow and amount is not None else _text(amount)
-
-    def _pack_rest(self) -> bytes:
-        caps = [_CAP.pack(*cap) for cap in self._caps]
-        return self._text(self._total) + bytes((len(caps),)) + b"".join(caps)
 
 
 def _text(amount: int | None) -> bytes:

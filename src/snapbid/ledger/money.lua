@@ -18,6 +18,10 @@
 --   {sbN}:fe:CAMPAIGN:USER  a user's holds: member = digest and identity of the bid, score = when it
 --                           ends, in ms of the hold clock
 --   {sbN}:fc:CAMPAIGN:USER  a user's impressions: score = when (epoch ms)
+--   {sbN}:o:SHARD           the outbox: what becomes of the impressions of that shard's users (outbox.py)
+--
+-- With several shards the user has one, in which both are, and the auction's has the outbox.
+local SHARDS = 1 -- scripts.py sets it
 
 local function add(key, field, by) -- nothing is done beyond 64 bits
   return type(redis.pcall('HINCRBY', key, field, by)) == 'number'
@@ -55,11 +59,10 @@ local function pay(record, sign)
   end
 end
 
-local SEVERAL_SHARDS = false -- scripts.py sets it
 local function release(record) -- the bid is lost, or was never answered
   if end_hold(record) then
     pay(record, '-')
-    if SEVERAL_SHARDS and redis.call('HEXISTS', base .. 'refused', record.campaign) == 1 then
+    if SHARDS > 1 and redis.call('HEXISTS', base .. 'refused', record.campaign) == 1 then
       redis.call('ZADD', base .. 'calls', 0, record.campaign)
     end
   end
@@ -80,8 +83,19 @@ local function cap_member(digest, record)
   return digest .. struct.pack('<I4', record.id)
 end
 
+-- With several shards, for the user's: a notice's kind or what follows, uint32 campaign, 16 bytes user,
+-- 20 bytes member, uint32 longest window (s), uint32 + uint16 when the notice came (epoch s, ms).
+local FORGOTTEN = 8
+local function post(digest, record, kind, came_ms)
+  local shard, came = struct.unpack('<I4', record.user) % SHARDS, math.floor(came_ms / 1000)
+  redis.call('SADD', base .. 'o:' .. shard, struct.pack('<BI4c16c20I4I4I2', kind, record.campaign,
+    record.user, cap_member(digest, record), record.longest, came, came_ms % 1000))
+end
+
 local function forget_impression(digest, record) -- held or counted
-  if record.user then
+  if record.user and SHARDS > 1 then
+    post(digest, record, FORGOTTEN, now_ms)
+  elseif record.user then
     local holds, impressions = cap_keys(record.campaign, record.user)
     redis.call('ZREM', holds, cap_member(digest, record))
     redis.call('ZREM', impressions, cap_member(digest, record))
@@ -91,6 +105,12 @@ end
 -- A capped user's hold becomes an impression with a win or a billing, and ends with a loss. The time
 -- of an impression is that of the billing, where there is one.
 local function settle_cap(digest, record, kind, came_ms)
+  if SHARDS > 1 then
+    if bit.band(record.kinds, kind == LOSS and WIN + BILLING or BILLING) == 0 then
+      post(digest, record, kind, came_ms)
+    end
+    return
+  end
   local holds, impressions = cap_keys(record.campaign, record.user)
   local member, longest = cap_member(digest, record), record.longest
   if kind ~= LOSS then

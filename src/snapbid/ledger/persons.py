@@ -1,15 +1,18 @@
 """What the ledger has of a user: holds and impressions of caps, and open bids (money.lua)."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
 
 from snapbid.ledger.keys import ShardKeys
+from snapbid.ledger.outbox import user_of
 from snapbid.ledger.records import DIGEST_SIZE, user_digest
 from snapbid.ledger.scripts import scripts
 
 BATCH: Final = 1000  # keys that a scan looks at
+UNDER_WAY_S: Final = 2.0  # for which a sweeper may deliver what it has read
 
 
 class ErasedUsers(NamedTuple):
@@ -29,14 +32,28 @@ async def erase(
     digests = {user_digest(user) for user in users}
     script = redis.register_script(scripts()["erase"])
     caps = bids = 0
-    for number in range(shards):
-        prefix = ShardKeys(number).prefix
-        key: Any
+    prefixes = [ShardKeys(number).prefix for number in range(shards)]
+    key: Any
+    for prefix in prefixes:  # first what the caps would be made from again
+        async for key in redis.scan_iter(match=f"{prefix}r:*", count=BATCH):
+            bids += int(await script(keys=[key], args=[int(not dry_run), *digests]))
+    if shards > 1 and not dry_run:
+        for prefix in prefixes:
+            await _erase_entries(redis, prefix, digests)
+        await asyncio.sleep(UNDER_WAY_S)
+    for prefix in prefixes:
         async for key in redis.scan_iter(match=f"{prefix}f[ce]:*", count=BATCH):
             if key[-DIGEST_SIZE:] in digests:
                 caps += 1
                 if not dry_run:
                     await redis.unlink(key)
-        async for key in redis.scan_iter(match=f"{prefix}r:*", count=BATCH):
-            bids += int(await script(keys=[key], args=[int(not dry_run), *digests]))
     return ErasedUsers(caps, bids)
+
+
+async def _erase_entries(redis: Redis, prefix: str, digests: set[bytes]) -> None:
+    """Remove what outboxes have of users."""
+    async for outbox in redis.scan_iter(match=f"{prefix}o:*", count=BATCH):
+        entries: Any = redis.sscan_iter(outbox, count=BATCH)
+        async for entry in entries:
+            if user_of(entry) in digests:
+                await redis.srem(outbox, entry)

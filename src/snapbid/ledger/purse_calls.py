@@ -31,7 +31,7 @@ class PurseCalls:
     ) -> None:
         self._clock = clock
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]
-        self._hear = redis.register_script(scripts(simulated, several_shards=True)["calls"])
+        self._hear = redis.register_script(scripts(simulated, shards)["calls"])
         self._heard: list[tuple[str, int]] = [("", 0)] * shards  # segment, number of the last
 
     async def hear(self, shard: int) -> Heard:

@@ -23,13 +23,14 @@ class BidVerdict(StrEnum):
     """What became of a bid that was to be remembered.
 
     A look tells also that budgets are `UNCONFIRMED` since Redis started or lost its data: for the
-    bid that is the same as `OVER_BUDGET`.
+    bid that is the same as `OVER_BUDGET`. `CAPS_AWAY`: the shard with the user's impressions is.
     """
 
     KEPT = "k"
     OVER_BUDGET = "b"
     OVER_CAP = "c"
     UNCONFIRMED = "w"
+    CAPS_AWAY = "a"
 
 
 class NoticeVerdict(StrEnum):
@@ -45,6 +46,16 @@ class NoticeVerdict(StrEnum):
 def marked(campaign: int, mark: int) -> int:
     """A campaign's number with a creative's mark (0 to 255) above its 32 bits, as bids have it."""
     return mark << 32 | campaign
+
+
+def identity(marked: int, answer: int) -> int:
+    """The identity of a bid of an answer (records.lua)."""
+    return marked >> 32 << 24 | answer
+
+
+def user_shard(digest: bytes, shards: int) -> int:
+    """The shard that holds a user's impressions (money.lua)."""
+    return int.from_bytes(digest[:4], "little") % shards
 
 
 def shard_of(auction_id: bytes, shards: int) -> int:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
-_LIMITS: Final = ("segment", "records", "clock", "money", "limits")
+_LIMITS: Final = ("segment", "records", "clock", "money", "caps", "limits")
 _PARTS: Final = {
     "begin": ("segment", "begin"),
     "remember": ("segment", "records", "remember"),
@@ -17,15 +17,18 @@ _PARTS: Final = {
     "settle": ("segment", "records", "clock", "money", "notices", "settle"),
     "heartbeat": ("segment", "records", "clock", "heartbeat"),
     "sign_off": ("segment", "records", "clock", "sign_off"),
+    "hold": ("segment", "records", "clock", "money", "caps", "hold"),
     "look": (*_LIMITS, "look"),
     "state": (*_LIMITS, "state"),
     "escrow": (*_LIMITS, "escrow"),
     "calls": ("segment", "records", "clock", "calls"),
     "banks": ("segment", "banks"),
     "bank": ("segment", "bank"),
+    "sweep": ("segment", "records", "clock", "money", "sweep"),
+    "deliver": ("segment", "records", "clock", "money", "deliver"),
     "erase": ("erase",),
 }
-OF_BANKERS: Final = frozenset(("calls", "banks"))  # no worker calls these
+OF_BANKERS: Final = frozenset(("calls", "banks", "sweep", "deliver"))  # no worker calls these
 _TIME: Final = re.compile(r"--\[\[time:.*?--\[\[end of time\]\]", re.DOTALL)
 _SIMULATED: Final = """
 local LARGEST_STEP_MS, SPOOL_GIVEN_UP_MS = 2^52, -1000
@@ -33,17 +36,16 @@ local function server_ms()
   return now_ms
 end
 """
-_ONE_SHARD: Final = "local SEVERAL_SHARDS = false"
-_SEVERAL_SHARDS: Final = "local SEVERAL_SHARDS = true"
+_SHARDS: Final = "local SHARDS = "
 
 
 @cache
-def scripts(simulated: bool = False, several_shards: bool = False) -> dict[str, str]:
+def scripts(simulated: bool = False, shards: int = 1) -> dict[str, str]:
     """The text of each script by name.
 
     `simulated`: time is what the caller says, holds follow it in steps of any size, and no hold
-    waits for a spool. `several_shards`: budgets are in escrow, and money that becomes free is
-    noted.
+    waits for a spool. `shards`: with several, budgets are in escrow, money that becomes free is
+    noted, and users' caps are in shards of their own.
     """
     folder = resources.files(__package__)
 
@@ -53,6 +55,5 @@ def scripts(simulated: bool = False, several_shards: bool = False) -> dict[str, 
     texts = {name: "".join(map(read, parts)) for name, parts in _PARTS.items()}
     if simulated:
         texts = {name: _TIME.sub(_SIMULATED, text) for name, text in texts.items()}
-    if several_shards:
-        texts = {name: text.replace(_ONE_SHARD, _SEVERAL_SHARDS) for name, text in texts.items()}
-    return texts
+    own = f"{_SHARDS}{shards} "
+    return {name: text.replace(f"{_SHARDS}1 ", own) for name, text in texts.items()}

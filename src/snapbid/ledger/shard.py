@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from snapbid.ledger import commit
 from snapbid.ledger.batch import AnswerBids, BidBatch, LedgerBid, Verdicts
 from snapbid.ledger.clock import LedgerClock
-from snapbid.ledger.commit import Command, GroupCommit, PendingNotice, TakingBack
+from snapbid.ledger.commit import Command, GroupCommit, PendingHold, PendingNotice, TakingBack
 from snapbid.ledger.connection import Connector
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.link import Link
@@ -50,7 +50,7 @@ class LedgerShard:
         core: GroupCommit,
         clock: LedgerClock,
         simulated: bool = False,
-        several_shards: bool = False,
+        shards: int = 1,
         sent: Callable[[], None] = lambda: None,
     ) -> None:
         self._keys = ShardKeys(number)
@@ -61,7 +61,7 @@ class LedgerShard:
         self._core = core
         self._clock = clock
         self._sent = sent
-        texts = scripts(simulated, several_shards)
+        texts = scripts(simulated, shards)
         self._scripts = {name: text for name, text in texts.items() if name not in OF_BANKERS}
         self._shas: dict[str, bytes] = {}
         self._answers = secrets.randbits(24)  # identities
@@ -113,19 +113,35 @@ class LedgerShard:
         user: str | None,
         within_s: float,
         counted: bool,
+        answer: int | None = None,
     ) -> "asyncio.Future[Verdicts] | None":
-        """See `Ledger.remember`."""
+        """See `Ledger.remember`; `answer`: its identity, if it has one already."""
         core = self._core
         if not core.connected:
             return None
         loop = self._loop
         now = loop.time()
         time = self._clock.now(now)
-        self._answers = answer = (self._answers + 1) & 0xFFFFFF
+        if answer is None:
+            answer = self.next_answer()
         done: asyncio.Future[Verdicts] = loop.create_future()
         if not core.remember(
             AnswerBids(auction_id, ssp, bids, user, time, answer, counted, done, now + within_s)
         ):
+            return None
+        if not self._gathering:
+            self._stir()
+        return done
+
+    def next_answer(self) -> int:
+        """An identity for an answer (24 bits)."""
+        self._answers = answer = (self._answers + 1) & 0xFFFFFF
+        return answer
+
+    def hold(self, packed: bytes, within_s: float) -> "asyncio.Future[str] | None":
+        """Hold an impression of a capped user, or end it; see PendingHold. None: Redis is away."""
+        done: asyncio.Future[str] = self._loop.create_future()
+        if not self._core.hold(PendingHold(packed, done, self._loop.time() + within_s)):
             return None
         if not self._gathering:
             self._stir()

@@ -1,7 +1,8 @@
-"""A machine's banker: brings money for budgets to the shards that need it (ledger/escrow.py).
+"""What a machine carries between shards: money for budgets, to those that need it (its banker,
+ledger/escrow.py), and what notices mean for caps, to those of the users (ledger/outbox.py).
 
 One thread of the `serve` process, where the ledger has several shards, so that it outlives workers.
-Several machines' bankers work at once; each call of a shard is answered by one of them.
+Several machines' threads work at once; each call of a shard is answered by one of them.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from redis.exceptions import RedisError
 
 from snapbid.ledger.banker import BankedBudget, Banker
 from snapbid.ledger.connection import Connections
+from snapbid.ledger.outbox import OutboxSweeper
 from snapbid.ledger.purse_calls import PurseCalls
 from snapbid.ledger.room import ALL, RoomWriter, Vacancy, room_path
 from snapbid.match.catalog import Catalog, CatalogError, Stamp, stamp_of
@@ -80,7 +82,9 @@ class BankerThread:
         banker = Banker(self._connections, self._shards, self._now, away=self._away)
         redis = self._connections.client()
         calls = PurseCalls(redis, self._shards, time)
+        sweeper = OutboxSweeper(self._connections, self._shards, self._now)
         tasks = [self._loop.create_task(self._hear(calls, n)) for n in range(self._shards)]
+        tasks.append(self._loop.create_task(self._sweep(sweeper)))
         try:
             while True:
                 try:
@@ -92,6 +96,7 @@ class BankerThread:
         finally:
             await end(*tasks)
             await banker.close()
+            await sweeper.close()
             await redis.aclose()
 
     async def _hear(self, calls: PurseCalls, shard: int) -> None:
@@ -109,6 +114,18 @@ class BankerThread:
                 rooms = [Vacancy(campaign, shard) for campaign in heard.room]
                 self._writer.announce([Vacancy(ALL, shard)] if heard.is_behind else rooms)
             await asyncio.sleep(ROUND_S)
+
+    async def _sweep(self, sweeper: OutboxSweeper) -> None:
+        while True:
+            has_more = False
+            try:
+                has_more = await sweeper.sweep()
+            except (RedisError, OSError):
+                pass  # the workers tell of it
+            except Exception:
+                logger.exception("what notices mean for frequency caps could not be delivered")
+            if not has_more:
+                await asyncio.sleep(ROUND_S)
 
     async def _follow_catalog(self) -> None:
         stamp = stamp_of(self._catalog_path)

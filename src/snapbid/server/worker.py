@@ -216,7 +216,6 @@ def _market(
     lookups = Lookups(
         geo,
         catalog.rates,
-        needs_user=shards == 1,
         gvl_id=settings.gvl_id,
         suppression=catalog.suppression,
     )

@@ -1,0 +1,21 @@
+-- Holds impressions of capped users in their shard, before the bids are remembered in the auctions'; or
+-- ends holds of bids that were not remembered after all.
+--
+-- ARGV     1 now (epoch ms); 2 how long they are held (s); 3 the holds, each uint32 campaign, 16 bytes
+--          user, 20 bytes member (money.lua), uint16 length, limits; without limits it ends
+-- Returns a letter for each: k done, c beyond a cap.
+local hold_s, entries, at, size, letters = tonumber(ARGV[2]), ARGV[3], 1, #ARGV[3], {}
+while at <= size do
+  local campaign, user, member, packed
+  campaign, user, member, packed, at = struct.unpack('<I4c16c20I2c0', entries, at)
+  local letter = 'k'
+  if packed == '' then
+    redis.call('ZREM', (cap_keys(campaign, user)), member)
+  elseif within_caps(parse_limits(packed), user) then
+    hold_impression(campaign, user, member, hold_s)
+  else
+    letter = 'c'
+  end
+  letters[#letters + 1] = letter
+end
+return table.concat(letters)
