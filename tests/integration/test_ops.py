@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import redis
+from support import sending
 from support.commands import invoke, succeed
 from support.ops import ask, bid, data, prepare, samples
 from support.processes import eventually
@@ -108,10 +109,39 @@ def test_what_waits_for_the_drain(served: Stack, database: str, redis_url: str) 
         assert succeed(own, "status").startswith("bidding since ")
         rounds = samples(served)["snapbid_drain_rounds_total"][()]
         assert rounds > 0  # a process of its own counts on the same page
+        buy_without_a_budget(served, own)
     finally:
         drain.close()
     assert bid(served, "later")[0] == 200
     eventually(lambda: (data(served)["drain_behind_s"] or 0) > 0, "what it left behind")
+
+
+def buy_without_a_budget(served: Stack, environ: dict[str, str]) -> None:
+    """What has no budget is on the page, too, as far as it has bid today."""
+    assert data(served)["unlimited"] == []
+    creative = {"id": "k", "media": "banner", "w": 11, "h": 22, "adm": "<p></p>"}
+    free = {"id": "free", "advertiser": "brand.example", "cpm": 3, "creatives": [creative]}
+    idle = {**free, "id": "idle", "creatives": [{**creative, "w": 33}]}
+    succeed(environ, "campaign", "import", "-", input=f"{json.dumps(free)}\n{json.dumps(idle)}")
+    imp = [{"id": "1", "banner": {"w": 11, "h": 22}}]
+    eventually(lambda: bid(served, "free", imp=imp)[0] == 200, "the campaign to bid")
+    assert ask(served, "GET", "/rtb/win?id=free&impId=1")[0] == 200
+    assert ask(served, "GET", "/rtb/bill?id=free&impId=1")[0] == 200
+    stored = "select from campaign_daily where campaign = 'free' having sum(imps) = 1"
+    dsn = environ["SNAPBID_DATABASE_URL"]
+    eventually(lambda: bool(sending.rows(dsn, stored)), "the drain to have stored it")
+    succeed(environ, "campaign", "pause", "free")  # a change of the catalog: read again at once
+    eventually(lambda: data(served)["unlimited"] != [], "the campaign on the page")
+    assert data(served)["unlimited"] == [
+        {
+            "campaign": "free",
+            "status": "paused",
+            "bids_today": 1,
+            "wins_today": 1,
+            "imps_today": 1,
+            "spent_today": 0.003,
+        }
+    ]
 
 
 def test_whose_the_ledger_is(served: Stack, redis_url: str) -> None:

@@ -27,6 +27,7 @@ from snapbid.risks import Risk
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
 STEPS: Final = ("decode", "match", "commit")
+MICRO: Final = 1_000_000  # micro-USD, to USD
 NOW_S: Final = 10.0  # what "now" is an average of
 MOST: Final = 50  # rows of a table
 
@@ -75,6 +76,17 @@ class BudgetRow(Struct):
     spent: float
     total: float | None
     held: float
+
+
+class UnlimitedRow(Struct):
+    """A campaign without a budget, and its day as the warehouse has it."""
+
+    campaign: str
+    status: str
+    bids_today: int
+    wins_today: int
+    imps_today: int
+    spent_today: float
 
 
 class RestRow(Struct):
@@ -139,6 +151,7 @@ class Page(Struct):
     auction_log_lost: int  # rows, in the last minute
     budgets: list[BudgetRow] | None
     budgeted: int | None
+    unlimited: list[UnlimitedRow] | None
     spent_today: float | None
     held: float | None
     campaigns: int | None
@@ -192,6 +205,9 @@ def page(watch: Watch) -> Page:
         if snapshot.money is None
         else [_budget(money) for money in snapshot.money[:MOST]],
         budgeted=snapshot.budgeted,
+        unlimited=None
+        if snapshot.unlimited is None
+        else [UnlimitedRow(*of[:-1], of.spend_micros / MICRO) for of in snapshot.unlimited],
         spent_today=None if snapshot.ssps is None else sum(row.spend_today or 0 for row in rows),
         held=None if money is None else sum(campaign.of.held for campaign in money),
         campaigns=snapshot.campaigns,

@@ -41,6 +41,7 @@ RETRY_S: Final = 5.0
 PATIENCE_S: Final = 5.0  # with the warehouse
 SHARE: Final = 10  # a slow read is repeated after so many times its duration
 CAMPAIGNS: Final = 200
+UNLIMITED: Final = 20  # campaigns without a budget
 BATCH: Final = 20  # campaigns in one script call
 SSPS: Final = 1_000
 
@@ -92,6 +93,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True):
     budgeted: int | None = None
     rests: list[CreativeRest] | None = None
     money: list[CampaignMoney] | None = None
+    unlimited: list[watching.CampaignDay] | None = None
 
 
 class Watch:
@@ -213,6 +215,7 @@ class Watch:
                 try:
                     numbered = await registry.fetch_numbered(connection)
                     budgeted = await watching.fetch_budgeted(connection, today, CAMPAIGNS)
+                    unlimited = await watching.fetch_unlimited(connection, today, UNLIMITED)
                     campaigns = await watching.count_campaigns(connection)
                     identity = await fence.identity(connection)
                     risks = await warehouse_risks.fetch_risks(connection)
@@ -220,7 +223,7 @@ class Watch:
                 finally:
                     connection.terminate()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # TimeoutError is one
-            self._update(warehouse=False, budgeted=None, rests=None)
+            self._update(warehouse=False, budgeted=None, unlimited=None, rests=None)
             return False
         ssps = {number: name for name, (_, number) in list(numbered.items())[:SSPS]}
         self._known = WarehouseFacts(ssps, budgeted)
@@ -230,6 +233,7 @@ class Watch:
             identity=identity,
             campaigns=campaigns,
             budgeted=budgeted.known,
+            unlimited=unlimited,
             rests=resting,
         )
         self._update_risks("warehouse", risks)

@@ -28,6 +28,28 @@ join campaign c using (id)
 join campaign_number n using (id)
 order by micros desc nulls last, id
 """
+_UNLIMITED: Final = """
+select c.id, c.status, d.bids, d.wins, d.imps, d.micros
+from (
+    select campaign as id, sum(bids)::bigint as bids, sum(wins)::bigint as wins,
+           sum(imps)::bigint as imps, sum(spend_micros)::bigint as micros
+    from campaign_daily where day = $1 group by campaign
+) d
+join campaign c using (id)
+where coalesce(c.document -> 'budget', 'null') = 'null'
+order by d.micros desc, d.bids desc, c.id limit $2
+"""
+
+
+class CampaignDay(NamedTuple):
+    """What is stored of a campaign's day; its spend is in micro-USD."""
+
+    id: str
+    status: str
+    bids: int
+    wins: int
+    imps: int
+    spend_micros: int
 
 
 class Budgeted(NamedTuple):
@@ -40,6 +62,13 @@ class Budgeted(NamedTuple):
 async def count_campaigns(connection: asyncpg.Connection) -> int:
     """The number of campaigns, whatever their status."""
     return int(await connection.fetchval("select count(*) from campaign"))
+
+
+async def fetch_unlimited(
+    connection: asyncpg.Connection, today: date, most: int
+) -> list[CampaignDay]:
+    """Fetch the `most` campaigns without a budget with the highest stored spend of the day."""
+    return [CampaignDay(*row) for row in await connection.fetch(_UNLIMITED, today, most)]
 
 
 async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:

@@ -292,6 +292,7 @@ function opener(campaign, data) {
   made.addEventListener("click", () => {
     if (!opened.delete(campaign)) opened.add(campaign);
     budgets(data);
+    unlimited(data);
   });
   return made;
 }
@@ -299,9 +300,9 @@ function opener(campaign, data) {
 function details(one, data) {
   const made = element("ul", undefined, "details");
   const left = (budget, spent) => usd(Math.max(budget - spent - one.held, 0));
-  made.append(element("li", `${one.state}: ${data.states[one.state]}.`));
-  if (one.daily !== null) made.append(element("li", `Left of the day: ${left(one.daily, one.spent_today)}.`));
-  if (one.total !== null) made.append(element("li", `Left of the total: ${left(one.total, one.spent)}.`));
+  if (one.state) made.append(element("li", `${one.state}: ${data.states[one.state]}.`));
+  if (one.daily != null) made.append(element("li", `Left of the day: ${left(one.daily, one.spent_today)}.`));
+  if (one.total != null) made.append(element("li", `Left of the total: ${left(one.total, one.spent)}.`));
   for (const rest of (data.rests || []).filter((rest) => rest.campaign === one.campaign)) {
     made.append(element("li", `Creative ${rest.creative} rests at ${rest.ssp} until ${clock(rest.until)}: `
       + `loss reason ${rest.reason}, ${rest.means}.`));
@@ -325,18 +326,30 @@ function budgets(data) {
   at("budgeted").textContent = data.budgeted === null ? "how many there are is unknown"
     : `${number(data.budgets ? data.budgets.length : 0)} of ${number(data.budgeted)} active campaigns with a budget`;
   const kinds = { open: "good", paced: "fair", spent: "bad" };
-  const chosen = document.getSelection();
-  if (!chosen.isCollapsed && at("budgets").contains(chosen.anchorNode)) return;  // being copied
-  const focused = document.activeElement.dataset.campaign;
-  const rows = (data.budgets || []).map((one) => Object.assign([
-    opener(one.campaign, data), [one.state, kinds[one.state]], one.pacing,
+  campaigns("budgets", ["campaign", "state", "pacing", "spent / daily", "spent / total", "held"], data, (one) => [
+    [one.state, kinds[one.state]], one.pacing,
     bar(one.spent_today, one.daily, `${usd(one.spent_today)} / ${usd(one.daily)}`),
     bar(one.spent, one.total, `${usd(one.spent)} / ${usd(one.total)}`), usd(one.held),
-  ], opened.has(one.campaign) ? { more: details(one, data) } : {}));
-  table("budgets", ["campaign", "state", "pacing", "spent / daily", "spent / total", "held"], rows,
-    data.budgets === null ? "unknown" : "no campaign has a budget");
+  ], "no campaign has a budget");
+}
+
+function unlimited(data) {
+  campaigns("unlimited", ["campaign", "status", "bids", "wins", "impressions", "spent today"], data, (one) => [
+    one.status, number(one.bids_today), number(one.wins_today), number(one.imps_today), usd(one.spent_today),
+  ], "none has bid today");
+}
+
+// A table of campaigns that fold out; it keeps the focus, and waits while it is being copied.
+function campaigns(id, head, data, cells, empty) {
+  const chosen = document.getSelection();
+  if (!chosen.isCollapsed && at(id).contains(chosen.anchorNode)) return;
+  const active = document.activeElement;
+  const focused = at(id).contains(active) ? active.dataset.campaign : undefined;
+  const rows = (data[id] || []).map((one) => Object.assign(
+    [opener(one.campaign, data), ...cells(one)], opened.has(one.campaign) ? { more: details(one, data) } : {}));
+  table(id, head, rows, data[id] === null ? "unknown" : empty);
   if (focused !== undefined) {
-    [...at("budgets").querySelectorAll("button")].find((one) => one.dataset.campaign === focused)?.focus();
+    [...at(id).querySelectorAll("button")].find((one) => one.dataset.campaign === focused)?.focus();
   }
 }
 
@@ -392,7 +405,7 @@ async function read() {
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const data = await answer.json();
     last = data.at;
-    for (const part of [stores, verdict, tiles, charts, latency, notices, ssps, budgets, rests, events, behind]) part(data);
+    for (const part of [stores, verdict, tiles, charts, latency, notices, ssps, budgets, unlimited, rests, events, behind]) part(data);
     tell(null);
   } catch (error) {
     tell(error instanceof TypeError ? "the server does not answer" : error.message);
