@@ -10,7 +10,7 @@ To add a run `KIND`:
 
 from typing import Final, NamedTuple
 
-from bench.sections import catalog, ledger, limits, match, micro, peers, socket, together
+from bench.sections import catalog, ledger, limits, match, micro, peers, primaries, socket, together
 from bench.sections.parts import Section
 
 
@@ -39,6 +39,7 @@ RUNS: Final = {
     "ledger": Run(ledger, ("--bids=300000", "--rounds=3")),
     "together": Run(together, ("--rounds=3", "--seconds=3")),
     "limits": Run(limits, ("--rounds=40",)),
+    "primaries": Run(primaries),
     "catalog": Run(catalog, ("--counts", "10000", "100000", "--agreement")),
     "match": Run(match, ("--most=100000", "--peers=10000", "--rounds=40")),
     "peers": Run(peers, needs="--rust-rtb-bidder"),

@@ -1,0 +1,240 @@
+"""What bids and notices cost on one plain Redis, and on clusters of 1, 3 and 8 primaries.
+
+    python -m bench.primaries_run [--rounds 7] [--output FILE]
+
+The ledger has a shard on each primary, and so many bids, or wins of them, wait at once in all; the
+batches of a shard shrink as shards grow. All stores and kinds take turns in a round. Processor
+time is of this process, the ledger's part of a worker, and beside it of all nodes. Nodes have no
+replicas, and share a core with each other.
+"""
+
+import argparse
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+import redis
+import uvloop
+
+from bench.about import about, write
+from bench.ledger_run import AUCTION
+from bench.processes import BenchError, cores, pinned
+from bench.spread import spread
+from snapbid.embedded import Home, Redis
+from snapbid.embedded.cluster import HOST, ClusterNode, form, free_ports
+from snapbid.ledger.keys import ShardKeys
+from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.limits import DAY_S, Limits
+from snapbid.ledger.records import WIN
+from snapbid.ledger.segment import segment_script
+
+PLAIN: Final = "a plain Redis"
+PRIMARIES: Final = (1, 3, 8)
+LANES: Final = 64
+TURN: Final = 4_000  # bids
+ROUNDS: Final = 7
+MOST_ROUNDS: Final = 50
+PATIENCE_S: Final = 60.0
+ALLOWED: Final = 10**15  # nano-USD, more than the run spends
+PRICE: Final = 1_230_000
+
+Work = Callable[[int], Awaitable[None]]
+
+
+class Store(NamedTuple):
+    """A plain Redis or a cluster, and a client of each of its nodes."""
+
+    url: str
+    shards: int
+    nodes: Sequence[redis.Redis]
+
+    def processor_s(self) -> float:
+        """What all nodes have taken so far."""
+        infos: list[Any] = [node.info("cpu") for node in self.nodes]
+        return sum(float(info["used_cpu_user"] + info["used_cpu_sys"]) for info in infos)
+
+
+@contextmanager
+def plain(home: Home) -> Iterator[Store]:
+    server = Redis(home)
+    server.start()
+    try:
+        with closing(redis.Redis.from_url(server.url)) as client:
+            yield Store(server.url, 1, [client])
+    finally:
+        server.stop()
+
+
+@contextmanager
+def cluster(home: Home, primaries: int) -> Iterator[Store]:
+    """Primaries alone."""
+    password = home.kept("redis-password")
+    with ExitStack() as stack:
+        nodes = [
+            ClusterNode(home, number, port, password, lambda _: None)
+            for number, port in enumerate(free_ports(primaries), 1)
+        ]
+        for node in nodes:
+            node.start()
+            stack.callback(node.stop)
+        form(nodes, primaries)
+        _await_whole(nodes)
+        addresses = [f"{HOST}:{node.port}" for node in nodes]
+        clients = [
+            stack.enter_context(closing(redis.Redis.from_url(f"redis://:{password}@{address}")))
+            for address in addresses
+        ]
+        yield Store(f"redis+cluster://:{password}@{','.join(addresses)}", primaries, clients)
+
+
+def _await_whole(nodes: Sequence[ClusterNode]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not all("ok" in _state(node) for node in nodes):
+        if time.monotonic() > deadline:
+            raise BenchError("the Redis Cluster does not become whole")
+        time.sleep(0.05)
+
+
+def _state(node: ClusterNode) -> str:
+    return next(line for line in str(node.call("CLUSTER", "INFO")).split(",") if "state" in line)
+
+
+class Contender:
+    """The ledger over a store: bids without and with a budget, and wins of the last ones."""
+
+    def __init__(self, ledger: Ledger, store: Store) -> None:
+        self._ledger = ledger
+        self._store = store
+        several = store.shards > 1
+        self._limits = Limits(7, ALLOWED, ALLOWED, None, in_escrow=several)
+        self._numbers = range(0)
+
+    async def prepare(self) -> None:
+        """Wait for the connections, and let the budget be spent in every shard."""
+        while not self._ledger.connected:
+            await asyncio.sleep(0.01)
+        day = int(time.time()) // DAY_S
+        granted: dict[Any, Any] = {"lt": ALLOWED, "wt": 0} | {
+            f"l{day + n}": ALLOWED for n in range(2)
+        }
+        for number in range(self._store.shards):
+            keys, node = ShardKeys(number), self._node(number)
+            reply: Any = node.eval(segment_script("begin"), 1, keys.epoch)
+            node.hset(keys.state, mapping={"confirmed": reply[1], "carried": 1})
+            node.hset(keys.allowances(7), mapping=granted)
+
+    def _node(self, shard: int) -> redis.Redis:
+        for node in self._store.nodes:
+            try:
+                node.get(ShardKeys(shard).epoch)
+            except redis.ResponseError:  # MOVED
+                continue
+            return node
+        raise BenchError(f"no node has shard {shard}")
+
+    async def turn(self, work: Work, numbers: range) -> dict[str, float]:
+        """Does the work for all numbers: processor time of each, µs."""
+        left = iter(numbers)
+
+        async def lane() -> None:
+            for number in left:
+                await work(number)
+
+        stores, own = self._store.processor_s(), time.process_time()
+        await asyncio.gather(*(lane() for _ in range(LANES)))
+        own, stores = time.process_time() - own, self._store.processor_s() - stores
+        return {"worker_us": own / len(numbers) * 1e6, "redis_us": stores / len(numbers) * 1e6}
+
+    async def bid(self, number: int, limits: Limits | None = None) -> None:
+        auction = (AUCTION % number).encode()
+        campaign = limits.campaign if limits else number % 1000 + 10
+        bids = [(b"1", campaign, PRICE, limits)]
+        done = self._ledger.remember(auction, number % 8 + 1, bids, None, 10.0)
+        if done is None or await done != "k":
+            raise BenchError(f"bid {number} is not kept")
+
+    async def limited(self, number: int) -> None:
+        await self.bid(number, self._limits)
+
+    async def win(self, number: int) -> None:
+        if await self._ledger.settle(WIN, (AUCTION % number).encode(), b"1") not in "cs":
+            raise BenchError(f"win {number} does not count")
+
+
+async def _measure(stores: dict[str, Store], spool: Path, rounds: int) -> dict[str, Any]:
+    turns: dict[str, dict[str, list[dict[str, float]]]] = {}
+    async with AsyncExitStack() as stack:
+        contenders: dict[str, Contender] = {}
+        for place, (name, store) in enumerate(stores.items()):
+            ledger = Ledger(
+                store.url,
+                spool / str(place),
+                shards=store.shards,
+                ttl_s=7200,
+                spool_max_bytes=1 << 20,
+            )
+            await ledger.open()
+            stack.push_async_callback(ledger.close)
+            contenders[name] = Contender(ledger, store)
+            await contenders[name].prepare()
+        for number in range(rounds):
+            first = 2 * TURN * number
+            plain, limited = range(first, first + TURN), range(first + TURN, first + 2 * TURN)
+            for name, contender in contenders.items():
+                for kind, work, numbers in (
+                    ("a bid", contender.bid, plain),
+                    ("a bid with a budget", contender.limited, limited),
+                    ("a win notice", contender.win, plain),
+                ):
+                    own = turns.setdefault(kind, {}).setdefault(name, [])
+                    own.append(await contender.turn(work, numbers))
+    return {
+        kind: {
+            name: {figure: spread([turn[figure] for turn in own], 2) for figure in own[0]}
+            for name, own in by_store.items()
+        }
+        for kind, by_store in turns.items()
+    }
+
+
+def run(rounds: int) -> dict[str, Any]:
+    """The result as it is written."""
+    worker_core, redis_core = cores()
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="snapbid-bench-")))
+        stores: dict[str, Store] = {}
+        with pinned(redis_core):
+            home = stack.enter_context(Home(scratch / "plain"))
+            stores[PLAIN] = stack.enter_context(plain(home))
+            for primaries in PRIMARIES:
+                home = stack.enter_context(Home(scratch / str(primaries)))
+                name = f"a cluster of {primaries}"
+                stores[name] = stack.enter_context(cluster(home, primaries))
+        os.sched_setaffinity(0, {worker_core})
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            figures = runner.run(_measure(stores, scratch / "spool", rounds))
+    return {
+        "kind": "primaries",
+        "about": about(),
+        "method": {"rounds": rounds, "lanes": LANES, "turn": TURN},
+        "figures": figures,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--output", type=Path, default=None)
+    chosen = parser.parse_args()
+    if not 0 < chosen.rounds <= MOST_ROUNDS:
+        parser.error(f"--rounds is from 1 to {MOST_ROUNDS}")
+    write(run(chosen.rounds), chosen.output)
+
+
+if __name__ == "__main__":
+    main()
