@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from support.stack import execute, run
 from support.vast import wrapper
 
 from snapbid.embedded import Home, Postgres
+from snapbid.warehouse import audit, away, migrate
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 CAMPAIGN: dict[str, Any] = {
@@ -267,6 +269,25 @@ def test_a_warehouse_that_is_away_is_said_in_one_line(tmp_path: Path) -> None:
     for command in (["ssp", "list"], ["migrate"], ["campaign", "pause", "x"]):
         (line,) = refused(run(environ, *command))
         assert line.startswith("the warehouse (SNAPBID_DATABASE_URL) failed: ")
+
+
+async def test_a_warehouse_that_is_frozen_is_not_waited_for(monkeypatch: Any) -> None:
+    """What accepts the connection and says nothing: a stopped process, a firewall."""
+    assert away.CONNECT_S <= 10
+    monkeypatch.setattr(away, "CONNECT_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        server = f"127.0.0.1:{frozen.getsockname()[1]}"
+        dsn = f"postgresql://snapbid@{server}/snapbid"
+        for waiting in (audit.connect(dsn, "snapbid"), migrate.migrate(dsn)):
+            task = asyncio.ensure_future(waiting)
+            done, _ = await asyncio.wait([task], timeout=30)
+            assert done
+            error = task.exception()
+            assert isinstance(error, TimeoutError)
+            assert (
+                away.describe(error, dsn)
+                == f"the warehouse is away: {server} does not answer in time"
+            )
 
 
 def test_help_loads_nothing_heavy() -> None:

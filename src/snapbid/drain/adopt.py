@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from snapbid.ledger.connection import connect
 from snapbid.ledger.keys import EVENT_STREAM, GOLIVE, ShardKeys
 from snapbid.settings import StoreSettings
-from snapbid.warehouse import fence
+from snapbid.warehouse import away, fence
 
 BATCH: Final = 1000
 
@@ -29,7 +29,7 @@ class Adopted(NamedTuple):
 
 async def adopt(settings: StoreSettings) -> Adopted:
     """Give up what the shards of other warehouses have. Raises what the stores raise."""
-    connection = await asyncpg.connect(settings.database_url)
+    connection = await asyncpg.connect(settings.database_url, timeout=away.CONNECT_S)
     try:
         warehouse = await fence.identity(connection)
     finally:

@@ -6,7 +6,7 @@ from snapbid.ledger import queue
 from snapbid.ledger.connection import Connections
 from snapbid.ledger.keys import ShardKeys
 from snapbid.settings import Settings
-from snapbid.warehouse import events
+from snapbid.warehouse import away, events
 
 BATCH = 200
 
@@ -20,7 +20,7 @@ async def replay(settings: Settings) -> int:
     assert settings.redis_url is not None
     stores = Connections(settings.redis_url, settings.redis_replicas)
     redis = stores.client()
-    connection = await asyncpg.connect(settings.database_url)
+    connection = await asyncpg.connect(settings.database_url, timeout=away.CONNECT_S)
     count = 0
     try:
         newest = await events.newest_dead_letter(connection)

@@ -32,7 +32,7 @@ from snapbid.match.single import index_of
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.settings import Settings
-from snapbid.warehouse import campaigns, persons, registry, rests
+from snapbid.warehouse import away, campaigns, persons, registry, rests
 
 BATCH: Final = 1000  # bids in one look
 _CAPS: Final[dict[str, tuple[str, Code | None]]] = {
@@ -56,7 +56,7 @@ class Stores:
         self.unread: dict[str, str] = {}  # campaign -> what is wrong with its document
 
     async def __aenter__(self) -> "Stores":
-        self._warehouse = await asyncpg.connect(self._settings.database_url)
+        self._warehouse = await asyncpg.connect(self._settings.database_url, timeout=away.CONNECT_S)
         return self
 
     async def __aexit__(

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 import asyncpg
 import msgspec
 
+from snapbid.warehouse import away
+
 Kind = Literal["ssp", "campaign", "product", "key", "token", "creative", "person"]
 
 
@@ -52,7 +54,8 @@ def this_user() -> str:
 
 async def connect(dsn: str, application: str) -> asyncpg.Connection:
     """Connect so that changes are recorded as this application's and this user's."""
-    connection = await asyncpg.connect(dsn, server_settings={"application_name": application})
+    named = {"application_name": application}
+    connection = await asyncpg.connect(dsn, server_settings=named, timeout=away.CONNECT_S)
     try:
         await connection.execute("select set_config('snapbid.actor', $1, false)", this_user())
     except BaseException:

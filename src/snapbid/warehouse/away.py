@@ -13,6 +13,8 @@ AWAY: Final = (
     OSError,  # and so TimeoutError
 )
 
+CONNECT_S: Final = 10.0  # in which a warehouse that somebody waits for has to answer
+
 OUTDATED: Final = (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError)
 NO_SCHEMA: Final = "the warehouse has no up-to-date schema: run snapbid migrate"
 

@@ -9,6 +9,8 @@ from typing import Final
 
 import asyncpg
 
+from snapbid.warehouse import away
+
 _LOCK: Final = 0x736E6170_62696400  # "snapbid": an advisory lock of this database
 _TABLE: Final = """
 create table if not exists schema_migration (
@@ -28,7 +30,7 @@ async def migrate(dsn: str) -> list[str]:
     Raises MigrationError for a database newer than this program, and asyncpg's errors or OSError
     for one that cannot be reached.
     """
-    connection = await asyncpg.connect(dsn)
+    connection = await asyncpg.connect(dsn, timeout=away.CONNECT_S)
     try:
         # Held until the session closes, even after a failure between two files.
         await connection.execute("select pg_advisory_lock($1)", _LOCK)
