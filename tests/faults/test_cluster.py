@@ -20,6 +20,7 @@ from support import books, sending
 from support.books import Books, agreed, document, set_up, trade
 from support.cluster import Cluster, Sentinel, Sentinels, Server, folder, until
 from support.commands import invoke, succeed
+from support.paused_caps import CAPPED_AND_FREE, assert_caps_pause, capped_answer
 from support.remembered import opened, remember, settle_all
 from support.remembered import until as awaited
 from support.spending import bid_request
@@ -286,9 +287,11 @@ def test_the_shards_that_are_away_are_named(
     cluster = started_cluster
     environ = {name: text for name, text in served.environ.items() if name.startswith("SNAPBID_")}
     later = {"starts_at": "2099-01-01T00:00:00Z", "budget": {"total": 5}}
-    succeed(environ, "campaign", "import", "-", input=document("later", (1, 1), 1, **later)[1])
+    lines = "\n".join((document("later", (1, 1), 1, **later)[1], *CAPPED_AND_FREE))
+    succeed(environ, "campaign", "import", "-", input=lines)
     asyncio.run(trade(Books(random.Random(SEED)), served.port, auctions=20, lanes=2))
     until(lambda: page(served)["spent_today"], "the spend of today")
+    until(lambda: capped_answer(served.port, "first", "somebody") == "capped", "bids with caps")
     until(lambda: page(served)["drain_waiting"] == 0, "a ledger that is drained")
     gone = cluster.primary_of(key_of(1))
     away = [n for n in range(SHARDS) if cluster.primary_of(key_of(n)) is gone]
@@ -318,6 +321,7 @@ def test_the_shards_that_are_away_are_named(
             told = json.loads(invoke(environ, "explain", "acme", str(request), "--json").stdout)
             assert told["away"] == away
             assert ("store_down: shard 1 " in told["reason"]) == (shard == 1)
+        assert_caps_pause(environ, served.port, (1, there), SHARDS, request)
     finally:
         cluster.heal()
     until(lambda: page(served)["away"] == [], "a ledger that is whole")

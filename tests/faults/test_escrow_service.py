@@ -1,4 +1,7 @@
-"""Exact budgets on a cluster: two machines, each with two workers and a banker (contract 10)."""
+"""Exact budgets and caps on a cluster (contract 10).
+
+Two machines, each with two workers and a thread that carries between shards what these need.
+"""
 
 import asyncio
 import contextlib
@@ -7,6 +10,7 @@ import os
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +20,8 @@ from support.cluster import Cluster, until
 from support.processes import workers_of
 from support.remembered import until as awaited
 from support.stack import Stack, connected
+from support.visiting import Visiting
+from support.visiting import campaign as capped
 
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.connection import connect
@@ -25,6 +31,7 @@ from snapbid.warehouse import campaigns, registry
 SEED = int(os.environ.get("BUDGET_SEED") or random.SystemRandom().randrange(10**9))
 SHARDS, LANES, WIDTHS, QUIET_S, SPENT_S = 3, 48, 4, 2.0, 60.0
 BIDS, CPM = 1_000, 1_000_000  # of a campaign; micro-USD
+CAP, CAPPED_WIDTH, VISITORS = 3, 99, 32
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +99,12 @@ async def sold_out(
         await redis.aclose()
 
 
+def kill_a_worker_each(machines: list[Stack]) -> None:
+    for each in machines:
+        assert each.process
+        os.kill(min(workers_of(each.process.pid)), signal.SIGKILL)
+
+
 def lose_a_primary(cluster: Cluster) -> None:
     primary = cluster.primary_of(ShardKeys(1).epoch)
     primary.kill()
@@ -118,9 +131,7 @@ def test_budgets_are_spent_and_never_exceeded(
     async def fail() -> None:
         try:
             await awaited(lambda: wins() > 200, "wins")
-            for each in machines:
-                assert each.process
-                os.kill(min(workers_of(each.process.pid)), signal.SIGKILL)
+            kill_a_worker_each(machines)
             await asyncio.to_thread(lose_a_primary, started_cluster)
             await sold_out(started_cluster.url, module_database, buyers, documents)
         finally:
@@ -135,4 +146,38 @@ def test_budgets_are_spent_and_never_exceeded(
             buyers[0].wins[each["id"]] += buying.wins.pop(each["id"], 0)
     assert not overspent(buyers[0], documents)
     assert all(buyers[0].wins[each["id"]] >= 0.99 * BIDS for each in documents)
+    assert all("Traceback" not in each.output for each in machines)
+
+
+def test_caps_are_reached_and_never_exceeded(
+    started_cluster: Cluster, machines: list[Stack], module_database: str
+) -> None:
+    """Users come to both machines at once, whose workers are killed, and a primary is lost."""
+    print(f"BUDGET_SEED={SEED}")
+    asyncio.run(put(module_database, [capped("capped", CAP, CAPPED_WIDTH)]))
+    visiting = Visiting([each.port for each in machines], CAPPED_WIDTH, random.Random(SEED))
+    over = asyncio.Event()
+
+    async def wins(more: int) -> None:
+        enough = visiting.seen.total() + more
+        await awaited(lambda: visiting.seen.total() >= enough, "wins")
+
+    async def fail() -> None:
+        try:
+            await wins(100)
+            kill_a_worker_each(machines)
+            await asyncio.to_thread(lose_a_primary, started_cluster)
+            await wins(200)
+        finally:
+            over.set()
+
+    async def run() -> None:
+        await asyncio.gather(fail(), visiting.run(over.is_set, VISITORS))
+        await visiting.visit_again(list(visiting.seen)[-100:] * 4, VISITORS)
+
+    asyncio.run(run())
+    reached = Counter(visiting.seen.values())
+    print(visiting.statuses, reached)
+    assert max(reached) == CAP
+    assert reached[CAP] >= 0.5 * reached.total()
     assert all("Traceback" not in each.output for each in machines)

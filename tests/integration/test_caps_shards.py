@@ -9,14 +9,14 @@ import pytest
 from redis.asyncio import Redis
 from support.capping import PRICE, Capped, opened_capped, users_of
 from support.remembered import NOON, Clock, keys, opened, until
-from support.spending import limits, reserve
+from support.spending import limits, reserve, sent
 
 from snapbid.ledger import persons
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.connection import Connections, connect
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.outbox import ENTRY_SIZE, OutboxSweeper
-from snapbid.ledger.records import BILLING, LOSS, WIN
+from snapbid.ledger.records import BILLING, LOSS, WIN, user_digest, user_shard
 from snapbid.ledger.scripts import scripts
 
 SHARDS, HOUR = 3, 3600
@@ -72,18 +72,21 @@ async def test_entries_may_come_in_any_order_and_again(
 
 
 async def test_what_is_taken_back_counts_no_more(capped: Capped, store: Any) -> None:
-    """Though a notice came for it."""
-    user = next(users_of(2, SHARDS))
-    assert await capped.bid(0, CAP, user) == "k"
-    await capped.notify(0, WIN)
-    assert keys(store, "{sb2}:fc:*")
-    (win,) = store.zrange(keys(store, "{sb2}:fc:*")[0], 0, -1)
-    forgotten = b"\x08" + b"".join(
-        (CAP.campaign.to_bytes(4, "little"), keys(store, "{sb2}:fc:*")[0][-16:], win, bytes(10))
-    )
-    store.sadd("{sb0}:o:2", forgotten)
-    await capped.sweeper.sweep()
-    assert not keys(store, "{sb2}:f*")
+    numbers = capped.in_one_shard()
+    late, after = next(numbers), next(numbers)
+    bids = [(b"1", 1, PRICE, CAP)]
+    waiting = capped.ledger.remember(b"auction-%d" % late, 1, bids, "u", 10.0)
+    assert waiting is not None
+    await sent(capped.ledger)
+    waiting.cancel()
+    assert await reserve(capped.ledger, b"auction-%d" % after, (b"1", PRICE, None)) == "k"
+    (forgotten,) = outboxes(store)
+    win = b"\x01" + forgotten[1:]
+    store.sadd(f"{{sb0}}:o:{user_shard(user_digest('u'), SHARDS)}", win)  # as a notice would have
+    for _ in range(2):
+        await capped.sweeper.sweep()
+    assert not keys(store, "{sb*}:f[ce]:*")
+    assert not outboxes(store)
 
 
 async def test_without_the_users_shard_capped_campaigns_pause_and_no_others(
@@ -176,6 +179,30 @@ async def test_no_hold_ends_before_its_win_is_delivered(
         for _ in range(3):
             await sweeper.sweep()
         assert [await made.bid(4, cap, won), await made.bid(5, cap, lost)] == ["c", "k"]
+    await sweeper.close()
+
+
+async def test_nor_before_a_win_in_a_spool_is(fresh_redis: str, tmp_path: Path, store: Any) -> None:
+    """A process has acknowledged a win that the auction's shard gets after the hold's end, and at
+    once says that it has none left.
+    """
+    cap, shard = limits(caps=((1, HOUR),)), 1
+    user = next(users_of(shard, SHARDS))
+    sweeper = OutboxSweeper(Connections(fresh_redis), SHARDS, lambda: 0.0)
+    async with opened(fresh_redis, tmp_path, shards=SHARDS, hold_s=1) as ledger:
+        made = Capped(ledger, sweeper)
+        assert await made.bid(0, cap, user) == "k"
+        (key,) = keys(store, "{sb1}:fe:*")
+        ends = int(store.zrange(key, 0, 0, withscores=True)[0][1])
+        store.hset("{sb1}:spools", "other", f"{ends - 500} {ends}")
+        await until(lambda: int(store.hget("{sb1}:h", "clock")) > ends + 2000, "the hold's end")
+        for _ in range(3):
+            await sweeper.sweep()
+        assert await made.settle(0, WIN) == "c"
+        store.hdel("{sb1}:spools", "other")
+        assert await made.bid(1, cap, user) == "c"
+        await sweeper.sweep()
+        assert await made.bid(2, cap, user) == "c"
     await sweeper.close()
 
 

@@ -42,7 +42,7 @@ class Capped:
 
 
 def users_of(shard: int, shards: int) -> Iterator[str]:
-    """Users whose caps are in a shard."""
+    """Users whose caps are in a shard, by the names of exchange/identity.py: `user` and the id."""
     names = (f"user {number}" for number in count())
     return (name for name in names if user_shard(user_digest(name), shards) == shard)
 
