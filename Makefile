@@ -2,7 +2,8 @@
 # make test    the same to a passed test suite: lint, types, tests against real servers;
 #              REDIS=/usr/bin/valkey-server: on that Redis or Valkey instead of the wheel's
 # make bench   the benchmarks
-# make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario
+# make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario;
+#              FLEET=1: two machines on a Redis Cluster of three primaries and three replicas
 # make simulate   RUNS=50 of the simulator from SEED=1, STEPS=400 each; SCRIPT=file plays one again
 # make fuzz     coverage-guided fuzzing of every decoder for MINUTES=2 in all; TARGET=bid: of one
 #               TARGET=cost: looks for the bid request that takes the most processor time
@@ -71,7 +72,7 @@ bench: $(VENV)/.dev $(VENV)/.bench build
 	$(PY) -m bench
 
 soak: $(VENV)/.dev build
-	PYTHONPATH=tests $(PY) -m support.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	PYTHONPATH=tests $(PY) -m support.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(FLEET),--fleet)
 
 simulate: $(VENV)/.dev build
 	PYTHONPATH=tests $(PY) -m support.simulator $(if $(SEED),--seed $(SEED)) \

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.soak import stage
-from support.soak.registry import FAULTS
+from support.soak.registry import OF_MACHINE
 from support.soak.scenario import HANDS, Seed, run, steps
 
 DECK = 1
@@ -26,9 +26,9 @@ def template() -> Iterator[Path]:
 
 def test_a_deck_has_every_fault_once() -> None:
     for deck in (DECK, 7):
-        hands = [steps(Seed(deck, hand)) for hand in range(HANDS)]
+        hands = [steps(Seed(deck, hand), OF_MACHINE) for hand in range(HANDS)]
         dealt = [name for hand in hands for step in hand for name in step.faults]
-        assert sorted(dealt) == sorted(FAULTS)
+        assert sorted(dealt) == sorted(OF_MACHINE.named)
 
 
 def test_seeds_follow_each_other() -> None:

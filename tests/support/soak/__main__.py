@@ -1,4 +1,4 @@
-"""`make soak MINUTES=60 SEED=7:2`: scenario after scenario, and a table at the end."""
+"""`make soak MINUTES=60 SEED=7:2 FLEET=1`: scenario after scenario, and a table at the end."""
 
 import argparse
 import secrets
@@ -13,10 +13,10 @@ from support.soak.scenario import Seed, run
 from support.soak.tally import Tally
 
 
-def attempt(seed: Seed, made: Path) -> Tally:
+def attempt(seed: Seed, made: Path, several: bool) -> Tally:
     """The result of a scenario; one that could not be finished counts as a difference."""
     try:
-        return run(seed, made)
+        return run(seed, made, several=several)
     except Exception as error:
         traceback.print_exc()
         return Tally(scenarios=1, differences=[f"{seed}: the soak failed: {error!r}"])
@@ -32,6 +32,7 @@ def main() -> int:
         default=Seed(secrets.randbelow(10**6), 0),
         help="of the first scenario, DECK:HAND",
     )
+    parser.add_argument("--fleet", action="store_true", help="two machines on a Redis Cluster")
     options = parser.parse_args()
     seed, tally = options.seed, Tally()
     for number in (signal.SIGTERM, signal.SIGINT):  # so that everything is cleaned up
@@ -40,7 +41,7 @@ def main() -> int:
     with stage.template() as made:
         try:
             while True:
-                outcome = attempt(seed, made)
+                outcome = attempt(seed, made, options.fleet)
                 for line in outcome.differences:
                     print(f"  DIFFERENCE {line}", flush=True)
                 tally.add(outcome)

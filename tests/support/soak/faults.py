@@ -19,10 +19,11 @@ from snapbid.embedded import Postgres
 from snapbid.warehouse.away import AWAY
 from support.machine import WORKERS
 from support.processes import children_of, log_writers_of
-from support.soak.registry import fault
-from support.soak.stage import Stage
+from support.soak.registry import OF_MACHINE
+from support.soak.stage import MachineStage
 from support.stack import clean_environ
 
+fault = OF_MACHINE.fault
 REPLACED_S: Final = 60.0
 STEP_S: Final = 300  # of the clock, at most
 
@@ -45,7 +46,7 @@ def kill(*pids: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def pids_of(stage: Stage, name: str) -> list[int]:
+def pids_of(stage: MachineStage, name: str) -> list[int]:
     """The process of a part of the machine, if it runs; for PostgreSQL with its children."""
     part = getattr(stage.machine, name)
     process = part.process
@@ -75,79 +76,79 @@ def stopped(pids: list[int]) -> Iterator[None]:
 
 
 @fault("server", sudden=True)
-def worker_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+def worker_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     kill(*some(rng, stage.machine.workers))
     yield ""
 
 
 @fault("server", sudden=True)
-def all_workers_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+def all_workers_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     kill(*stage.machine.workers)
     yield ""
 
 
 @fault("server", sudden=True)
-def server_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+def server_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     kill(*pids_of(stage, "served"))
     yield ""
 
 
 @fault("server", sudden=True)
-def log_writer_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+def log_writer_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     kill(*(pid for served in pids_of(stage, "served") for pid in log_writers_of(served)))
     yield ""
 
 
 @fault("drain", sudden=True)
-def drain_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+def drain_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     kill(*pids_of(stage, "drain"))
     yield ""
 
 
 @fault("redis", sudden=True)
-def redis_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+def redis_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     kill(*pids_of(stage, "redis"))
     yield ""
 
 
 @fault("postgres", sudden=True)
-def postgres_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+def postgres_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     kill(*pids_of(stage, "postgres")[:1])
     yield ""
 
 
 @fault("postgres", sudden=True)
-def postgres_backend_killed(stage: Stage, rng: random.Random) -> Iterator[str]:
+def postgres_backend_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     kill(*some(rng, pids_of(stage, "postgres")[1:]))
     yield ""
 
 
 @fault("server")
-def worker_stopped(stage: Stage, rng: random.Random) -> Iterator[str]:
+def worker_stopped(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with stopped(some(rng, stage.machine.workers)):
         yield ""
 
 
 @fault("server")
-def server_stopped(stage: Stage, rng: random.Random) -> Iterator[str]:
+def server_stopped(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with stopped(pids_of(stage, "served")):
         yield ""
 
 
 @fault("drain")
-def drain_stopped(stage: Stage, rng: random.Random) -> Iterator[str]:
+def drain_stopped(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with stopped(pids_of(stage, "drain")):
         yield ""
 
 
 @fault("redis")
-def redis_stopped(stage: Stage, rng: random.Random) -> Iterator[str]:
+def redis_stopped(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with stopped(pids_of(stage, "redis")):
         yield ""
 
 
 @fault("postgres")
-def postgres_stopped(stage: Stage, rng: random.Random) -> Iterator[str]:
+def postgres_stopped(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with stopped(pids_of(stage, "postgres")):
         yield ""
 
@@ -156,7 +157,7 @@ def postgres_stopped(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 
 @fault("server", sudden=True)
-def workers_restarted(stage: Stage, rng: random.Random) -> Iterator[str]:
+def workers_restarted(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     """Restart the workers in turn, each when the previous one has been replaced."""
     for worker in stage.machine.workers:
         with contextlib.suppress(ProcessLookupError):
@@ -169,7 +170,7 @@ def workers_restarted(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 
 @fault("server", sudden=True)
-def workers_replaced(stage: Stage, rng: random.Random) -> Iterator[str]:
+def workers_replaced(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     """Let the server replace its workers after a SIGHUP."""
     before = set(stage.machine.workers)
     for pid in pids_of(stage, "served"):
@@ -182,21 +183,21 @@ def workers_replaced(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 
 @fault("server", sudden=True)
-def server_restarted(stage: Stage, rng: random.Random) -> Iterator[str]:
+def server_restarted(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     for pid in pids_of(stage, "served"):
         os.kill(pid, signal.SIGTERM)
     yield ""
 
 
 @fault("drain", sudden=True)
-def drain_restarted(stage: Stage, rng: random.Random) -> Iterator[str]:
+def drain_restarted(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     for pid in pids_of(stage, "drain"):
         os.kill(pid, signal.SIGTERM)
     yield ""
 
 
 @fault("postgres", sudden=True)
-def schema_migrated(stage: Stage, rng: random.Random) -> Iterator[str]:
+def schema_migrated(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     """Lock every counted table for a while, as a newer release's migration does."""
     name = f"soak{rng.randrange(10**9)}"
     tables = ("bid_daily", "impression_daily", "loss_daily", "campaign_daily", "events", "campaign")
@@ -212,7 +213,7 @@ def schema_migrated(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def configured(stage: Stage, name: str, value: str, usual: str) -> Iterator[None]:
+def configured(stage: MachineStage, name: str, value: str, usual: str) -> Iterator[None]:
     client = redis.Redis.from_url(stage.machine.redis.url)
     try:
         with contextlib.suppress(RedisError):  # it is being restarted
@@ -225,13 +226,13 @@ def configured(stage: Stage, name: str, value: str, usual: str) -> Iterator[None
 
 
 @fault("redis")
-def redis_out_of_memory(stage: Stage, rng: random.Random) -> Iterator[str]:
+def redis_out_of_memory(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with configured(stage, "maxmemory", "1", "0"):
         yield ""
 
 
 @fault("redis")
-def redis_out_of_connections(stage: Stage, rng: random.Random) -> Iterator[str]:
+def redis_out_of_connections(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with configured(stage, "maxclients", "1", "10000"):
         for name in ("workers to Redis", "drain to Redis"):
             stage.wire.do(stage.links[name].cut)
@@ -239,7 +240,7 @@ def redis_out_of_connections(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 
 @fault("redis", sudden=True)
-def redis_without_scripts(stage: Stage, rng: random.Random) -> Iterator[str]:
+def redis_without_scripts(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with redis.Redis.from_url(stage.machine.redis.url) as client:
         with contextlib.suppress(RedisError):
             client.script_flush()
@@ -247,7 +248,7 @@ def redis_without_scripts(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 
 @fault("postgres")
-def postgres_out_of_connections(stage: Stage, rng: random.Random) -> Iterator[str]:
+def postgres_out_of_connections(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     """Take every connection there is, and every one that becomes free."""
     held: list[asyncpg.Connection] = []
 
@@ -277,7 +278,7 @@ def postgres_out_of_connections(stage: Stage, rng: random.Random) -> Iterator[st
         stage.wire.call(end())
 
 
-def disk_full(stage: Stage, store: str) -> Iterator[str]:
+def disk_full(stage: MachineStage, store: str) -> Iterator[str]:
     disk = stage.disks.get(store)
     if disk is None:
         yield "skipped: no tmpfs can be mounted here"
@@ -290,12 +291,12 @@ def disk_full(stage: Stage, store: str) -> Iterator[str]:
 
 
 @fault("redis")
-def redis_disk_full(stage: Stage, rng: random.Random) -> Iterator[str]:
+def redis_disk_full(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     yield from disk_full(stage, "redis")
 
 
 @fault("redis")
-def redis_killed_on_a_full_disk(stage: Stage, rng: random.Random) -> Iterator[str]:
+def redis_killed_on_a_full_disk(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     """Kill Redis; it is restarted while there is still no space."""
     for said in disk_full(stage, "redis"):
         time.sleep(rng.uniform(0, 0.5))
@@ -304,7 +305,7 @@ def redis_killed_on_a_full_disk(stage: Stage, rng: random.Random) -> Iterator[st
 
 
 @fault("postgres")
-def postgres_disk_full(stage: Stage, rng: random.Random) -> Iterator[str]:
+def postgres_disk_full(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     yield from disk_full(stage, "postgres")
 
 
@@ -312,7 +313,7 @@ def postgres_disk_full(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 
 @fault("clock")
-def clock_set(stage: Stage, rng: random.Random) -> Iterator[str]:
+def clock_set(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     """Set the clock of all programs forward or back, and right again afterwards."""
     if not stage.clock.can_be_set:
         yield "skipped: no C compiler"

@@ -1,33 +1,42 @@
 """The faults. Each is a context manager: entering it breaks something, leaving it repairs it.
 
-It yields what exactly it broke. Only the stage's supervisor restarts what has ended. `PARTS` names
-the part that each fault concerns; faults of different parts may be combined. `SUDDEN` are those
+It yields what exactly it broke. Only the stage's supervisor restarts what has ended. `parts` names
+the part that each fault concerns; faults of different parts may be combined. `sudden` are those
 that need no repair and are over at once.
 """
 
 import contextlib
 import random
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from support.soak.stage import Stage
+from support.soak.fleet import Fleet
+from support.soak.stage import MachineStage
 
+StageT = TypeVar("StageT")
 Broken = contextlib.AbstractContextManager[str]
-Fault = Callable[[Stage, random.Random], Broken]
-
-FAULTS: Final[dict[str, Fault]] = {}
-PARTS: Final[dict[str, str]] = {}
-SUDDEN: Final[set[str]] = set()
 
 
-def fault(
-    part: str, *, sudden: bool = False
-) -> Callable[[Callable[[Stage, random.Random], Iterator[str]]], None]:
-    def register(function: Callable[[Stage, random.Random], Iterator[str]]) -> None:
-        name = function.__name__.replace("_", " ")
-        FAULTS[name] = contextlib.contextmanager(function)
-        PARTS[name] = part
-        if sudden:
-            SUDDEN.add(name)
+class Faults(Generic[StageT]):
+    """The faults of a kind of stage, by name."""
 
-    return register
+    def __init__(self) -> None:
+        self.named: dict[str, Callable[[StageT, random.Random], Broken]] = {}
+        self.parts: dict[str, str] = {}
+        self.sudden: set[str] = set()
+
+    def fault(
+        self, part: str, *, sudden: bool = False
+    ) -> Callable[[Callable[[StageT, random.Random], Iterator[str]]], None]:
+        def register(function: Callable[[StageT, random.Random], Iterator[str]]) -> None:
+            name = function.__name__.replace("_", " ")
+            self.named[name] = contextlib.contextmanager(function)
+            self.parts[name] = part
+            if sudden:
+                self.sudden.add(name)
+
+        return register
+
+
+OF_MACHINE: Final = Faults[MachineStage]()
+OF_FLEET: Final = Faults[Fleet]()

@@ -11,12 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from support import books, logged, partner, sending
-from support.soak import faults, wires  # noqa: F401 - they register themselves
+from support.soak import faults, fleet, fleet_faults, wires  # noqa: F401 - they register themselves
 from support.soak import stage as stages
-from support.soak.registry import FAULTS, PARTS, SUDDEN
+from support.soak.registry import OF_FLEET, OF_MACHINE, Faults
 from support.soak.stage import Stage
 from support.soak.tally import Recovery, Tally
 from support.soak.traffic import BUDGET, CAMPAIGNS, CAP, Traffic, of_all, of_family, totals
@@ -54,20 +54,20 @@ class Step(NamedTuple):
     pause_s: float
 
 
-def steps(seed: Seed) -> list[Step]:
+def steps(seed: Seed, of: Faults[Any]) -> list[Step]:
     """The steps that a seed stands for."""
-    deck = sorted(FAULTS)
+    deck = sorted(of.named)
     random.Random(seed.deck).shuffle(deck)
     left = deck[seed.hand :: HANDS]
     rng = random.Random(f"{seed} steps")
     sequence = []
     while left:
         together = [left.pop()]
-        others = [name for name in left if PARTS[name] != PARTS[together[0]]]
+        others = [name for name in left if of.parts[name] != of.parts[together[0]]]
         if others and rng.random() < TOGETHER:
             together.append(rng.choice(others))
             left.remove(together[1])
-        lasting = [name for name in together if name not in SUDDEN]
+        lasting = [name for name in together if name not in of.sudden]
         seconds = rng.uniform(0.3, 3.0) if lasting else 0.0
         sequence.append(Step(tuple(together), seconds, rng.uniform(0.2, 0.8)))
     return sequence
@@ -76,12 +76,13 @@ def steps(seed: Seed) -> list[Step]:
 class Run:
     """Plays a scenario on a new stage; `tally` is its result."""
 
-    def __init__(self, seed: Seed, stage: Stage) -> None:
+    def __init__(self, seed: Seed, stage: Stage, of: Faults[Any]) -> None:
+        self._faults = of
         self._seed = seed
         self._stage = stage
-        self._steps = steps(seed)
+        self._steps = steps(seed, of)
         self.tally = Tally(scenarios=1)
-        parts = {PARTS[name] for step in self._steps for name in step.faults}
+        parts = {of.parts[name] for step in self._steps for name in step.faults}
         traffic = random.Random(f"{seed} traffic")
         self._traffic = Traffic(stage, traffic, refused_may_count="server" in parts)
 
@@ -103,7 +104,7 @@ class Run:
         with contextlib.ExitStack() as stack:
             for name in step.faults:
                 rng = random.Random(f"{self._seed} {name}")  # independent of other draws
-                detail = stack.enter_context(FAULTS[name](self._stage, rng))
+                detail = stack.enter_context(self._faults.named[name](self._stage, rng))
                 skipped = detail.startswith("skipped")
                 (self.tally.skipped if skipped else self.tally.faults)[name] += 1
                 names.append(f"{name} ({detail})" if detail else name)
@@ -183,17 +184,18 @@ class Run:
     def _balance_log(self, tables: Counter[books.Key]) -> None:
         """Check that the auction log lacks no more than its gaps admit."""
         self._stage.stop_serving()
-        rows = logged.read(self._stage.auctions)
+        rows = [row for folder in self._stage.auctions for row in logged.read(folder)]
         self.tally.logged, self.tally.admitted = len(rows), logged.missing(rows)
         if what := logged.contradiction(rows, tables):
             self._differs(what)
-        if left := [path.name for path in self._stage.auctions.rglob("*.rows")]:
-            self._differs(f"the auction log is complete but for {left}")
+        for folder in self._stage.auctions:
+            if left := [path.name for path in folder.rglob("*.rows")]:
+                self._differs(f"the auction log is complete but for {left}")
 
     def _told(self) -> Iterator[str]:
         """Unexpected errors in the output of the programs."""
-        machine = self._stage.machine
-        for name, output in (("serve", machine.served.output), ("drain", machine.drain.output)):
+        programs = [*self._stage.served, *self._stage.drains]
+        for name, output in ((program.command[0], program.output) for program in programs):
             if partner.MARK in output:
                 yield f"{name} logs what a partner sent"
             lines = output.splitlines()
@@ -216,10 +218,14 @@ def _end(traceback: list[str]) -> str:
     return next((line for line in traceback[1:] if line and not line[0].isspace()), "")
 
 
-def run(seed: Seed, made: Path) -> Tally:
-    """Play a scenario on a copy of the template."""
+def run(seed: Seed, made: Path, *, several: bool = False) -> Tally:
+    """Play a scenario on a copy of the template: on one machine, or on a fleet."""
     print(f"scenario {seed}", flush=True)
-    with stages.opened(made, *CAMPAIGNS) as stage:
-        run = Run(seed, stage)
+    with contextlib.ExitStack() as stack:
+        run = (
+            Run(seed, stack.enter_context(fleet.opened(made, *CAMPAIGNS)), OF_FLEET)
+            if several
+            else Run(seed, stack.enter_context(stages.opened(made, *CAMPAIGNS)), OF_MACHINE)
+        )
         run.play()
         return run.tally

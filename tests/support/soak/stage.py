@@ -1,5 +1,6 @@
 """The machine to break, and the supervisor that keeps it running."""
 
+import abc
 import asyncio
 import contextlib
 import os
@@ -9,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from unittest.mock import patch
@@ -86,10 +87,8 @@ class Supervisor(threading.Thread):
     The thread lives until `close`, since the processes that it started end with it.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, members: Iterable[supervise.Service]) -> None:
         super().__init__(name="supervisor", daemon=True)
-        programs = (Kept("drain", machine.drain), Kept("serve", machine.served))
-        members: list[supervise.Service] = [machine.redis, machine.postgres, *programs]
         self._keepers = [supervise.Restarter(member) for member in members]
         self._enough, self._over = threading.Event(), threading.Event()
         self._done = threading.Event()
@@ -114,39 +113,77 @@ class Supervisor(threading.Thread):
         self.join()
 
 
-class Stage:
+class Stage(abc.ABC):
+    """What the traffic is played to; `key` is that of a product for events."""
+
+    supervisor: Supervisor
+    key = ""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+
+    @property
+    @abc.abstractmethod
+    def port(self) -> int:
+        """Of a server; not always the same one, where there are several."""
+
+    @property
+    @abc.abstractmethod
+    def dsn(self) -> str: ...
+
+    @property
+    @abc.abstractmethod
+    def served(self) -> list[Stack]:
+        """The servers."""
+
+    @property
+    @abc.abstractmethod
+    def drains(self) -> list[Stack]: ...
+
+    @property
+    @abc.abstractmethod
+    def auctions(self) -> list[Path]:
+        """The directories of the auction logs."""
+
+    def stop_serving(self) -> None:
+        """Stop the servers for good; their auction logs are complete then."""
+        self.supervisor.retire()
+        for served in self.served:
+            if served.process is not None and served.process.poll() is None:
+                served.stop()
+
+
+class MachineStage(Stage):
     """A running machine, with its connections (`links`) and its stores' disks by name."""
 
     def __init__(
         self, machine: Machine, wire: Wire, links: dict[str, FaultProxy], disks: dict[str, Disk]
     ) -> None:
+        super().__init__(wire)
         self.machine = machine
-        self.wire = wire
         self.links = links
         self.disks = disks
         self.clock: Clock
-        self.supervisor: Supervisor
-        self.key = ""
-
-    def stop_serving(self) -> None:
-        """Stop the server for good; its auction log is complete then."""
-        self.supervisor.retire()
-        process = self.machine.served.process
-        if process is not None and process.poll() is None:
-            self.machine.served.stop()
 
     @property
     def port(self) -> int:
         return self.machine.served.port
 
     @property
-    def auctions(self) -> Path:
-        """The directory of the auction log."""
-        return self.machine.home.path / "auctions"
-
-    @property
     def dsn(self) -> str:
         return self.machine.postgres.dsn
+
+    @property
+    def served(self) -> list[Stack]:
+        return [self.machine.served]
+
+    @property
+    def drains(self) -> list[Stack]:
+        return [self.machine.drain]
+
+    @property
+    def auctions(self) -> list[Path]:
+        return [self.machine.home.path / "auctions"]
 
 
 @contextlib.contextmanager
@@ -166,7 +203,7 @@ def template() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def opened(made: Path, *campaigns: tuple[str, str]) -> Iterator[Stage]:
+def opened(made: Path, *campaigns: tuple[str, str]) -> Iterator[MachineStage]:
     """A serving stage on a copy of the `template`, with additional campaigns."""
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="snapbid-soak-"))
@@ -193,19 +230,20 @@ def opened(made: Path, *campaigns: tuple[str, str]) -> Iterator[Stage]:
         asyncio.run(books.set_up(machine.postgres.dsn, *campaigns))
         wire = Wire()
         stack.callback(wire.close)
-        stage = Stage(machine, wire, {}, disks)
+        stage = MachineStage(machine, wire, {}, disks)
         stage.clock = clock
         stage.key = sending.issue(machine.postgres.dsn, "casino", "igaming", rate=1_000_000)
         machine.start(_linked(stage, stack, "workers"), _linked(stage, stack, "drain"))
         sending.await_key(stage.port, stage.key)
-        stage.supervisor = Supervisor(machine)
+        programs = (Kept("drain", machine.drain), Kept("serve", machine.served))
+        stage.supervisor = Supervisor((machine.redis, machine.postgres, *programs))
         stack.callback(stage.supervisor.close)
         stack.callback(machine.close)
         stack.callback(stage.supervisor.retire)
         yield stage
 
 
-def _linked(stage: Stage, stack: contextlib.ExitStack, who: str) -> dict[str, str]:
+def _linked(stage: MachineStage, stack: contextlib.ExitStack, who: str) -> dict[str, str]:
     """Proxies between a program and both stores, and the settings to use them."""
     machine = stage.machine
     directly = machine.postgres.sockets

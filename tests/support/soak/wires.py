@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterator
 
 from support.proxy import FaultProxy, Way
-from support.soak.registry import fault
-from support.soak.stage import Stage
+from support.soak.registry import OF_MACHINE
+from support.soak.stage import MachineStage
+
+fault = OF_MACHINE.fault
 
 
 @contextlib.contextmanager
-def broken_link(stage: Stage, rng: random.Random) -> Iterator[tuple[str, FaultProxy]]:
+def broken_link(stage: MachineStage, rng: random.Random) -> Iterator[tuple[str, FaultProxy]]:
     """A random connection, which is repaired afterwards."""
     name = rng.choice(sorted(stage.links))
     link = stage.links[name]
@@ -23,28 +25,28 @@ def broken_link(stage: Stage, rng: random.Random) -> Iterator[tuple[str, FaultPr
 
 
 @fault("wire")
-def wire_stalled(stage: Stage, rng: random.Random) -> Iterator[str]:
+def wire_stalled(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with broken_link(stage, rng) as (name, link):
         stage.wire.do(link.stall)
         yield name
 
 
 @fault("wire")
-def answers_stalled(stage: Stage, rng: random.Random) -> Iterator[str]:
+def answers_stalled(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with broken_link(stage, rng) as (name, link):
         stage.wire.do(lambda: link.stall(Way.ANSWERS))
         yield name
 
 
 @fault("wire")
-def requests_stalled(stage: Stage, rng: random.Random) -> Iterator[str]:
+def requests_stalled(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with broken_link(stage, rng) as (name, link):
         stage.wire.do(lambda: link.stall(Way.REQUESTS))
         yield name
 
 
 @fault("wire", sudden=True)
-def wire_cut(stage: Stage, rng: random.Random) -> Iterator[str]:
+def wire_cut(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with broken_link(stage, rng) as (name, link):
         for _ in range(rng.randrange(1, 4)):
             stage.wire.do(link.cut)
@@ -53,7 +55,7 @@ def wire_cut(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 
 @fault("wire")
-def wire_slow(stage: Stage, rng: random.Random) -> Iterator[str]:
+def wire_slow(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with broken_link(stage, rng) as (name, link):
         link.delay_s = rng.uniform(0.02, 0.4)
         try:
@@ -63,7 +65,7 @@ def wire_slow(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 
 @fault("wire")
-def connections_refused(stage: Stage, rng: random.Random) -> Iterator[str]:
+def connections_refused(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with broken_link(stage, rng) as (name, link):
         stage.wire.call(link.refuse())
         stage.wire.do(link.cut)
@@ -71,7 +73,7 @@ def connections_refused(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 
 @fault("wire")
-def length_damaged(stage: Stage, rng: random.Random) -> Iterator[str]:
+def length_damaged(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with broken_link(stage, rng) as (name, link):
         way = rng.choice(list(Way))
         stage.wire.do(lambda: link.damage(way))
@@ -79,7 +81,7 @@ def length_damaged(stage: Stage, rng: random.Random) -> Iterator[str]:
 
 
 @fault("wire")
-def answer_cut_short(stage: Stage, rng: random.Random) -> Iterator[str]:
+def answer_cut_short(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     with broken_link(stage, rng) as (name, link):
         link.answer_bytes = rng.randrange(1, 12)
         yield name
