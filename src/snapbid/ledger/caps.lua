@@ -31,7 +31,7 @@ local function caps_watermark()
   if not caps_mark then
     caps_mark = watermark()
     if SHARDS > 1 then
-      caps_mark = settled_mark(caps_mark, base .. 'outboxes')
+      caps_mark = settled_mark(caps_mark, base .. 'delivered')
     end
   end
   return caps_mark

@@ -7,6 +7,7 @@
 --                  yet -> the hold clock's time up to which it has none, and when it was last heard of
 --   {sbN}:outboxes number of each shard with an outbox (money.lua) -> the hold clock's time up to which
 --                  that has nothing for users of this shard, and when it was last heard of
+--   {sbN}:delivered  mark: the least of these times, and when that was found
 --   {sbN}:spools:left  tokens of those that were signed off; score = when, by the hold clock
 --
 -- The hold clock goes forward by what passes between two calls of scripts, unless that seems to be

@@ -34,4 +34,8 @@ for i = 3, #ARGV, 2 do
   local settled = math.min(math.max(tonumber(ARGV[i + 1]), tonumber(before or 0)), time)
   redis.call('HSET', outboxes, ARGV[i], digits(settled) .. ' ' .. digits(time))
 end
+if ARGV[3] then
+  local delivered = digits(settled_mark(time, outboxes))
+  redis.call('HSET', base .. 'delivered', 'mark', delivered .. ' ' .. digits(time))
+end
 return 1

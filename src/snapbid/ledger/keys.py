@@ -21,6 +21,7 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
     {sbN}:o:M                 what becomes of the impressions of users in shard M (outbox.py)
     {sbN}:o                   the sweeper that has these outboxes for a moment
     {sbN}:outboxes            up to when the outboxes of each shard for this one are delivered
+    {sbN}:delivered           up to when all of them are
     {sbN}:h                   the hold clock
     {sbN}:spools              up to when each process has settled what it acknowledged
     {sbN}:spools:left         processes that were signed off lately

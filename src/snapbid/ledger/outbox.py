@@ -38,12 +38,16 @@ class _Outbox(NamedTuple):
     is_whole: bool
 
 
+_EMPTY: Final = _Outbox(b"", is_whole=True)
+
+
 class _Outboxes(NamedTuple):
-    """What a shard says: its mark (see above), and what it has for each shard, if it is asked by
-    the one sweeper of the moment."""
+    """What a shard says: its mark (see above); whether this is its sweeper of the moment, and what
+    it has for others then."""
 
     mark: str
-    of_shards: list[_Outbox]
+    is_ours: bool
+    of_shards: dict[int, _Outbox]
 
 
 class OutboxSweeper:
@@ -72,36 +76,36 @@ class OutboxSweeper:
         await self._redis.aclose()
 
     async def sweep(self) -> bool:
-        """One round; whether an outbox has more. Raises RedisError or OSError where all are away.
+        """One round; whether there is more to do. Raises RedisError or OSError where all are away.
 
         What is not delivered since a shard is away stays where it is.
         """
         shards = len(self._keys)
         outboxes = await of_each(shards, self._sweep)
 
-        async def deliver(shard: int) -> None:
+        async def deliver(shard: int) -> bool:
             own = {
-                number: outbox.of_shards[shard]
+                number: outbox.of_shards.get(shard, _EMPTY)
                 for number, outbox in enumerate(outboxes)
-                if outbox is not None and outbox.of_shards
+                if outbox is not None and outbox.is_ours
             }
             if own:
                 await self._deliver(shard, own)
+            return not all(outbox.is_whole for outbox in own.values())
 
-        await of_each(shards, deliver)
+        more = await of_each(shards, deliver)
         self._marks = [None if outbox is None else outbox.mark for outbox in outboxes]
-        some = [outbox.of_shards for outbox in outboxes if outbox is not None]
-        return any(not outbox.is_whole for of_shards in some for outbox in of_shards)
+        return any(more)
 
     async def _sweep(self, shard: int) -> _Outboxes:
         delivered = self._delivered.pop(shard, [])
         arguments = [int(self._clock() * 1000), self._token, LEASE_MS, MOST, *delivered]
-        mark, *found = await self._read(keys=self._keys[shard].script_keys, args=arguments)
-        of_shards = [
-            _Outbox(entries, is_whole == 1)
-            for is_whole, entries in zip(found[::2], found[1::2], strict=True)
-        ]
-        return _Outboxes(mark.decode(), of_shards)
+        mark, is_ours, *found = await self._read(keys=self._keys[shard].script_keys, args=arguments)
+        of_shards = {
+            number: _Outbox(entries, is_whole == 1)
+            for number, is_whole, entries in zip(*[iter(found)] * 3, strict=True)
+        }
+        return _Outboxes(mark.decode(), is_ours == 1, of_shards)
 
     async def _deliver(self, shard: int, outboxes: dict[int, _Outbox]) -> None:
         mark, told = self._marks[shard], list[Any]()

@@ -3,8 +3,9 @@
 -- ARGV     1 now (epoch ms); 2 token of the sweeper; 3 for how long the outboxes are its own (ms);
 --          4 how many entries it takes of each; then pairs: a shard, and entries for it, as it got
 --          them, that are delivered
--- Returns  the time of the hold clock up to which all notices are settled that were acknowledged; and
---          where the outboxes are the sweeper's, of each shard's 1 if these are all, and the entries
+-- Returns  the time of the hold clock up to which all notices are settled that were acknowledged; 1 if
+--          the outboxes are the sweeper's; then of each that has any the shard, 1 if these are all, and
+--          the entries
 local ENTRY_SIZE = 51
 local lease, most = base .. 'o', tonumber(ARGV[4])
 for i = 5, #ARGV, 2 do
@@ -14,16 +15,20 @@ for i = 5, #ARGV, 2 do
   end
   redis.call('SREM', base .. 'o:' .. ARGV[i], unpack(delivered))
 end
-local reply = {digits(watermark())}
+local reply = {digits(watermark()), 0}
 if redis.call('GET', lease) == ARGV[2] then
   redis.call('PEXPIRE', lease, ARGV[3])
 elseif not redis.call('SET', lease, ARGV[2], 'PX', ARGV[3], 'NX') then
   return reply
 end
+reply[2] = 1
 for shard = 0, SHARDS - 1 do
   local outbox = base .. 'o:' .. shard
   local many = redis.call('SCARD', outbox)
-  reply[#reply + 1] = many <= most and 1 or 0
-  reply[#reply + 1] = many > 0 and table.concat(redis.call('SRANDMEMBER', outbox, most)) or ''
+  if many > 0 then
+    reply[#reply + 1] = shard
+    reply[#reply + 1] = many <= most and 1 or 0
+    reply[#reply + 1] = table.concat(redis.call('SRANDMEMBER', outbox, most))
+  end
 end
 return reply
