@@ -109,6 +109,7 @@ def test_a_run_that_holds_is_not_aborted(load: Any) -> None:
     assert measured(result)["seconds"] == 3
 
 
+PHASE = "[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1"
 SCENARIO = """
 [[phase]]
 name = "calm"
@@ -129,7 +130,7 @@ duration = "2s"
 rate = 100
 ssps = {nova = 1}
 replay = "odd.jsonl"
-faults = {malformed = 0.3}
+faults = {malformed = 0.3, slow = 0.2, hang_up = 0.2}
 """
 
 
@@ -153,9 +154,13 @@ def test_a_scenario_runs_its_phases(load: Any, tmp_path: Path) -> None:
     assert [phase["offered"] for phase in (calm, rise, odd)] == [50, 100, 200]
     assert calm["kinds"] == {"no bid": 50}
     assert 20 < odd["kinds"]["refused"] < 100
-    assert odd["kinds"]["refused"] + odd["kinds"]["no bid"] == 200
+    assert 10 < odd["kinds"]["slow"] < 80
+    assert 10 < odd["kinds"]["hung up"] < 80
+    assert odd["kinds"].keys() == {"refused", "slow", "hung up", "no bid"}
+    assert sum(odd["kinds"].values()) == 200
+    assert odd["answered"] == 200 - odd["kinds"]["hung up"]
     oddly = [request for request in seen if request["imp"][0]["id"] == "odd"]
-    assert len(oddly) == odd["kinds"]["no bid"]
+    assert len(oddly) == odd["kinds"]["no bid"] + odd["kinds"]["slow"]
     assert result["settings"]["ssps"] == "acme=1; then acme; then nova=1"
 
 
@@ -168,6 +173,8 @@ def test_a_scenario_runs_its_phases(load: Any, tmp_path: Path) -> None:
         ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nrat = 2", "unknown field `rat`"),
         ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nmeasured = false", "no phase is"),
         ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nfrom = 1", "from must differ"),
+        (f"{PHASE}\nfaults = {{slow = 0.6, hang_up = 0.6}}", "must be 1 together at most"),
+        (f"{PHASE}\nfaults = {{slow = 2}}", "$.phase[0].faults.slow"),
         ("[[phase", "scenario.toml: "),
     ],
 )

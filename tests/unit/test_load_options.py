@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from snapbid.load import objectives, options, scenario
+from snapbid.load.faults import Faults
 from snapbid.load.options import Mix, OptionError
 from snapbid.load.plan import MAX_TRIALS, Phase, Schedule, capacity, fixed
 from snapbid.load.result import ClientFigures, PhaseResult
@@ -165,6 +166,7 @@ def test_the_scenario_of_the_page_is_one(tmp_path: Path) -> None:
         (500, 2000, False),
         (None, 2000, True),
     ]
-    assert [phase.malformed for phase in phases] == [0, 0, 0.01]
+    faults = Faults(malformed=0.01, slow=0.02, hang_up=0.01)
+    assert [phase.faults for phase in phases] == [Faults(), Faults(), faults]
     assert mixes[0] == Mix({"own": 1.0}, None)
     assert mixes[2] == Mix({"acme": 1, "nova": 4}, tmp_path / "spike.jsonl")

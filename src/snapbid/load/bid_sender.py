@@ -7,10 +7,9 @@ from snapbid.load.accounts import Account
 from snapbid.load.auctions import Auction, AuctionSource
 from snapbid.load.check import BrokenRule, check, parse
 from snapbid.load.client import Call, LoadClient
+from snapbid.load.faults import SHOWN_BODY, FaultMaker, Faults
 from snapbid.load.notice_sender import NoticeSender
-from snapbid.load.tally import BID, DROPPED, LOST, NO_BID, REFUSED, WRONG, Tally
-
-SHOWN_BODY = 200  # bytes of an unexpected answer
+from snapbid.load.tally import BID, DROPPED, LOST, NO_BID, WRONG, Tally
 
 
 class BidSender:
@@ -23,29 +22,28 @@ class BidSender:
         tally: Tally,
         accounts: Mapping[str, Account],
         notices: NoticeSender,
-        malformed: float,
+        faults: Faults,
         random: Random,
     ) -> None:
         self._client = client
         self._source = source
         self._accounts = accounts
         self._notices = notices
-        self._malformed = malformed
-        self._random = random
-        self._unreadable = MalformedSender(tally)
+        self._faults = FaultMaker(faults, tally, random) if faults != Faults() else None
         self.tally = tally
 
     def send(self, due: float, now: float) -> None:
         auction, auction_id = self._source.next()
         self.tally.offer(due, now)
-        if self._malformed and self._random.random() < self._malformed:
-            broken = auction.before + auction_id.encode() + auction.after[:-1] + b" "
-            self._client.submit(Call(broken, due, self._unreadable, None))
-            return
-        wire = auction.before + auction_id.encode() + auction.after
-        self._client.submit(Call(wire, due, self, (auction, auction_id)))
+        wire, context = auction.before + auction_id.encode() + auction.after, (auction, auction_id)
+        faulty = self._faults and self._faults.call(wire, due, self, self._judge, context)
+        self._client.submit(faulty or Call(wire, due, self, context))
 
     def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
+        self.tally.end(call.due, now, self._judge(call, status, body, now))
+
+    def _judge(self, call: Call, status: int, body: bytes, now: float) -> str:
+        """Check an answer; return the kind of its request."""
         tally = self.tally
         if status == 204:
             kind = NO_BID
@@ -57,7 +55,7 @@ class BidSender:
         else:
             kind = f"status {status}"
             tally.fail(BrokenRule(kind, body[:SHOWN_BODY].decode(errors="replace")))
-        tally.end(call.due, now, kind)
+        return kind
 
     def _check(self, call: Call, body: bytes, now: float) -> BrokenRule | None:
         auction: Auction
@@ -81,22 +79,3 @@ class BidSender:
         if auction.counts:
             self._accounts[auction.ssp].maybe_bids += 1
         self.tally.end(call.due, now, LOST)
-
-
-class MalformedSender:
-    """Records how requests ended whose JSON does not: they want status 400."""
-
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
-
-    def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
-        if status != 400:
-            detail = body[:SHOWN_BODY].decode(errors="replace")
-            self._tally.fail(BrokenRule(f"status {status} for a malformed request", detail))
-        self._tally.end(call.due, now, REFUSED if status == 400 else WRONG)
-
-    def dropped(self, call: Call, now: float) -> None:
-        self._tally.end(call.due, now, DROPPED)
-
-    def lost(self, call: Call, now: float) -> None:
-        self._tally.end(call.due, now, LOST)

@@ -7,10 +7,12 @@ answer comes or is given up on: only then is it known what the server did.
 
 import asyncio
 from collections import deque
+from enum import Enum
 from time import perf_counter
 from typing import Any, Final, Protocol
 
 GIVE_UP_S: Final = 10.0  # how long to wait for an answer beyond a call's patience
+PAUSE_S: Final = 1.0  # between the halves of a slow request
 REOPEN_S: Final = 0.1  # pause after a failed connection attempt
 MAX_HEAD: Final = 65_536
 HEAD_END: Final = b"\r\n\r\n"
@@ -28,16 +30,35 @@ class CallListener(Protocol):
         """The call was sent and not answered: the connection ended or was given up."""
 
 
+class Manner(Enum):
+    """How a request is sent: at once, in two halves with a pause, or the first half alone."""
+
+    WHOLE = 0
+    SLOW = 1
+    CUT = 2
+
+
 class Call:
-    """A request: its bytes, its scheduled time, its listener and what that needs to know."""
+    """A request: its bytes, its scheduled time, its listener and what that needs to know.
 
-    __slots__ = ("context", "due", "listener", "wire")
+    The scheduled time of a slow one is that of its second half.
+    """
 
-    def __init__(self, wire: bytes, due: float, listener: CallListener, context: Any) -> None:
+    __slots__ = ("context", "due", "listener", "manner", "wire")
+
+    def __init__(
+        self,
+        wire: bytes,
+        due: float,
+        listener: CallListener,
+        context: Any,
+        manner: Manner = Manner.WHOLE,
+    ) -> None:
         self.wire = wire
         self.due = due
         self.listener = listener
         self.context = context
+        self.manner = manner
 
 
 class ClientConnection(asyncio.Protocol):
@@ -55,7 +76,24 @@ class ClientConnection(asyncio.Protocol):
 
     def send(self, call: Call) -> None:
         self.call = call
-        self._write(call.wire)
+        if call.manner is Manner.WHOLE:
+            self._write(call.wire)
+        else:
+            self._send_half(call)
+
+    def _send_half(self, call: Call) -> None:
+        wire = call.wire
+        middle = (wire.index(HEAD_END) + len(HEAD_END) + len(wire)) // 2  # of the body
+        self._write(wire[:middle])
+        if call.manner is Manner.CUT:
+            self.transport.close()
+        else:
+            call.due += PAUSE_S
+            asyncio.get_running_loop().call_later(PAUSE_S, self._send_rest, call, wire[middle:])
+
+    def _send_rest(self, call: Call, rest: bytes) -> None:
+        if self.call is call:  # else it was answered, or the connection has ended
+            self._write(rest)
 
     def data_received(self, data: bytes) -> None:
         if self._buffer:

@@ -17,7 +17,7 @@ from snapbid.load.result import (
     PhaseResult,
     SeriesPoint,
 )
-from snapbid.load.tally import BID, DROPPED, LOST, NO_BID, Tally
+from snapbid.load.tally import BID, DROPPED, HUNG_UP, LOST, NO_BID, Tally
 
 # The client was the limit if it used this much of its core, or if it sent late: by at least
 # LATE_MS, and by at least this share of the measured p99.
@@ -68,7 +68,7 @@ def result(
     """The phase's result and, if the phase is measured, how it met its objectives."""
     histogram = tally.histogram
     valid = tally.kinds[BID] + tally.kinds[NO_BID]
-    answered = tally.done - tally.kinds[DROPPED] - tally.kinds[LOST]
+    answered = tally.done - sum(tally.kinds[kind] for kind in (DROPPED, LOST, HUNG_UP))
     figures = PhaseResult(
         name=phase.name,
         measured=phase.measured,

@@ -8,6 +8,7 @@ from math import sqrt
 from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
+from snapbid.load.faults import Faults
 from snapbid.load.result import PhaseResult
 
 PRECISION: Final = 0.05  # of the capacity, relative
@@ -18,7 +19,7 @@ MAX_TRIALS: Final = 14
 class Phase(NamedTuple):
     """Seconds at a constant rate (requests a second), or one rising evenly from `rate_from`.
 
-    `mix` numbers the requests to send, of which a share is `malformed`.
+    `mix` numbers the requests to send, of which `faults` are shares.
     """
 
     name: str
@@ -27,7 +28,7 @@ class Phase(NamedTuple):
     rate_from: float | None = None
     measured: bool = True
     mix: int = 0
-    malformed: float = 0.0
+    faults: Faults = Faults()
 
 
 Plan: TypeAlias = Generator[Phase, PhaseResult, None]

@@ -35,9 +35,10 @@ class SeriesPoint(Struct, frozen=True):
 
 
 class PhaseResult(Struct, frozen=True):
-    """A phase. Every offered request is in exactly one of `kinds`, and in `latency_ms`.
+    """A phase. Every offered request is in exactly one of `kinds`.
 
-    `answered` includes late answers; `latency_ms`, by percentile, counts from the scheduled time.
+    All but those `hung up` are in `latency_ms`, which is by percentile, from the scheduled time.
+    `answered` includes late answers.
     """
 
     name: str

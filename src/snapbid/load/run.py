@@ -188,7 +188,7 @@ class LoadRun:
             tally,
             self._accounts,
             self._notices,
-            phase.malformed,
+            phase.faults,
             self._random,
         )
         self._schedule = Schedule(phase, start, self._random, self._options.even)

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from snapbid.load.faults import Faults
 from snapbid.load.options import MAX_RATE, Mix, OptionError, duration
 from snapbid.load.plan import Phase
 
@@ -17,14 +18,7 @@ MAX_PHASES: Final = 100
 MAX_PHASE_S: Final = 3600.0
 
 Rate = Annotated[float, Meta(ge=0, le=MAX_RATE)]
-Share = Annotated[float, Meta(ge=0, le=1)]
 Weight = Annotated[float, Meta(gt=0, lt=1e9)]
-
-
-class Faults(Struct, frozen=True, forbid_unknown_fields=True):
-    """Shares of the requests: `malformed` ones end before their JSON does, and want a 400."""
-
-    malformed: Share = 0.0
 
 
 class ScenarioPhase(Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
@@ -85,7 +79,7 @@ def planned(scenario: list[ScenarioPhase], default: Mix) -> tuple[list[Phase], l
     phases = [
         Phase(
             phase.name, _seconds(phase), phase.rate, phase.from_, phase.measured,
-            mix=number, malformed=phase.faults.malformed,
+            mix=number, faults=phase.faults,
         )
         for number, phase in enumerate(scenario)
     ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Counts how the requests of a phase ended.
 
-Every request that was due has exactly one kind and is in the histogram. An answered one counts with
-the time since it was scheduled, a dropped or lost one with the time until it was given up on: no
-percentile improves because an answer never came.
+Every request that was due has exactly one kind and is in the histogram, unless the client hung up.
+An answered one counts with the time since it was scheduled, a dropped or lost one with the time
+until it was given up on: no percentile improves because an answer never came.
 """
 
 from collections import Counter
@@ -13,8 +13,10 @@ from snapbid.load.histogram import LatencyHistogram, merged
 
 BID, NO_BID = "bid", "no bid"
 REFUSED: Final = "refused"  # a malformed request, as it should be
+SLOW: Final = "slow"  # a request in two halves, answered as any other
+HUNG_UP: Final = "hung up"  # by the client, amid the request
 WRONG, TIMEOUT, LOST, DROPPED = "wrong answer", "timeout", "lost", "dropped"
-VALID: Final = (BID, NO_BID, REFUSED)
+VALID: Final = (BID, NO_BID, REFUSED, SLOW, HUNG_UP)
 MAX_EXAMPLE: Final = 300  # characters
 
 
@@ -73,6 +75,11 @@ class Tally:
         second.histogram.record(took)
         if kind not in VALID:
             second.bad += 1
+
+    def hang_up(self) -> None:
+        """Count a request that the client did not finish: it has no latency."""
+        self.done += 1
+        self.kinds[HUNG_UP] += 1
 
     def fail(self, broken: BrokenRule) -> None:
         """Count an answer that broke a rule; keep the first of each rule as the example."""
