@@ -29,6 +29,7 @@ from support.trading import Trading
 from support.wire import Wire
 
 from snapbid.ledger.arrangement import fetch_risks
+from snapbid.ledger.connection import Connections
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.queue import EventQueue
@@ -332,7 +333,7 @@ async def test_a_failover_by_sentinels_is_followed(tmp_path: Path) -> None:
         async with opened(sentinels.url, tmp_path / "spool", confirmed=False) as ledger:
             auctions = [b"a-%d" % number for number in range(20)]
             assert all(await accepted(ledger, auctions))
-            queue = EventQueue(sentinels.url)
+            queue = EventQueue(Connections(sentinels.url))
             await queue.open()
             await awaited(lambda: queue.connected)
             assert await queue.put(1, "shop", [("ev", b"{}")])

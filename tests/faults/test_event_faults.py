@@ -22,7 +22,8 @@ from support.proxy import FaultProxy, Way
 from support.sending import BATCH, SINGLE, event
 
 from snapbid.ledger import queue
-from snapbid.ledger.keys import EVENT_STREAM
+from snapbid.ledger.connection import Connections
+from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.queue import EventQueue
 
 SEED = int(os.environ.get("EVENT_SEED") or random.SystemRandom().randrange(10**9))
@@ -164,7 +165,7 @@ def pair(number: int, size: int = 10) -> list[tuple[str, bytes]]:
 async def ids(redis_url: str) -> list[str]:
     client = Client.from_url(redis_url)
     try:
-        entries: Any = await client.xrange(EVENT_STREAM)
+        entries: Any = await client.xrange(ShardKeys(0).events)
     finally:
         await client.aclose()
     requests = [queue.decode(packed) for _, fields in entries for packed in fields.values()]
@@ -172,7 +173,7 @@ async def ids(redis_url: str) -> list[str]:
 
 
 async def test_requests_travel_together(proxied: FaultProxy, redis_url: str) -> None:
-    own = EventQueue(proxied.redis_url)
+    own = EventQueue(Connections(proxied.redis_url))
     await own.open()
     try:
         await connected(own)
@@ -192,7 +193,7 @@ async def test_requests_travel_together(proxied: FaultProxy, redis_url: str) -> 
 
 @pytest.mark.parametrize("way", list(Way))
 async def test_a_stall_is_answered_and_ends(proxied: FaultProxy, redis_url: str, way: Way) -> None:
-    own = EventQueue(proxied.redis_url)
+    own = EventQueue(Connections(proxied.redis_url))
     await own.open()
     try:
         await connected(own)
@@ -208,7 +209,7 @@ async def test_a_stall_is_answered_and_ends(proxied: FaultProxy, redis_url: str,
 
 
 async def test_a_lost_connection_is_noticed_without_traffic(proxied: FaultProxy) -> None:
-    own = EventQueue(proxied.redis_url)
+    own = EventQueue(Connections(proxied.redis_url))
     await own.open()
     try:
         await connected(own)
@@ -223,7 +224,7 @@ async def test_a_lost_connection_is_noticed_without_traffic(proxied: FaultProxy)
 async def test_memory_is_bounded(
     proxied: FaultProxy, monkeypatch: pytest.MonkeyPatch, redis_url: str
 ) -> None:
-    own = EventQueue(proxied.redis_url)
+    own = EventQueue(Connections(proxied.redis_url))
     await own.open()
     try:
         await connected(own)
@@ -238,7 +239,7 @@ async def test_memory_is_bounded(
             while await own.put(1, "p", pair(201)):
                 await asyncio.sleep(0.01)
         client = Client.from_url(redis_url)
-        await client.delete(EVENT_STREAM)
+        await client.delete(ShardKeys(0).events)
         await client.aclose()
         async with asyncio.timeout(PATIENCE_S):
             while not await own.put(1, "p", pair(202)):
@@ -248,7 +249,7 @@ async def test_memory_is_bounded(
 
 
 async def test_closing_sends_what_waits(proxied: FaultProxy, redis_url: str) -> None:
-    own = EventQueue(proxied.redis_url)
+    own = EventQueue(Connections(proxied.redis_url))
     await own.open()
     await connected(own)
     proxied.delay_s = 0.05

@@ -38,7 +38,7 @@ async def test_a_cluster_over_tls(secured: tuple[Cluster, Tls], tmp_path: Path) 
             assert await remember(ledger, auction, (b"1", 1, 1000)) is True
             assert await settle_all(ledger, auction, b"1") == "ccc"
             assert await settle_all(ledger, auction, b"1") == "ddd"
-    queue = EventQueue(url)
+    queue = EventQueue(Connections(url))
     await queue.open()
     await awaited(lambda: queue.connected)
     assert await queue.put(1, "shop", [("ev", b"{}")])

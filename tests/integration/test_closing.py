@@ -7,7 +7,7 @@ import pytest
 import uvloop
 from redis.exceptions import ConnectionError
 
-from snapbid.ledger.connection import connector
+from snapbid.ledger.connection import Connections, connector
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.wire import Wire
@@ -15,7 +15,7 @@ from snapbid.ledger.wire import Wire
 
 @pytest.mark.parametrize("turns", range(9))
 async def test_the_queue_closes_while_it_connects(redis_url: str, turns: int) -> None:
-    queue = EventQueue(redis_url)
+    queue = EventQueue(Connections(redis_url))
     await queue.open()
     await closes_after(turns, queue)
 

@@ -17,9 +17,13 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis as Client
 from support.counted import Ledger, Tables, counted, register, some_counts
-from support.stack import Stack, execute
+from support.event_bench import CASINO, accepted
+from support.sending import NOW, event
+from support.stack import Stack, connected, execute
 
 from snapbid.embedded import Home, Postgres, Redis
+from snapbid.ledger import queue
+from snapbid.ledger.keys import ShardKeys
 from snapbid.metrics import exposition
 
 DAY = "2024-05-01"
@@ -69,7 +73,8 @@ async def ledger(stores: Stores) -> AsyncIterator[Ledger]:
     await client.flushall()
     await execute(
         stores.postgres.dsn,
-        "truncate bid_daily, impression_daily, loss_daily, campaign_daily, drain_source cascade",
+        "truncate bid_daily, impression_daily, loss_daily, campaign_daily, drain_source, events,"
+        " event_ids cascade",
     )
     yield Ledger(client)
     await client.aclose()
@@ -198,14 +203,42 @@ async def test_two_that_share_the_shards_are_killed_in_turn(
     drains = [start(SNAPBID_LEDGER_SHARDS="4") for _ in range(2)]
     for drain in drains:
         await await_text(drain, "the drain carries shards")
+    sent = set[str]()
     for victim in (0, 1):
         for count in range(40):
             await ledger.count(DAY, some_counts(choose), choose.randrange(4))
+            await queue_events(ledger, choose, sent)
             if count == 20:
                 drains[victim].stop(signal.SIGKILL)
         await await_drained(ledger, stores, *drains)
+        await await_stored(stores, sent)
         drains[victim] = start(SNAPBID_LEDGER_SHARDS="4")
         await await_text(drains[victim], "the drain carries shards")
+    for drain in drains:
+        await await_text(drain, "the drain carries events of shards")
+
+
+async def queue_events(ledger: Ledger, choose: random.Random, sent: set[str]) -> None:
+    """Put a new event and an earlier one into streams."""
+    number = len(sent)
+    for chosen in (number, choose.randrange(number + 1)):
+        pairs = accepted(CASINO, event("login", f"u{chosen}"))
+        stream = ShardKeys(choose.randrange(4)).events
+        command = queue.add([queue.encode(NOW, CASINO.name, pairs)], stream)
+        await ledger.redis.execute_command(*command)  # type: ignore[no-untyped-call]
+        sent.add(pairs[0][0])
+
+
+async def await_stored(stores: Stores, sent: set[str]) -> None:
+    """Wait until each event that was ever sent is stored, once."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            async with connected(stores.postgres.dsn) as connection:
+                rows = await connection.fetch("select event_id from events")
+            if len(rows) >= len(sent):
+                break
+            await asyncio.sleep(0.05)
+    assert sorted(row["event_id"] for row in rows) == sorted(sent)
 
 
 async def test_stores_that_are_away_are_told_once(

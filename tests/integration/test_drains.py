@@ -161,7 +161,7 @@ async def test_one_that_is_cut_from_redis_leaves_its_part(
         rows = await bench.connection.fetch(
             "select count(*) as shards from pg_locks where locktype = 'advisory'"
             " and classid = $1 and objid < $2 and granted group by pid",
-            leases._CLASS,
+            leases.COUNTERS,
             SHARDS,
         )
         return sorted(row["shards"] for row in rows)

@@ -16,7 +16,7 @@ from snapbid.drain.replay import replay
 from snapbid.embedded import Home
 from snapbid.events.outcomes import Product
 from snapbid.ledger import queue
-from snapbid.ledger.keys import EVENT_STREAM
+from snapbid.ledger.keys import ShardKeys
 from snapbid.settings import load
 from snapbid.warehouse import rates
 
@@ -88,7 +88,7 @@ async def test_storing_again_changes_nothing(bench: Bench) -> None:
     documents += [event("withdraw", transaction_id="t", **money(amount)) for amount in (1, 2)]
     await bench.accept(*documents)
     await bench.add(b"\xc1 is no MessagePack")
-    entries: Any = await bench.redis.xrange(EVENT_STREAM)
+    entries: Any = await bench.redis.xrange(ShardKeys(0).events)
     everything = [
         "select * from events order by arrival",
         "select * from event_conflicts",
@@ -212,7 +212,7 @@ async def test_rounds_of_many(bench: Bench) -> None:
     sent = [event("login", f"u{choose.randrange(4_000)}") for _ in range(9_000)]
     for start in range(0, len(sent), 600):
         await bench.accept(*sent[start : start + 600])
-    while await bench.redis.xlen(EVENT_STREAM):
+    while await bench.redis.xlen(ShardKeys(0).events):
         await bench.drain.round(bench.connection)
     ((count,),) = await bench.rows("select count(*) from events")
     assert count == len({each["identity"]["client_user_id"] for each in sent})

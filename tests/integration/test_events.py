@@ -12,7 +12,7 @@ from support.sending import BATCH, NOW, SINGLE, Reply, event, money
 from support.stack import Stack
 
 from snapbid.ledger import queue
-from snapbid.ledger.keys import EVENT_STREAM
+from snapbid.ledger.keys import ShardKeys
 
 MAX_BYTES = 4 << 20
 SECRET = "b8c1-partner-value-that-must-not-show"
@@ -36,7 +36,7 @@ class Served:
     def queued(self) -> list[tuple[str, str, dict[str, Any]]]:
         """What is in the stream: (product, event id, envelope)."""
         with redis.Redis.from_url(self.redis_url) as client:
-            entries: Any = client.xrange(EVENT_STREAM)
+            entries: Any = client.xrange(ShardKeys(0).events)
         requests = [queue.decode(packed) for _, fields in entries for packed in fields.values()]
         return [
             (request.product, event_id, json.loads(envelope))
@@ -57,7 +57,7 @@ def served(
 @pytest.fixture(autouse=True)
 def _empty_queue(redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
-        client.delete(EVENT_STREAM)
+        client.delete(ShardKeys(0).events)
 
 
 def violations(reply: Reply) -> list[tuple[str, str, str | None]]:

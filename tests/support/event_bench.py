@@ -13,16 +13,23 @@ from snapbid.drain.events import EventDrain
 from snapbid.events.outcomes import BatchResult, Product
 from snapbid.events.validate import read_batch
 from snapbid.ledger import queue
-from snapbid.ledger.keys import EVENT_STREAM
+from snapbid.ledger.keys import ShardKeys
 from snapbid.metrics import Metrics
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
-from snapbid.warehouse.events import become_the_drain
+from snapbid.warehouse.events import join
 from support.sending import NOW
 
 GEO = GeoDatabase(DEFAULT_PATH)
 HISTORY = history.load()
 CASINO = Product("casino", frozenset({"igaming"}))
+
+
+def accepted(product: Product, *documents: dict[str, Any]) -> list[tuple[str, bytes]]:
+    """What the queue is given of events: their ids and envelopes."""
+    read = read_batch(json.dumps(documents).encode(), product, NOW)
+    assert isinstance(read, BatchResult), read
+    return [(event.event_id, event.envelope) for event in read.accepted]
 
 
 class Bench:
@@ -42,18 +49,16 @@ class Bench:
         self, *documents: dict[str, Any], product: Product = CASINO, at: int = NOW
     ) -> list[str]:
         """Accept a batch as the endpoint does; returns the event ids."""
-        read = read_batch(json.dumps(documents).encode(), product, NOW)
-        assert isinstance(read, BatchResult), read
-        pairs = [(event.event_id, event.envelope) for event in read.accepted]
+        pairs = accepted(product, *documents)
         await self.add(queue.encode(at, product.name, pairs))
         return [event_id for event_id, _ in pairs]
 
     async def add(self, *requests: bytes) -> None:
-        await self.redis.execute_command(*queue.add(requests))  # type: ignore[no-untyped-call]
+        await self.redis.execute_command(*queue.add(requests, ShardKeys(0).events))  # type: ignore[no-untyped-call]
 
     async def round(self) -> int:
         carried = await self.drain.round(self.connection)
-        assert await self.redis.xlen(EVENT_STREAM) == 0
+        assert await self.redis.xlen(ShardKeys(0).events) == 0
         return carried
 
     async def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -69,7 +74,7 @@ class Bench:
     async def open(cls, dsn: str, redis_url: str, folder: Path) -> AsyncIterator["Bench"]:
         """Open on an empty, migrated database and an empty Redis; metrics go to the folder."""
         connection = await asyncpg.connect(dsn)
-        assert await become_the_drain(connection)
+        assert await join(connection)
         bench = cls(dsn, connection, redis_url, folder)
         try:
             yield bench

@@ -74,7 +74,7 @@ def standing(late: int) -> SspStanding:
             "degraded",
             ["foreign"],
         ),
-        ({"backlog": Backlog(0, 0.0, None, None, [None, OURS])}, "degraded", ["shards"]),
+        ({"backlog": Backlog(0, 0.0, 0, 0.0, [None, OURS])}, "degraded", ["shards"]),
         (
             {"backlog": Backlog(0, 0.0, 0, 0.0, [None, Standing("w2", is_confirmed=True)])},
             "not bidding",

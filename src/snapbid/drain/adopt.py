@@ -13,7 +13,7 @@ import asyncpg
 from redis.asyncio import Redis
 
 from snapbid.ledger.connection import connect
-from snapbid.ledger.keys import EVENT_STREAM, GOLIVE, ShardKeys
+from snapbid.ledger.keys import GOLIVE, ShardKeys
 from snapbid.settings import StoreSettings
 from snapbid.warehouse import away, fence
 
@@ -53,7 +53,7 @@ async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str) -> int | None:
         return None
     dropped: Any = await redis.scard(keys.changed) + await redis.scard(keys.taken)
     # The state goes last: no worker bids before, and the command can be repeated.
-    kept = {keys.state.encode(), EVENT_STREAM.encode()}
+    kept = {keys.state.encode(), keys.events.encode()}
     for prefix in (keys.prefix, GOLIVE):
         async for batch in _batches(redis, prefix):
             if gone := [key for key in batch if key not in kept]:

@@ -36,12 +36,18 @@ class EventDays:
         self._look_at = 0.0  # monotonic
         self._horizon: datetime | None = None
 
-    async def look(self, connection: asyncpg.Connection) -> None:
-        """Make the next days' partitions and drop the oldest, once a minute."""
+    async def look(self, connection: asyncpg.Connection, *, keeps: bool = True) -> None:
+        """Make the next days' partitions and drop the oldest, once a minute.
+
+        `keeps`: this drain is the one that does so; others look at what there is.
+        """
         if monotonic() >= self._look_at:
             self._look_at = monotonic() + LOOK_S
             self._is_stuck = False
             self._spans = await partitions.fetch_spans(connection)
+            if not keeps:
+                self._horizon = None
+                return
             now = self._now()
             await self.prepare(connection, (now + timedelta(days=n) for n in range(AHEAD_DAYS + 1)))
             if self._keep_days is not None:

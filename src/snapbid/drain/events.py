@@ -1,9 +1,13 @@
-"""Accepted events from the stream into the warehouse, exactly once (contract 7).
+"""Accepted events from the streams into the warehouse, exactly once (contract 7).
 
-A round takes the oldest entries of the stream, enriches their events, stores them in one
-transaction together with the flags of their sequences, and then deletes the entries. Whatever dies
-in between, the next round does the same again: the warehouse keeps the first event of each id, so
-storing it again changes nothing. What it refuses goes to the dead letters, alone.
+A round takes the oldest entries of each stream that this drain carries, enriches their events,
+stores them in one transaction together with the flags of their sequences, and then deletes the
+entries. Whatever dies in between, the next round does the same again: the warehouse keeps the first
+event of each id, so storing it again changes nothing. What it refuses goes to the dead letters,
+alone.
+
+Events of one product are stored by one drain at a time. They may be in several streams where the
+number of shards was changed, and of a sequence each drain must see what the other has stored.
 """
 
 import logging
@@ -11,18 +15,19 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from time import monotonic, time
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import asyncpg
 import msgspec
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from snapbid.drain import sequences
 from snapbid.drain.event_days import EventDays
 from snapbid.drain.lags import LAGS
+from snapbid.drain.streams import EventStream, EventStreams
 from snapbid.events.enrich import Enricher
 from snapbid.ledger import queue
-from snapbid.ledger.keys import EVENT_STREAM
 from snapbid.metrics import Metrics
 from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
@@ -31,7 +36,6 @@ from snapbid.suppression import Suppression, texts
 from snapbid.warehouse import events, persons, rates
 from snapbid.warehouse.events import DeadLetter, EventRow
 
-ENTRIES: Final = 16  # of the stream, read at once
 ROWS: Final = 1_000  # in one transaction
 ROUND_S: Final = 3.0  # then others have their turn, whatever is left
 DATA_ERRORS: Final = ("22", "23", "54", "P0")  # SQLSTATE classes that are about the row itself
@@ -57,7 +61,7 @@ class Queued(NamedTuple):
 
 
 class EventDrain:
-    """Carries the stream; `clock` gives epoch seconds, events are kept for `keep_days`."""
+    """Carries the streams; `clock` gives epoch seconds, events are kept for `keep_days`."""
 
     def __init__(
         self,
@@ -67,8 +71,9 @@ class EventDrain:
         history: History,
         clock: Callable[[], float] = time,
         keep_days: int | None = None,
+        shards: int = 1,
     ) -> None:
-        self._redis = redis
+        self._streams = EventStreams(redis, shards)
         self._days = EventDays(keep_days, clock)
         self._geo = geo
         self._history = history
@@ -88,19 +93,37 @@ class EventDrain:
     async def round(self, connection: asyncpg.Connection) -> int:
         """Carry what is there, for some seconds at most; give how many events.
 
-        Raises what Redis and the warehouse raise; it can be repeated then.
+        Raises what Redis and the warehouse raise; it can be repeated then. Raises IdleError where
+        other drains have all streams, ShardsAwayError where only some streams are away.
         """
-        await self._days.look(connection)
+        streams = await self._streams.share(connection)
+        await self._days.look(connection, keeps=any(stream.number == 0 for stream in streams))
         await self._look_at_rates(connection)
-        carried = 0
+        carried, errors, left = 0, dict[int, RedisError](), streams
         until = monotonic() + ROUND_S
-        while monotonic() < until:
-            entries: Any = await self._redis.xrange(EVENT_STREAM, count=ENTRIES)
-            if not entries:
-                break
-            carried += await self._carry(connection, [fields for _, fields in entries])
-            await self._redis.xdel(EVENT_STREAM, *(id for id, _ in entries))
+        while left and monotonic() < until:  # all of them in turn, whichever has the most
+            busy = []
+            for stream in left:
+                try:
+                    count = await self._carry_some(connection, stream)
+                except RedisError as error:
+                    errors[stream.number] = error
+                    continue
+                if count is not None:
+                    carried += count
+                    busy.append(stream)
+            left = busy
+        self._streams.note(streams, errors)
         return carried
+
+    async def _carry_some(self, connection: asyncpg.Connection, stream: EventStream) -> int | None:
+        """Carry the oldest entries; give how many events they had, None where there are none."""
+        entries = await stream.read()
+        if not entries:
+            return None
+        count = await self._carry(connection, [fields for _, fields in entries])
+        await stream.remove([id for id, _ in entries])
+        return count
 
     async def _look_at_rates(self, connection: asyncpg.Connection) -> None:
         revision = await rates.revision(connection)
@@ -165,6 +188,7 @@ class EventDrain:
         try:
             async with connection.transaction():
                 known = await self._suppress(connection, [row for _, row in rows])
+                await events.hold_products(connection, {row.product for row in known})
                 stored = await events.store(connection, known)
                 new = {row.event_id: row for row in known if row.event_id in stored.event_ids}
                 await sequences.check(connection, list(new.values()))

@@ -10,12 +10,11 @@ others take its part over.
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import asyncpg
 from redis.exceptions import RedisError
 
-from snapbid.drain.counters import ShardCounters
 from snapbid.warehouse import leases
 
 GIVEN_UP_S: Final = 5.0  # without Redis, or a part of it, the place is left to another drain
@@ -27,11 +26,21 @@ class IdleError(Exception):
     """Other drains carry all that there is."""
 
 
-class Leases:
-    """The leases of one drain. Every shard is to be read once before it is taken."""
+class Leased(Protocol):
+    """A part of the ledger that one drain at a time carries, by the number of its shard."""
 
-    def __init__(self, shards: Sequence[ShardCounters]) -> None:
+    number: int
+
+    async def probe(self) -> None:
+        """Raise RedisError where it cannot be read."""
+
+
+class Leases:
+    """The leases of one drain, of a kind. Every shard is to be read once before it is taken."""
+
+    def __init__(self, shards: Sequence[Leased], kind: int = leases.COUNTERS) -> None:
         self._shards = shards
+        self._kind = kind
         unread = RedisError("not read yet")
         self._unread: dict[int, tuple[float, RedisError]] = {
             shard.number: (float("-inf"), unread) for shard in shards
@@ -54,19 +63,20 @@ class Leases:
 
         Raises RedisError where it can read nothing, IdleError where others have everything.
         """
-        look = await leases.look(connection)
+        look = await leases.look(connection, self._kind)
         await self._probe(self._given_up())
         given_up = self._given_up()
         if look.is_able is not (not given_up):
-            await leases.declare(connection, is_able=not given_up)
+            await leases.declare(connection, self._kind, is_able=not given_up)
         share = -(-len(self._shards) // max(look.able + (not given_up), 1))
         kept = sorted(look.mine - given_up)[:share]
         if surplus := look.mine.difference(kept):
-            await leases.release(connection, surplus)
+            await leases.release(connection, surplus, self._kind)
         mine = frozenset(kept)
         free = {shard.number for shard in self._shards} - look.mine - look.others - given_up
         if free and len(mine) < share:
-            mine |= await leases.take(connection, sorted(free)[: share - len(mine)])
+            wanted = sorted(free)[: share - len(mine)]
+            mine |= await leases.take(connection, wanted, self._kind)
         self._tell(mine)
         self.lost = {number: self._unread[number][1] for number in given_up - look.others}
         if len(given_up) == len(self._shards):
@@ -94,5 +104,7 @@ class Leases:
     def _tell(self, mine: frozenset[int]) -> None:
         if mine != self._told and len(self._shards) > 1:
             numbers = ", ".join(map(str, sorted(mine)))
-            logger.info("the drain carries %s", f"shards {numbers}" if mine else "no shard")
+            carried = f"shards {numbers}" if mine else "no shard"
+            of = "events of " if self._kind == leases.EVENTS else ""
+            logger.info("the drain carries %s%s", of, carried)
         self._told = mine

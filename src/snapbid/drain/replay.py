@@ -1,4 +1,4 @@
-"""`snapbid events replay`: dead letters go back into the stream, for the drain to try again."""
+"""`snapbid events replay`: dead letters go back into a stream, for the drain to try again."""
 
 import asyncpg
 
@@ -19,7 +19,7 @@ async def replay(settings: Settings) -> int:
     """
     assert settings.redis_url is not None
     stores = Connections(settings.redis_url, settings.redis_replicas)
-    redis = stores.client()
+    redis, keys = stores.client(), ShardKeys(0)
     connection = await asyncpg.connect(settings.database_url, timeout=away.CONNECT_S)
     count = 0
     try:
@@ -28,8 +28,8 @@ async def replay(settings: Settings) -> int:
             async with connection.transaction():
                 payloads = await events.dig_up(connection, newest, BATCH)
                 if payloads:
-                    await redis.execute_command(*queue.add(payloads))  # type: ignore[no-untyped-call]
-                    await stores.replicate(redis, ShardKeys(0))
+                    await redis.execute_command(*queue.add(payloads, keys.events))  # type: ignore[no-untyped-call]
+                    await stores.replicate(redis, keys)
             if not payloads:
                 return count
             count += len(payloads)

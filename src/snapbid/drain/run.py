@@ -95,7 +95,7 @@ COUNTERS: Final = Duty(
     quotes=True,
 )
 EVENTS: Final = Duty(
-    events.become_the_drain,
+    events.join,
     "%s does not answer, events wait",
     "another drain carries events, this one waits",
     "events are carried again",
@@ -167,7 +167,14 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
         evidence = EvidenceStore(redis)
         keeper = RestKeeper(settings.rest_losses, settings.rest_s)
         counters = Drain(shards, budgets, metrics, evidence=evidence)
-        carried = EventDrain(redis, metrics, geo, history.load(), keep_days=settings.events_days)
+        carried = EventDrain(
+            redis,
+            metrics,
+            geo,
+            history.load(),
+            keep_days=settings.events_days,
+            shards=settings.ledger_shards,
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(Process(COUNTERS, counters, dsn, stopping).run())
             group.create_task(Process(EVENTS, carried, dsn, stopping).outlast())

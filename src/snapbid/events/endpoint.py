@@ -48,7 +48,7 @@ logger = logging.getLogger("snapbid")
 
 
 class EventSink(Protocol):
-    """A durable queue of accepted events; see `ledger.queue.EventQueue`."""
+    """A durable queue of accepted events; see `ledger.queues`."""
 
     async def put(
         self, received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]

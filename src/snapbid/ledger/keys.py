@@ -35,6 +35,8 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
     {sbN}:d:at                when the drain last took all that had changed (epoch s)
     {sbN}:g                   `SEGMENT YYYY-MM-DD` -> generation of these counters, raised when they
                               are removed
+    {sbN}:e                   stream of server events on their way to the warehouse, those of some
+                              products (queues.py)
     {sbN}:seen                when an SSP's wins, impressions and losses last grew: `w:7`, epoch s
 
 The hash {sbN}:segment has
@@ -53,7 +55,6 @@ Counters from before there were segments have neither `SEGMENT:` nor `SEGMENT ` 
 
 Elsewhere:
 
-    {sb0}:e                   stream of server events on their way to the warehouse
     {golive}:...              what SSPs have sent (golive/store.py)
     events:rate:DIGEST        requests of an API key in the last minute
     report:rate:DIGEST        requests of a report token in the last minute
@@ -65,7 +66,6 @@ Elsewhere:
 
 from typing import Final
 
-EVENT_STREAM: Final = "{sb0}:e"
 GOLIVE: Final = "{golive}:"
 EVENT_RATE: Final = "events:rate:"
 REPORT_RATE: Final = "report:rate:"
@@ -78,8 +78,8 @@ REPORT_CACHE: Final = "report:cache:"
 class ShardKeys:
     """The keys of one shard that Python code names; the scripts name the others."""
 
-    __slots__ = ("changed", "drained_at", "epoch", "generations", "mark", "owner", "prefix",
-                 "script_keys", "seen", "segments", "state", "taken")  # fmt: skip
+    __slots__ = ("changed", "drained_at", "epoch", "events", "generations", "mark", "owner",
+                 "prefix", "script_keys", "seen", "segments", "state", "taken")  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.prefix = prefix = f"{{sb{number}}}:"
@@ -90,6 +90,7 @@ class ShardKeys:
         self.taken = f"{prefix}d:taken"
         self.owner = f"{prefix}d:owner"
         self.drained_at = f"{prefix}d:at"
+        self.events = f"{prefix}e"
         self.generations = f"{prefix}g"
         self.seen = f"{prefix}seen"
         self.state = f"{prefix}segment"

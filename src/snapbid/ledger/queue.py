@@ -1,5 +1,7 @@
 """Accepted server events on their way to the warehouse: group commit to a stream (contract 7).
 
+Each shard of the ledger has a stream (`queues.py` chooses), and a worker a queue for each.
+
 Each request becomes one field of a stream entry. Requests that arrive while a round trip is under
 way share the next entry; no request waits for a timer. The queue has a connection of its own, so
 that no bid waits behind a batch of events.
@@ -18,8 +20,8 @@ import msgspec
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError, ResponseError
 
-from snapbid.ledger.connection import connector
-from snapbid.ledger.keys import EVENT_STREAM, ShardKeys
+from snapbid.ledger.connection import Connections
+from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.link import Link
 from snapbid.ledger.replicas import Command, confirmed, waiting
 from snapbid.ledger.wire import Wire
@@ -29,8 +31,6 @@ IDLE_S: Final = 0.5  # after so long without events, check that Redis still answ
 MAX_ENTRY_BYTES: Final = 1 << 20  # per stream entry, unless a single request is larger
 MAX_WAITING_BYTES: Final = 64 << 20  # in this process; beyond that events are refused
 MAX_STREAM_BYTES: Final = 1 << 30  # in Redis, roughly; beyond that too, until the drain catches up
-
-_MEASURE: Final = ("MEMORY", "USAGE", EVENT_STREAM)
 
 logger = logging.getLogger("snapbid")
 
@@ -57,10 +57,10 @@ def encode(received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]
     return _encode((received_at_ms, product, events))
 
 
-def add(requests: Iterable[bytes]) -> tuple[str | bytes, ...]:
-    """The command that adds encoded requests to the stream as one entry."""
+def add(requests: Iterable[bytes], stream: str) -> tuple[str | bytes, ...]:
+    """The command that adds encoded requests to a stream as one entry."""
     fields = [part for number, packed in enumerate(requests) for part in (b"%d" % number, packed)]
-    return ("XADD", EVENT_STREAM, "*", *fields)
+    return ("XADD", stream, "*", *fields)
 
 
 class _Pending(NamedTuple):
@@ -73,21 +73,24 @@ class _Pending(NamedTuple):
 
 
 class EventQueue:
-    """One worker's events on their way into the stream; `replicas` is that of Connections."""
+    """One worker's events on their way into the stream of a shard."""
 
-    def __init__(self, url: str, replicas: int | None = None) -> None:
-        self._connect = connector(url, EVENT_STREAM, replicas)
-        self._link = Link(self._connect, self, "events wait for Redis", ANSWER_S)
+    def __init__(self, connections: Connections, shard: int = 0, shards: int = 1) -> None:
+        self._keys = keys = ShardKeys(shard)
+        self._measure = ("MEMORY", "USAGE", keys.events)
+        self._connect = connections.connector(keys.events)
+        whose = "events" if shards == 1 else f"events of shard {shard}"
+        self._link = Link(self._connect, self, f"{whose} wait for Redis", ANSWER_S)
         self._wire: Wire | None = None
         self._replicas = 0
         self._pending: list[_Pending] = []
         self._sent: list[_Pending] = []
         self._answered: Callable[[list[Any]], None] | None = None  # while a round trip is under way
         self._stalled: asyncio.TimerHandle | None = None  # of that round trip
-        self._bytes = 0
         self._trips = 0
         self._full = False
         self.connected = False
+        self.waiting_bytes = 0
         self.flushes = 0
 
     async def open(self) -> None:
@@ -106,19 +109,19 @@ class EventQueue:
     ) -> bool:
         """Queue (event id, canonical envelope) pairs; return whether Redis has stored them."""
         packed = encode(received_at_ms, product, events)
-        if not self.connected or self._full or self._bytes + len(packed) > MAX_WAITING_BYTES:
+        if not self.connected or self._full or self.waiting_bytes + len(packed) > MAX_WAITING_BYTES:
             return False
         done: asyncio.Future[bool] = self._loop.create_future()
         if not self._pending and self._answered is None:
             self._loop.call_soon(self._send)  # with what else this turn of the loop brings
-        self._bytes += len(packed)
+        self.waiting_bytes += len(packed)
         self._pending.append(_Pending(packed, done))
         return await done
 
     # -- the connection (see LinkUser) ------------------------------------------------------------
 
     async def prepare(self, connection: AbstractConnection) -> None:
-        await connection.send_command(*_MEASURE, check_health=False)
+        await connection.send_command(*self._measure, check_health=False)
         self._measured([await connection.read_response()])
 
     async def use(self, connection: AbstractConnection) -> None:
@@ -128,7 +131,7 @@ class EventQueue:
             trips = self._trips
             while not (await asyncio.wait((wire.ended,), timeout=IDLE_S))[0]:
                 if trips == self._trips and self._answered is None:
-                    self._begin(self._measured, _MEASURE)
+                    self._begin(self._measured, self._measure)
                 trips = self._trips
         finally:
             wire.ended.cancel()  # unless it has ended
@@ -140,15 +143,15 @@ class EventQueue:
         self._settle()
         for request in (*self._sent, *self._pending):
             request.resolve(False)
-        self._sent, self._pending, self._bytes = [], [], 0
+        self._sent, self._pending, self.waiting_bytes = [], [], 0
 
     def _send(self) -> None:
         """Begin a round trip with what is pending, unless one is under way."""
         if self._wire is not None and self._answered is None and self._pending:
             self._sent = self._take()
             self._replicas = self._connect.replicas
-            added = add([request.packed for request in self._sent])
-            self._begin(self._stored, added, *waiting(ShardKeys(0).mark, self._replicas))
+            added = add([request.packed for request in self._sent], self._keys.events)
+            self._begin(self._stored, added, *waiting(self._keys.mark, self._replicas))
 
     def _begin(self, answered: Callable[[list[Any]], None], *commands: Command) -> None:
         assert self._wire is not None
@@ -173,11 +176,11 @@ class EventQueue:
         confirmed(replies, self._replicas)
         self.flushes += 1
         for request in self._sent:
-            self._bytes -= len(request.packed)
+            self.waiting_bytes -= len(request.packed)
             request.resolve(True)
         self._sent = []
         if self.flushes % 64 == 0:
-            self._begin(self._measured, _MEASURE)
+            self._begin(self._measured, self._measure)
 
     def _measured(self, replies: list[Any]) -> None:
         """Heed the size of the stream, which must not take the memory that bids need."""

@@ -87,10 +87,10 @@ WATCHED: dict[str, Definition] = {
         "gauge", "Whether a shard of the ledger answered when last looked at: 1 or 0.", ("shard",)
     ),
     "snapbid_event_queue_length": Definition(
-        "gauge", "Entries of the stream of accepted events, each of one or more requests."
+        "gauge", "Entries of the streams of accepted events, each of one or more requests."
     ),
     "snapbid_event_queue_age_seconds": Definition(
-        "gauge", "Age of the oldest entry of that stream; 0 where it is empty."
+        "gauge", "Age of the oldest entry of these streams; 0 where they are empty."
     ),
     "snapbid_spool_bytes": Definition(
         "gauge", "Notices kept on this machine's disk while Redis is away."

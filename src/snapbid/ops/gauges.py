@@ -43,9 +43,8 @@ def gauges(watch: Watch) -> dict[str, Samples]:
             for number, shard in enumerate(shards)
         ]
         series["snapbid_drain_waiting"] = [({}, counters)]
-        if entries is not None and oldest_s is not None:
-            series["snapbid_event_queue_length"] = [({}, entries)]
-            series["snapbid_event_queue_age_seconds"] = [({}, oldest_s)]
+        series["snapbid_event_queue_length"] = [({}, entries)]
+        series["snapbid_event_queue_age_seconds"] = [({}, oldest_s)]
         if behind_s is not None:
             series["snapbid_drain_behind_seconds"] = [({}, behind_s)]
     if snapshot.ssps is not None:

@@ -4,6 +4,7 @@ Nothing here takes Redis more than a fraction of a millisecond at a time: counts
 name, never a whole day. Of shards that are away the figures are missing, or those known last.
 """
 
+import contextlib
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -12,8 +13,9 @@ from typing import Any, Final, NamedTuple
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from snapbid.ledger.keys import EVENT_STREAM, ShardKeys
+from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.parts import away, of_each
+from snapbid.ledger.queues import fetch_leftovers
 from snapbid.ledger.segment import fetch_segments
 
 FIELDS: Final = (b"b", b"w", b"p", b"i")  # as settle.lua and batch.py name an SSP's counters
@@ -34,16 +36,16 @@ def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
 
 
 class Backlog(NamedTuple):
-    """`counters` and stream `entries` that the drain has yet to carry, and how old they may be (s).
+    """`counters` and `entries` of streams that the drain has yet to carry, and their age (s).
 
-    `behind_s` is None where no drain has recorded when it finished, a shard where it is away, and
-    so are `entries` and their age where the stream is.
+    `behind_s` is None where no drain has recorded when it finished, a shard where it is away.
+    `entries` are those of all streams that answer, those of a ledger with more shards included.
     """
 
     counters: int
     behind_s: float | None
-    entries: int | None
-    oldest_s: float | None
+    entries: int
+    oldest_s: float
     shards: list[Standing | None]
 
     @property
@@ -70,6 +72,8 @@ NOTHING: Final = Traffic(0, 0, 0, 0)
 class _ShardBacklog(NamedTuple):
     counters: int
     drained_at: float | None
+    entries: int
+    oldest_ms: int | None
     standing: Standing
 
 
@@ -81,12 +85,16 @@ async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
         if shard is not None and shard.counters and behind is not None:
             at = shard.drained_at
             behind = None if at is None else [*behind, now - at]
-    entries, oldest_s = await _events(redis, now)
+    streams = [(shard.entries, shard.oldest_ms) for shard in answers if shard is not None]
+    for number in await fetch_leftovers(redis, shards):
+        with contextlib.suppress(RedisError, OSError):
+            streams.append(await _events(redis, ShardKeys(number)))
+    began = min((oldest for _, oldest in streams if oldest is not None), default=now * 1000)
     return Backlog(
         counters=sum(shard.counters for shard in answers if shard is not None),
         behind_s=None if behind is None else max(behind),
-        entries=entries,
-        oldest_s=oldest_s,
+        entries=sum(entries for entries, _ in streams),
+        oldest_s=max(now - began / 1000, 0.0),
         shards=[None if shard is None else shard.standing for shard in answers],
     )
 
@@ -99,20 +107,17 @@ async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
     pipe.hmget(keys.state, "segment", "confirmed", "warehouse")
     changed, taken, at, state = await pipe.execute()
     drained_at = None if at is None else float(at)
-    return _ShardBacklog(changed + taken, drained_at, _standing(*state))
+    entries, oldest = await _events(redis, keys)
+    return _ShardBacklog(changed + taken, drained_at, entries, oldest, _standing(*state))
 
 
-async def _events(redis: Redis, now: float) -> tuple[int | None, float | None]:
-    """How many entries the stream has, and the age of the oldest; None where it is away."""
+async def _events(redis: Redis, keys: ShardKeys) -> tuple[int, int | None]:
+    """How many entries a stream has, and when the oldest came (epoch ms)."""
     pipe = redis.pipeline(transaction=False)
-    pipe.xlen(EVENT_STREAM)
-    pipe.xrange(EVENT_STREAM, count=1)
-    try:
-        entries, oldest = await pipe.execute()
-    except (RedisError, OSError):
-        return None, None
-    age = now - int(oldest[0][0].partition(b"-")[0]) / 1000 if oldest else 0.0
-    return entries, max(age, 0.0)
+    pipe.xlen(keys.events)
+    pipe.xrange(keys.events, count=1)
+    entries, oldest = await pipe.execute()
+    return entries, int(oldest[0][0].partition(b"-")[0]) if oldest else None
 
 
 def _standing(segment: bytes | None, confirmed: bytes | None, owner: bytes | None) -> Standing:

@@ -176,7 +176,7 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
     if backlog.counters and backlog.behind_s is None:
         yield Cause("drain", False, "no drain has ever been at work", "start snapbid drain")
     else:
-        behind = max(backlog.behind_s or 0.0, backlog.oldest_s or 0.0)
+        behind = max(backlog.behind_s or 0.0, backlog.oldest_s)
         if behind > BEHIND_S:
             yield Cause(
                 "drain",

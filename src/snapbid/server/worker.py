@@ -37,7 +37,7 @@ from snapbid.ledger.commits import commits
 from snapbid.ledger.keys import BID_RATE, DEMAND_RATE
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.permits import Permits
-from snapbid.ledger.queue import EventQueue
+from snapbid.ledger.queues import EventQueues
 from snapbid.ledger.rate import RateLimiter
 from snapbid.ledger.room import RoomReader, room_path
 from snapbid.match.catalog import Catalog
@@ -118,9 +118,11 @@ class Worker:
         self._ledger = ledger = _ledger(settings, metrics, log)
         await ledger.open()
         stack.push_async_callback(ledger.close)
-        queue = EventQueue(settings.redis_url, settings.redis_replicas)
-        await queue.open()
-        stack.push_async_callback(queue.close)
+        queues = EventQueues(
+            settings.redis_url, settings.redis_replicas, shards=settings.ledger_shards
+        )
+        await queues.open()
+        stack.push_async_callback(queues.close)
 
         evidence = Evidence(EvidenceStore(self._redis), outcomes=Outcomes(metrics))
         bids = BidEndpoints(
@@ -131,7 +133,7 @@ class Worker:
             permits=lambda number, qps: Permits(self._redis, f"{BID_RATE}{number}", qps),
         )
         limiter = RateLimiter(self._redis)
-        events = EventEndpoints(queue, limiter, metrics, geo, history.load())
+        events = EventEndpoints(queues.sink, limiter, metrics, geo, history.load())
         key, issuer = settings.jwt_secret.key(), settings.jwt_issuer
         report = ReportEndpoint(pool, self._redis, key=key, issuer=issuer, registry=self._registry)
         diagnosis = DiagnosisEndpoint(

@@ -11,7 +11,10 @@ import asyncpg
 
 T = TypeVar("T")
 
-_LOCK: Final = 0x736E6170_65766E00  # "snapevn": an advisory lock of this database
+# Advisory locks of this database: "snapevn", held by the only drain of events of a release without
+# leases and shared by all of this one; and the class of those of products.
+_LOCK: Final = 0x736E6170_65766E00
+_PRODUCTS: Final = 0x736E6570
 
 
 class EventRow(NamedTuple):
@@ -124,16 +127,30 @@ where e.event_id = f.event_id and e.received_at = f.received_at
 """
 
 
-async def become_the_drain(connection: asyncpg.Connection) -> bool:
-    """Become the only drain of events until the connection ends; return False if another is.
+async def join(connection: asyncpg.Connection) -> bool:
+    """Be one of the drains of events until the connection ends; False beside one of no leases.
 
     If permitted, also keep the server from quoting refused rows in its log.
     """
-    if not await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK):
+    if not await connection.fetchval("select pg_try_advisory_lock_shared($1)", _LOCK):
         return False
     with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
         await connection.execute("set log_error_verbosity = terse")
     return True
+
+
+async def hold_products(connection: asyncpg.Connection, products: Iterable[str]) -> None:
+    """Be the only one that stores events of some products until the transaction ends.
+
+    In the order of the locks, so that no two wait for each other.
+    """
+    await connection.execute(
+        "select pg_advisory_xact_lock($1, number) from"
+        " (select distinct hashtext(name) as number from unnest($2::text[]) name"
+        " order by 1) as numbers",
+        _PRODUCTS,
+        list(products),
+    )
 
 
 async def store(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> StoreResult:

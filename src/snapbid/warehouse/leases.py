@@ -1,8 +1,9 @@
 """Which drain carries which shards: leases, as advisory locks of this database.
 
-A lease belongs to the session that writes what its shards have counted, and ends with it: whatever
-its holder had under way is stored or gone by the time that another drain gets it. A row with an
-expiry would need clocks that agree, and a check in each statement.
+There are leases of shards' counters, and others of their events. A lease belongs to the session
+that writes what its shards have, and ends with it: whatever its holder had under way is stored or
+gone by the time that another drain gets it. A row with an expiry would need clocks that agree, and
+a check in each statement.
 """
 
 import contextlib
@@ -13,7 +14,8 @@ import asyncpg
 
 # Held by the only drain of a release without leases, and shared by all of this one.
 _DRAINS: Final = 0x736E6170_64726E00
-_CLASS: Final = 0x736E6C73  # of the other locks; a shard's is its number
+COUNTERS: Final = 0x736E6C73  # the class of the other locks; a shard's is its number
+EVENTS: Final = 0x736E6C65
 _ABLE: Final = 65_535  # shared by the drains that can read all shards
 _CARRY: Final = 65_534  # held while budgets are told what the warehouse knows
 
@@ -40,9 +42,9 @@ async def join(connection: asyncpg.Connection) -> bool:
     return bool(await connection.fetchval("select pg_try_advisory_lock_shared($1)", _DRAINS))
 
 
-async def look(connection: asyncpg.Connection) -> Look:
-    """Who has which lease."""
-    rows = await connection.fetch(_LOOK, _CLASS)
+async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
+    """Who has which lease of a kind."""
+    rows = await connection.fetch(_LOOK, kind)
     mine = {row["number"]: row["holders"] for row in rows if row["is_mine"]}
     others = {row["number"]: row["holders"] for row in rows if not row["is_mine"]}
     is_able, able = mine.pop(_ABLE, 0) > 0, others.pop(_ABLE, 0)
@@ -51,35 +53,39 @@ async def look(connection: asyncpg.Connection) -> Look:
     return Look(frozenset(mine), frozenset(others), is_able, able)
 
 
-async def declare(connection: asyncpg.Connection, *, is_able: bool) -> None:
+async def declare(connection: asyncpg.Connection, kind: int = COUNTERS, *, is_able: bool) -> None:
     """Say whether this drain can read all shards, so that the others leave it its share."""
     function = "pg_advisory_lock_shared" if is_able else "pg_advisory_unlock_shared"
-    await connection.execute(f"select {function}($1, $2)", _CLASS, _ABLE)
+    await connection.execute(f"select {function}($1, $2)", kind, _ABLE)
 
 
-async def take(connection: asyncpg.Connection, shards: Iterable[int]) -> frozenset[int]:
+async def take(
+    connection: asyncpg.Connection, shards: Iterable[int], kind: int = COUNTERS
+) -> frozenset[int]:
     """Take leases that this session does not have; give those that were free."""
     rows = await connection.fetch(
         "select number from unnest($2::int[]) number where pg_try_advisory_lock($1, number)",
-        _CLASS,
+        kind,
         list(shards),
     )
     return frozenset(row["number"] for row in rows)
 
 
-async def release(connection: asyncpg.Connection, shards: Iterable[int]) -> None:
+async def release(
+    connection: asyncpg.Connection, shards: Iterable[int], kind: int = COUNTERS
+) -> None:
     """Give leases up."""
     await connection.execute(
-        "select pg_advisory_unlock($1, number) from unnest($2::int[]) number", _CLASS, list(shards)
+        "select pg_advisory_unlock($1, number) from unnest($2::int[]) number", kind, list(shards)
     )
 
 
 @contextlib.asynccontextmanager
 async def carrying(connection: asyncpg.Connection) -> AsyncIterator[bool]:
     """Be the only drain that adds to budgets; False where another one does."""
-    is_free = await connection.fetchval("select pg_try_advisory_lock($1, $2)", _CLASS, _CARRY)
+    is_free = await connection.fetchval("select pg_try_advisory_lock($1, $2)", COUNTERS, _CARRY)
     try:
         yield bool(is_free)
     finally:
         if is_free and not connection.is_closed():
-            await connection.execute("select pg_advisory_unlock($1, $2)", _CLASS, _CARRY)
+            await connection.execute("select pg_advisory_unlock($1, $2)", COUNTERS, _CARRY)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from snapbid.events.outcomes import AcceptedEvent, Product, SingleResult
 from snapbid.events.validate import read_single
 from snapbid.ledger import queue
-from snapbid.ledger.keys import EVENT_STREAM
+from snapbid.ledger.keys import ShardKeys
 from support.simulator.entries import NEVER
 from support.simulator.script import START_S
 from support.simulator.servers import Servers
@@ -196,14 +196,15 @@ _CONFLICTS: Final = """
 """
 
 
-def stored(servers: Servers) -> Stored:
+def stored(servers: Servers, shards: int) -> Stored:
     """Look into both stores."""
     postgres = servers.postgres
     queued: Counter[Version] = Counter()
-    entries: Any = servers.redis.client.xrange(EVENT_STREAM)
-    for _, fields in entries:
-        for packed in fields.values():
-            queued.update(version(*event) for event in queue.decode(packed).events)
+    for shard in range(shards):
+        entries: Any = servers.redis.client.xrange(ShardKeys(shard).events)
+        for _, fields in entries:
+            for packed in fields.values():
+                queued.update(version(*event) for event in queue.decode(packed).events)
     rows = postgres.run(postgres.admin.fetch(_ROWS))
     conflicts = postgres.run(postgres.admin.fetch(_CONFLICTS))
     dead = postgres.run(postgres.admin.fetchval("select count(*) from event_dead_letters"))

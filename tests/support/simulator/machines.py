@@ -21,7 +21,7 @@ from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.connection import connect
 from snapbid.ledger.ledger import SpoolFullError
 from snapbid.ledger.limits import Limits
-from snapbid.ledger.queue import EventQueue
+from snapbid.ledger.queues import EventQueues
 from snapbid.ledger.records import BidVerdict
 from snapbid.metrics import Metrics
 from snapbid.reference import history
@@ -76,7 +76,7 @@ class Worker:
         self.settings = machine.settings
         self.process = world.process(name, machine)
         self.ledger: TickingLedger | None = None
-        self.queue: EventQueue | None = None
+        self.queue: EventQueues | None = None
         self.catalog = world.catalog
         self.is_stopping = False
         self._world = world
@@ -95,7 +95,7 @@ class Worker:
         self.ledger.belong_to(self.catalog.warehouse)
         await self.ledger.open()
         if world.has_events:
-            self.queue = EventQueue(world.servers.redis.url)
+            self.queue = EventQueues(world.servers.redis.url, shards=world.shards)
             await self.queue.open()
 
     def take_up(self, catalog: Catalog) -> None:
@@ -266,7 +266,7 @@ class World:
             async with asyncio.TaskGroup() as group:
                 group.create_task(DrainProcess(COUNTERS, drain, dsn, stopping).run())
                 if self.has_events:
-                    carried = EventDrain(redis, metrics, *_references(), clock)
+                    carried = EventDrain(redis, metrics, *_references(), clock, shards=self.shards)
                     group.create_task(DrainProcess(EVENTS, carried, dsn, stopping).outlast())
             await redis.aclose()
 

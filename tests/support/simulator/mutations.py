@@ -2,16 +2,15 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from snapbid.drain import spend
-from snapbid.drain.events import EventDrain
 from snapbid.drain.fence import Fence
+from snapbid.drain.streams import EventStream
 from snapbid.ledger import ledger as ledger_module
-from snapbid.ledger.keys import EVENT_STREAM
 from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.shard import LedgerShard
 from support.simulator import market
@@ -210,13 +209,15 @@ def _events_not_awaited() -> Iterator[None]:
 @contextlib.contextmanager
 def _events_removed_first() -> Iterator[None]:
     """Events leave the stream before the warehouse has them."""
-    really = EventDrain._carry
+    really = EventStream.read
 
-    async def carry(self: EventDrain, *args: Any) -> int:
-        await self._redis.delete(EVENT_STREAM)
-        return await really(self, *args)
+    async def read(self: EventStream) -> Sequence[tuple[bytes, Mapping[bytes, bytes]]]:
+        entries = await really(self)
+        if entries:
+            await self.remove([id for id, _ in entries])
+        return entries
 
-    with replaced(EventDrain, _carry=carry):
+    with replaced(EventStream, read=read):
         yield
 
 

@@ -221,7 +221,7 @@ class Player(Stage):
             self.books.latest_wall_s = self.world.walls()[1]
             differences = self.books.bounds().compare(figures)
             if self.world.has_events:
-                differences += self.events.compare(stored(self._servers))
+                differences += self.events.compare(stored(self._servers, self.world.shards))
             if not differences or self.world.loop.time() > until:
                 break
         self.books.wrong += differences

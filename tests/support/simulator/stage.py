@@ -290,11 +290,13 @@ class Stage:
 
     def _stores_change(self) -> None:
         if self.world.has_events:
-            self.events.stores_change(events.stored(self._servers))
+            self.events.stores_change(events.stored(self._servers, self.world.shards))
 
     def _stores_changed(self) -> None:
         if self.world.has_events:
-            self.events.stores_changed(events.stored(self._servers), self.world.loop.time())
+            self.events.stores_changed(
+                events.stored(self._servers, self.world.shards), self.world.loop.time()
+            )
 
     def _do_replace(self, seconds: float, adopt: float) -> None:
         """Another warehouse, which has given its numbers in another order."""
