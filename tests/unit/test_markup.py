@@ -81,6 +81,8 @@ PIECES = (
         "<svg ",
         "<meta content='1;url=",
         "</svg>",
+        *(" ONCLICK=", "\x1fonload", "\u00a0onload", "\u2003=", "\u00e9", " Style", "SRCDOC="),
+        *("JaVa\nScRiPt:", "VBScript:", "DA\rTA:", "&NewLine;", "{", "-", "</SCRIPT>", "\x00"),
     ),
 )
 

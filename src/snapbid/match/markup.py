@@ -19,6 +19,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from snapbid.match._markup import may_be_unprotected
+
 BIDDER_MACROS: Final = ("auction_id", "imp_id", "campaign_id", "creative_id", "cachebuster")
 FROM_STRANGERS: Final = ("auction_id", "imp_id")
 
@@ -53,20 +55,6 @@ _NO_URLS: Final[dict[str, Where]] = {"style": "style", "srcdoc": "srcdoc"}  # at
 _END: Final = "-->]]>'>\"></script></style>"
 
 
-# Markup without any of these has no macro in a wrong place: the parser need not read it. They are
-# for text in lower case. Texts are searched for faster than patterns, and patterns that begin with
-# a text faster than others.
-_ENTITIES: Final = ("&lt;", "&tab;", "&newline;", "&colon;")
-_SCRIPT: Final = re.compile(  # any but <script src="..."></script>
-    r"script(?:(?<=:script)|(?<=<script)(?![^<>\"']*(?:\"[^<>\"]*\"[^<>\"']*)*></script>))"
-)
-_STYLE: Final = re.compile(r"style(?:(?<=[<:]style)|(?<=[\s/\"']style)\s*=)")
-_MACRO_IN_NAME: Final = re.compile(  # of an element; or of an attribute
-    r"\{\{(?:(?<=[<\w:}-]\{\{)|(?<=</\{\{)|(?:auction|imp)_id\}\}[\w{}]{0,200}\s*=)"
-)
-_EVENT_HANDLER: Final = re.compile(r"on(?<=[\s/\"']on)[^\s=>/\"']*\s*=")
-
-
 class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a macro stands: `line` is that of the markup, from 1; names are in lower case."""
 
@@ -89,31 +77,13 @@ class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def unprotected(text: str, language: Language) -> list[MacroPlace]:
     """The macros with a stranger's values that stand where percent-encoding does not protect."""
-    if "{{" not in text or _STRANGE.search(text) is None or not _is_suspect(text.lower()):
+    if "{{" not in text or _STRANGE.search(text) is None or not may_be_unprotected(text):
         return []
     return [
         place
         for place in macro_places(text, language)
         if place.where in UNPROTECTED and place.macro in FROM_STRANGERS
     ]
-
-
-def _is_suspect(text: str) -> bool:
-    if "srcdoc" in text or ("#" in text and "&#" in text):
-        return True
-    if ";" in text and any(entity in text for entity in _ENTITIES):
-        return True
-    url = text
-    if "\n" in text or "\t" in text or "\r" in text:
-        url = text.translate(_LEFT_OUT)
-    if "data:" in url or ("script" in url and ("javascript" in url or "vbscript" in url)):
-        return True
-    return (
-        _MACRO_IN_NAME.search(text) is not None
-        or _EVENT_HANDLER.search(text) is not None
-        or ("script" in text and _SCRIPT.search(text) is not None)
-        or ("style" in text and _STYLE.search(text) is not None)
-    )
 
 
 def macro_places(text: str, language: Language) -> list[MacroPlace]:
