@@ -165,10 +165,43 @@ def test_documents_that_are_nearly_alike(old: str, new: str) -> None:
         with suppress(VastError):
             read(each)
     again = [outcome(each) for each in (other, text)]
-    vast._remembered.clear()
-    assert again == [outcome(each) for each in (other, text)]
+    assert again == [unremembered(each) for each in (other, text)]
     same = new.endswith("<Impression>") or new.startswith("<Impression/>")
     assert (again[0] == again[1]) is same
+
+
+@pytest.mark.parametrize(
+    "url", ["https:x--y", "https:x?>", "https:]]>", "https:<a>", "https:\x00", "https:\ud800", "15"]
+)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("<Impression>", "<Impression><![CDATA[{}]]>"),
+        ("00:00:15", "<![CDATA[{}]]>"),
+        ("00:00:15", "00:00:<![CDATA[{}]]>"),
+        ("<Impression>", "<!-- <![CDATA[{}]]> --><Impression>"),
+        ("<Impression>", "<?a <![CDATA[{}]]>?><Impression>"),
+        ("<Impression>", '<Impression id="<![CDATA[{}]]>">'),
+        ("<Impression>", "<Impression><![CDATA[ <![CDATA[{}]]>"),
+    ],
+)
+def test_documents_that_are_alike_but_for_a_url(old: str, new: str, url: str) -> None:
+    text = inline("3.0", FILE)
+    usual, other = (text.replace(old, new.replace("{}", each), 1) for each in ("https:x", url))
+    assert [outcome(each) for each in (usual, other)] == [unremembered(usual), unremembered(other)]
+
+
+def test_another_url_costs_no_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = inline("3.0", FILE).replace("<Impression>", "<Impression><![CDATA[https://a.example/]]>")
+    vast.forget()
+    before = read(text)
+    monkeypatch.setattr(vast, "fromstring", lambda _: pytest.fail("parsed"))
+    assert read(text.replace("//a.example/", "//b.example/?a={{auction_id}}&b=[X-1]")) == before
+
+
+def unremembered(text: str) -> Vast | str:
+    vast.forget()
+    return outcome(text)
 
 
 def outcome(text: str) -> Vast | str:
@@ -182,10 +215,12 @@ def test_remembered_documents_are_bounded() -> None:
     for number in range(vast.MAX_REMEMBERED + 1):
         read(inline("3.0", FILE.replace("640", str(number))))
         assert len(vast._remembered) <= vast.MAX_REMEMBERED
-    vast._remembered.clear()
+        assert len(vast._skeletons) <= vast.MAX_SKELETONS
+    vast.forget()
     read(inline("3.0", FILE + " " * vast.MAX_LENGTH))
     read(inline("3.0", FILE * vast.MAX_ELEMENTS))
     assert not vast._remembered
+    assert len(vast._skeletons) == 1
 
 
 NONE = "must be VAST 2.0 to 4.3 or the address of one"

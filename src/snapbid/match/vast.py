@@ -12,7 +12,7 @@ refused at the first of them, with its line.
 import re
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 from xml.etree.ElementTree import Element, ParseError, fromstring
 from xml.parsers import expat
 
@@ -25,11 +25,13 @@ MAX_DEPTH: Final = 100
 MAX_ELEMENTS: Final = 100  # of a document that is remembered
 MAX_LENGTH: Final = 16_384  # characters; the same
 MAX_REMEMBERED: Final = 1_000
+MAX_SKELETONS: Final = 200
 STREAMING, PROGRESSIVE = 1, 2  # AdCOM's delivery methods
 VPAID_1, VPAID_2, SIMID = 1, 2, 8  # AdCOM's API frameworks
 
 _SUPPORTED: Final = "must be VAST 2.0 to 4.3 or the address of one"
 _DOCTYPE: Final = re.compile(r"\ufeff?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
+_URL: Final = re.compile(r"<!\[CDATA\[https?:[!-;=?-~]*]]>")  # without anything of XML's own
 _TIME: Final = re.compile(r"(\d\d):([0-5]\d):([0-5]\d)(\.\d{1,9})?", re.ASCII)
 _INTEGER: Final = re.compile(r"\s*[+-]?\d{1,9}\s*", re.ASCII)
 _DELIVERY: Final = {"streaming": STREAMING, "progressive": PROGRESSIVE}
@@ -53,6 +55,7 @@ _tag: Final = attrgetter("tag")
 
 _Attributes: TypeAlias = dict[str, str]
 _Signature: TypeAlias = tuple[str | int | None, ...]
+_Key = TypeVar("_Key", str, tuple[str | int | None, ...])
 
 
 class MediaFile(msgspec.Struct, frozen=True, gc=False):
@@ -86,8 +89,16 @@ class Vast(msgspec.Struct, frozen=True):
     apis: tuple[int, ...] = ()
 
 
-# Documents by what is read of them, which is not the URLs in which most of them differ.
+# Documents by what is read of them, which is not the URLs in which most of them differ; and by their
+# texts without these, which are known without the parser.
 _remembered: Final[dict[_Signature, Vast]] = {}
+_skeletons: Final[dict[str, Vast]] = {}
+
+
+def forget() -> None:
+    """Forget all documents."""
+    _remembered.clear()
+    _skeletons.clear()
 
 
 class VastError(ValueError):
@@ -112,6 +123,23 @@ def read(text: str) -> Vast:
         raise VastError(f"must have at most {MAX_ADM_BYTES} characters", 1)
     if (doctype := _DOCTYPE.match(text)) is not None:
         raise VastError("must have no DOCTYPE", text.count("\n", 0, doctype.end()) + 1)
+    skeleton = _skeleton(text)
+    vast = _skeletons.get(skeleton)
+    if vast is None:
+        vast = _parsed(text)
+        if len(text) <= MAX_LENGTH:
+            _remember(_skeletons, skeleton, vast, MAX_SKELETONS)
+    return vast
+
+
+def _skeleton(text: str) -> str:
+    """The document with the shortest of URLs. No other text is read but a duration, which is not
+    like that; only in a comment a URL may end what it is in.
+    """
+    return text if "<!--" in text else _URL.sub("<![CDATA[https:]]>", text)
+
+
+def _parsed(text: str) -> Vast:
     try:
         root = fromstring(text)
     except ParseError as error:
@@ -126,10 +154,14 @@ def read(text: str) -> Vast:
     vast = _remembered.get(signature)
     if vast is None:
         vast = _read(text, elements)
-        if len(_remembered) >= MAX_REMEMBERED:
-            _remembered.clear()
-        _remembered[signature] = vast
+        _remember(_remembered, signature, vast, MAX_REMEMBERED)
     return vast
+
+
+def _remember(known: dict[_Key, Vast], key: _Key, vast: Vast, most: int) -> None:
+    if len(known) >= most:
+        known.clear()
+    known[key] = vast
 
 
 def _signature(elements: list[Element]) -> _Signature:
