@@ -130,11 +130,9 @@ class _NormalForms(Remembered):
         """Normalise a list, each distinct form once, in order."""
         if len(entries) > self._most:
             raise UndecidedError
-        if not self._own.issuperset(entries):
-            return tuple(dict.fromkeys(map(self.__getitem__, entries)))
-        if len(entries) == 1 or len(set(entries)) == len(entries):
-            return entries
-        return tuple(dict.fromkeys(entries))
+        if len(self._own.intersection(entries)) == len(entries):
+            return entries  # all different, each its own
+        return tuple(dict.fromkeys(map(self.__getitem__, entries)))
 
 
 def _finish(targeting: dict[str, Any]) -> dict[str, Any]:

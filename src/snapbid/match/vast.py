@@ -89,8 +89,8 @@ class Vast(msgspec.Struct, frozen=True):
     apis: tuple[int, ...] = ()
 
 
-# Documents by what is read of them, which is not the URLs in which most of them differ; and by their
-# texts without these, which are known without the parser.
+# Documents by what is read of them, which is not the URLs in which most of them differ; and by
+# their texts without these, which are known without the parser.
 _remembered: Final[dict[_Signature, Vast]] = {}
 _skeletons: Final[dict[str, Vast]] = {}
 

@@ -125,10 +125,12 @@ async def replace_many(
             " with (toast_tuple_target = 8160) on commit drop"
         )
         columns = ["id", "document"] if rules is None else ["id", "document", "normalised"]
-        await connection.copy_records_to_table("incoming", records=documents, columns=columns)
+        copied = await connection.copy_records_to_table(
+            "incoming", records=documents, columns=columns
+        )
+        total = int(copied.removeprefix("COPY "))
         # The lock keeps the counts true: no other writer gets between the look and the change.
         await connection.execute("select catalog_lock()")
-        total = await connection.fetchval("select count(*) from incoming")
         known = await connection.fetchval("select count(*) from incoming join campaign using (id)")
         before = await connection.fetchval(
             "select case when is_called then last_value else 0 end from campaign_revision"
