@@ -80,3 +80,5 @@ def test_what_a_warehouse_risks(database: str) -> None:
     (named,) = asyncio.run(risks()).items()
     assert named[0] == "synchronous_commit"
     assert named[1].startswith("PostgreSQL (SNAPBID_DATABASE_URL) runs with synchronous_commit off")
+    for statement in named[1].split("`")[1].rstrip(";").split(";"):
+        asyncio.run(execute(database, statement))

@@ -36,7 +36,8 @@ async def fetch_risks(connection: asyncpg.Connection) -> list[Risk]:
         add("version", "unsupported", f"is {row['version']}", oldest)
     for name, loss in _LOSSES.items():
         if row[name] == "off":
-            remedy = f"run `alter system set {name} = on; select pg_reload_conf()`"
+            statements = f"alter system set {name} = on; select pg_reload_conf();"
+            remedy = f"as a superuser, in psql, run `{statements}`"
             if name == "synchronous_commit":
                 remedy += ", and look for one of the role or the database"
             add(name, "weak", f"runs with {name} off: {loss}", remedy)
