@@ -20,15 +20,16 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from support.capping import opened_capped
 from support.oracle_spending import Bid, Spending, Terms
-from support.remembered import Clock, at, opened
+from support.remembered import Clock, at
 from support.spending import reserve, sent, state
 
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import BILLING, LOSS, WIN
 
 T = TypeVar("T")
-HOLD_S = 60
+HOLD_S, TTL_S = 60, 2_592_000
 START = at("2030-06-15T23:58:30")
 WAITS = (0.001, 0.4, 1, 29.999, 59, 60, 61, 300, 3600, 43_200, 86_400)
 PRICES = (1, 999_999, 1_000_000, 2_500_001, 2**53 - 1, 2**53 + 3)
@@ -56,9 +57,13 @@ def limits(terms: Terms) -> Limits | None:
 
 
 class Machine(RuleBasedStateMachine):
-    """One ledger over an emptied Redis, and the plain rules beside it."""
+    """One ledger over an emptied Redis, and the plain rules beside it.
+
+    With several shards all auctions are in one of them, which has all money, and users anywhere.
+    """
 
     redis_url: ClassVar[str]
+    shards: ClassVar[int]
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,11 +73,18 @@ class Machine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory(prefix="snapbid-test-")
         self.stack = AsyncExitStack()
-        ledger = opened(self.redis_url, Path(self.folder.name), clock=self.clock, ttl_s=2_592_000)
-        self.ledger = self.run(self.stack.enter_async_context(ledger))
+        ledger = opened_capped(
+            self.redis_url,
+            Path(self.folder.name),
+            shards=self.shards,
+            clock=self.clock,
+            ttl_s=TTL_S,
+        )
+        self.capped = self.run(self.stack.enter_async_context(ledger))
+        self.ledger = self.capped.ledger
         self.plain = Spending(HOLD_S)
         self.placed: list[tuple[bytes, bytes, Bid]] = []
-        self.auctions = 0
+        self.numbers = self.capped.in_one_shard()
 
     def teardown(self) -> None:
         with self.runner, self.folder:
@@ -106,8 +118,9 @@ class Machine(RuleBasedStateMachine):
     )
     def bid(self, which: list[int], price: int, user: str, answered: bool) -> None:
         """An answer with some bids, which the request may have given up meanwhile."""
-        self.auctions += 1
-        auction, kept, letters, wanted = b"%d" % self.auctions, [], "", []
+        auction, kept, letters, wanted = b"auction-%d" % next(self.numbers), [], "", []
+        if self.shards > 1:  # holds of bids beside it may stand in the way of one
+            del which[1:]
         for number, place in enumerate(which):
             terms, of = self.terms[place], limits(self.terms[place])
             letter = self.plain.verdict(terms, price, user, self.now_ms)
@@ -130,9 +143,12 @@ class Machine(RuleBasedStateMachine):
         if answered:
             return await done
         if len(wanted) % 2:
-            await sent(self.ledger)
+            await sent(self.ledger, done.done)
         done.cancel()
-        return await reserve(self.ledger, b"behind " + auction, (b"1", 1, None))
+        behind = b"auction-%d" % next(self.numbers)
+        letters = await reserve(self.ledger, behind, (b"1", 1, None))
+        await self.capped.sweeper.sweep()
+        return letters
 
     @precondition(lambda self: self.placed)
     @rule(data=st.data(), kind=st.sampled_from([WIN, BILLING, LOSS]))
@@ -140,6 +156,7 @@ class Machine(RuleBasedStateMachine):
         auction, imp, bid = data.draw(st.sampled_from(self.placed))
         again = {WIN: bid.won_ms, BILLING: bid.billed_ms, LOSS: bid.lost or None}[kind]
         letter = self.run(self.ledger.settle(kind, auction, imp))
+        self.run(self.capped.sweeper.sweep())
         assert letter == "d" if again is not None else letter in "cl"
         if again is None and kind == WIN:
             bid.won_ms = self.now_ms
@@ -161,9 +178,11 @@ class Machine(RuleBasedStateMachine):
             assert counted.held == self.plain.held(campaign, self.now_ms)
 
 
-@pytest.mark.parametrize("steps", [10, 40])
-def test_the_ledger_decides_as_the_plain_rules_do(redis_url: str, steps: int) -> None:
-    machine = type("Machine", (Machine,), {"redis_url": redis_url})
+@pytest.mark.parametrize(("shards", "steps", "examples"), [(1, 10, 50), (1, 40, 50), (3, 40, 30)])
+def test_the_ledger_decides_as_the_plain_rules_do(
+    redis_url: str, shards: int, steps: int, examples: int
+) -> None:
+    machine = type("Machine", (Machine,), {"redis_url": redis_url, "shards": shards})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=50, stateful_step_count=steps, deadline=None)
+        machine, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None)
     )

@@ -10,7 +10,7 @@ from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.outbox import OutboxSweeper
 from snapbid.ledger.records import user_digest, user_shard
-from support.remembered import opened
+from support.remembered import TTL_S, opened
 from support.spending import reserve
 
 PRICE = 1_000_000
@@ -49,12 +49,12 @@ def users_of(shard: int, shards: int) -> Iterator[str]:
 
 @asynccontextmanager
 async def opened_capped(
-    url: str, spool: Path, *, shards: int, clock: Callable[[], float]
+    url: str, spool: Path, *, shards: int, clock: Callable[[], float], ttl_s: int = TTL_S
 ) -> AsyncIterator[Capped]:
     """Time is that of `clock`."""
     sweeper = OutboxSweeper(Connections(url), shards, clock, simulated=True)
     try:
-        async with opened(url, spool, clock=clock, shards=shards) as ledger:
+        async with opened(url, spool, clock=clock, shards=shards, ttl_s=ttl_s) as ledger:
             yield Capped(ledger, sweeper)
     finally:
         await sweeper.close()

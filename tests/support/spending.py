@@ -1,7 +1,7 @@
 """Bids with budgets and caps against the ledger, and the resulting state in Redis."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from snapbid.ledger.budgets import CampaignSpend
@@ -44,9 +44,9 @@ async def reserve(
     return await done
 
 
-async def sent(ledger: Ledger) -> None:
-    """Wait until the queued bids have been sent to Redis."""
-    while not any(core._sent_answers for core in ledger._cores):
+async def sent(ledger: Ledger, answered: Callable[[], bool] = lambda: False) -> None:
+    """Wait until the queued bids have been sent to Redis, or are answered."""
+    while not answered() and not any(core._sent_answers for core in ledger._cores):
         await asyncio.sleep(0)
 
 
