@@ -28,7 +28,7 @@ _PARTS: Final = {
     "deliver": ("segment", "records", "clock", "money", "deliver"),
     "erase": ("erase",),
 }
-OF_BANKERS: Final = frozenset(("calls", "banks", "sweep", "deliver"))  # no worker calls these
+_OF_BANKERS: Final = frozenset(("calls", "banks", "sweep", "deliver"))  # no worker calls these
 _TIME: Final = re.compile(r"--\[\[time:.*?--\[\[end of time\]\]", re.DOTALL)
 _SIMULATED: Final = """
 local LARGEST_STEP_MS, SPOOL_GIVEN_UP_MS = 2^52, -1000
@@ -37,6 +37,12 @@ local function server_ms()
 end
 """
 _SHARDS: Final = "local SHARDS = "
+
+
+def of_worker(simulated: bool, shards: int) -> dict[str, str]:
+    """The scripts that a worker may call; see `scripts`."""
+    others = _OF_BANKERS if shards > 1 else _OF_BANKERS | {"hold"}
+    return {name: text for name, text in scripts(simulated, shards).items() if name not in others}
 
 
 @cache

@@ -23,7 +23,7 @@ from snapbid.ledger.connection import Connector
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.link import Link
 from snapbid.ledger.replicas import confirmed, waiting
-from snapbid.ledger.scripts import OF_BANKERS, scripts
+from snapbid.ledger.scripts import of_worker
 from snapbid.ledger.segment import ShardState
 from snapbid.ledger.wire import Wire
 
@@ -61,8 +61,7 @@ class LedgerShard:
         self._core = core
         self._clock = clock
         self._sent = sent
-        texts = scripts(simulated, shards)
-        self._scripts = {name: text for name, text in texts.items() if name not in OF_BANKERS}
+        self._scripts = of_worker(simulated, shards)
         self._shas: dict[str, bytes] = {}
         self._answers = secrets.randbits(24)  # identities
         self._wire: Wire | None = None
