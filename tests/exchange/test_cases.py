@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.client import LocalApp, Reply
 from support.exchange.demands import bids_of, faults
-from support.exchange.scenarios import BIDDERS, CASES, Scenario, campaigns, scenarios
+from support.exchange.scenarios import BIDDERS, CASES, FOLDER, Scenario, campaigns, scenarios
 from support.market import market_of
 
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
@@ -72,6 +72,32 @@ def send(app: LocalApp, request: dict[str, Any], *, compressed: bool) -> Reply:
     if compressed:
         return app.bid(gzip.compress(body), SSP, {"content-encoding": "gzip"})
     return app.bid(body, SSP)
+
+
+# Prebid Server's Java twin has sent these, with its `generic` bidder: pods by number, native assets
+# from 0 where the page has numbered none, all media in one request, JSON with a charset. It takes
+# compressed answers.
+FROM_JAVA = [json.loads(line) for line in (FOLDER / "java.jsonl").read_text().splitlines()]
+JAVA_HEADERS = {
+    "content-type": "application/json;charset=utf-8",
+    "accept": "application/json",
+    "accept-encoding": "deflate, gzip",
+    "x-prebid": "pbs-java/4.1.0",
+}
+
+
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in FROM_JAVA])
+def test_from_java(case: dict[str, Any], compressed: bool, common: LocalApp) -> None:
+    request = case["request"]
+    body = json.dumps(request).encode()
+    headers = JAVA_HEADERS | ({"content-encoding": "gzip"} if compressed else {})
+    reply = common.bid(gzip.compress(body) if compressed else body, SSP, headers)
+    assert reply.status == 200, reply.body
+    packed = reply.headers.get("content-encoding") == "gzip"
+    answer = json.loads(gzip.decompress(reply.body) if packed else reply.body)
+    assert faults(request, answer) == []
+    assert {bid["impid"]: bid["cid"] for bid in bids_of(answer)} == case["bids"]
 
 
 def test_every_scenario_has_its_case() -> None:

@@ -68,6 +68,14 @@ def bids(made: Market, *impressions: dict[str, Any]) -> list[str]:
     return [advertiser(choice.rank) for choice in proposal.choices]
 
 
+def test_a_pod_by_number() -> None:
+    """Prebid Server in Java sends numbers; OpenRTB 2.6 has text."""
+    pods = [{"id": f"{n}", "video": {"podid": pod}} for n, pod in enumerate((1, 1, "1", 2, 0, 0))]
+    made = market("a.example", "b.example", "c.example")
+    names = ["a.example", "b.example", "c.example", "a.example", "a.example", "b.example"]
+    assert bids(made, *pods) == names
+
+
 def test_ten_impressions_get_ten_advertisers() -> None:
     """Each the next best; those that follow are passed over however many campaigns they have."""
     names = [f"a{n % 5}.example" for n in range(40)] + [f"b{n}.example" for n in range(8)]
