@@ -5,10 +5,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.soak import stage
-from support.soak.registry import OF_MACHINE
+from support.soak.registry import OF_FLEET, OF_MACHINE, Faults
 from support.soak.scenario import HANDS, Seed, run, steps
 
 DECK = 1
@@ -24,11 +25,12 @@ def template() -> Iterator[Path]:
         yield made
 
 
-def test_a_deck_has_every_fault_once() -> None:
+@pytest.mark.parametrize("of", [OF_MACHINE, OF_FLEET], ids=["machine", "fleet"])
+def test_a_deck_has_every_fault_once(of: Faults[Any]) -> None:
     for deck in (DECK, 7):
-        hands = [steps(Seed(deck, hand), OF_MACHINE) for hand in range(HANDS)]
+        hands = [steps(Seed(deck, hand), of) for hand in range(HANDS)]
         dealt = [name for hand in hands for step in hand for name in step.faults]
-        assert sorted(dealt) == sorted(OF_MACHINE.named)
+        assert sorted(dealt) == sorted(of.named)
 
 
 def test_seeds_follow_each_other() -> None:
