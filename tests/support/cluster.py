@@ -253,13 +253,12 @@ class Cluster:
 
     def move_keys(self, slot: int, source: Server, to: Server, but: tuple[str, ...] = ()) -> int:
         """Move the keys of an open slot, but for those with these first parts; give how many."""
-        keys = [
-            key
-            for key in source.call("CLUSTER", "GETKEYSINSLOT", slot, SLOTS)
-            if key.split(":")[1] not in but
-        ]
-        if keys:
-            source.call("MIGRATE", HOST, to.port, "", 0, 5000, "KEYS", *keys)
+        left = {name.encode() for name in but}
+        with contextlib.closing(source.client_of()) as client:  # names of keys are bytes
+            found: Any = client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, SLOTS)  # type: ignore[no-untyped-call]
+            keys = [key for key in found if key.split(b":")[1] not in left]
+            if keys:
+                client.execute_command("MIGRATE", HOST, to.port, "", 0, 5000, "KEYS", *keys)  # type: ignore[no-untyped-call]
         return len(keys)
 
     def end_move(self, slot: int, source: Server, to: Server) -> None:
