@@ -39,8 +39,15 @@ local function current_segment()
   return segment
 end
 
-local function segment_began() -- epoch s
-  return tonumber(redis.call('HGET', base .. 'segments', current_segment()) or 0)
+-- Whether some run of Redis began after the one time (epoch ms) and until the other: what was before
+-- it may be lost.
+local function began_between(after_ms, until_ms)
+  for _, began in ipairs(redis.call('HVALS', base .. 'segments')) do
+    if after_ms < began * 1000 and began * 1000 <= until_ms then
+      return true
+    end
+  end
+  return false
 end
 
 local function adopted_at() -- epoch s: when all bids until then had been given up; or 0

@@ -9,7 +9,7 @@
 -- A notice that comes now counts for the record that is there, whatever the clocks say. One from a
 -- spool is meant for the newest of the pair's bids that had been made when it came; where all of them
 -- seem to be newer, since clocks differ a little or were set, it is the oldest that is meant; but none
--- where the notice came before this run of Redis began, and the bids after that: its bid was lost. So
+-- where the notice came before some run of Redis began, and the bids after that: its bid was lost. So
 -- it was where another warehouse adopted the ledger, and the worker may not have heard of it yet.
 -- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
 -- counts for the record that is there if that seems to be of the future: the clock was set back.
@@ -28,10 +28,10 @@ local function find_older(bucket, field, came_ms)
   if found or oldest.made_ms > came_ms + LARGEST_SKEW_MS then
     return found
   end
-  local began_ms = segment_began() * 1000
-  local lost_until_ms = math.max(began_ms, adopted_at() * 1000 + UNHEARD_MS)
   local made_ms = oldest.made_ms
-  if came_ms < lost_until_ms and began_ms <= made_ms and is_past_steps(made_ms) then
+  local adopted_ms = adopted_at() * 1000
+  local was_given_up = came_ms < adopted_ms + UNHEARD_MS and adopted_ms <= made_ms
+  if (was_given_up or began_between(came_ms, made_ms)) and is_past_steps(made_ms) then
     return nil
   end
   return oldest
