@@ -8,15 +8,16 @@
 #define SB_LOOK_STEPS 1024 /* between two looks at the clock; some 20 us of searching */
 
 /* Times are in nanoseconds. A step is a block, a candidate or the like. Looks take a monotonic clock,
- * which costs no system call. The thread's processor time does, so it is only asked at the first look
- * and then where the clock says that all of it could be used up: a thread that waited for its
- * processor is not cut short for it. What was used before the first look is not counted: how long the
- * thread waited until then is unknown, and so few steps take some 20 us. */
+ * which costs no system call. The thread's processor time does, so it is only asked once an eighth of
+ * the allowance has passed by the clock, which most searches do not reach, and then where the clock
+ * says that the rest could be used up: a thread that waited for its processor is not cut short for
+ * it. What was used before the first asking counts as an eighth: it is at most that, and the steps of
+ * one look, some 20 us. */
 typedef struct {
     int64_t steps; /* until the next look */
     int64_t began, until;
     int64_t processor; /* allowed */
-    int64_t used;      /* the thread's processor time at the first look; 0: not asked yet */
+    int64_t used;      /* the thread's processor time when first asked; 0: not asked yet */
     int is_over;
 } sb_allowance;
 
@@ -50,10 +51,12 @@ static int sb_look(sb_allowance *allowance) {
     int64_t now = sb_clock(CLOCK_MONOTONIC), elapsed = now - allowance->began;
     if (allowance->is_over) return 1;
     allowance->steps = SB_LOOK_STEPS;
-    if (!allowance->used) allowance->used = sb_clock(CLOCK_THREAD_CPUTIME_ID);
+    if (!allowance->used && elapsed >= allowance->processor / 8)
+        allowance->used = sb_clock(CLOCK_THREAD_CPUTIME_ID);
     allowance->is_over = now >= allowance->until
         || (elapsed >= allowance->processor
-            && sb_clock(CLOCK_THREAD_CPUTIME_ID) - allowance->used >= allowance->processor);
+            && sb_clock(CLOCK_THREAD_CPUTIME_ID) - allowance->used
+                   >= allowance->processor - allowance->processor / 8);
     if (allowance->is_over) allowance->steps = 0;
     return allowance->is_over;
 }
