@@ -71,7 +71,7 @@ def test_an_empty_warehouse_is_published(path: Path) -> None:
 def test_changes_are_published(database: str, path: Path) -> None:
     asyncio.run(fill(database, "a", "b"))
     eventually(lambda: path.exists() and ids(path) == ["a", "b"], "both campaigns")
-    assert Catalog.open(path).ssps == {"acme": "acme"}
+    eventually(lambda: Catalog.open(path).ssps == {"acme": "acme"}, "the SSP")
     asyncio.run(execute(database, "delete from campaign where id = 'a'"))
     eventually(lambda: ids(path) == ["b"], "one deleted")
     asyncio.run(fill(database, "c", ssp="nova"))
