@@ -23,7 +23,7 @@ from snapbid.ledger.spool import Spool, SpoolFile, SpoolFullError
 from snapbid.tasks import end
 
 TICK_S: Final = 0.005
-REST_S: Final = 0.1  # between ticks while no shard waits for Redis
+REST_S: Final = 0.3  # between ticks while no shard waits for Redis: a heartbeat is due in each
 NOTICE_S: Final = 0.25  # then the notice goes to the spool
 REPLAY_S: Final = 0.25  # between looks at the spool
 REPLAY_BATCH: Final = 500

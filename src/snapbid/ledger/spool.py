@@ -274,8 +274,16 @@ def _later(packed: bytes, by_ms: int) -> bytes:
     return NOTICE.pack(*notice, *divmod(max(seconds * 1000 + ms + by_ms, 0), 1000))
 
 
+def _names(directory: Path, suffix: str) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(directory) if name.endswith(suffix))
+    except FileNotFoundError:
+        return []
+
+
 def _take_over(directory: Path, suffix: str) -> Iterator[SpoolFile]:
-    for path in sorted(directory.glob(f"*{suffix}")):
+    for name in _names(directory, suffix):
+        path = directory / name
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

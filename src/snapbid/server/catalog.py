@@ -9,9 +9,11 @@ from typing import Final, TypeAlias
 from snapbid.exchange.market import Market
 from snapbid.match.catalog import Catalog, CatalogError
 from snapbid.metrics import Counters, Metrics
+from snapbid.server.renames import Renames
 from snapbid.tasks import end
 
-LOOK_EVERY_S: Final = 0.1
+LOOK_EVERY_S: Final = 1.0
+BLIND_LOOK_EVERY_S: Final = 0.1  # where the system tells of no renaming
 
 FileVersion: TypeAlias = tuple[int, int]  # inode, modification time (ns)
 
@@ -43,7 +45,7 @@ class CatalogFollower:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Look at the file ten times a second."""
+        """Look at the file when it is replaced, and each second."""
         self._task = asyncio.create_task(self._keep_looking())
 
     async def stop(self) -> None:
@@ -88,9 +90,11 @@ class CatalogFollower:
         self._use(market, before)
 
     async def _keep_looking(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            try:
-                await self.look()
-            except Exception:
-                logger.exception("the catalog could not be taken up")
+        with Renames(self._path.parent) as renames:
+            every_s = LOOK_EVERY_S if renames.are_told else BLIND_LOOK_EVERY_S
+            while True:
+                try:
+                    await self.look()
+                except Exception:
+                    logger.exception("the catalog could not be taken up")
+                await renames.wait(every_s)
