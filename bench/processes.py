@@ -119,16 +119,16 @@ class ServerProcess:
         ]
 
     def processor_s(self) -> float:
-        """The worker's processor time."""
-        return processor_s(self.worker)
+        """The workers' processor time."""
+        return sum(map(processor_s, self.workers))
 
     def system_s(self) -> float:
         """The part of it that was spent in the kernel, to a hundredth of a second."""
-        fields = _read(self.worker, "stat").rpartition(b")")[2].split()
-        return int(fields[12]) / os.sysconf("SC_CLK_TCK")
+        stats = [_read(pid, "stat").rpartition(b")")[2].split() for pid in self.workers]
+        return sum(int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
 
     def memory_bytes(self) -> int:
-        """The worker's resident memory."""
+        """The first worker's resident memory."""
         return int(_read(self.worker, "statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def stop(self) -> None:

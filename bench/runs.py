@@ -10,7 +10,18 @@ To add a run `KIND`:
 
 from typing import Final, NamedTuple
 
-from bench.sections import catalog, ledger, limits, match, micro, peers, primaries, socket, together
+from bench.sections import (
+    catalog,
+    ledger,
+    limits,
+    match,
+    micro,
+    peers,
+    primaries,
+    socket,
+    together,
+    workers,
+)
 from bench.sections.parts import Section
 
 
@@ -40,6 +51,7 @@ RUNS: Final = {
     "together": Run(together, ("--rounds=3", "--seconds=3")),
     "limits": Run(limits, ("--rounds=40",)),
     "primaries": Run(primaries),
+    "workers": Run(workers, ("--rounds=5", "--seconds=1.5")),
     "catalog": Run(catalog, ("--counts", "10000", "100000", "--agreement")),
     "match": Run(match, ("--most=100000", "--peers=10000", "--rounds=40")),
     "peers": Run(peers, needs="--rust-rtb-bidder"),

@@ -21,7 +21,11 @@ SECRET: Final = "a secret that only the benchmarks ever use"
 
 @contextmanager
 def product(
-    scratch: Path, core: int, store_core: int, market: int | Sequence[dict[str, Any]]
+    scratch: Path,
+    core: int,
+    store_core: int,
+    market: int | Sequence[dict[str, Any]],
+    workers: int = 1,
 ) -> Iterator[ServerProcess]:
     """`snapbid serve` on embedded stores with so many campaigns imported, or with these."""
     with ExitStack() as stack:
@@ -36,6 +40,7 @@ def product(
             "SNAPBID_DATABASE_URL": postgres.dsn,
             "SNAPBID_REDIS_URL": redis.url,
             "SNAPBID_JWT_SECRET": SECRET,
+            "SNAPBID_WORKERS": str(workers),
         }
         yield stack.enter_context(_started(scratch, core, environ, "snapbid", "serve"))
 

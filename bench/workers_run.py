@@ -1,0 +1,134 @@
+"""Two workers of a server beside one, both on the same core: what they cost each other.
+
+    python -m bench.workers_run [--rounds 11] [--seconds 2]
+
+Each server has stores of its own, on the client's core. They take turns, saturated with bids, and
+what two workers are to one is taken round by round.
+"""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import redis
+
+from bench import requests
+from bench.about import about, write
+from bench.client import MAX_SECONDS, drive, run
+from bench.contenders import CAMPAIGNS, REQUESTS, answered
+from bench.processes import BenchError, ServerProcess, cores, pinned
+from bench.served import product
+from bench.socket_run import CONNECTIONS, MAX_ROUNDS, MOST_LATE, WARM_UP_S
+from bench.spread import spread
+
+WORKERS: Final = (1, 2)
+
+
+class Turn(msgspec.Struct):
+    """Bids a second, and processor time of each in all workers and in Redis, in µs."""
+
+    bids_per_s: float
+    worker_us: float
+    redis_us: float
+
+
+class Contender:
+    """A server with so many workers, its Redis, and what it is sent."""
+
+    def __init__(self, server: ServerProcess, store: redis.Redis, wires: Sequence[bytes]) -> None:
+        self._server = server
+        self._store = store
+        self._wires = wires
+
+    def turn(self, seconds: float) -> Turn:
+        """Drive it. Raises BenchError where requests got no bid."""
+        self._drive(WARM_UP_S)
+        worker_s, redis_s = self._server.processor_s(), self._redis_s()
+        bids, took_s = self._drive(seconds)
+        worker_s, redis_s = self._server.processor_s() - worker_s, self._redis_s() - redis_s
+        return Turn(bids / took_s, worker_s / bids * 1e6, redis_s / bids * 1e6)
+
+    def _drive(self, seconds: float) -> tuple[int, float]:
+        work = drive(self._server.port, self._wires, connections=CONNECTIONS, seconds=seconds)
+        outcome = run(work)
+        bids = outcome.statuses.get(200, 0)
+        if bids < (1 - MOST_LATE) * outcome.requests:
+            raise BenchError(f"requests are answered with {outcome.statuses}")
+        return bids, outcome.seconds
+
+    def _redis_s(self) -> float:
+        info: Any = self._store.info("cpu")
+        return float(info["used_cpu_user"] + info["used_cpu_sys"])
+
+
+@contextmanager
+def contender(scratch: Path, core: int, store_core: int, workers: int) -> Iterator[Contender]:
+    scratch.mkdir(mode=0o711)
+    with ExitStack() as stack:
+        server = stack.enter_context(product(scratch, core, store_core, CAMPAIGNS, workers))
+        url = server.environ["SNAPBID_REDIS_URL"]
+        store = stack.enter_context(closing(redis.Redis.from_url(url)))
+        yield Contender(server, store, answered(server, requests.make(REQUESTS), 200))
+
+
+def measure(rounds: int, seconds: float, scratch: Path) -> dict[str, Any]:
+    """The result as it is written; each round begins with the other one."""
+    core, store_core = cores()
+    turns: dict[int, list[Turn]] = {workers: [] for workers in WORKERS}
+    with ExitStack() as stack:
+        stack.enter_context(pinned(store_core))
+        contenders = {
+            workers: stack.enter_context(
+                contender(scratch / str(workers), core, store_core, workers)
+            )
+            for workers in WORKERS
+        }
+        for number in range(rounds):
+            for workers in WORKERS[:: -1 if number % 2 else 1]:
+                turns[workers].append(contenders[workers].turn(seconds))
+    return {
+        "kind": "workers",
+        "about": about(),
+        "method": {"rounds": rounds, "seconds": seconds, "connections": CONNECTIONS},
+        "figures": {str(workers): _spreads(own) for workers, own in turns.items()},
+        "ratios": _ratios(*(turns[workers] for workers in WORKERS)),
+    }
+
+
+def _spreads(turns: Sequence[Turn]) -> dict[str, Any]:
+    names = Turn.__struct_fields__
+    return {name: spread([getattr(turn, name) for turn in turns], 1) for name in names}
+
+
+def _ratios(one: Sequence[Turn], two: Sequence[Turn]) -> dict[str, Any]:
+    """Two workers to one, round by round."""
+    pairs = list(zip(one, two, strict=True))
+    return {
+        name: spread([getattr(b, name) / getattr(a, name) for a, b in pairs])
+        for name in Turn.__struct_fields__
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--seconds", type=float, default=2.0, help="a turn")
+    parser.add_argument("--output", type=Path, default=None)
+    chosen = parser.parse_args()
+    if not 0 < chosen.rounds <= MAX_ROUNDS:
+        parser.error(f"--rounds is from 1 to {MAX_ROUNDS}")
+    if not 0 < chosen.seconds <= MAX_SECONDS:
+        parser.error(f"--seconds is at most {MAX_SECONDS:g}")
+    with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as scratch:
+        os.chmod(scratch, 0o711)  # the database runs as another user where this one is root
+        result = measure(chosen.rounds, chosen.seconds, Path(scratch))
+    write(result, chosen.output)
+
+
+if __name__ == "__main__":
+    main()
