@@ -5,7 +5,8 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
 
     {sbN}:none                never exists: a script that names it is refused while its slot moves
     {sbN}:epoch               names the data set; made by whoever comes first
-    {sbN}:r                   the granules that there are, and which one takes records
+    {sbN}:r                   the granules that there are, and which one takes records; a string
+                              where the ledger is closed (closing.py)
     {sbN}:r:GRANULE:BUCKET    records of bids: field = digest of (auction, impression)
     {sbN}:w:WRITER            number of a writer's last batch, and the limited bids it refused;
                               negative once it was taken back
@@ -26,6 +27,8 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
     {sbN}:spools              up to when each process has settled what it acknowledged
     {sbN}:spools:left         processes that were signed off lately
     {sbN}:mark                written before WAIT (replicas.py)
+    {sbN}:closed              why workers are refused (closing.py); {sbN}:closed:r and :e are what r
+                              and e are in an open ledger
     {sbN}:segment             which run of Redis is counting, and how far the drain is (below)
     {sbN}:segments            segments that may have counters -> when each began (epoch s)
     {sbN}:c:SEGMENT:YYYY-MM-DD  counters of a day, cumulative
@@ -50,6 +53,8 @@ The hash {sbN}:segment has
                               whose names it has removed; the warehouse has that of the last one
                               that it absorbed (drain_fence)
     outdated                  segments of which this is an older copy than was drained
+    moved                     how many shards the ledgers had from which this one was moved, and
+                              until when their bids are here (segment.py)
 
 Counters from before there were segments have neither `SEGMENT:` nor `SEGMENT ` in their names.
 

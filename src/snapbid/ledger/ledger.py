@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ from snapbid.ledger.commit import GroupCommit, PendingNotice
 from snapbid.ledger.commits import Observe, unobserved
 from snapbid.ledger.connection import Connections
 from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.records import NOTICE, SPOOLED, bid_digest, shard_of
+from snapbid.ledger.records import NOTICE, SPOOLED, NoticeVerdict, bid_digest, moved_to, shard_of
 from snapbid.ledger.scripts import scripts
 from snapbid.ledger.shard import LedgerShard
 from snapbid.ledger.spool import Spool, SpoolFile, SpoolFullError
@@ -198,13 +198,28 @@ class Ledger:
         number = shard_of(auction_id, len(self._shards))
         now = self._clocks[number].now(self._loop.time())
         packed = NOTICE.pack(kind, reason, bid_digest(auction_id, imp_id), *now)
-        done = self._shards[number].settle(packed, NOTICE_S)
-        if done is None:
-            done = self._loop.create_future()
-            self._append(number, packed, done)
-        verdict = await done
-        assert verdict is not None
-        return verdict
+        others: Iterator[int] | None = None
+        while True:
+            done = self._shards[number].settle(packed, NOTICE_S)
+            if done is None:
+                done = self._loop.create_future()
+                self._append(number, packed, done)
+            verdict = await done
+            assert verdict is not None
+            if verdict != NoticeVerdict.UNKNOWN:
+                return verdict
+            if others is None:
+                others = self._moved_to(auction_id, number)
+            other = next(others, None)
+            if other is None:
+                return verdict
+            number = other
+
+    def _moved_to(self, auction_id: bytes, own: int) -> Iterator[int]:
+        """The other shards that may know an auction's bids, since the ledger was moved."""
+        now = self._now_s()
+        former = [of.shards for of in self._shards[own].former if of.until > now]
+        return (n for n in moved_to(auction_id, former, len(self._shards)) if n != own)
 
     async def _tick(self) -> None:
         """Tick while a shard waits for Redis; else now and then, for heartbeats."""
@@ -259,13 +274,28 @@ class Ledger:
                 )
                 for shard, packed in batch
             ]
-            for done, (_, packed) in zip(waiting, batch, strict=True):
+            for done, (shard, packed) in zip(waiting, batch, strict=True):
                 if done is None or (verdict := await done) is None:
                     return False
+                if verdict == NoticeVerdict.UNKNOWN:
+                    verdict = await self._settle_moved(packed, shard % len(self._shards))
+                    if verdict is None:
+                        return False
                 if self._replayed is not None:
                     self._replayed(packed, verdict)
         logger.info("settled %d notices from the spool", len(notices))
         return True
+
+    async def _settle_moved(self, packed: bytes, own: int) -> str | None:
+        """Settle a notice from the spool whose bid its shard does not know, in another one, where
+        the ledger was moved: of the auction the spool does not tell. None where one is away."""
+        if self._shards[own].former:
+            for shard in self._shards:
+                done = shard.settle(packed, REPLAY_PATIENCE_S, from_spool=True)
+                verdict = None if done is None else await done
+                if verdict != NoticeVerdict.UNKNOWN:
+                    return verdict
+        return NoticeVerdict.UNKNOWN
 
     async def _take_back_all(self, doubt: SpoolFile) -> bool:
         for shard, batch in doubt.doubts():

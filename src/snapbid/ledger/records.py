@@ -1,5 +1,6 @@
 """How bids and notices are written down, in Redis and in the spool (layouts: records.lua)."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import blake2b
 from struct import Struct
@@ -63,3 +64,18 @@ def shard_of(auction_id: bytes, shards: int) -> int:
     if shards == 1:
         return 0
     return int.from_bytes(blake2b(auction_id, digest_size=4).digest(), "little") % shards
+
+
+def moved_to(auction_id: bytes, former: Sequence[int], shards: int) -> list[int]:
+    """The shards that hold an auction's bids from when the ledger had so many shards, newest first.
+
+    `former` is in the order of the moves, each of which took shard N to N modulo the next number.
+    """
+    places = list[int]()
+    for at in reversed(range(len(former))):
+        place = shard_of(auction_id, former[at])
+        for later in (*former[at + 1 :], shards):
+            place %= later
+        if place not in places:
+            places.append(place)
+    return places

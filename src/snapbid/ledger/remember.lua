@@ -14,9 +14,9 @@ local last = redis.call('GET', writer)
 if last and math.abs(tonumber(last) or last:match('^%-?%d+')) >= number then
   return 0
 end
-redis.call('SET', writer, number, 'EX', 604800)
 local hold_s = tonumber(ARGV[4])
-local granule, expires = current_granule(tonumber(ARGV[5]))
+local granule, expires = current_granule(tonumber(ARGV[5])) -- an error where the ledger is closed
+redis.call('SET', writer, number, 'EX', 604800)
 local prefix = base .. 'r:' .. granule .. ':'
 
 local function replace(key, field, value)

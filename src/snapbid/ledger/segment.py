@@ -12,8 +12,26 @@ from redis.asyncio import Redis
 from snapbid.ledger.keys import ShardKeys
 
 
+class FormerLedger(NamedTuple):
+    """How many shards a ledger had before it was moved, and until when (epoch s) its bids are here.
+
+    The bids of its shard N are in shard N modulo the number that the next ledger had.
+    """
+
+    shards: int
+    until: int
+
+
+def parse_former(text: str) -> list[FormerLedger]:
+    """Read the field `moved`, oldest first: `1:1766000000 8:1766003600`."""
+    return [FormerLedger(*map(int, part.split(":"))) for part in text.split()]
+
+
 class ShardState(NamedTuple):
-    """The reply of begin.lua; `warehouse` is "" until a drain has said whose numbers these are."""
+    """The reply of begin.lua; `warehouse` is "" until a drain has said whose numbers these are.
+
+    `former`: the ledgers from which this one was moved, oldest first.
+    """
 
     epoch: str
     segment: str
@@ -23,15 +41,23 @@ class ShardState(NamedTuple):
     read: int
     released: int
     outdated: list[str]
+    former: list[FormerLedger]
 
     @classmethod
     def parse(cls, reply: Sequence[bytes | None]) -> Self:
         texts = [(value or b"").decode() for value in reply]
-        epoch, segment, confirmed, carried, warehouse, read, released, outdated = texts
+        epoch, segment, confirmed, carried, warehouse, read, released, outdated, moved = texts
         is_confirmed = confirmed == segment
         batches = int(read or 0), int(released or 0)
         return cls(
-            epoch, segment, is_confirmed, bool(carried), warehouse, *batches, outdated.split()
+            epoch,
+            segment,
+            is_confirmed,
+            bool(carried),
+            warehouse,
+            *batches,
+            outdated.split(),
+            parse_former(moved),
         )
 
 

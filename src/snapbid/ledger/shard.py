@@ -24,7 +24,7 @@ from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.link import Link
 from snapbid.ledger.replicas import confirmed, waiting
 from snapbid.ledger.scripts import of_worker
-from snapbid.ledger.segment import ShardState
+from snapbid.ledger.segment import FormerLedger, ShardState
 from snapbid.ledger.wire import Wire
 
 TURNS: Final = 16  # of the loop that a batch may wait for company
@@ -67,6 +67,7 @@ class LedgerShard:
         self._wire: Wire | None = None
         self._gathering = False
         self._warehouse = self._expected = ""
+        self.former: Sequence[FormerLedger] = ()
 
     @property
     def connected(self) -> bool:
@@ -195,6 +196,7 @@ class LedgerShard:
         await connection.send_command(*self._evalsha(("begin", self._expected)))
         state = ShardState.parse(await connection.read_response())
         self._warehouse = state.warehouse
+        self.former = state.former
         if self.is_foreign:
             raise ForeignLedgerError(state.warehouse, self._expected)
         asked_at = self._loop.time()
