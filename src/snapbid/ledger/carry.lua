@@ -1,6 +1,6 @@
 -- Adds to budgets what the warehouse knows to be spent and this data set does not.
 --
--- KEYS[1]  {sbN}:epoch, see segment.lua and limits.lua
+-- KEYS[1]  {sbN}:epoch, see segment.lua and money.lua
 -- ARGV     1 the segment to which it is to be added; 2 the day (since 1970-01-01); 3... campaign,
 --          spend in all, and by bids of that day (nano-USD)
 -- Returns  1, or 0 with nothing added where another segment is counted in

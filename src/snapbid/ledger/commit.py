@@ -76,7 +76,7 @@ class GroupCommit:
     `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held. `to_spool` takes a
     notice that Redis has not settled in time, and `is_spool_empty` says whether all that it took is
     settled. `token`, where it is set, names this process among those for whose notices holds wait
-    (limits.lua).
+    (clock.lua).
     """
 
     def __init__(

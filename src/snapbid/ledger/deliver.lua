@@ -1,4 +1,4 @@
--- Applies what outboxes have for the users of this shard (money.lua), as often as it comes.
+-- Applies what outboxes have for the users of this shard (outbox.lua), as often as it comes.
 --
 -- A win does not change the time of an impression that is there: that is the billing's, which may have
 -- come before it.

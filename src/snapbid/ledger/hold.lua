@@ -2,7 +2,7 @@
 -- ends holds of bids that were not remembered after all.
 --
 -- ARGV     1 now (epoch ms); 2 how long they are held (s); 3 the holds, each uint32 campaign, 16 bytes
---          user, 20 bytes member (money.lua), uint16 length, limits; without limits it ends
+--          user, 20 bytes member (outbox.lua), uint16 length, limits; without limits it ends
 -- Returns a letter for each: k done, c beyond a cap.
 local hold_s, entries, at, size, letters = tonumber(ARGV[2]), ARGV[3], 1, #ARGV[3], {}
 while at <= size do

@@ -11,7 +11,7 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
     {sbN}:w:WRITER            number of a writer's last batch, and the limited bids it refused;
                               negative once it was taken back
     {sbN}:ttl                 how long bids are remembered, by whom that is said (heartbeat.lua)
-    {sbN}:m:CAMPAIGN          money used by a campaign and held for it (limits.lua)
+    {sbN}:m:CAMPAIGN          money used by a campaign and held for it (money.lua)
     {sbN}:x:CAMPAIGN          when its holds end
     {sbN}:g:CAMPAIGN          what this shard was granted of its budget (money.lua)
     {sbN}:bank:CAMPAIGN       what all shards were granted of it, in one of them (banker.py)

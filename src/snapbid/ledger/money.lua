@@ -83,44 +83,4 @@ local function cap_member(digest, record)
   return digest .. struct.pack('<I4', record.id)
 end
 
--- With several shards, for the user's: a notice's kind or what follows, uint32 campaign, 16 bytes user,
--- 20 bytes member, uint32 longest window (s), uint32 + uint16 when the notice came (epoch s, ms).
-local FORGOTTEN = 8
-local function post(digest, record, kind, came_ms)
-  local shard, came = struct.unpack('<I4', record.user) % SHARDS, math.floor(came_ms / 1000)
-  redis.call('SADD', base .. 'o:' .. shard, struct.pack('<BI4c16c20I4I4I2', kind, record.campaign,
-    record.user, cap_member(digest, record), record.longest, came, came_ms % 1000))
-end
-
-local function forget_impression(digest, record) -- held or counted
-  if record.user and SHARDS > 1 then
-    post(digest, record, FORGOTTEN, now_ms)
-  elseif record.user then
-    local holds, impressions = cap_keys(record.campaign, record.user)
-    redis.call('ZREM', holds, cap_member(digest, record))
-    redis.call('ZREM', impressions, cap_member(digest, record))
-  end
-end
-
--- A capped user's hold becomes an impression with a win or a billing, and ends with a loss. The time
--- of an impression is that of the billing, where there is one.
-local function settle_cap(digest, record, kind, came_ms)
-  if SHARDS > 1 then
-    if bit.band(record.kinds, kind == LOSS and WIN + BILLING or BILLING) == 0 then
-      post(digest, record, kind, came_ms)
-    end
-    return
-  end
-  local holds, impressions = cap_keys(record.campaign, record.user)
-  local member, longest = cap_member(digest, record), record.longest
-  if kind ~= LOSS then
-    redis.call('ZREM', holds, member)
-    if kind == BILLING or bit.band(record.kinds, BILLING) == 0 then
-      redis.call('ZADD', impressions, digits(came_ms), member)
-      redis.call('ZREMRANGEBYSCORE', impressions, '-inf', digits(now_ms - longest * 1000))
-      redis.call('EXPIRE', impressions, digits(longest + 60))
-    end
-  elseif bit.band(record.kinds, WIN + BILLING) == 0 then
-    redis.call('ZREM', holds, member)
-  end
-end
+local FORGOTTEN = 8 -- beside the kinds of notices, in an outbox

@@ -1,9 +1,10 @@
 """What notices mean for frequency caps reaches the shards of the users, where there are several.
 
 A notice that settles a bid leaves an entry in an outbox of the auction's shard, in the same step
-(money.lua). Sweepers, one a machine, deliver entries in rounds: they read what outboxes have, apply
-it in the users' shards, and take it out once replicas have that. An entry may be applied again, or
-after a later one: the outcome is the same. A win's hold becomes an impression, a loss's ends.
+(outbox.lua). Sweepers, one a machine, deliver entries in rounds: they read what outboxes have,
+apply it in the users' shards, and take it out once replicas have that. An entry may be applied
+again, or after a later one: the outcome is the same. A win's hold becomes an
+impression, a loss's ends.
 
 No hold ends by itself before what was won by then is delivered, or a cap could be exceeded: a round
 also tells the user's shard up to when an outbox has nothing more for it, in time of its hold clock.
@@ -27,7 +28,7 @@ from snapbid.ledger.scripts import scripts
 
 MOST: Final = 1000  # entries of one outbox in one round
 LEASE_MS: Final = 1000  # for which the outboxes of a shard are one sweeper's
-ENTRY_SIZE: Final = 51  # money.lua has the layout
+ENTRY_SIZE: Final = 51  # outbox.lua has the layout
 _USER_AT: Final = 5
 
 

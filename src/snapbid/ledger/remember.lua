@@ -8,7 +8,7 @@
 -- Returns 0 where the batch was taken back before it arrived, else + and what was not kept, each the
 -- place of the bid in the batch (from 0) and a letter: b beyond the budget, c beyond a cap.
 --
--- A batch in which no bid has limits is sent to this script without what limits.lua adds to it.
+-- A batch in which no bid has limits is sent to this script without what admit.lua needs.
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
 local last = redis.call('GET', writer)
 if last and math.abs(tonumber(last) or last:match('^%-?%d+')) >= number then

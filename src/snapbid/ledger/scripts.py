@@ -1,33 +1,40 @@
 """The Lua scripts, each with the parts that it shares with others in front.
 
-A script runs all of its text at every call, so it has no part that it does not need.
+A script runs all of its text at every call, and makes its functions anew: it has none that it does
+not need, whatever its parts have.
 """
 
 import re
+from collections import Counter
 from functools import cache
 from importlib import resources
 from typing import Final
 
-_LIMITS: Final = ("segment", "records", "clock", "money", "caps", "limits")
+_CLOCK: Final = ("segment", "records", "clock")
+_CAPS: Final = (*_CLOCK, "money", "caps")
+_PURSES: Final = (*_CAPS, "purses")
+_BUDGET: Final = (*_PURSES, "budget")
+_NOTICES: Final = ("money", "impressions", "notices")
 _PARTS: Final = {
     "begin": ("segment", "begin"),
     "remember": ("segment", "records", "remember"),
-    "remember_limited": (*_LIMITS, "remember"),
-    "forget": ("segment", "records", "money", "notices", "forget"),
-    "settle": ("segment", "records", "clock", "money", "notices", "settle"),
-    "heartbeat": ("segment", "records", "clock", "heartbeat"),
-    "sign_off": ("segment", "records", "clock", "sign_off"),
-    "hold": ("segment", "records", "clock", "money", "caps", "hold"),
-    "look": (*_LIMITS, "look"),
-    "state": (*_LIMITS, "state"),
-    "escrow": (*_LIMITS, "escrow"),
-    "calls": ("segment", "records", "clock", "calls"),
+    "remember_limited": (*_BUDGET, "admit", "remember"),
+    "forget": ("segment", "records", *_NOTICES, "forget"),
+    "settle": (*_CLOCK, *_NOTICES, "settle"),
+    "heartbeat": (*_CLOCK, "heartbeat"),
+    "sign_off": (*_CLOCK, "sign_off"),
+    "hold": (*_CAPS, "hold"),
+    "look": (*_BUDGET, "look"),
+    "state": (*_PURSES, "state"),
+    "escrow": (*_PURSES, "allowances", "escrow"),
+    "calls": (*_CLOCK, "calls"),
     "banks": ("segment", "banks"),
     "bank": ("segment", "bank"),
-    "sweep": ("segment", "records", "clock", "money", "sweep"),
-    "deliver": ("segment", "records", "clock", "money", "deliver"),
+    "sweep": (*_CLOCK, "money", "sweep"),
+    "deliver": (*_CLOCK, "money", "deliver"),
     "erase": ("erase",),
 }
+_OF_SEVERAL: Final = {"budget": "allowances", "impressions": "outbox"}  # with several shards
 _OF_BANKERS: Final = frozenset(("calls", "banks", "sweep", "deliver"))  # no worker calls these
 _TIME: Final = re.compile(r"--\[\[time:.*?--\[\[end of time\]\]", re.DOTALL)
 _SIMULATED: Final = """
@@ -37,6 +44,10 @@ local function server_ms()
 end
 """
 _SHARDS: Final = "local SHARDS = "
+_FUNCTION: Final = re.compile(r"^local function (\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
+_CONSTANTS: Final = re.compile(
+    r"^local ([A-Z_]+(?:, [A-Z_]+)*) = ([^{\n]+?)(?: --.*)?\n", re.MULTILINE
+)
 
 
 def of_worker(simulated: bool, shards: int) -> dict[str, str]:
@@ -56,10 +67,31 @@ def scripts(simulated: bool = False, shards: int = 1) -> dict[str, str]:
     folder = resources.files(__package__)
 
     def read(name: str) -> str:
-        return (folder / f"{name}.lua").read_text(encoding="utf-8")
+        part = _OF_SEVERAL.get(name, name) if shards > 1 else name
+        return (folder / f"{part}.lua").read_text(encoding="utf-8")
 
     texts = {name: "".join(map(read, parts)) for name, parts in _PARTS.items()}
     if simulated:
         texts = {name: _TIME.sub(_SIMULATED, text) for name, text in texts.items()}
     own = f"{_SHARDS}{shards} "
-    return {name: text.replace(f"{_SHARDS}1 ", own) for name, text in texts.items()}
+    return {name: _compact(text.replace(f"{_SHARDS}1 ", own)) for name, text in texts.items()}
+
+
+def _compact(text: str) -> str:
+    """A script with the values of its constants in their places, and the functions that it uses.
+
+    Lua has no constants, but variables, which functions capture, each of them at every call.
+    """
+    values: dict[str, str] = {}
+    for names, literals in _CONSTANTS.findall(text):
+        values.update(zip(names.split(", "), literals.split(", "), strict=True))
+    text = _CONSTANTS.sub("", text)
+    if values:
+        text = re.sub(rf"\b(?:{'|'.join(values)})\b", lambda name: values[name[0]], text)
+    return _without_unused(text)
+
+
+def _without_unused(text: str) -> str:
+    words = Counter(re.findall(r"\w+", re.sub("--.*", "", text)))
+    shorter = _FUNCTION.sub(lambda own: own[0] if words[own[1]] > 1 else "", text)
+    return text if shorter == text else _without_unused(shorter)

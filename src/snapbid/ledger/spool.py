@@ -5,7 +5,7 @@ sync). When Redis is back the file is set aside and its notices are settled; a n
 settled already is a duplicate, so replaying twice does no harm. Files of workers that are gone are
 recognised by their free lock and taken over.
 
-Holds wait for spooled notices (limits.lua), and so for each process that may have some: it has a
+Holds wait for spooled notices (clock.lua), and so for each process that may have some: it has a
 token, and a file by which others see that it is there. What a process has in doubt when it ends
 (commit.py) is left in the same directory.
 """

@@ -73,7 +73,7 @@ SCRIPTS: Final = {
     ),
     # A hold ends in the second before.
     "short holds": Mutation(
-        "limits.lua",
+        "purses.lua",
         "math.ceil(hold_clock() / 1000 + hold_s)",
         "math.floor(hold_clock() / 1000 + hold_s) - 1",
     ),

@@ -1,4 +1,4 @@
--- Whether a bid is within the budget of its campaign (money.lua has the keys), and within its caps.
+-- What campaigns have used, and whether a cost is within their limits (money.lua has the keys).
 --
 -- Redis counts in 64 bits, Lua only up to 2^53 exactly: small amounts are added up here and written
 -- at the end of a script, large ones are counted in Redis first, compared as digits, and taken back
@@ -119,72 +119,7 @@ local function afford_exactly(purse, price, limits, holds)
   return fits
 end
 
-local function allowance_key(campaign)
-  return base .. 'g:' .. campaign
-end
-
--- The limits of a campaign whose budget is in escrow: what this shard was granted (money.lua).
-local function allowances(purse, limits)
-  local granted = purse.granted
-  if not granted then
-    local key, day = allowance_key(limits.campaign), today:sub(2)
-    local left = redis.call('HMGET', key, 'lt', 'l' .. day, 'wt', 'w' .. day)
-    granted = {total = limits.total == IN_ESCROW and (left[1] or '0') or '',
-      day = limits.day == IN_ESCROW and (left[2] or '0') or ''}
-    granted.total_number, granted.day_number = tonumber(granted.total), tonumber(granted.day)
-    granted.least_total = granted.total_number and granted.total_number - (left[3] or 0)
-    granted.least_day = granted.day_number and granted.day_number - (left[4] or 0)
-    purse.granted = granted
-  end
-  return granted
-end
-
-local function await_end_of_hold(campaign, purse) -- of the next one
-  local first = redis.call('ZRANGE', purse.queue, 0, 0, 'WITHSCORES')
-  if first[2] then
-    redis.call('ZADD', base .. 'wait', first[2], campaign)
-  end
-end
-
-local function call_banker(campaign, purse) -- where it has refused a bid, or little is left
-  local granted, refused = purse.granted, purse.refused
-  if refused then
-    local before = redis.call('HGET', base .. 'refused', campaign)
-    if not before or refused < tonumber(before) then
-      redis.call('HSET', base .. 'refused', campaign, digits(refused))
-    end
-    await_end_of_hold(campaign, purse)
-  end
-  if refused or granted and (granted.least_total and purse.total > granted.least_total
-    or granted.least_day and purse.day > granted.least_day) then
-    redis.call('ZADD', base .. 'calls', 'NX', 0, campaign)
-  end
-end
-
-local function close_purses()
-  for campaign, purse in pairs(purses) do
-    close_purse(purse)
-    if purse.in_escrow then
-      call_banker(campaign, purse)
-    end
-  end
-end
-
-local within
--- Whether the price (digits) is within the limits; it is held then, where `holds` is true.
-local function afford(purse, price, limits, holds)
-  local of = limits
-  if limits.in_escrow then
-    of, purse.in_escrow = allowances(purse, limits), true
-  end
-  local fits = has_confirmed_budgets() and within(purse, price, of, holds)
-  if not fits and limits.in_escrow then
-    purse.refused = math.min(purse.refused or math.huge, tonumber(price))
-  end
-  return fits
-end
-
-function within(purse, price, limits, holds)
+local function within(purse, price, limits, holds)
   local cost = tonumber(price)
   local total, day = purse.total + cost, purse.day + cost
   if total >= EXACT or day >= EXACT or purse.held + purse.more + cost >= EXACT
@@ -199,30 +134,4 @@ function within(purse, price, limits, holds)
     purse.total, purse.day, purse.more = total, day, purse.more + cost
   end
   return true
-end
-
--- Holds what the limits ask for: the record with the end of its hold; or none, and the letter.
--- The bid stands at a place of `bids`, as in remember.lua.
-local function admit(bids, start, value, packed, hold_s)
-  local limits, size, user = parse_limits(packed), #value, nil
-  if #limits.caps > 0 then
-    size = size - 20
-    user = value:sub(size + 1, size + 16)
-    if SHARDS == 1 and not within_caps(limits, user) then -- else hold.lua did that in the user's
-      return nil, 'c'
-    end
-  end
-  local id = user and value:sub(15, 18)
-  if limits.has_budget then
-    hold_for(hold_s)
-    local price = value:sub(HEAD_SIZE + 1, size)
-    if not afford(open_purse(limits.campaign), price, limits, true) then
-      return nil, 'b'
-    end
-    value = value:sub(1, HEAD_SIZE) .. packed_ends .. (user and value:sub(HEAD_SIZE + 1) or price)
-  end
-  if user and SHARDS == 1 then
-    hold_impression(limits.campaign, user, bids:sub(start + 1, start + 16) .. id, hold_s)
-  end
-  return value
 end

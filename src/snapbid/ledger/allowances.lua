@@ -1,0 +1,65 @@
+-- Whether a bid is within what this shard, one of several, was granted of its campaign's budget.
+
+local function allowance_key(campaign)
+  return base .. 'g:' .. campaign
+end
+
+-- The limits of a campaign whose budget is in escrow: what this shard was granted (money.lua).
+local function allowances(purse, limits)
+  local granted = purse.granted
+  if not granted then
+    local key, day = allowance_key(limits.campaign), today:sub(2)
+    local left = redis.call('HMGET', key, 'lt', 'l' .. day, 'wt', 'w' .. day)
+    granted = {total = limits.total == IN_ESCROW and (left[1] or '0') or '',
+      day = limits.day == IN_ESCROW and (left[2] or '0') or ''}
+    granted.total_number, granted.day_number = tonumber(granted.total), tonumber(granted.day)
+    granted.least_total = granted.total_number and granted.total_number - (left[3] or 0)
+    granted.least_day = granted.day_number and granted.day_number - (left[4] or 0)
+    purse.granted = granted
+  end
+  return granted
+end
+
+local function await_end_of_hold(campaign, purse) -- of the next one
+  local first = redis.call('ZRANGE', purse.queue, 0, 0, 'WITHSCORES')
+  if first[2] then
+    redis.call('ZADD', base .. 'wait', first[2], campaign)
+  end
+end
+
+local function call_banker(campaign, purse) -- where it has refused a bid, or little is left
+  local granted, refused = purse.granted, purse.refused
+  if refused then
+    local before = redis.call('HGET', base .. 'refused', campaign)
+    if not before or refused < tonumber(before) then
+      redis.call('HSET', base .. 'refused', campaign, digits(refused))
+    end
+    await_end_of_hold(campaign, purse)
+  end
+  if refused or granted and (granted.least_total and purse.total > granted.least_total
+    or granted.least_day and purse.day > granted.least_day) then
+    redis.call('ZADD', base .. 'calls', 'NX', 0, campaign)
+  end
+end
+
+-- Whether the price (digits) is within the limits; it is held then, where `holds` is true.
+local function afford(purse, price, limits, holds)
+  local of = limits
+  if limits.in_escrow then
+    of, purse.in_escrow = allowances(purse, limits), true
+  end
+  local fits = has_confirmed_budgets() and within(purse, price, of, holds)
+  if not fits and limits.in_escrow then
+    purse.refused = math.min(purse.refused or math.huge, tonumber(price))
+  end
+  return fits
+end
+
+local function close_purses()
+  for campaign, purse in pairs(purses) do
+    close_purse(purse)
+    if purse.in_escrow then
+      call_banker(campaign, purse)
+    end
+  end
+end

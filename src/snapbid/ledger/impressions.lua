@@ -1,0 +1,26 @@
+-- What notices mean for a user's impressions, in a ledger of one shard (money.lua has the keys).
+
+local function forget_impression(digest, record) -- held or counted
+  if record.user then
+    local holds, impressions = cap_keys(record.campaign, record.user)
+    redis.call('ZREM', holds, cap_member(digest, record))
+    redis.call('ZREM', impressions, cap_member(digest, record))
+  end
+end
+
+-- A capped user's hold becomes an impression with a win or a billing, and ends with a loss. The time
+-- of an impression is that of the billing, where there is one.
+local function settle_cap(digest, record, kind, came_ms)
+  local holds, impressions = cap_keys(record.campaign, record.user)
+  local member, longest = cap_member(digest, record), record.longest
+  if kind ~= LOSS then
+    redis.call('ZREM', holds, member)
+    if kind == BILLING or bit.band(record.kinds, BILLING) == 0 then
+      redis.call('ZADD', impressions, digits(came_ms), member)
+      redis.call('ZREMRANGEBYSCORE', impressions, '-inf', digits(now_ms - longest * 1000))
+      redis.call('EXPIRE', impressions, digits(longest + 60))
+    end
+  elseif bit.band(record.kinds, WIN + BILLING) == 0 then
+    redis.call('ZREM', holds, member)
+  end
+end

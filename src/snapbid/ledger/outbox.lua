@@ -1,0 +1,21 @@
+-- What notices mean for a user's impressions, in a ledger of several shards (money.lua).
+--
+-- An entry is for the user's shard: a notice's kind or what follows, uint32 campaign, 16 bytes user,
+-- 20 bytes member, uint32 longest window (s), uint32 + uint16 when the notice came (epoch s, ms).
+local function post(digest, record, kind, came_ms)
+  local shard, came = struct.unpack('<I4', record.user) % SHARDS, math.floor(came_ms / 1000)
+  redis.call('SADD', base .. 'o:' .. shard, struct.pack('<BI4c16c20I4I4I2', kind, record.campaign,
+    record.user, cap_member(digest, record), record.longest, came, came_ms % 1000))
+end
+
+local function forget_impression(digest, record) -- held or counted
+  if record.user then
+    post(digest, record, FORGOTTEN, now_ms)
+  end
+end
+
+local function settle_cap(digest, record, kind, came_ms)
+  if bit.band(record.kinds, kind == LOSS and WIN + BILLING or BILLING) == 0 then
+    post(digest, record, kind, came_ms)
+  end
+end
