@@ -209,13 +209,17 @@ class Cluster:
         own = self.id_of(primary)
         return next(self.named(line[1]) for line in self.lines(primary) if line[3] == own)
 
-    def heal(self) -> None:
-        """Start what has ended, let go on what was stopped, and wait for health."""
+    def revive(self) -> None:
+        """Start what has ended, let go on what was stopped."""
         for node in self.nodes:
             if node in self.running():
                 node.go_on()
             else:
                 node.start()
+
+    def heal(self) -> None:
+        """As `revive`, and wait for health."""
+        self.revive()
         self.await_health()
 
     def await_health(self) -> None:

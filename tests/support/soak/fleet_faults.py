@@ -1,5 +1,6 @@
 """Faults of a fleet: of nodes, slots, machines, drains, the warehouse and clocks (registry.py)."""
 
+import contextlib
 import os
 import random
 import signal
@@ -50,27 +51,32 @@ def slot_of(fleet: Fleet, node: Server) -> int:
     return next(slot for slot in SLOTS if fleet.cluster.owner(slot) is node)
 
 
+@contextlib.contextmanager
+def revived(fleet: Fleet) -> Iterator[None]:
+    """Start and continue all nodes afterwards; that they become healthy is part of the recovery."""
+    try:
+        yield
+    finally:
+        fleet.cluster.revive()
+
+
 @fault("nodes")
 def primary_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
     primary = some_primary(fleet, rng)
     slot = slot_of(fleet, primary)
-    primary.kill()
-    try:
+    with revived(fleet):
+        primary.kill()
         until(lambda: moved(fleet.cluster, slot, primary), "another primary")
         yield ""
-    finally:
-        fleet.cluster.heal()
 
 
 @fault("nodes")
 def primary_killed_for_a_moment(fleet: Fleet, rng: random.Random) -> Iterator[str]:
     """It is back before its replica may take over, or while it does."""
-    some_primary(fleet, rng).kill()
-    try:
+    with revived(fleet):
+        some_primary(fleet, rng).kill()
         time.sleep(rng.uniform(0, 2))
         yield ""
-    finally:
-        fleet.cluster.heal()
 
 
 @fault("nodes")
@@ -78,42 +84,32 @@ def primary_stopped(fleet: Fleet, rng: random.Random) -> Iterator[str]:
     """It does not know that there is another one when it goes on."""
     primary = some_primary(fleet, rng)
     slot = slot_of(fleet, primary)
-    primary.pause()
-    try:
-        other = next(node for node in fleet.cluster.nodes if node is not primary)
-        until(lambda: fleet.cluster.seen_owner(slot, other) not in (primary, None), "a new one")
+    with revived(fleet):
+        primary.pause()
+        until(lambda: moved(fleet.cluster, slot, primary), "another primary")
         yield ""
-    finally:
-        fleet.cluster.heal()
 
 
 @fault("nodes")
 def primary_stopped_for_a_moment(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    primary = some_primary(fleet, rng)
-    primary.pause()
-    try:
+    with revived(fleet):
+        some_primary(fleet, rng).pause()
         time.sleep(rng.uniform(0.1, 1.5))
         yield ""
-    finally:
-        fleet.cluster.heal()
 
 
 @fault("nodes")
 def replica_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    fleet.cluster.replica_of(some_primary(fleet, rng)).kill()
-    try:
+    with revived(fleet):
+        fleet.cluster.replica_of(some_primary(fleet, rng)).kill()
         yield ""
-    finally:
-        fleet.cluster.heal()
 
 
 @fault("nodes")
 def replica_stopped(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    fleet.cluster.replica_of(some_primary(fleet, rng)).pause()
-    try:
+    with revived(fleet):
+        fleet.cluster.replica_of(some_primary(fleet, rng)).pause()
         yield ""
-    finally:
-        fleet.cluster.heal()
 
 
 @fault("nodes")
@@ -122,15 +118,13 @@ def primary_killed_behind_its_replica(fleet: Fleet, rng: random.Random) -> Itera
     primary = some_primary(fleet, rng)
     slot = slot_of(fleet, primary)
     replica = fleet.cluster.replica_of(primary)
-    replica.pause()
-    time.sleep(rng.uniform(0, FAILING_S))
-    primary.kill()
-    replica.go_on()
-    try:
+    with revived(fleet):
+        replica.pause()
+        time.sleep(rng.uniform(0, FAILING_S))
+        primary.kill()
+        replica.go_on()
         until(lambda: moved(fleet.cluster, slot, primary), "another primary")
         yield ""
-    finally:
-        fleet.cluster.heal()
 
 
 @fault("nodes", sudden=True)
