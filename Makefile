@@ -3,7 +3,8 @@
 #              REDIS=/usr/bin/valkey-server: on that Redis or Valkey instead of the wheel's
 # make bench   the benchmarks
 # make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario;
-#              FLEET=1: two machines on a Redis Cluster of three primaries and three replicas
+#              FLEET=1: two machines on a Redis Cluster of three primaries and three replicas;
+#              FAULTS="cut off,killed": faults with these names; MUTATION=WAIT: without a mechanism
 # make simulate   RUNS=50 of the simulator from SEED=1, STEPS=400 each; SCRIPT=file plays one again
 # make fuzz     coverage-guided fuzzing of every decoder for MINUTES=2 in all; TARGET=bid: of one
 #               TARGET=cost: looks for the bid request that takes the most processor time
@@ -72,7 +73,8 @@ bench: $(VENV)/.dev $(VENV)/.bench build
 	$(PY) -m bench
 
 soak: $(VENV)/.dev build
-	PYTHONPATH=tests $(PY) -m support.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(FLEET),--fleet)
+	PYTHONPATH=tests $(PY) -m support.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(FLEET),--fleet) \
+	$(if $(FAULTS),--faults "$(FAULTS)") $(if $(MUTATION),--mutation "$(MUTATION)")
 
 simulate: $(VENV)/.dev build
 	PYTHONPATH=tests $(PY) -m support.simulator $(if $(SEED),--seed $(SEED)) \

@@ -136,6 +136,9 @@ class Books:
     seen: defaultdict[tuple[str, str], set[tuple[str, str]]] = field(
         default_factory=lambda: defaultdict(set)
     )  # (campaign, user) -> (auction, impression) of the impressions that were notified
+    shown: defaultdict[tuple[str, str], set[tuple[str, str]]] = field(
+        default_factory=lambda: defaultdict(set)
+    )  # the same of those that were acknowledged
     _fired: set[tuple[str, str, str]] = field(default_factory=set)
     _acknowledged: set[tuple[str, str, str]] = field(default_factory=set)
 
@@ -235,6 +238,8 @@ class Books:
             self.wrong.append(f"{reply.status} to a notice: {reply.body!r}")
         elif notice.name not in self._acknowledged:
             self._acknowledged.add(notice.name)
+            if notice.name[2] != LOSS:
+                self.shown[notice.viewer].add(notice.name[:2])
             _add(self.lower, notice.counts)
         return reply
 

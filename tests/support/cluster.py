@@ -5,7 +5,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -72,8 +72,11 @@ class Tls:
 class Server:
     """One redis-server on a port of its own."""
 
-    def __init__(self, folder: Path, *options: str, tls: Tls | None = None) -> None:
+    def __init__(
+        self, folder: Path, *options: str, tls: Tls | None = None, host: str = HOST
+    ) -> None:
         self._tls = tls
+        self.host = host
         (self.port,) = free_ports(1)
         self.folder = folder / str(self.port)
         self.folder.mkdir()
@@ -83,7 +86,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def client(self) -> redis.Redis:
@@ -93,12 +96,12 @@ class Server:
     def client_of(self, **options: Any) -> redis.Redis:
         if self._tls is not None:
             options |= {"ssl": True, "ssl_ca_certs": str(self._tls.authority)}
-        return redis.Redis(host=HOST, port=self.port, socket_timeout=5.0, **options)
+        return redis.Redis(host=self.host, port=self.port, socket_timeout=5.0, **options)
 
     def start(self) -> None:
         own = {
             "port": str(self.port),
-            "bind": HOST,
+            "bind": self.host,
             "dir": str(self.folder),
             "save": "",
             "appendonly": "yes",  # one that comes back has its data
@@ -144,17 +147,22 @@ class Server:
 
 
 class Cluster:
-    """Primaries with as many replicas each; replicas come last in `nodes`."""
+    """Primaries with as many replicas each; replicas come last in `nodes`, at `hosts`."""
 
     def __init__(
-        self, folder: Path, primaries: int = 3, replicas: int = 1, tls: Tls | None = None
+        self,
+        folder: Path,
+        primaries: int = 3,
+        replicas: int = 1,
+        tls: Tls | None = None,
+        hosts: Sequence[str] = (),
     ) -> None:
         options = (
             "--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS),
             "--cluster-replica-validity-factor", "0", "--cluster-require-full-coverage", "no",
         )  # fmt: skip
-        count = primaries * (1 + replicas)
-        self.nodes = [Server(folder, *options, tls=tls) for _ in range(count)]
+        hosts = hosts or [HOST] * (primaries * (1 + replicas))
+        self.nodes = [Server(folder, *options, tls=tls, host=host) for host in hosts]
         form(self.nodes, primaries)
         self.await_health()
 
@@ -262,7 +270,7 @@ class Cluster:
             found: Any = client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, SLOTS)  # type: ignore[no-untyped-call]
             keys = [key for key in found if key.split(b":")[1] not in left]
             if keys:
-                client.execute_command("MIGRATE", HOST, to.port, "", 0, 5000, "KEYS", *keys)  # type: ignore[no-untyped-call]
+                client.execute_command("MIGRATE", to.host, to.port, "", 0, 5000, "KEYS", *keys)  # type: ignore[no-untyped-call]
         return len(keys)
 
     def end_move(self, slot: int, source: Server, to: Server) -> None:

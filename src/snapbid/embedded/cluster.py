@@ -39,6 +39,9 @@ class Node(Protocol):
     """A node that runs."""
 
     @property
+    def host(self) -> str: ...
+
+    @property
     def port(self) -> int: ...
 
     def call(self, *command: Any) -> Any:
@@ -54,7 +57,7 @@ class ClusterNode(Redis):
     ) -> None:
         super().__init__(home, tell, f"node-{number}")
         self.name = f"Redis node {number}"
-        self.port = port
+        self.host, self.port = HOST, port
         self._password = password
 
     def call(self, *command: Any) -> Any:
@@ -128,7 +131,7 @@ def form(nodes: Sequence[Node], primaries: int) -> None:
         node.call("CLUSTER", "ADDSLOTS", *range(first, end))
     for number, node in enumerate(nodes, 1):
         node.call("CLUSTER", "SET-CONFIG-EPOCH", number)
-        node.call("CLUSTER", "MEET", HOST, nodes[0].port)
+        node.call("CLUSTER", "MEET", nodes[0].host, nodes[0].port)
     ids = [str(node.call("CLUSTER", "MYID")) for node in nodes]
     _await(lambda: all(all(id in _known(node) for id in ids) for node in nodes))
     for number, node in enumerate(following):

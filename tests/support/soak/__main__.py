@@ -1,4 +1,7 @@
-"""`make soak MINUTES=60 SEED=7:2 FLEET=1`: scenario after scenario, and a table at the end."""
+"""`make soak MINUTES=60 SEED=7:2 FLEET=1`: scenario after scenario, and a table at the end.
+
+FAULTS=A,B: only those with one of these in their names; MUTATION=NAME: a fleet lacks a mechanism.
+"""
 
 import argparse
 import secrets
@@ -8,15 +11,17 @@ import time
 import traceback
 from pathlib import Path
 
-from support.soak import stage
+from support.soak import network, stage
+from support.soak.mutations import MUTATIONS
 from support.soak.scenario import Seed, run
 from support.soak.tally import Tally
 
 
-def attempt(seed: Seed, made: Path, several: bool) -> Tally:
+def attempt(seed: Seed, made: Path, options: argparse.Namespace) -> Tally:
     """The result of a scenario; one that could not be finished counts as a difference."""
+    several, named, mutation = options.fleet, options.faults, options.mutation
     try:
-        return run(seed, made, several=several)
+        return run(seed, made, several=several, named=named, mutation=mutation)
     except Exception as error:
         traceback.print_exc()
         return Tally(scenarios=1, differences=[f"{seed}: the soak failed: {error!r}"])
@@ -33,7 +38,11 @@ def main() -> int:
         help="of the first scenario, DECK:HAND",
     )
     parser.add_argument("--fleet", action="store_true", help="two machines on a Redis Cluster")
+    parser.add_argument("--faults", default="", help="texts in the names of those to play: A,B")
+    parser.add_argument("--mutation", choices=MUTATIONS, default="", help="what a fleet is to lack")
     options = parser.parse_args()
+    if options.fleet:
+        network.enter()
     seed, tally = options.seed, Tally()
     for number in (signal.SIGTERM, signal.SIGINT):  # so that everything is cleaned up
         signal.signal(number, signal.default_int_handler)
@@ -41,7 +50,7 @@ def main() -> int:
     with stage.template() as made:
         try:
             while True:
-                outcome = attempt(seed, made, options.fleet)
+                outcome = attempt(seed, made, options)
                 for line in outcome.differences:
                     print(f"  DIFFERENCE {line}", flush=True)
                 tally.add(outcome)

@@ -1,27 +1,15 @@
 """A settable clock for the processes of a machine; see clock.c."""
 
-import functools
 import mmap
 import os
-import tempfile
 from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from support.preload import compile_library
+from support.preload import compiled
 
 SOURCE: Final = Path(__file__).with_name("clock.c")
 _OFFSET: Final = Struct("<q")
-
-
-@functools.cache
-def built() -> Path | None:
-    """The compiled library, or None without a C compiler. It lasts as long as this process."""
-    _folders.append(tempfile.TemporaryDirectory(prefix="snapbid-clock-"))
-    return compile_library(SOURCE, Path(_folders[-1].name))
-
-
-_folders: list["tempfile.TemporaryDirectory[str]"] = []
 
 
 class Clock:
@@ -32,7 +20,7 @@ class Clock:
         handle = os.open(file, os.O_RDWR | os.O_CLOEXEC)
         self._offset = mmap.mmap(handle, _OFFSET.size)
         os.close(handle)
-        library = built()
+        library = compiled(SOURCE)
         self.can_be_set = library is not None
         self.environ = (
             {"LD_PRELOAD": str(library), "CLOCK_OFFSET": str(file)} if self.can_be_set else {}

@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
@@ -19,33 +19,50 @@ from snapbid.ledger.keys import ShardKeys
 from snapbid.warehouse.migrate import migrate
 from support import books, sending
 from support.cluster import Cluster, Server
+from support.machine import NOTHING
+from support.preload import joined
+from support.proxy import FaultProxy
 from support.soak.clock import Clock
-from support.soak.stage import HOLD_S, Kept, Stage, Supervisor, Wire
+from support.soak.network import Network
+from support.soak.stage import (
+    HOLD_S,
+    PG_SOCKET,
+    Kept,
+    Stage,
+    Supervisor,
+    Wire,
+    dsn_by,
+    impressions_in,
+    linked,
+)
 from support.stack import Stack
 
 MACHINES: Final = ("a", "b")
+NODE_HOSTS: Final = tuple(f"127.0.1.{number}" for number in range(1, 7))
+MACHINE_HOSTS: Final = ("127.0.2.1", "127.0.2.2")  # of the connections of servers
+DRAIN_HOSTS: Final = ("127.0.3.1", "127.0.3.2")
 SHARDS: Final = 6
 SLOTS: Final = tuple(key_slot(ShardKeys(shard).epoch.encode()) for shard in range(SHARDS))
 
 
 class Fleet(Stage):
-    """Each machine has a home and a clock (`clocks`); the stores have their own (`clock`)."""
+    """Each machine has a home and a clock; `clocks` are that of the stores, and those.
 
-    def __init__(
-        self,
-        wire: Wire,
-        cluster: Cluster,
-        postgres: Postgres,
-        served: list[Stack],
-        drains: list[Stack],
-    ) -> None:
+    Its nodes, servers and drains have addresses that a network may keep apart; each server and
+    drain has a link to the warehouse, too.
+    """
+
+    def __init__(self, wire: Wire, cluster: Cluster, postgres: Postgres) -> None:
         super().__init__(wire)
         self.cluster = cluster
         self.postgres = postgres
-        self._served = served
-        self._drains = drains
+        self._served: list[Stack] = []
+        self._drains: list[Stack] = []
         self._ports = random.Random(0)
         self.clocks: list[Clock] = []
+        self.network = Network()
+        self.server_links: list[FaultProxy] = []
+        self.drain_links: list[FaultProxy] = []
 
     @property
     def port(self) -> int:
@@ -67,14 +84,22 @@ class Fleet(Stage):
     def auctions(self) -> list[Path]:
         return [Path(served.environ["SNAPBID_AUCTION_LOG"]) for served in self._served]
 
+    def impressions(self) -> int:
+        return sum(impressions_in(node.client_of()) for node in self.primaries())
+
     def primaries(self) -> list[Server]:
         """The nodes that have shards."""
         return sorted({self.cluster.owner(slot) for slot in SLOTS}, key=lambda node: node.port)
 
 
 @contextlib.contextmanager
-def opened(made: Path, *campaigns: tuple[str, str]) -> Iterator[Fleet]:
-    """A serving fleet on a copy of the template's PostgreSQL, with additional campaigns."""
+def opened(
+    made: Path, *campaigns: tuple[str, str], more: Mapping[str, str] = NOTHING
+) -> Iterator[Fleet]:
+    """A serving fleet on a copy of the template's PostgreSQL, with additional campaigns.
+
+    `more` is for the environment of its programs.
+    """
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="snapbid-fleet-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -91,14 +116,17 @@ def opened(made: Path, *campaigns: tuple[str, str]) -> Iterator[Fleet]:
         asyncio.run(books.set_up(postgres.dsn, *campaigns))
         nodes = folder / "nodes"
         nodes.mkdir()
-        cluster = stack.enter_context(Cluster(nodes))
+        cluster = stack.enter_context(Cluster(nodes, hosts=NODE_HOSTS))
         wire = Wire()
         stack.callback(wire.close)
-        served, drains = [], []
-        for name, clock in zip(MACHINES, clocks[1:], strict=True):
+        fleet = Fleet(wire, cluster, postgres)
+        fleet.clocks = clocks
+        warehouse = postgres.sockets / PG_SOCKET
+        for name, clock, *hosts in zip(
+            MACHINES, clocks[1:], MACHINE_HOSTS, DRAIN_HOSTS, strict=True
+        ):
             environ = {
                 "SNAPBID_HOME": str(folder / name),
-                "SNAPBID_DATABASE_URL": postgres.dsn,
                 "SNAPBID_REDIS_URL": cluster.url,
                 "SNAPBID_LEDGER_SHARDS": str(SHARDS),
                 "SNAPBID_WORKERS": "1",
@@ -107,23 +135,30 @@ def opened(made: Path, *campaigns: tuple[str, str]) -> Iterator[Fleet]:
                 "SNAPBID_HOLD_S": str(HOLD_S),
                 "SNAPBID_AUCTION_LOG": str(folder / name / "auctions"),
                 "SNAPBID_AUCTION_LOG_S": "2",
-                **clock.environ,
+                **more,
             }
-            drains.append(Stack(environ, "drain"))
-            served.append(Stack(environ))
-        fleet = Fleet(wire, cluster, postgres, served, drains)
-        fleet.clocks = clocks
+            for host, programs, links, command in zip(
+                hosts,
+                (fleet.served, fleet.drains),
+                (fleet.server_links, fleet.drain_links),
+                ("serve", "drain"),
+                strict=True,
+            ):
+                links.append(linked(wire, stack, warehouse))
+                own = {"SNAPBID_DATABASE_URL": dsn_by(links[-1], postgres)}
+                preloaded = joined(clock.environ, fleet.network.environ(host))
+                programs.append(Stack({**environ, **own, **preloaded}, command))
         fleet.key = sending.issue(postgres.dsn, "casino", "igaming", rate=1_000_000)
-        for program in (*drains, *served):
+        for program in (*fleet.drains, *fleet.served):
             stack.callback(program.close)
             program.launch()
-        for each in served:
+        for each in fleet.served:
             each.await_ready()
             sending.await_key(each.port, fleet.key)
-        programs = [*(Kept("drain", each) for each in drains), *(Kept("serve", s) for s in served)]
-        fleet.supervisor = Supervisor((postgres, *programs))
+        kept = [Kept(each.command[0], each) for each in (*fleet.drains, *fleet.served)]
+        fleet.supervisor = Supervisor((postgres, *kept))
         stack.callback(fleet.supervisor.close)
-        stack.callback(_close, [*served, *drains])
+        stack.callback(_close, [*fleet.served, *fleet.drains])
         stack.callback(fleet.supervisor.retire)
         yield fleet
 

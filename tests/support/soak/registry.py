@@ -8,7 +8,7 @@ that need no repair and are over at once.
 import contextlib
 import random
 from collections.abc import Callable, Iterator
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from support.soak.fleet import Fleet
 from support.soak.stage import MachineStage
@@ -24,6 +24,21 @@ class Faults(Generic[StageT]):
         self.named: dict[str, Callable[[StageT, random.Random], Broken]] = {}
         self.parts: dict[str, str] = {}
         self.sudden: set[str] = set()
+
+    def only(self, texts: str) -> Self:
+        """Those with one of some texts, A,B, in their names. Raises ValueError where none is."""
+        some = type(self)()
+        some.named = {
+            name: fault
+            for name, fault in self.named.items()
+            if any(text in name for text in texts.split(","))
+        }
+        some.parts, some.sudden = self.parts, self.sudden
+        if not some.named:
+            raise ValueError(
+                f"{texts!r} is in the name of no fault: {', '.join(sorted(self.named))}"
+            )
+        return some
 
     def fault(
         self, part: str, *, sudden: bool = False

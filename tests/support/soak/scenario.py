@@ -14,8 +14,16 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from support import books, logged, partner, sending
-from support.soak import faults, fleet, fleet_faults, wires  # noqa: F401 - they register themselves
+from support.cluster import until
+from support.soak import (  # noqa: F401 - they register themselves
+    faults,
+    fleet,
+    fleet_faults,
+    fleet_partitions,
+    wires,
+)
 from support.soak import stage as stages
+from support.soak.mutations import mutated
 from support.soak.registry import OF_FLEET, OF_MACHINE, Faults
 from support.soak.stage import Stage
 from support.soak.tally import Recovery, Tally
@@ -24,6 +32,7 @@ from support.soak.traffic import BUDGET, CAMPAIGNS, CAP, Traffic, of_all, of_fam
 HANDS: Final = 5  # of a deck
 TOGETHER: Final = 0.4  # of the faults are combined with another
 SETTLED_S: Final = 90.0
+LONG_S: Final = 5.0  # of a recovery; then it says of what
 
 
 class Seed(NamedTuple):
@@ -58,7 +67,7 @@ def steps(seed: Seed, of: Faults[Any]) -> list[Step]:
     """The steps that a seed stands for."""
     deck = sorted(of.named)
     random.Random(seed.deck).shuffle(deck)
-    left = deck[seed.hand :: HANDS]
+    left = deck[seed.hand :: HANDS] or deck
     rng = random.Random(f"{seed} steps")
     sequence = []
     while left:
@@ -84,7 +93,9 @@ class Run:
         self.tally = Tally(scenarios=1)
         parts = {of.parts[name] for step in self._steps for name in step.faults}
         traffic = random.Random(f"{seed} traffic")
-        self._traffic = Traffic(stage, traffic, refused_may_count="server" in parts)
+        self._traffic = Traffic(
+            stage, traffic, refused_may_count=bool(parts & {"server", "machines"})
+        )
 
     def play(self) -> None:
         wire = self._stage.wire
@@ -111,11 +122,13 @@ class Run:
             time.sleep(step.seconds)
         after = " with ".join(names)
         try:
-            seconds = self._stage.wire.call(self._traffic.flowing(), 2 * stages.CALL_S)
+            awaited = self._stage.wire.call(self._traffic.flowing(), 2 * stages.CALL_S)
         except TimeoutError as error:
             raise TimeoutError(f"after {after}: {error}") from None
         lasting = f"for {step.seconds:.1f} s, " if step.seconds else ""
-        print(f"  {after}: {lasting}all well after {seconds:.1f} s", flush=True)
+        seconds, slowest = sum(awaited.values()), max(awaited, key=lambda part: awaited[part])
+        last = f", most of it {slowest}" if seconds > LONG_S else ""
+        print(f"  {after}: {lasting}all well after {seconds:.1f} s{last}", flush=True)
         self.tally.recovered(seconds, f"{after} in {self._seed}")
 
     # -- the balance -------------------------------------------------------------------------
@@ -153,6 +166,15 @@ class Run:
             if campaign == "soak-cap" and len(seen) > CAP:
                 self._differs(f"{user} has seen {len(seen)} impressions of at most {CAP}")
             self.tally.users_capped += campaign == "soak-cap" and len(seen) == CAP
+        least, most = (
+            sum(len(of) for (campaign, _), of in each.items() if campaign == "soak-cap")
+            for each in (own.shown, own.seen)
+        )
+        try:
+            until(lambda: least <= self._stage.impressions() <= most, "caps")
+        except AssertionError:
+            number = self._stage.impressions()
+            self._differs(f"{number} impressions count for caps, {least} to {most} expected")
 
     def _balance_events(self) -> None:
         own, dsn = self._traffic.partner, self._stage.dsn
@@ -218,14 +240,21 @@ def _end(traceback: list[str]) -> str:
     return next((line for line in traceback[1:] if line and not line[0].isspace()), "")
 
 
-def run(seed: Seed, made: Path, *, several: bool = False) -> Tally:
-    """Play a scenario on a copy of the template: on one machine, or on a fleet."""
+def run(
+    seed: Seed, made: Path, *, several: bool = False, named: str = "", mutation: str = ""
+) -> Tally:
+    """Play a scenario on a copy of the template: on one machine, or on a fleet.
+
+    With faults whose names have `named`; with a mechanism of the fleet's programs taken out.
+    """
     print(f"scenario {seed}", flush=True)
     with contextlib.ExitStack() as stack:
-        run = (
-            Run(seed, stack.enter_context(fleet.opened(made, *CAMPAIGNS)), OF_FLEET)
-            if several
-            else Run(seed, stack.enter_context(stages.opened(made, *CAMPAIGNS)), OF_MACHINE)
-        )
+        if several:
+            more = stack.enter_context(mutated(mutation)) if mutation else {}
+            broken = stack.enter_context(fleet.opened(made, *CAMPAIGNS, more=more))
+            run = Run(seed, broken, OF_FLEET.only(named))
+        else:
+            machine = stack.enter_context(stages.opened(made, *CAMPAIGNS))
+            run = Run(seed, machine, OF_MACHINE.only(named))
         run.play()
         return run.tally

@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar
 from unittest.mock import patch
 from urllib.parse import quote
 
+import redis
+
 from snapbid.embedded import Home, Postgres, supervise
 from support import books, sending
 from support.machine import Machine
@@ -28,6 +30,7 @@ T = TypeVar("T")
 LOOK_S: Final = 0.05
 CALL_S: Final = 120.0
 DISKS: Final = {"redis": 160, "postgres": 448}  # MB
+PG_SOCKET: Final = ".s.PGSQL.5432"
 MAX_CONNECTIONS: Final = 30
 HOLD_S: Final = 3600  # so that no win is notified after its hold, whatever was unavailable
 
@@ -145,6 +148,10 @@ class Stage(abc.ABC):
     def auctions(self) -> list[Path]:
         """The directories of the auction logs."""
 
+    @abc.abstractmethod
+    def impressions(self) -> int:
+        """Of all users, as the ledger counts them for caps. Raises RedisError."""
+
     def stop_serving(self) -> None:
         """Stop the servers for good; their auction logs are complete then."""
         self.supervisor.retire()
@@ -184,6 +191,15 @@ class MachineStage(Stage):
     @property
     def auctions(self) -> list[Path]:
         return [self.machine.home.path / "auctions"]
+
+    def impressions(self) -> int:
+        return impressions_in(redis.Redis.from_url(self.machine.redis.url))
+
+
+def impressions_in(client: redis.Redis) -> int:
+    """Of all users, that a store counts for caps; the client is closed."""
+    with contextlib.closing(client):
+        return sum(client.zcard(key) for key in client.scan_iter("{sb*}:fc:*", count=1000))
 
 
 @contextlib.contextmanager
@@ -246,22 +262,26 @@ def opened(made: Path, *campaigns: tuple[str, str]) -> Iterator[MachineStage]:
 def _linked(stage: MachineStage, stack: contextlib.ExitStack, who: str) -> dict[str, str]:
     """Proxies between a program and both stores, and the settings to use them."""
     machine = stage.machine
-    directly = machine.postgres.sockets
-    upstreams = {"Redis": machine.redis.socket, "PostgreSQL": directly / ".s.PGSQL.5432"}
+    upstreams = {"Redis": machine.redis.socket, "PostgreSQL": machine.postgres.sockets / PG_SOCKET}
     for store, upstream in upstreams.items():
-        proxy = FaultProxy(upstream)
-        stage.wire.call(proxy.__aenter__())
-        stack.callback(_close, stage.wire, proxy)
-        stage.links[f"{who} to {store}"] = proxy
-    by = stage.links[f"{who} to PostgreSQL"].socket.parent
+        stage.links[f"{who} to {store}"] = linked(stage.wire, stack, upstream)
     return {
         "SNAPBID_REDIS_URL": stage.links[f"{who} to Redis"].redis_url,
-        "SNAPBID_DATABASE_URL": stage.dsn.replace(quote(str(directly)), quote(str(by))),
+        "SNAPBID_DATABASE_URL": dsn_by(stage.links[f"{who} to PostgreSQL"], machine.postgres),
     }
 
 
-def _close(wire: Wire, proxy: FaultProxy) -> None:
-    wire.call(proxy.__aexit__(None, None, None))
+def linked(wire: Wire, stack: contextlib.ExitStack, upstream: Path) -> FaultProxy:
+    """A proxy before a store's socket."""
+    proxy = FaultProxy(upstream)
+    wire.call(proxy.__aenter__())
+    stack.callback(lambda: wire.call(proxy.__aexit__(None, None, None)))
+    return proxy
+
+
+def dsn_by(proxy: FaultProxy, postgres: Postgres) -> str:
+    """The warehouse's, by a proxy before its socket."""
+    return postgres.dsn.replace(quote(str(postgres.sockets)), quote(str(proxy.socket.parent)))
 
 
 SECRET: Final = JWT_SECRET.encode()

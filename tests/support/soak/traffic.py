@@ -150,34 +150,42 @@ class Traffic:
 
     # -- recovery ----------------------------------------------------------------------------
 
-    async def flowing(self) -> float:
-        """Wait until everything works; returns the seconds. Raises TimeoutError with what does not.
+    async def flowing(self) -> dict[str, float]:
+        """Wait until everything works; gives how long each part was awaited (s), in turn.
 
         That is readiness, bids and reports of all workers, events, and in the warehouse all that
-        had been acknowledged when the wait began.
+        had been acknowledged when the wait began. Raises TimeoutError with what does not work.
         """
-        began, what = time.monotonic(), "nothing"
         acknowledged = of_all(self.books.lower, "bids")
         accepted, events = self.partner.statuses[202], len(self.partner.acknowledged)
+        awaited: dict[str, float] = {}
+        parts = {
+            "bids": self._bids_flow(),
+            "reports": self._reports_flow(),
+            "events": self._events_flow(accepted),
+            "the drain": self._stored("sum(bids) from bid_daily", acknowledged),
+            "the drain of events": self._stored("count(*) from events", events),
+        }
         try:
             async with asyncio.timeout(BACK_S):
-                what = "bids"
-                await self._bids_flow()
-                what = "reports"
-                while (reply := await self.report("nova")) is None or reply.status != 200:
-                    await asyncio.sleep(PAUSE_S)
-                what = "events"
-                while self.partner.statuses[202] == accepted:
-                    await asyncio.sleep(PAUSE_S)
-                what = "the drain"
-                while await self._stored("sum(bids) from bid_daily") < acknowledged:
-                    await asyncio.sleep(5 * PAUSE_S)
-                what = "the drain of events"
-                while await self._stored("count(*) from events") < events:
-                    await asyncio.sleep(5 * PAUSE_S)
+                for what, flowing in parts.items():
+                    began = time.monotonic()
+                    await flowing
+                    awaited[what] = time.monotonic() - began
         except TimeoutError:
             raise TimeoutError(f"{what}: not within {BACK_S} s") from None
-        return time.monotonic() - began
+        finally:
+            for flowing in parts.values():
+                flowing.close()
+        return awaited
+
+    async def _reports_flow(self) -> None:
+        while (reply := await self.report("nova")) is None or reply.status != 200:
+            await asyncio.sleep(PAUSE_S)
+
+    async def _events_flow(self, accepted: int) -> None:
+        while self.partner.statuses[202] == accepted:
+            await asyncio.sleep(PAUSE_S)
 
     async def _bids_flow(self) -> None:
         in_a_row = 0
@@ -190,12 +198,14 @@ class Traffic:
             lane.close()
             await asyncio.sleep(0 if in_a_row else PAUSE_S)
 
-    async def _stored(self, what: str) -> int:
-        """A count of the warehouse; -1 if it is unavailable."""
-        with contextlib.suppress(*AWAY):
-            async with connected(self._stage.dsn) as connection:
-                return int(await connection.fetchval(f"select {what}") or 0)
-        return -1
+    async def _stored(self, what: str, least: int) -> None:
+        """Wait for a count of the warehouse."""
+        stored = -1
+        while stored < least:
+            await asyncio.sleep(5 * PAUSE_S)
+            with contextlib.suppress(*AWAY):
+                async with connected(self._stage.dsn) as connection:
+                    stored = int(await connection.fetchval(f"select {what}") or 0)
 
 
 def totals(report: Any) -> Counter[str]:
