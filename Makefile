@@ -5,7 +5,8 @@
 # make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario;
 #              FLEET=1: two machines on a Redis Cluster of three primaries and three replicas;
 #              FAULTS="cut off,killed": faults with these names; MUTATION=WAIT: without a mechanism
-# make simulate   RUNS=50 of the simulator from SEED=1, STEPS=400 each; SCRIPT=file plays one again
+# make simulate   RUNS=50 of the simulator from SEED=1, STEPS=400 each, in as many PROCESSES as there
+#                 are processors; SCRIPT=file plays one again
 # make fuzz     coverage-guided fuzzing of every decoder for MINUTES=2 in all; TARGET=bid: of one
 #               TARGET=cost: looks for the bid request that takes the most processor time
 #               INPUTS=10000000: under the sanitizers, several times as fast without coverage
@@ -80,7 +81,7 @@ simulate: $(VENV)/.dev build
 	PYTHONPATH=tests $(PY) -m support.simulator $(if $(SEED),--seed $(SEED)) \
 	$(if $(RUNS),--runs $(RUNS)) $(if $(STEPS),--steps $(STEPS)) \
 	$(if $(SCRIPT),--script $(SCRIPT)) $(if $(MUTATION),--mutation "$(MUTATION)") \
-	$(if $(FAULTS),--faults "$(FAULTS)")
+	$(if $(FAULTS),--faults "$(FAULTS)") $(if $(PROCESSES),--processes $(PROCESSES))
 
 # With INPUTS, under the sanitizers and without instrumented code: as many as that, in all.
 fuzz: $(VENV)/.dev $(VENV)/.fuzz build $(if $(INPUTS),sanitized)

@@ -7,17 +7,20 @@ a one in a file, is played again. MUTATION=name puts a defect back, see mutation
 import argparse
 import contextlib
 import itertools
+import os
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
+from support.simulator.crew import shared
 from support.simulator.faults import FAULTS, draft
 from support.simulator.mutations import MUTATIONS
 from support.simulator.run import Result, play
 from support.simulator.script import Script
-from support.simulator.servers import Servers, started
+from support.simulator.servers import Servers
 from support.simulator.shrink import shrink
 
 SHOWN = 8  # differences
@@ -36,25 +39,41 @@ def _faults(text: str) -> list[str]:
     return names
 
 
-def report(result: Result) -> None:
-    for difference in result.differences[:SHOWN]:
-        print(f"    {difference}", flush=True)
+class Run(NamedTuple):
+    """What came of a script; `text` says what differs."""
+
+    counts: dict[str, int]
+    virtual_s: float
+    cpu_s: float
+    text: str
+
+
+def run(shrink_s: float, servers: Servers, script: Script) -> Run:
+    """Play it, and a failure again and again, for so long, to cut it short."""
+    began = time.process_time()
+    result = play(servers, script)
+    counts = {"steps": len(script.steps), **result.counts}
+    cpu_s = time.process_time() - began
+    text = "\n".join(failure(script, result, servers, shrink_s)) if result.differences else ""
+    return Run(counts, result.virtual_s, cpu_s, text)
+
+
+def failure(script: Script, result: Result, servers: Servers, shrink_s: float) -> Iterator[str]:
+    """Lines about it, and a short script that fails in the same way."""
+    yield f"seed {script.seed} fails, {len(script.steps)} steps:"
+    yield from differences(result)
+    yield from (f"    {step}" for step in script.steps if step.do not in ("bid", "notice"))
+    if shrink_s > 0:
+        script, result = shrink(script, result, partial(play, servers), shrink_s)
+        yield f"  {len(script.steps)} steps do, too:"
+        yield from (f"    {line}" for line in str(script).splitlines())
+        yield from differences(result)
+
+
+def differences(result: Result) -> Iterator[str]:
+    yield from (f"    {difference}" for difference in result.differences[:SHOWN])
     if len(result.differences) > SHOWN:
-        print(f"    and {len(result.differences) - SHOWN} more", flush=True)
-
-
-def show(script: Script, result: Result, servers: Servers, seconds: float) -> None:
-    """Print a failure, and a short script that fails in the same way."""
-    print(f"seed {script.seed} fails, {len(script.steps)} steps:")
-    report(result)
-    for step in script.steps:
-        if step.do not in ("bid", "notice"):
-            print(f"    {step}")
-    if seconds > 0:
-        script, result = shrink(script, result, partial(play, servers), seconds)
-        print(f"  {len(script.steps)} steps do, too:")
-        print("\n".join(f"    {line}" for line in str(script).splitlines()))
-        report(result)
+        yield f"    and {len(result.differences) - SHOWN} more"
 
 
 def main() -> int:
@@ -68,37 +87,40 @@ def main() -> int:
     parser.add_argument("--faults", type=_faults, default=sorted(FAULTS), help="a,b: these alone")
     parser.add_argument("--script", type=Path, help="play this file")
     parser.add_argument("--mutation", choices=sorted(MUTATIONS))
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="side by side")
     args = parser.parse_args()
-    began, cpu, counts, failed = time.monotonic(), time.process_time(), Counter[str](), 0
-    virtual_s, played = 0.0, 0
+    began, totals, played, failed = time.monotonic(), Counter[str](), 0, 0
+    cpu_s = virtual_s = 0.0
+    todo = (
+        iter([Script.parse(args.script.read_text())])
+        if args.script
+        else scripts(args.seed, args.runs, args.steps, args.faults)
+    )
+    processes = 1 if args.script else min(args.processes, args.runs or args.processes)
     with contextlib.ExitStack() as stack:
-        servers = stack.enter_context(started())
         if args.mutation:
             stack.enter_context(MUTATIONS[args.mutation]())
-        todo = (
-            iter([Script.parse(args.script.read_text())])
-            if args.script
-            else scripts(args.seed, args.runs, args.steps, args.faults)
-        )
+        runs = shared(partial(run, args.shrink), todo, processes)
+        stack.enter_context(contextlib.closing(runs))
         with contextlib.suppress(KeyboardInterrupt):
-            for script in todo:
-                result = play(servers, script)
+            for result in runs:
                 played += 1
-                counts.update(result.counts)
-                counts["steps"] += len(script.steps)
+                totals.update(result.counts)
+                cpu_s += result.cpu_s
                 virtual_s += result.virtual_s
-                if result.differences:
+                if result.text:
                     failed += 1
-                    show(script, result, servers, args.shrink)
+                    print(result.text, flush=True)
                     if failed >= args.failures:
                         break
-    real_s, own_s = time.monotonic() - began, time.process_time() - cpu
-    print(f"runs               {played}, {failed} of which differ")
-    for name, number in counts.items():
+        real_s = time.monotonic() - began
+    print(f"runs               {played}, {failed} of which differ, in {processes} processes")
+    for name, number in totals.items():
         print(f"{name:<19}{number}, {number / real_s:.0f} a second")
-    print(f"real time          {real_s:.1f} s, of this process {own_s:.1f} s")
-    print(f"of this process    {counts['requests'] / own_s:.0f} requests a processor second")
-    print(f"virtual time       {virtual_s:.0f} s: {virtual_s / real_s:.0f} hours an hour")
+    print(f"real time          {real_s:.1f} s; processors', without the stores', {cpu_s:.1f} s")
+    print(
+        f"simulated          {virtual_s / 3600:.2f} hours: {virtual_s / real_s:.0f} hours an hour"
+    )
     return 1 if failed else 0
 
 

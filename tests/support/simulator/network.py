@@ -324,17 +324,13 @@ class Connection(asyncio.Transport):
             return
         if replies:
             self._reply_at = max(self._reply_at + TICK_S, self._loop.time() + self._delay_s())
-            self._loop.call_at(self._reply_at, self._reply, replies, context=NOBODY)
+            self._loop.call_at(self._reply_at, self._reply, replies, context=self._process.context)
 
     def _reply(self, data: bytes) -> None:
         if not self._is_open or self._session is None:
             return
         if self._wire.holds_replies:
-            self._wire.replies.append(Held(lambda: self._reply(data), NOBODY))
+            self._wire.replies.append(Held(lambda: self._reply(data), self._process.context))
             return
         self._network.note(self._label, "reply", b"")  # whose size tells of the server
-        self._loop.call_soon(self._hand_over, data, context=self._process.context)
-
-    def _hand_over(self, data: bytes) -> None:
-        if self._is_open:
-            self._protocol.data_received(data)
+        self._protocol.data_received(data)

@@ -33,10 +33,11 @@ from snapbid.warehouse.migrate import migrate
 from support.preload import compile_library
 from support.simulator.loop import SimulationError
 
-PATIENCE_S: Final = 30.0  # real time; a server that takes longer waits for another session
+PATIENCE_S: Final = 30  # real time; a server that takes longer waits for another session
 COPIES: Final = 16  # of Redis' data, each in a database of its own
 
 _TIME: Final = Struct("<q")
+_TIMEVAL: Final = Struct("@ll")  # the kernel's own timeout, which costs no system call
 _COPY: Final = """
 for _, key in ipairs(redis.call('KEYS', '*')) do
   redis.call('COPY', key, key, 'DB', ARGV[1])
@@ -349,7 +350,7 @@ async def _execute(dsn: str, sql: str) -> None:
 
 def _connected(path: str) -> socket.socket:
     client = socket.socket(socket.AF_UNIX)
-    client.settimeout(PATIENCE_S)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(PATIENCE_S, 0))
     client.connect(path)
     return client
 
@@ -357,7 +358,7 @@ def _connected(path: str) -> socket.socket:
 def _receive(client: socket.socket) -> bytes:
     try:
         more = client.recv(1 << 20)
-    except TimeoutError:
+    except BlockingIOError:
         raise SimulationError("a store does not answer: it waits for another session") from None
     if not more:
         raise ConnectionResetError("the server has closed the connection")

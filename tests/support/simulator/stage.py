@@ -47,6 +47,7 @@ class Stage:
         self._has_left = False
         self._saved: dict[str, tuple[float, Any]] = {}
         self._busy: set[str] = set()  # stores that are being restarted
+        self._has_changed = True  # what workers know of the warehouse
         self._is_foreign = False  # the ledger may be another warehouse's
 
     def _begin(self) -> None:
@@ -74,7 +75,8 @@ class Stage:
     # -- the catalog -------------------------------------------------------------------------
 
     def _keep_publishing(self) -> None:
-        if self._servers.postgres.is_up:
+        if self._has_changed and self._servers.postgres.is_up:
+            self._has_changed = False
             self._publish()
         self._later(LOOK_S, self._keep_publishing)
 
@@ -95,6 +97,7 @@ class Stage:
             name = f"{kind}-{number}"
             self.campaigns[number] = campaign_of(name, kind, self.world.shards, budget)
             market.add(self._servers.postgres, name)
+            self._has_changed = True
 
     # -- processes and machines --------------------------------------------------------------
 
@@ -293,6 +296,7 @@ class Stage:
             self.events.stores_change(events.stored(self._servers, self.world.shards))
 
     def _stores_changed(self) -> None:
+        self._has_changed = True
         if self.world.has_events:
             self.events.stores_changed(
                 events.stored(self._servers, self.world.shards), self.world.loop.time()
