@@ -7,23 +7,23 @@
 -- u unknown.
 --
 -- A notice that comes now counts for the record that is there, whatever the clocks say. One from a
--- spool is meant for the newest of the pair's bids that had been made when it came; where all of them
--- seem to be newer, since clocks differ a little or were set, it is the oldest that is meant; but none
--- where the notice came before some run of Redis began, and the bids after that: its bid was lost. So
--- it was where another warehouse adopted the ledger, and the worker may not have heard of it yet.
+-- spool is meant for that of the pair's bids which by their times had been made last when it came:
+-- the newest of them, unless the clock was set back. Where all of them seem to be made later, since
+-- clocks differ a little or were set, it is the oldest that is meant; but none where the notice came
+-- before some run of Redis began, and the bids after that: its bid was lost. So it was where another
+-- warehouse adopted the ledger, and the worker may not have heard of it yet.
 -- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
 -- counts for the record that is there if that seems to be of the future: the clock was set back.
 local SPOOLED, LARGEST_SKEW_MS, LATE_MS = 128, 600000, 5
 local longest_ms = longest_ttl(tonumber(ARGV[2])) * 1000
 
-local function find_older(bucket, field, came_ms)
+local function find_meant(bucket, field, came_ms)
   local oldest, found
   each_record(bucket, field, function(record)
     oldest = record
-    if record.made_ms <= came_ms then
+    if record.made_ms <= came_ms and (not found or record.made_ms > found.made_ms) then
       found = record
     end
-    return found
   end)
   if found or oldest.made_ms > came_ms + LARGEST_SKEW_MS then
     return found
@@ -49,10 +49,12 @@ while at <= size do
   kind, reason, bucket, field, seconds, ms, at = struct.unpack('<Bi2I2c14I4I2', notices, at)
   local came_ms, spooled = seconds * 1000 + ms, kind >= SPOOLED
   local record, letter = newest_record(bucket, field), 'u'
-  if record and record.made_ms > came_ms then
-    came_ms = spooled and came_ms or as_server_time(came_ms)
-    if record.made_ms > came_ms and (spooled or is_late(record, came_ms)) then
-      record = find_older(bucket, field, came_ms)
+  if record and spooled then
+    record = find_meant(bucket, field, came_ms)
+  elseif record and record.made_ms > came_ms then
+    came_ms = as_server_time(came_ms)
+    if record.made_ms > came_ms and is_late(record, came_ms) then
+      record = find_meant(bucket, field, came_ms)
     end
   end
   if record and came_ms - record.made_ms <= longest_ms then

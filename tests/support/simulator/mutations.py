@@ -54,12 +54,12 @@ SCRIPTS: Final = {
     ),
     # A notice from the spool counts for the record that is there when it is replayed.
     "spooled as live": Mutation(
-        "settle.lua", "(spooled or is_late(record, came_ms))", "false"
+        "settle.lua", "if record and spooled then", "if record and spooled then elseif false then"
     ),
     # A notice that its worker has spooled meanwhile counts for the record that is there when it
     # arrives after all.
     "late as live": Mutation(
-        "settle.lua", "(spooled or is_late(record, came_ms))", "spooled"
+        "settle.lua", "record.made_ms > came_ms and is_late(record, came_ms)", "false"
     ),
     # A notice from the spool whose bid was lost with older data counts for a later one.
     "lost as oldest": Mutation(
