@@ -1,11 +1,12 @@
 """A real Redis Cluster, and a primary found by sentinels, of the embedded redis-server."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -73,9 +74,15 @@ class Server:
     """One redis-server on a port of its own."""
 
     def __init__(
-        self, folder: Path, *options: str, tls: Tls | None = None, host: str = HOST
+        self,
+        folder: Path,
+        *options: str,
+        tls: Tls | None = None,
+        host: str = HOST,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self._tls = tls
+        self._environ = environ
         self.host = host
         (self.port,) = free_ports(1)
         self.folder = folder / str(self.port)
@@ -116,6 +123,7 @@ class Server:
             [installed()[0].path, *self._options, *named],
             death_signal=signal.SIGKILL,
             log=self.folder / "log",
+            env=None if self._environ is None else {**os.environ, **self._environ},
         )
         until(self.ask_ping, f"{self.address} answers")
 
@@ -147,7 +155,10 @@ class Server:
 
 
 class Cluster:
-    """Primaries with as many replicas each; replicas come last in `nodes`, at `hosts`."""
+    """Primaries with as many replicas each; replicas come last in `nodes`.
+
+    `hosts`: the address of each, and what its environment has besides.
+    """
 
     def __init__(
         self,
@@ -155,14 +166,16 @@ class Cluster:
         primaries: int = 3,
         replicas: int = 1,
         tls: Tls | None = None,
-        hosts: Sequence[str] = (),
+        hosts: Sequence[tuple[str, Mapping[str, str] | None]] = (),
     ) -> None:
         options = (
             "--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS),
             "--cluster-replica-validity-factor", "0", "--cluster-require-full-coverage", "no",
         )  # fmt: skip
-        hosts = hosts or [HOST] * (primaries * (1 + replicas))
-        self.nodes = [Server(folder, *options, tls=tls, host=host) for host in hosts]
+        hosts = hosts or [(HOST, None)] * (primaries * (1 + replicas))
+        self.nodes = [
+            Server(folder, *options, tls=tls, host=host, environ=environ) for host, environ in hosts
+        ]
         form(self.nodes, primaries)
         self.await_health()
 

@@ -52,7 +52,7 @@ class Fleet(Stage):
     drain has a link to the warehouse, too.
     """
 
-    def __init__(self, wire: Wire, cluster: Cluster, postgres: Postgres) -> None:
+    def __init__(self, wire: Wire, cluster: Cluster, postgres: Postgres, network: Network) -> None:
         super().__init__(wire)
         self.cluster = cluster
         self.postgres = postgres
@@ -60,7 +60,7 @@ class Fleet(Stage):
         self._drains: list[Stack] = []
         self._ports = random.Random(0)
         self.clocks: list[Clock] = []
-        self.network = Network()
+        self.network = network
         self.server_links: list[FaultProxy] = []
         self.drain_links: list[FaultProxy] = []
 
@@ -116,10 +116,12 @@ def opened(
         asyncio.run(books.set_up(postgres.dsn, *campaigns))
         nodes = folder / "nodes"
         nodes.mkdir()
-        cluster = stack.enter_context(Cluster(nodes, hosts=NODE_HOSTS))
+        network = Network()
+        placed = [(host, joined(clocks[0].environ, network.environ(host))) for host in NODE_HOSTS]
+        cluster = stack.enter_context(Cluster(nodes, hosts=placed))
         wire = Wire()
         stack.callback(wire.close)
-        fleet = Fleet(wire, cluster, postgres)
+        fleet = Fleet(wire, cluster, postgres, network)
         fleet.clocks = clocks
         warehouse = postgres.sockets / PG_SOCKET
         for name, clock, *hosts in zip(
@@ -146,7 +148,7 @@ def opened(
             ):
                 links.append(linked(wire, stack, warehouse))
                 own = {"SNAPBID_DATABASE_URL": dsn_by(links[-1], postgres)}
-                preloaded = joined(clock.environ, fleet.network.environ(host))
+                preloaded = joined(clock.environ, network.environ(host))
                 programs.append(Stack({**environ, **own, **preloaded}, command))
         fleet.key = sending.issue(postgres.dsn, "casino", "igaming", rate=1_000_000)
         for program in (*fleet.drains, *fleet.served):

@@ -1,7 +1,7 @@
 /* Gives the connections of the processes that load it an address: LD_PRELOAD=source.so SOURCE=IPv4.
  *
- * Of the addresses of this machine; without it all programs have 127.0.0.1, and no rule of routing
- * tells them apart. */
+ * Without it all programs have 127.0.0.1, and no rule of routing tells them apart; so does a node of
+ * Redis at its second try, where the first, by its own address, found no route. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
