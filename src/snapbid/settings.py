@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     body_timeout_s: int = 5  # for a request's body to come
     tmax_ms: int = 100  # where the request names none
     bid_cpu_ms: int = 10  # processor time that a bid request may take
-    ledger_shards: int = 1  # in Redis; changing it loses sight of the bids remembered before
+    ledger_shards: int = 1  # in Redis; changed by `snapbid ledger move`
     spool_max_bytes: int = 67_108_864  # notices on disk while Redis is away, per worker
     rest_losses: int = 3  # of a creative at an SSP, for what it is, before it rests there; 0: never
     rest_s: int = 86_400

@@ -37,3 +37,69 @@ def ledger_adopt() -> None:
         "the ledger belongs to this warehouse now; not carried to the other one: "
         f"{console.counted(done.dropped, 'changed counter')}"
     )
+
+
+@ledger.command(
+    "move",
+    examples=[
+        "snapbid ledger move --to redis://10.0.0.7:6379",
+        "snapbid ledger move --to redis+cluster://10.0.0.7,10.0.0.8 --shards 8",
+        "snapbid ledger move --to redis+cluster://10.0.0.7,10.0.0.8 --shards 8 --undo",
+    ],
+)
+@click.option("--to", "url", required=True, help="The new SNAPBID_REDIS_URL.")
+@click.option(
+    "--shards",
+    type=click.IntRange(1, 1024),
+    help="The new SNAPBID_LEDGER_SHARDS; as many as now where it is not given.",
+)
+@click.option(
+    "--undo", is_flag=True, help="Open the old ledger again, and remove what the new one has."
+)
+def ledger_move(url: str, shards: int | None, *, undo: bool) -> None:
+    """Move the ledger to another Redis, or to another number of shards there.
+
+    Until serve and the drain are started with the new settings bids get a 204, notices are spooled
+    and server events get a 503. A move that was interrupted is to be run again, or undone.
+    """
+    import asyncio
+
+    from redis.exceptions import RedisError
+
+    from snapbid import addresses
+    from snapbid.ledger import moving
+    from snapbid.reasons import address
+
+    settings = load(os.environ)
+    old = moving.LedgerPlace(
+        console.redis_url(settings), settings.ledger_shards, settings.redis_replicas
+    )
+    try:
+        addresses.parse(url)
+    except ValueError as error:
+        raise console.WrongInput(f"--to: {error}") from error
+    new = moving.LedgerPlace(url, shards or old.shards, settings.redis_replicas)
+    name = f"{address(new.url)} ({console.counted(new.shards, 'shard')})"
+    try:
+        if undo:
+            asyncio.run(moving.undo(old, new))
+            click.echo("the old ledger is open again")
+            return
+        moved = asyncio.run(moving.move(old, new, name, lambda text: click.echo(text, err=True)))
+    except moving.MoveError as error:
+        raise console.Refused(str(error)) from error
+    except (RedisError, OSError) as error:
+        raise console.Refused(f"the move stopped: {error}; run it again, or with --undo") from error
+    if moved is None:
+        click.echo("the ledger was moved there before")
+    else:
+        click.echo(
+            f"moved to {name}: {console.counted(moved.records, 'record')} of bids,"
+            f" {console.counted(moved.purses, 'purse')} of campaigns,"
+            f" {console.counted(moved.impressions, 'capped impression')},"
+            f" {console.counted(moved.events, 'request')} with server events"
+        )
+    click.echo(
+        "now restart serve and the drain with its SNAPBID_REDIS_URL and"
+        f" SNAPBID_LEDGER_SHARDS={new.shards}"
+    )

@@ -44,8 +44,9 @@ end
 """
 
 
-def why_key(keys: ShardKeys) -> str:
-    return f"{keys.prefix}closed"
+def marks(keys: ShardKeys) -> set[bytes]:
+    """What keeps a shard closed."""
+    return {f"{keys.prefix}{name}".encode() for name in ("closed", "r", "e")}
 
 
 def granules_key(keys: ShardKeys) -> str:
@@ -70,5 +71,5 @@ async def reopen(redis: Redis, keys: ShardKeys) -> None:
 
 async def closed(redis: Redis, keys: ShardKeys) -> str:
     """What a closed shard is, "" of one that is open."""
-    why: Any = await redis.get(why_key(keys))
+    why: Any = await redis.get(f"{keys.prefix}closed")
     return (why or b"").decode()

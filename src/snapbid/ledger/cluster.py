@@ -15,6 +15,7 @@ from redis.exceptions import ConnectionError, DataError, RedisError
 from snapbid.addresses import Node
 from snapbid.ledger.nodes import SlotNodes, is_moved, slot_of
 
+_MATCH: Final = ("MATCH", b"MATCH")
 # Where the key of a command stands, if not next to its name.
 _KEY_AT: Final = {"EVAL": 3, "EVALSHA": 3, "MEMORY USAGE": 1, "MEMORY": 2}
 
@@ -125,7 +126,8 @@ def _key(command: tuple[Any, ...]) -> str | bytes:
     """The first key of a command; of SCAN, the pattern, whose hash tag says where to look."""
     name = str(command[0])
     if name == "SCAN":
-        place = command.index("MATCH") + 1 if "MATCH" in command else 0
+        # As str or bytes, as redis-py has it.
+        place = next((n for n, word in enumerate(command, 1) if word in _MATCH), 0)
     else:
         place = _KEY_AT.get(name.upper(), 1)
     key = command[place] if 0 < place < len(command) else None

@@ -1,0 +1,256 @@
+"""A ledger moves to another Redis and to other shards: what it knew counts there, once."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from redis.exceptions import ConnectionError, ResponseError
+from support.cluster import Cluster
+from support.counted import register
+from support.moved import PRICE, Machine, books, draining, machine, settled
+from support.remembered import opened, until
+
+from snapbid.drain.counters import ShardCounters
+from snapbid.ledger import closing, copying, moving
+from snapbid.ledger.connection import Connections, connect
+from snapbid.ledger.keys import ShardKeys
+from snapbid.ledger.moving import LedgerPlace, MoveError
+from snapbid.ledger.queue import decode
+from snapbid.ledger.queues import EventQueues, stream_of
+from snapbid.ledger.records import BILLING, LOSS, WIN
+
+BIDS = 30  # for which the budget is good
+USERS = [f"user {number}" for number in range(6)]
+PRODUCTS = [f"product {number}" for number in range(5)]
+
+
+def auctions(first: int, last: int) -> list[bytes]:
+    return [b"b-%d" % number for number in range(first, last)]
+
+
+def places(url: str, before: int, after: int) -> tuple[LedgerPlace, LedgerPlace]:
+    """Two databases of one Redis."""
+    return LedgerPlace(url, before), LedgerPlace(f"{url}?db=1", after)
+
+
+@pytest.fixture
+async def dsn(database: str) -> str:
+    connection = await asyncpg.connect(database)
+    await register(connection)
+    await connection.close()
+    return database
+
+
+async def bid_before(old: Machine) -> None:
+    """20 bids of the budget: 5 won, 5 lost, 10 open. Of each user one won, one lost, one open."""
+    assert [await old.bid(n) for n in range(20)] == ["k"] * 20
+    assert await old.settle(WIN, *auctions(0, 5)) == "ccccc"
+    assert await old.settle(LOSS, *auctions(5, 10)) == "ccccc"
+    for user in USERS:
+        assert [await old.show(user, n) for n in range(3)] == ["k"] * 3
+        assert await old.settle(WIN, b"%s-0" % user.encode()) == "c"
+        assert await old.settle(LOSS, b"%s-1" % user.encode()) == "c"
+    assert await old.used() == (15, 10)
+
+
+async def bid_after(new: Machine) -> None:
+    """The open bids: 2 won meanwhile, of the others 3 are now, and 3 lost; 2 stay open."""
+    assert await new.settle(WIN, *auctions(0, 2), *auctions(10, 12)) == "dddd"
+    assert await new.settle(WIN, *auctions(12, 15)) == "ccc"
+    assert await new.settle(BILLING, *auctions(0, 1), *auctions(12, 13)) == "cc"
+    assert await new.settle(LOSS, *auctions(15, 18)) == "ccc"
+    assert await new.settle(WIN, b"unknown") == "u"
+    await until_used(new, 12, 2)
+    letters = [await new.bid(n) for n in range(100, 100 + BIDS)]
+    assert letters.count("k") == BIDS - 12, "neither more than the budget nor less"
+    assert letters.count("b") == 12
+    await new.sweep()
+    for user in USERS:
+        assert [await new.show(user, n) for n in range(10, 12)] == ["k", "c"]
+
+
+async def until_used(new: Machine, used: int, held: int) -> None:
+    for _ in range(200):
+        if await new.used() == (used, held):
+            return
+        await asyncio.sleep(0.02)
+    assert await new.used() == (used, held)
+
+
+async def put_events(place: LedgerPlace) -> None:
+    queues = EventQueues(place.url, shards=place.shards)
+    await queues.open()
+    for number in range(10):
+        for product in PRODUCTS:
+            async with asyncio.timeout(30):
+                while not await queues.put(number, product, [(f"{product} {number}", b"{}")]):
+                    await asyncio.sleep(0.01)
+    await queues.close()
+
+
+async def events_of(place: LedgerPlace) -> dict[str, list[int]]:
+    """By product when its events were received, in their order."""
+    redis, events = Connections(place.url).client(), dict[str, list[int]]()
+    for number in range(place.shards):
+        entries: Any = await redis.xrange(ShardKeys(number).events)
+        for _, fields in entries:
+            for packed in fields.values():
+                request = decode(packed)
+                assert stream_of(request.product, place.shards) == number
+                events.setdefault(request.product, []).append(request.received_at_ms)
+    await redis.aclose()
+    return events
+
+
+BOOKS = {
+    # 20 bids before and 18 after; 5 wins before, 2 meanwhile, 3 after.
+    "c-1": (20 + 18, 10, 2, 10 * PRICE),
+    "c-2": (len(USERS) * 4, len(USERS), 0, len(USERS) * PRICE),
+    "losses": (5 + len(USERS) + 3,),
+}
+
+
+async def move_between(
+    old: LedgerPlace, new: LedgerPlace, dsn: str, tmp_path: Path, interruptions: list[Any]
+) -> None:
+    spool = tmp_path / "spool"
+    async with draining(old, dsn, tmp_path / "m1"), machine(old, spool, BIDS) as before:
+        await bid_before(before)
+        await put_events(old)
+        for interrupt in interruptions:
+            with pytest.MonkeyPatch.context() as patch:
+                interrupt(patch)
+                with pytest.raises(ConnectionError):
+                    await moving.move(old, new, "there", print)
+        moved = await moving.move(old, new, "there", print)
+        assert moved is None or (moved.records, moved.events) == (20 + 3 * len(USERS), 50)
+        assert await before.bid(50) == ""
+        assert await before.settle(WIN, *auctions(10, 12)) == "ss"
+    async with machine(new, spool, BIDS) as after:
+        async with draining(new, dsn, tmp_path / "m2"):
+            await settled(spool)
+            await bid_after(after)
+            assert await events_of(new) == {name: list(range(10)) for name in PRODUCTS}
+        assert await books(dsn) == BOOKS
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 8), (8, 3)])
+async def test_what_was_open_counts_once_in_the_new_ledger(
+    fresh_redis: str, dsn: str, tmp_path: Path, before: int, after: int
+) -> None:
+    await move_between(*places(fresh_redis, before, after), dsn, tmp_path, [])
+
+
+async def test_one_redis_becomes_a_cluster(
+    fresh_redis: str, cluster: Cluster, dsn: str, tmp_path: Path
+) -> None:
+    new = LedgerPlace(cluster.url, 3)
+    await move_between(LedgerPlace(fresh_redis, 1), new, dsn, tmp_path, [])
+
+
+# -- what ends amid a move ------------------------------------------------------------------------
+
+
+def away(owner: Any, name: str, calls: int = 0) -> Any:
+    """Have a function fail after so many calls, as if it were killed there."""
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        original, left = getattr(owner, name), [calls]
+
+        async def fail(*args: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise ConnectionError("killed")
+            return await original(*args)
+
+        monkeypatch.setattr(owner, name, fail)
+
+    return patch
+
+
+async def test_a_move_that_was_killed_goes_on(fresh_redis: str, dsn: str, tmp_path: Path) -> None:
+    """At any of these points; what was half copied counts for nothing."""
+    interruptions = [
+        away(closing, "close", 2),
+        away(copying.Copy, "_flush_shard", 2),
+        away(copying.Copy, "events"),
+        away(moving, "_set_clocks", 3),
+        away(moving, "_await_drain"),
+        away(moving, "_finish"),
+        away(closing, "reopen", 2),
+    ]
+    await move_between(*places(fresh_redis, 2, 5), dsn, tmp_path, interruptions)
+
+
+async def test_a_half_filled_ledger_is_refused_and_can_be_given_up(
+    fresh_redis: str, dsn: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = places(fresh_redis, 1, 3)
+    spool = tmp_path / "spool"
+    async with draining(old, dsn, tmp_path / "m1"), machine(old, spool, BIDS) as before:
+        await bid_before(before)
+        with pytest.MonkeyPatch.context() as patch:
+            away(moving, "_await_drain")(patch)
+            with pytest.raises(ConnectionError):
+                await moving.move(old, new, "there", print)
+        async with opened(new.url, tmp_path / "other", shards=3, wait=False) as ledger:
+            await until(lambda: "CLOSED the ledger is filling from" in caplog.text)
+            assert not ledger.connected
+        redis = connect(new.url)
+        with pytest.raises(ResponseError, match="CLOSED the ledger is filling from"):
+            await ShardCounters(redis, 0).fetch_state()  # of a drain
+        assert await before.settle(WIN, *auctions(10, 12)) == "ss"
+        await moving.undo(old, new)
+        left = {mark for keys in new.keys for mark in closing.marks(keys)}
+        assert set(await redis.keys("{sb*")) == left, "a server that is late must not bid there"
+        await redis.aclose()
+        await settled(spool)
+        await until(lambda: before.ledger.connected)
+        assert await before.settle(WIN, *auctions(10, 13)) == "ddc"
+        assert await before.used() == (15, 7)
+        assert await moving.move(old, new, "there", print)
+        await moving.undo(old, new)
+        assert await before.bid(51) in "k"
+
+
+async def test_a_move_is_undone_only_before_the_new_ledger_is_used(
+    fresh_redis: str, dsn: str, tmp_path: Path
+) -> None:
+    old, new = places(fresh_redis, 1, 2)
+    spool = tmp_path / "spool"
+    async with draining(old, dsn, tmp_path / "m1"), machine(old, spool, BIDS) as before:
+        await bid_before(before)
+        await moving.move(old, new, "there", print)
+        await moving.undo(old, new)  # nothing was counted there
+        assert await moving.move(old, new, "there", print)
+    async with machine(new, spool, BIDS) as after:
+        async with draining(new, dsn, tmp_path / "m2"):
+            assert await after.settle(WIN, *auctions(10, 11)) == "c"
+        for _ in range(2):
+            with pytest.raises(MoveError, match="in use"):
+                await moving.undo(old, new)
+            assert await moving.move(old, new, "there", print) is None
+        await until(lambda: after.ledger.connected)
+        assert await after.settle(WIN, *auctions(10, 12)) == "dc"
+
+
+async def test_what_cannot_be_moved_is_refused(fresh_redis: str, dsn: str, tmp_path: Path) -> None:
+    old, new = places(fresh_redis, 1, 2)
+    with pytest.raises(MoveError, match="no ledger to be moved"):
+        await moving.move(old, new, "there", print)
+    for place in (old, new):
+        async with machine(place, tmp_path / "spool", BIDS) as before:
+            assert await before.settle(WIN, b"unknown") == "u"
+    with pytest.raises(MoveError, match="this is where the ledger is"):
+        await moving.move(old, LedgerPlace(old.url, 5), "there", print)
+    with pytest.raises(MoveError, match="there is another ledger already"):
+        await moving.move(old, new, "there", print)
+    with pytest.raises(MoveError, match="was not moved from this one"):
+        await moving.undo(old, new)
+    empty = LedgerPlace(f"{fresh_redis}?db=2", 2)
+    with pytest.raises(MoveError, match="waits for the drain"):
+        await moving.move(old, empty, "there", print)
+    async with draining(old, dsn, tmp_path / "m1"):
+        assert await moving.move(old, empty, "there", print)
