@@ -78,24 +78,15 @@ _KNOWN: Final = """
         limit 1
     )
 """
-# Drains that write the same rows take them in the same order, lest they wait for each other.
+# A counter is looked up once: its row, as it is raised, keeps what it was before. Rows are written
+# in the order of their index, and names are looked up for sums alone. Drains that write the same
+# rows take them in the same order, lest they wait for each other.
 _ABSORB: Final = f"""
-with incoming as ({_INCOMING}),
-named as (
-    select i.*, s.descriptor, s.canonical, c.id as campaign
-    from incoming i
+with incoming as materialized (
+    select i.*, s.number is not null or c.number is not null as is_known
+    from ({_INCOMING}) as i
     left join ssp_number s on s.number = i.number and i.kind in ('b', 'w', 'p', 'i', 'l', 'n')
     left join campaign_number c on c.number = i.number and i.kind ~ '^[BWPIr]'
-),
-changed as materialized (
-    select i.*,
-        case when i.day <= o.retired_on then 0 else i.value - coalesce(a.value, 0) end as more
-    from named i
-    join drain_source o on o.source = i.source
-    left join {_KNOWN} a on true
-    where (i.descriptor is not null or i.campaign is not null)
-        and a.value is distinct from i.value
-        and (a.value is null or i.value > a.value or not o.outdated)
 ),
 fence as (
     update drain_fence f set batch = b.batch
@@ -103,11 +94,22 @@ fence as (
     join drain_source s on s.source = b.source
     where f.epoch = s.epoch and f.shard = s.shard and f.batch < b.batch
 ),
-absorbed as (
-    insert into drain_absorbed (source, day, generation, kind, number, reason, value)
-    select source, day, generation, kind, number, reason, value from changed
+changed as (
+    insert into drain_absorbed as t (source, day, generation, kind, number, reason, value)
+    select source, day, generation, kind, number, reason, value from incoming where is_known
+    order by source, day, generation, kind, number, reason
     on conflict (source, day, generation, kind, number, reason)
-    do update set value = excluded.value
+    do update set value = excluded.value, before = t.value
+    where excluded.value > t.value or excluded.value < t.value
+        and not excluded.source = any(array(select source from drain_source where outdated))
+    returning source, day, kind, number, reason, value, before
+),
+sums as materialized (
+    select c.day, c.kind, c.number, c.reason, sum(c.value - coalesce(c.before, 0)) as more
+    from changed c join drain_source o on o.source = c.source
+    where c.value <> coalesce(c.before, 0)
+        and (o.retired_on is null or c.day > o.retired_on)
+    group by c.day, c.kind, c.number, c.reason
 ),
 bids as (
     insert into bid_daily as t (day, descriptor, bids, wins, win_cpm_micros, counted)
@@ -116,7 +118,7 @@ bids as (
         coalesce(sum(more) filter (where kind = 'w'), 0),
         coalesce(sum(more) filter (where kind = 'p'), 0),
         true
-    from changed where kind in ('b', 'w', 'p') and more <> 0
+    from sums join ssp_number using (number) where kind in ('b', 'w', 'p')
     group by day, descriptor order by day, descriptor
     on conflict (day, descriptor) where counted do update set
         bids = t.bids + excluded.bids,
@@ -126,13 +128,14 @@ bids as (
 impressions as (
     insert into impression_daily as t (day, ssp, imps, counted)
     select day, canonical, sum(more), true
-    from changed where kind = 'i' and more <> 0 group by day, canonical order by day, canonical
+    from sums join ssp_number using (number) where kind = 'i'
+    group by day, canonical order by day, canonical
     on conflict (day, ssp) where counted do update set imps = t.imps + excluded.imps
 ),
 losses as (
     insert into loss_daily as t (day, descriptor, reason, losses, counted)
-    select day, descriptor, reason, sum(more), true
-    from changed where kind = 'l' and more <> 0 group by day, descriptor, reason
+    select day, descriptor, reason, more, true
+    from sums join ssp_number using (number) where kind = 'l'
     order by day, descriptor, reason
     on conflict (day, descriptor, reason) where counted
     do update set losses = t.losses + excluded.losses
@@ -140,32 +143,32 @@ losses as (
 anomalies as (
     insert into anomaly_daily as t (day, descriptor, anomaly, times, counted)
     select day, descriptor, a.name, sum(more), true
-    from changed c join anomaly a on a.code = c.reason
-    where kind = 'n' and more <> 0 group by day, descriptor, a.name
-    order by day, descriptor, a.name
+    from sums join ssp_number using (number) join anomaly a on a.code = reason
+    where kind = 'n' group by day, descriptor, a.name order by day, descriptor, a.name
     on conflict (day, descriptor, anomaly) where counted
     do update set times = t.times + excluded.times
 ),
 rejections as (
     insert into creative_rejection (ssp, campaign, mark, reason, losses)
-    select s.canonical, c.campaign, (r.named)[1]::int, (r.named)[2]::int, sum(c.more)
-    from changed c
-    join ssp_number s on s.number = c.reason
-    cross join lateral (select regexp_match(c.kind, '^r(\\d+)\\.(\\d+)$') as named) r
-    where c.kind like 'r%' and c.more <> 0 group by 1, 2, 3, 4
+    select s.canonical, c.id, (r.named)[1]::int, (r.named)[2]::int, sum(more)
+    from sums
+    join campaign_number c using (number)
+    join ssp_number s on s.number = sums.reason
+    cross join lateral (select regexp_match(kind, '^r(\\d+)\\.(\\d+)$') as named) r
+    where kind like 'r%' group by 1, 2, 3, 4
 ),
 campaigns as (
     insert into campaign_daily as t
         (day, campaign, bids, wins, imps, win_cpm_micros, spend_micros, counted)
-    select day, campaign, bids, wins, imps, cpm, rounded_thousandth(cpm), true
+    select day, id, bids, wins, imps, cpm, rounded_thousandth(cpm), true
     from (
-        select day, campaign,
+        select day, number,
             coalesce(sum(more) filter (where kind = 'B'), 0)::bigint as bids,
             coalesce(sum(more) filter (where kind = 'W'), 0)::bigint as wins,
             coalesce(sum(more) filter (where kind = 'I'), 0)::bigint as imps,
             coalesce(sum(more) filter (where kind = 'P'), 0)::bigint as cpm
-        from changed where kind in ('B', 'W', 'P', 'I') and more <> 0 group by day, campaign
-    ) as sums order by day, campaign
+        from sums where kind in ('B', 'W', 'P', 'I') group by day, number
+    ) as of_number join campaign_number using (number) order by day, id
     on conflict (day, campaign) where counted do update set
         bids = t.bids + excluded.bids,
         wins = t.wins + excluded.wins,
@@ -174,13 +177,13 @@ campaigns as (
         spend_micros = rounded_thousandth(t.win_cpm_micros + excluded.win_cpm_micros)
 )
 select (select count(*) from changed) as changed,
-    array(select position from named where descriptor is null and campaign is null) as unknown,
+    array(select position from incoming where not is_known order by position) as unknown,
     (
         select json_agg(json_build_array(number, kind, code, more)) from (
             select number, kind, case kind when 'n' then reason else 0 end as code,
                 sum(more)::bigint as more
-            from changed where kind in ('w', 'i', 'l', 'n') and more <> 0 group by 1, 2, 3
-        ) as sums
+            from sums where kind in ('w', 'i', 'l', 'n') group by 1, 2, 3
+        ) as grown
     ) as grown
 """
 _DIFFERING: Final = f"""

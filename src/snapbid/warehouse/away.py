@@ -15,7 +15,11 @@ AWAY: Final = (
 
 CONNECT_S: Final = 10.0  # in which a warehouse that somebody waits for has to answer
 
-OUTDATED: Final = (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError)
+OUTDATED: Final = (
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedColumnError,
+    asyncpg.UndefinedFunctionError,
+)
 NO_SCHEMA: Final = "the warehouse has no up-to-date schema: run snapbid migrate"
 
 
