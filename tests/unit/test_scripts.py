@@ -6,7 +6,7 @@ from snapbid.ledger.scripts import of_worker, scripts
 
 OF_LUA = frozenset((
     "and", "elseif", "for", "function", "if", "in", "not", "or", "return", "until", "while",
-    "ipairs", "pairs", "tonumber", "type", "unpack",
+    "ipairs", "pairs", "tonumber", "tostring", "type", "unpack",
 ))  # fmt: skip
 USES = re.compile(r"(?<![\w.:])([a-z_]+)\(")
 FOR_LIMITS = {"remember": {"admit", "close_purses"}}  # what it never comes to without limits
@@ -25,12 +25,21 @@ def test_a_script_has_the_functions_that_it_uses_and_no_others(
 ) -> None:
     for name, text in scripts(simulated, shards).items():
         own = code(text)
-        has = set(re.findall(r"^local function (\w+)\(", own, re.MULTILINE))
-        local = has | {*re.findall(r"\w+", " ".join(re.findall(r"function\b.*?\((.*?)\)", own)))}
-        uses = set(USES.findall(own)) - OF_LUA
-        assert uses - local == FOR_LIMITS.get(name, set()), name
-        for function in has:
+        whole = set(re.findall(r"^local function (\w+)\(", own, re.MULTILINE))
+        for piece in re.split(r"^(local function .*?^end$)", own, flags=re.MULTILINE | re.DOTALL):
+            inner = set(re.findall(r"function (\w+)\(", piece))
+            given = set(re.findall(r"\w+", " ".join(re.findall(r"function\b.*?\((.*?)\)", piece))))
+            unknown = set(USES.findall(piece)) - OF_LUA - whole - inner - given
+            assert unknown <= FOR_LIMITS.get(name, set()), name
+        for function in whole:
             assert len(re.findall(rf"\b{function}\b", own)) > 1, (name, function)
+
+
+def test_what_is_rare_is_made_where_it_is_called() -> None:
+    settle = scripts()["settle"]
+    for function in ("each_record", "server_ms"):
+        assert f"\n  local function {function}(" in settle
+        assert f"\nlocal function {function}(" not in settle
 
 
 def test_constants_stand_in_their_places() -> None:

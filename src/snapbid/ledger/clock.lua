@@ -56,7 +56,7 @@ end
 -- The time of a caller (ms) as the server's clock has it, where that was set ahead a moment ago and
 -- the caller has not heard of it.
 local UNHEARD_MS = 10000
-local function as_server_time(time)
+local function as_server_time(time) -- rare
   local before, after = (redis.call('HGET', base .. 'h', 'ahead') or ''):match('^(%d+) (%d+)$')
   if before and time >= before - LARGEST_STEP_MS and time <= before + UNHEARD_MS then
     return math.min(time + after - before, server_ms())

@@ -15,7 +15,7 @@ if math.abs(last) > number then
   return 0
 end
 granules() -- raises an error where the ledger is closed (closing.py), before anything is written
-redis.call('SET', writer, -number, 'EX', 604800)
+redis.call('SET', writer, '-' .. ARGV[3], 'EX', '604800')
 if last ~= number then
   return 0
 end
@@ -47,7 +47,7 @@ end
 
 -- Where the day of the bid has closed, they stay where they are: the day on which they were counted
 -- is forgotten, and they must not be counted again.
-local function move_notices(digest, record, other)
+local function move_notices(digest, record, other) -- rare
   local day = math.floor(record.time / DAY_S)
   local open = is_open(day, now)
   if open and bit.band(record.kinds, WIN) ~= 0 then
@@ -56,7 +56,7 @@ local function move_notices(digest, record, other)
   for _, kind in ipairs({WIN, BILLING, LOSS}) do
     if bit.band(record.kinds, kind) ~= 0 then
       if open then
-        count_notice(date(day), record, kind, -1)
+        count_notice(date(day), record, kind, '-')
       end
       if open and other then
         settle_record(digest, other, kind, record.reason or 0, now_ms)
@@ -70,7 +70,7 @@ local function move_notices(digest, record, other)
 end
 
 local function uncount(time, field)
-  count(date(math.floor(time / DAY_S)), field, -1)
+  count(date(math.floor(time / DAY_S)), field, '-1')
 end
 
 local refused = {}
@@ -106,4 +106,5 @@ while at <= size do
   end
   place = place + 1
 end
+name_changed()
 return 1

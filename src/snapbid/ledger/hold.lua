@@ -11,10 +11,13 @@ while at <= size do
   local letter = 'k'
   if packed == '' then
     redis.call('ZREM', (cap_keys(campaign, user)), member)
-  elseif within_caps(parse_limits(packed), user) then
-    hold_impression(campaign, user, member, hold_s)
   else
-    letter = 'c'
+    local fits, some_ended = within_caps(parse_limits(packed), user)
+    if fits then
+      hold_impression(campaign, user, member, hold_s, some_ended)
+    else
+      letter = 'c'
+    end
   end
   letters[#letters + 1] = letter
 end

@@ -1,6 +1,6 @@
 -- What notices mean for a user's impressions, in a ledger of one shard (money.lua has the keys).
 
-local function forget_impression(digest, record) -- held or counted
+local function forget_impression(digest, record) -- rare: held or counted
   if record.user then
     local holds, impressions = cap_keys(record.campaign, record.user)
     redis.call('ZREM', holds, cap_member(digest, record))
@@ -10,7 +10,7 @@ end
 
 -- A capped user's hold becomes an impression with a win or a billing, and ends with a loss. The time
 -- of an impression is that of the billing, where there is one.
-local function settle_cap(digest, record, kind, came_ms)
+local function settle_cap(digest, record, kind, came_ms) -- rare: most campaigns have no caps
   local holds, impressions = cap_keys(record.campaign, record.user)
   local member, longest = cap_member(digest, record), record.longest
   if kind ~= LOSS then

@@ -27,20 +27,12 @@ local function add(key, field, by) -- nothing is done beyond 64 bits
   return type(redis.pcall('HINCRBY', key, field, by)) == 'number'
 end
 
-local function day_field(time)
-  return 'd' .. math.floor(time / DAY_S)
-end
-
-local function purse_key(campaign)
-  return base .. 'm:' .. campaign
-end
-
 -- Ends the hold of a record, if it has not ended by itself; tells whether it had not.
 local function end_hold(record)
   if bit.band(record.kinds, HELD) == 0 then
     return false
   end
-  local key = purse_key(record.campaign)
+  local key = base .. 'm:' .. record.campaign
   local field = 'e' .. record.ends .. ':' .. math.floor(record.time / DAY_S)
   record.kinds = record.kinds - HELD
   if redis.call('HEXISTS', key, field) == 0 then
@@ -53,9 +45,9 @@ local function end_hold(record)
 end
 
 local function pay(record, sign)
-  local key = purse_key(record.campaign)
+  local key = base .. 'm:' .. record.campaign
   if add(key, 't', sign .. record.price) then
-    add(key, day_field(record.time), sign .. record.price)
+    add(key, 'd' .. math.floor(record.time / DAY_S), sign .. record.price)
   end
 end
 

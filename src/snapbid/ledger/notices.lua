@@ -2,7 +2,7 @@
 
 -- Of a creative that the SSP rejects for what it is, by its mark.
 local FILTERED, FILTERED_TO, ANSWERS = 200, 213, 16777216
-local function count_rejection(day, record, by)
+local function count_rejection(day, record, by) -- rare
   local mark, reason = math.floor(record.id / ANSWERS), record.reason
   if mark > 0 and reason >= FILTERED and reason <= FILTERED_TO then
     local kind = 'r' .. mark .. '.' .. reason
@@ -10,17 +10,18 @@ local function count_rejection(day, record, by)
   end
 end
 
-local function count_notice(day, record, kind, by)
+local function count_notice(day, record, kind, sign) -- `sign`: '-' or nothing
+  local ssp, campaign, by = tostring(record.ssp), tostring(record.campaign), sign .. '1'
   if kind == WIN then
-    count(day, 'w:' .. record.ssp, by)
-    count(day, 'p:' .. record.ssp, by < 0 and '-' .. record.price or record.price)
-    count(day, 'W:' .. record.campaign, by)
-    count(day, 'P:' .. record.campaign, by < 0 and '-' .. record.price or record.price)
+    count(day, 'w:' .. ssp, by)
+    count(day, 'p:' .. ssp, sign .. record.price)
+    count(day, 'W:' .. campaign, by)
+    count(day, 'P:' .. campaign, sign .. record.price)
   elseif kind == BILLING then
-    count(day, 'i:' .. record.ssp, by)
-    count(day, 'I:' .. record.campaign, by)
+    count(day, 'i:' .. ssp, by)
+    count(day, 'I:' .. campaign, by)
   else
-    count(day, 'l:' .. record.ssp .. ':' .. record.reason, by)
+    count(day, 'l:' .. ssp .. ':' .. record.reason, by)
     count_rejection(day, record, by)
   end
 end
@@ -47,9 +48,9 @@ local function settle_record(digest, record, kind, reason, came_ms)
   redis.call('HSET', record.key, record.field, pack_record(record))
   local day, came = math.floor(record.time / DAY_S), math.floor(came_ms / 1000)
   if is_open(day, came) then
-    count_notice(date(day), record, kind, 1)
+    count_notice(date(day), record, kind, '')
     return 'c'
   end
-  count_notice(date(math.floor(came / DAY_S)), record, kind, 1)
+  count_notice(date(math.floor(came / DAY_S)), record, kind, '')
   return 'l'
 end

@@ -8,13 +8,13 @@ local function post(digest, record, kind, came_ms)
     record.user, cap_member(digest, record), record.longest, came, came_ms % 1000))
 end
 
-local function forget_impression(digest, record) -- held or counted
+local function forget_impression(digest, record) -- rare: held or counted
   if record.user then
     post(digest, record, FORGOTTEN, now_ms)
   end
 end
 
-local function settle_cap(digest, record, kind, came_ms)
+local function settle_cap(digest, record, kind, came_ms) -- rare: most campaigns have no caps
   if bit.band(record.kinds, kind == LOSS and WIN + BILLING or BILLING) == 0 then
     post(digest, record, kind, came_ms)
   end

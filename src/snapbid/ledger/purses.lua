@@ -4,15 +4,16 @@
 -- at the end of a script, large ones are counted in Redis first, compared as digits, and taken back
 -- where they do not fit.
 local EXACT = 9007199254740992
-local today = day_field(now)
+local today = 'd' .. math.floor(now / DAY_S)
 local purses = {}
 
 -- When the holds of this script end.
 local ends, packed_ends, hold_name, hold_field
 local function hold_for(hold_s)
   if not ends then
-    ends = math.ceil(hold_clock() / 1000 + hold_s)
-    packed_ends, hold_name = struct.pack('<I4', ends), ends .. ':' .. today:sub(2)
+    local second = math.ceil(hold_clock() / 1000 + hold_s)
+    ends, packed_ends = digits(second), struct.pack('<I4', second)
+    hold_name = ends .. ':' .. today:sub(2)
     hold_field = 'e' .. hold_name
   end
 end
@@ -24,36 +25,37 @@ local function read(purse)
   purse.more, purse.queued, purse.has_old_days = 0, held, total and not day
 end
 
-local due
-local function end_holds(key, queue) -- those that are due
-  due = due or digits(math.floor(watermark() / 1000))
-  if redis.call('ZCOUNT', queue, '-inf', due) > 0 then
-    for _, name in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', due)) do
-      local held = redis.call('HGET', key, 'e' .. name)
-      if held then
-        redis.call('HDEL', key, 'e' .. name)
-        redis.call('HINCRBY', key, 't', '-' .. held)
-        redis.call('HINCRBY', key, 'd' .. name:match('%d+$'), '-' .. held)
-      end
+local function end_holds(key, queue) -- rare: those that are due
+  local due = digits(math.floor(watermark() / 1000))
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', due)) do
+    local held = redis.call('HGET', key, 'e' .. name)
+    if held then
+      redis.call('HDEL', key, 'e' .. name)
+      redis.call('HINCRBY', key, 't', '-' .. held)
+      redis.call('HINCRBY', key, 'd' .. name:match('%d+$'), '-' .. held)
     end
-    redis.call('ZREMRANGEBYSCORE', queue, '-inf', due)
   end
+  redis.call('ZREMRANGEBYSCORE', queue, '-inf', due)
 end
 
 -- What a campaign has used, after the holds that are due have ended.
+local second -- of the hold clock
 local function open_purse(campaign)
   local purse = purses[campaign]
   if not purse then
-    purse = {key = purse_key(campaign), queue = base .. 'x:' .. campaign, total = 0, day = 0,
+    purse = {key = base .. 'm:' .. campaign, queue = base .. 'x:' .. campaign, total = 0, day = 0,
       held = 0, more = 0, queued = false, has_old_days = false} -- a table of the final size
-    end_holds(purse.key, purse.queue)
+    second = second or digits(math.floor(hold_clock() / 1000))
+    if redis.call('ZCOUNT', purse.queue, '-inf', second) > 0 then -- none is due before its end
+      end_holds(purse.key, purse.queue)
+    end
     read(purse)
     purses[campaign] = purse
   end
   return purse
 end
 
-local function forget_old_days(purse) -- and holds as they were written before holds had an end
+local function forget_old_days(purse) -- rare: and holds as they were written before holds had an end
   local oldest = now / DAY_S - 40
   for _, field in ipairs(redis.call('HKEYS', purse.key)) do
     local letter = field:sub(1, 1)
@@ -101,7 +103,7 @@ local function raise(key, field, price, limit) -- to at most the limit, in Redis
   return false
 end
 
-local function afford_exactly(purse, price, limits, holds)
+local function afford_exactly(purse, price, limits, holds) -- rare
   close_purse(purse)
   local fits = raise(purse.key, 't', price, limits.total)
   if fits and not raise(purse.key, today, price, limits.day) then

@@ -31,13 +31,27 @@ local function date(day) -- days since 1970-01-01 to YYYY-MM-DD (proleptic Grego
   return text
 end
 
-local function count(day, field, by) -- `day` is YYYY-MM-DD, `by` may be digits
-  redis.pcall('HINCRBY', counters_of(day), field, by) -- a sum stays below 2^63
-  name_changed(day, field)
+local MOST_CHANGED = 1000 -- that are kept until they are named
+local changed, changes = {}, 0
+local function name_changed() -- to the drain, at the end of a script
+  if changes > 0 then
+    redis.call('SADD', base .. 'd', unpack(changed, 1, changes))
+    changes = 0
+  end
+end
+
+local function count(day, field, by) -- `day` is YYYY-MM-DD, `by` are digits
+  local key, prefix = counters_of(day)
+  redis.pcall('HINCRBY', key, field, by) -- a sum stays below 2^63
+  changes = changes + 1
+  changed[changes] = prefix .. field
+  if changes == MOST_CHANGED then
+    name_changed()
+  end
 end
 
 local function count_anomaly(ssp, code) -- of an SSP's notices and bids, today (drain/names.py)
-  count(date(math.floor(now / DAY_S)), 'n:' .. ssp .. ':' .. code, 1)
+  count(date(math.floor(now / DAY_S)), 'n:' .. ssp .. ':' .. code, '1')
 end
 
 -- Granules ------------------------------------------------------------------------------------
@@ -72,9 +86,9 @@ local function granules() -- newest first
   return numbers
 end
 
-local function open_granule(ttl)
+local function open_granule(ttl) -- rare: its number and when it expires
   local registry = base .. 'r'
-  ttl = longest_ttl(ttl)
+  ttl = longest_ttl(tonumber(ttl))
   for _, number in ipairs(granules()) do
     if tonumber(redis.call('HGET', registry, number)) < now then
       redis.call('HDEL', registry, number)
@@ -86,17 +100,6 @@ local function open_granule(ttl)
   redis.call('HSET', registry, number, expires, 'current',
     number .. ' ' .. digits(now) .. ' ' .. length .. ' ' .. expires)
   return number, expires
-end
-
-local function current_granule(ttl) -- its number and when it expires
-  local current = redis.call('HGET', base .. 'r', 'current')
-  if current then
-    local number, opened, length, expires = current:match('^(%d+) (%d+) (%d+) (%d+)$')
-    if now < opened + length and now >= opened - length then
-      return number, expires
-    end
-  end
-  return open_granule(ttl)
 end
 
 local function bucket_key(granule, bucket)
@@ -174,8 +177,7 @@ local function replaced(key, field, number)
   return record and record.number == number and record or nil
 end
 
--- The pair's newest record, with its key and field.
-local function newest_record(bucket, field)
+local function find_record(bucket, field) -- rare
   for _, granule in ipairs(granules()) do
     local key = bucket_key(granule, bucket)
     local value = redis.call('HGET', key, field)
@@ -183,6 +185,18 @@ local function newest_record(bucket, field)
       return unpack_record(value, key, field)
     end
   end
+end
+
+-- The pair's newest record, with its key and field: mostly in the granule that takes records.
+local newest
+local function newest_record(bucket, field)
+  newest = newest or (redis.call('HGET', base .. 'r', 'current') or '0'):match('^%d+')
+  local key = bucket_key(newest, bucket)
+  local value = redis.call('HGET', key, field)
+  if value then
+    return unpack_record(value, key, field)
+  end
+  return find_record(bucket, field)
 end
 
 -- All records of a pair, newest first, until `use` returns true; `current` is the pair's own of its

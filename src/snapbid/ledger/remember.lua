@@ -9,17 +9,22 @@
 -- place of the bid in the batch (from 0) and a letter: b beyond the budget, c beyond a cap.
 --
 -- A batch in which no bid has limits is sent to this script without what admit.lua needs.
+local WRITER_S = '604800'
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
-local last = redis.call('GET', writer)
+local current = redis.call('HGET', base .. 'r', 'current') -- an error where the ledger is closed
+local granule, opened, length, expires = (current or ''):match('^(%d+) (%d+) (%d+) (%d+)$')
+if not granule or math.abs(now - opened) >= tonumber(length) then -- or a clock was set
+  granule, expires = open_granule(tonumber(ARGV[5]))
+end
+-- With what was refused, which is nothing yet.
+local last = redis.call('SET', writer, ARGV[3] .. ' ', 'EX', WRITER_S, 'GET')
 if last and math.abs(tonumber(last) or last:match('^%-?%d+')) >= number then
+  redis.call('SET', writer, last, 'EX', WRITER_S)
   return 0
 end
-local hold_s = tonumber(ARGV[4])
-local granule, expires = current_granule(tonumber(ARGV[5])) -- an error where the ledger is closed
-redis.call('SET', writer, number, 'EX', 604800)
 local prefix = base .. 'r:' .. granule .. ':'
 
-local function replace(key, field, value)
+local function replace(key, field, value) -- rare
   local before = redis.call('HGET', key, field)
   local older, record = unpack_record(before), unpack_record(value)
   local number = older.number
@@ -33,7 +38,7 @@ local function replace(key, field, value)
 end
 
 local refused, less = {}, {} -- what was; what is not counted, by day, by field
-local function uncount(value, letter)
+local function uncount(value, letter) -- rare
   local ssp, campaign, time = struct.unpack('<I4I4I4', value)
   local day = date(math.floor(time / DAY_S))
   local field = letter .. ':' .. (letter == 'b' and ssp or campaign)
@@ -41,7 +46,7 @@ local function uncount(value, letter)
   less[day][field] = (less[day][field] or 0) + 1
 end
 
-local bids, at, size, place, limited = ARGV[6], 1, #ARGV[6], 0, false
+local bids, at, size, place, hold_s = ARGV[6], 1, #ARGV[6], 0, nil
 local kept, of_none = false, nil -- of an answer: whether any of it is; a record, while none is
 while at <= size do
   local start, flags, bucket, field, value, letter, packed = at, nil, nil, nil, nil, nil, nil
@@ -54,7 +59,7 @@ while at <= size do
   end
   local admitted = value
   if flags >= 4 then
-    limited = true
+    hold_s = hold_s or tonumber(ARGV[4])
     packed, at = struct.unpack('<I2c0', bids, at)
     admitted, letter = admit(bids, start, value, packed, hold_s)
   end
@@ -78,47 +83,44 @@ end
 if of_none and not kept then
   uncount(of_none, 'b')
 end
-if limited then
+if hold_s then
   close_purses()
-  redis.call('SET', writer, number .. ' ' .. table.concat(refused, ' '), 'EX', 604800)
+end
+if #refused > 0 then
+  redis.call('SET', writer, ARGV[3] .. ' ' .. table.concat(refused, ' '), 'EX', WRITER_S)
 end
 
 -- Lua adds up exactly what has no more digits than this.
 local EXACT_DIGITS, MOST_ARGUMENTS = 15, 2000
-local function count_bids(day, fields_at, increments_at, many)
-  local key, prefix, fewer = counters_of(day), current_segment() .. ' ' .. day .. ' ', less[day]
-  local before = redis.call('HMGET', key, unpack(ARGV, fields_at, fields_at + many - 1))
-  local sums, names = {}, {}
-  for i = 1, many do
-    local field, sum, by = ARGV[fields_at + i - 1], before[i] or '0', ARGV[increments_at + i - 1]
-    if fewer then
-      by = by - (fewer[field] or 0)
-    end
-    if by ~= 0 then
-      if #sum <= EXACT_DIGITS then
-        sums[#sums + 1] = field
-        sums[#sums + 1] = sum + by
-      else
-        redis.pcall('HINCRBY', key, field, by)
-      end
-      names[#names + 1] = prefix .. field
-    end
-  end
-  if #sums > 0 then
-    redis.call('HSET', key, unpack(sums))
-  end
-  if #names > 0 then
-    redis.call('SADD', base .. 'd', unpack(names))
-  end
-end
-
 local at_day = 7
 while ARGV[at_day] do
-  local fields_at, many = at_day + 2, tonumber(ARGV[at_day + 1])
-  for done = 0, many - 1, MOST_ARGUMENTS do
-    local from = fields_at + done
-    count_bids(ARGV[at_day], from, from + many, math.min(many - done, MOST_ARGUMENTS))
+  local day, many = ARGV[at_day], tonumber(ARGV[at_day + 1])
+  local key, prefix = counters_of(day)
+  local fewer, next_day = less[day], at_day + 2 + 2 * many
+  for first = at_day + 2, at_day + 1 + many, MOST_ARGUMENTS do
+    local last = math.min(first + MOST_ARGUMENTS - 1, at_day + 1 + many)
+    local before, sums = redis.call('HMGET', key, unpack(ARGV, first, last)), {}
+    for i = first, last do
+      local field, sum, by = ARGV[i], before[i - first + 1] or '0', ARGV[i + many]
+      if fewer then
+        by = by - (fewer[field] or 0)
+      end
+      if by ~= 0 then
+        if #sum <= EXACT_DIGITS then
+          sums[#sums + 1] = field
+          sums[#sums + 1] = sum + by
+        else
+          redis.pcall('HINCRBY', key, field, by)
+        end
+        changes = changes + 1
+        changed[changes] = prefix .. field
+      end
+    end
+    if #sums > 0 then
+      redis.call('HSET', key, unpack(sums))
+    end
+    name_changed()
   end
-  at_day = fields_at + 2 * many
+  at_day = next_day
 end
 return '+' .. table.concat(refused)

@@ -5,9 +5,9 @@ not need, whatever its parts have.
 """
 
 import re
-from collections import Counter
 from functools import cache
 from importlib import resources
+from textwrap import indent
 from typing import Final
 
 _CLOCK: Final = ("segment", "records", "clock")
@@ -44,10 +44,12 @@ local function server_ms()
 end
 """
 _SHARDS: Final = "local SHARDS = "
-_FUNCTION: Final = re.compile(r"^local function (\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
-_CONSTANTS: Final = re.compile(
-    r"^local ([A-Z_]+(?:, [A-Z_]+)*) = ([^{\n]+?)(?: --.*)?\n", re.MULTILINE
-)
+_FUNCTION: Final = re.compile(r"^(local function .*?^end\n)", re.MULTILINE | re.DOTALL)
+_RARE: Final = re.compile(r".* -- rare")
+_CONSTANTS: Final = re.compile(r"^local ([A-Z_]+(?:, [A-Z_]+)*) = ([^{\n]+)\n", re.MULTILINE)
+_CAPITALS: Final = re.compile(r"\b[A-Z][A-Z_]+\b")
+_WORD: Final = re.compile(r"\w+")
+_COMMENT: Final = re.compile(r"\s*--(?! rare).*")
 
 
 def of_worker(simulated: bool, shards: int) -> dict[str, str]:
@@ -80,18 +82,24 @@ def scripts(simulated: bool = False, shards: int = 1) -> dict[str, str]:
 def _compact(text: str) -> str:
     """A script with the values of its constants in their places, and the functions that it uses.
 
-    Lua has no constants, but variables, which functions capture, each of them at every call.
+    Lua has no constants, but variables, which functions capture, each of them at every call. What
+    only `-- rare` functions use is made inside them, when they are called.
     """
+    text = _COMMENT.sub("", text)
     values: dict[str, str] = {}
     for names, literals in _CONSTANTS.findall(text):
         values.update(zip(names.split(", "), literals.split(", "), strict=True))
-    text = _CONSTANTS.sub("", text)
-    if values:
-        text = re.sub(rf"\b(?:{'|'.join(values)})\b", lambda name: values[name[0]], text)
-    return _without_unused(text)
-
-
-def _without_unused(text: str) -> str:
-    words = Counter(re.findall(r"\w+", re.sub("--.*", "", text)))
-    shorter = _FUNCTION.sub(lambda own: own[0] if words[own[1]] > 1 else "", text)
-    return text if shorter == text else _without_unused(shorter)
+    text = _CAPITALS.sub(lambda name: values.get(name[0], name[0]), _CONSTANTS.sub("", text))
+    pieces = _FUNCTION.split(text)  # each second one is a function
+    words = [set(_WORD.findall(piece)) for piece in pieces]
+    for place in range(len(pieces) - 2, 0, -2):
+        function, own = pieces[place], words[place]
+        name = function.split("(", 1)[0].rsplit(" ", 1)[1]
+        users = [other for other in range(len(pieces)) if name in words[other] and other != place]
+        if all(_RARE.match(pieces[user]) for user in users):
+            for user in users:
+                head, body = pieces[user].split("\n", 1)
+                pieces[user] = f"{head}\n{indent(function, '  ')}{body}"
+                words[user] |= own
+            pieces[place], words[place] = "", set()
+    return "".join(pieces)

@@ -60,10 +60,8 @@ local function has_confirmed_budgets()
   return confirmed
 end
 
+-- The key of a day's counters, and what stands before their names where it is told that they changed.
 local function counters_of(day)
-  return base .. 'c:' .. current_segment() .. ':' .. day
-end
-
-local function name_changed(day, field)
-  redis.call('SADD', base .. 'd', current_segment() .. ' ' .. day .. ' ' .. field)
+  local name = current_segment()
+  return base .. 'c:' .. name .. ':' .. day, name .. ' ' .. day .. ' '
 end

@@ -15,9 +15,12 @@
 -- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
 -- counts for the record that is there if that seems to be of the future: the clock was set back.
 local SPOOLED, LARGEST_SKEW_MS, LATE_MS = 128, 600000, 5
-local longest_ms = longest_ttl(tonumber(ARGV[2])) * 1000
+local ttl_ms = ARGV[2] * 1000
+local function remembers(age_ms) -- rare: whether another worker does
+  return age_ms <= longest_ttl(tonumber(ARGV[2])) * 1000
+end
 
-local function find_meant(bucket, field, came_ms)
+local function find_meant(bucket, field, came_ms) -- rare
   local oldest, found
   each_record(bucket, field, function(record)
     oldest = record
@@ -37,7 +40,7 @@ local function find_meant(bucket, field, came_ms)
   return oldest
 end
 
-local function is_late(record, came_ms)
+local function is_late(record, came_ms) -- rare
   local time = server_ms()
   return time - came_ms > LATE_MS and record.made_ms <= time
 end
@@ -57,7 +60,8 @@ while at <= size do
       record = find_meant(bucket, field, came_ms)
     end
   end
-  if record and came_ms - record.made_ms <= longest_ms then
+  local age_ms = record and came_ms - record.made_ms
+  if record and (age_ms <= ttl_ms or remembers(age_ms)) then
     letter = settle_record(notices:sub(start + 3, start + 18), record, kind % SPOOLED, reason,
       came_ms)
   end
@@ -66,4 +70,5 @@ while at <= size do
   end
   letters[#letters + 1] = letter
 end
+name_changed()
 return table.concat(letters)
