@@ -104,6 +104,21 @@ async def events_of(place: LedgerPlace) -> dict[str, list[int]]:
     return events
 
 
+async def holds_are_over(place: LedgerPlace, hold_s: int) -> None:
+    """Wait until the hold clocks are past the end of any hold that there is now."""
+    redis = connect(place.url)
+
+    async def clocks() -> list[int]:
+        return [int(await redis.hget(f"{keys.prefix}h", "clock") or 0) for keys in place.keys]
+
+    before = await clocks()
+    while any(
+        now <= at + 1000 * (hold_s + 2) for at, now in zip(before, await clocks(), strict=True)
+    ):
+        await asyncio.sleep(0.05)
+    await redis.aclose()
+
+
 BOOKS = {
     # 20 bids before and 18 after; 5 wins before, 2 meanwhile, 3 after.
     "c-1": (20 + 18, 10, 2, 10 * PRICE),
@@ -254,3 +269,59 @@ async def test_what_cannot_be_moved_is_refused(fresh_redis: str, dsn: str, tmp_p
         await moving.move(old, empty, "there", print)
     async with draining(old, dsn, tmp_path / "m1"):
         assert await moving.move(old, empty, "there", print)
+
+
+async def test_bids_are_known_after_two_moves(fresh_redis: str, dsn: str, tmp_path: Path) -> None:
+    """From 2 shards to 5, and to 3: live, from the spool of any time, and taken back."""
+    first, second = places(fresh_redis, 2, 5)
+    third = LedgerPlace(f"{fresh_redis}?db=2", 3)
+    spool = tmp_path / "spool"
+    async with draining(first, dsn, tmp_path / "m1"), machine(first, spool, BIDS) as before:
+        assert [await before.bid(n) for n in range(24)] == ["k"] * 24
+        await moving.move(first, second, "there", print)
+        assert await before.settle(WIN, *auctions(0, 4)) == "ssss"  # settled two ledgers later
+    between_spool = tmp_path / "other"
+    async with (
+        draining(second, dsn, tmp_path / "m2"),
+        machine(second, between_spool, BIDS) as between,
+    ):
+        assert await between.settle(WIN, *auctions(4, 8)) == "cccc"
+        assert await between.bid(100) == "k"
+        await moving.move(second, third, "there", print)
+        assert await between.settle(WIN, *auctions(8, 12), b"b-100") == "sssss"
+    for left in between_spool.glob("*.spool"):
+        left.rename(spool / left.name)
+    async with machine(third, spool, BIDS) as after, draining(third, dsn, tmp_path / "m3"):
+        await settled(spool)
+        assert await after.settle(WIN, *auctions(0, 12), b"b-100") == "d" * 13
+        assert await after.settle(LOSS, *auctions(12, 16)) == "cccc"
+        await until_used(after, 21, 8)
+        letters = [await after.bid(n) for n in range(200, 215)]
+        assert letters.count("k") == BIDS - 21
+    assert (await books(dsn))["c-1"] == (24 + 1 + BIDS - 21, 13, 0, 13 * PRICE)
+
+
+async def test_holds_wait_for_what_was_spooled_during_the_move(
+    fresh_redis: str, dsn: str, tmp_path: Path
+) -> None:
+    """A hold ends in the new ledger only once the spools of the old one's workers are settled."""
+    old, new = places(fresh_redis, 2, 3)
+    spool, hold_s = tmp_path / "spool", 1
+    async with draining(old, dsn, tmp_path / "m1"), machine(old, spool, BIDS, hold_s) as before:
+        assert [await before.bid(n) for n in range(4)] == ["k"] * 4
+        assert await before.show("u", 0) == "k"
+        await moving.move(old, new, "there", print)
+        won = [*auctions(0, 3), b"u-0"]
+        assert await before.settle(WIN, *won) == "ssss"
+    spool.rename(tmp_path / "elsewhere")  # a machine that is not started yet
+    async with machine(new, spool, BIDS, hold_s) as after, draining(new, dsn, tmp_path / "m2"):
+        await holds_are_over(new, hold_s)
+        assert await after.used() == (4, 4), "held, though their time is over"
+        assert await after.show("u", 1) == "k"
+        assert [await after.show("u", n) for n in (2, 3)] == ["k", "c"]
+    spool.rename(tmp_path / "empty")
+    (tmp_path / "elsewhere").rename(spool)
+    async with machine(new, spool, BIDS, hold_s) as after, draining(new, dsn, tmp_path / "m3"):
+        await settled(spool)
+        await until_used(after, 3, 0)
+        assert await after.settle(WIN, *won) == "dddd"

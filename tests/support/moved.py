@@ -75,9 +75,11 @@ class Machine:
 
 
 @contextlib.asynccontextmanager
-async def machine(place: LedgerPlace, spool: Path, bids: int) -> AsyncIterator[Machine]:
+async def machine(
+    place: LedgerPlace, spool: Path, bids: int, hold_s: int = 600
+) -> AsyncIterator[Machine]:
     banker = Banker(Connections(place.url), place.shards, time.time)
-    own = opened(place.url, spool, shards=place.shards, hold_s=600, confirmed=False)
+    own = opened(place.url, spool, shards=place.shards, hold_s=hold_s, confirmed=False)
     async with own as ledger:
         made = Machine(place, ledger, banker, bids)
         try:
