@@ -9,7 +9,7 @@ from typing import Final
 import asyncpg
 from redis.exceptions import RedisError
 
-from snapbid.ledger import arrangement
+from snapbid.ledger import arrangement, remains
 from snapbid.risks import Risk, RiskLog, StoreName, forbids
 from snapbid.settings import StoreSettings
 from snapbid.warehouse import risks as warehouse_risks
@@ -61,7 +61,10 @@ async def watch(settings: StoreSettings, log: RiskLog) -> None:
 async def _of_redis(settings: StoreSettings) -> list[Risk] | None:
     try:
         async with asyncio.timeout(PATIENCE_S):
-            return await arrangement.fetch_risks(settings.redis_url, settings.redis_replicas)
+            risks = await arrangement.fetch_risks(settings.redis_url, settings.redis_replicas)
+            if not any(risk.name == "arrangement" for risk in risks):
+                risks += await remains.fetch_risks(settings.redis_url, settings.ledger_shards)
+            return risks
     except (RedisError, OSError):
         return None
 

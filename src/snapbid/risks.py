@@ -19,6 +19,7 @@ NAMES: Final[dict[StoreName, tuple[str, ...]]] = {
         "replica",
         "appendfsync",
         "aof_write",
+        "shards",
     ),
     "warehouse": ("version", "fsync", "synchronous_commit", "full_page_writes", "standby"),
 }

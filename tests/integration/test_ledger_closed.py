@@ -6,7 +6,7 @@ from typing import Any
 from support.remembered import Clock, counts, expected, opened, remember, until
 from support.spending import limits, reserve, sent, state
 
-from snapbid.ledger import closing
+from snapbid.ledger import closing, remains
 from snapbid.ledger.connection import Connections, connect
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.ledger import Ledger
@@ -116,3 +116,22 @@ def test_a_place_follows_the_moves() -> None:
     assert moved_to(auction, [7], 5) == [shard_of(auction, 7) % 5]
     places = [shard_of(auction, 5) % 3, shard_of(auction, 11) % 5 % 3]
     assert moved_to(auction, [11, 5], 3) == list(dict.fromkeys(places))
+
+
+async def test_other_shards_than_the_ledger_has_are_named(
+    fresh_redis: str, tmp_path: Path, store: Any
+) -> None:
+    async with opened(fresh_redis, tmp_path / "spool", shards=3) as ledger:
+        for number in range(20):
+            assert await remember(ledger, b"auction-%d" % number, (b"1", 1, PRICE))
+    assert await remains.fetch_risks(fresh_redis, 3) == []
+    for shards in (1, 2, 4, 8):
+        (risk,) = await remains.fetch_risks(fresh_redis, shards)
+        assert (risk.name, risk.severity) == ("shards", "weak")
+        assert f"is {shards}, and the ledger has open bids of 3 shards" in risk.text
+    for number in range(3):
+        registry = ShardKeys(number).prefix + "r"
+        store.hset(registry, mapping={name: 1 for name in store.hkeys(registry) if name.isdigit()})
+    assert await remains.fetch_risks(fresh_redis, 1) == await remains.fetch_risks(fresh_redis, 8)
+    store.flushall()
+    assert await remains.fetch_risks(fresh_redis, 8) == []
