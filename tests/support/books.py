@@ -52,12 +52,17 @@ class Offer(NamedTuple):
     """The campaign that bids for a size, and its possible prices (CPM in micro-USD).
 
     A `fickle` one may not bid at all because of a budget, a cap or a pause; each of its bids is
-    either won or lost.
+    either won or lost. In its place one of `others` may bid, with its price.
     """
 
     campaign: str
     cpms: tuple[int, ...]
     fickle: bool = False
+    others: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        return [self.campaign, *(name for name, _ in self.others)]
 
 
 OFFERS: Final = {size: Offer(name, (cpm,)) for size, (name, cpm) in CAMPAIGNS.items()}
@@ -125,6 +130,8 @@ class Books:
     refused_may_count: bool = False  # a killed worker cannot take back the bids it refused
     offers: Mapping[Size, Offer] = field(default_factory=lambda: OFFERS)
     multipliers: Sequence[Any] = (None,)  # of impressions, `qty.multiplier`
+    weights: Mapping[Size, int] = field(default_factory=dict)  # of sizes that are asked for more
+    user_auctions: int = 0  # after how many one of the users goes and another comes
     lower: Counter[Key] = field(default_factory=Counter)
     upper: Counter[Key] = field(default_factory=Counter)
     asked: Counter[str] = field(default_factory=Counter)  # requests that may have a bid, by SSP
@@ -139,6 +146,9 @@ class Books:
     shown: defaultdict[tuple[str, str], set[tuple[str, str]]] = field(
         default_factory=lambda: defaultdict(set)
     )  # the same of those that were acknowledged
+    settled: defaultdict[str, set[tuple[str, str]]] = field(
+        default_factory=lambda: defaultdict(set)
+    )  # campaign -> those of which any notice was acknowledged
     _fired: set[tuple[str, str, str]] = field(default_factory=set)
     _acknowledged: set[tuple[str, str, str]] = field(default_factory=set)
 
@@ -151,18 +161,21 @@ class Books:
         self.auctions += 1
         auction = f"{self.auctions}-{self.rng.choice(('plain', 'a b+c', 'é/&=%00', chr(34)))}"
         descriptor = self.rng.choice(list(SSPS))
-        sizes = self.rng.choices([*self.offers, NOBODY], k=self.rng.choice((1, 1, 1, 2, 3)))
+        known = [*self.offers, NOBODY]
+        weights = [self.weights.get(size, 1) for size in known]
+        sizes = self.rng.choices(known, weights, k=self.rng.choice((1, 1, 1, 2, 3)))
         if wanted:
             sizes[0] = next(iter(CAMPAIGNS))
         imps = {str(number): size for number, size in enumerate(sizes, 1)}
-        user = f"u{self.rng.randrange(USERS)}"
+        gone = self.auctions // self.user_auctions if self.user_auctions else 0
+        user = f"u{gone + self.rng.randrange(USERS)}"
         multipliers = {imp: self.rng.choice(self.multipliers) for imp in imps}
         body = _request(auction, imps, multipliers, tmax, user)
         bidding = {imp: self.offers[size] for imp, size in imps.items() if size != NOBODY}
         self.asked[descriptor] += bool(bidding)
         reply = await lane.post(f"/api/v1/openrtb2/{descriptor}/bid", body)
         self.statuses["bid", reply.status if reply else None] += 1
-        most = _bid_counts(descriptor, [offer.campaign for offer in bidding.values()])
+        most = _bid_counts(descriptor, [name for each in bidding.values() for name in each.names])
         if reply is None:
             _add(self.upper, most)
             return None
@@ -188,7 +201,7 @@ class Books:
             if bid is None and offer.fickle:
                 continue
             named = bid and (bid["cid"], _micros(bid))
-            if named not in [(offer.campaign, cpm) for cpm in offer.cpms]:
+            if named not in [*((offer.campaign, cpm) for cpm in offer.cpms), *offer.others]:
                 self.wrong.append(f"a bid {named} instead of {offer}")
         if bids.keys() - bidding.keys():
             self.wrong.append(f"bids for {bids.keys()} where {bidding.keys()} were wanted")
@@ -202,7 +215,7 @@ class Books:
         bids: list[Any],
         multipliers: Mapping[str, Any],
     ) -> None:
-        fickle = {offer.campaign for offer in self.offers.values() if offer.fickle}
+        fickle = {name for each in self.offers.values() if each.fickle for name in each.names}
         for bid in bids:
             reason = self.rng.choice(REASONS)
             campaign = bid["cid"]
@@ -238,6 +251,7 @@ class Books:
             self.wrong.append(f"{reply.status} to a notice: {reply.body!r}")
         elif notice.name not in self._acknowledged:
             self._acknowledged.add(notice.name)
+            self.settled[notice.viewer[0]].add(notice.name[:2])
             if notice.name[2] != LOSS:
                 self.shown[notice.viewer].add(notice.name[:2])
             _add(self.lower, notice.counts)

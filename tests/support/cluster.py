@@ -23,9 +23,9 @@ PATIENCE_S: Final = 90.0
 SERVICE: Final = "ledger"
 
 
-def until(condition: Callable[[], Any], what: str) -> None:
+def until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> None:
     """Wait until a condition holds; errors of Redis mean that it does not yet."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while True:
         with contextlib.suppress(RedisError, OSError):
             if condition():

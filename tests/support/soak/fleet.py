@@ -27,12 +27,13 @@ from support.soak.network import Network
 from support.soak.stage import (
     HOLD_S,
     PG_SOCKET,
+    Capped,
     Kept,
     Stage,
     Supervisor,
     Wire,
+    capped_in,
     dsn_by,
-    impressions_in,
     linked,
 )
 from support.stack import Stack
@@ -84,8 +85,8 @@ class Fleet(Stage):
     def auctions(self) -> list[Path]:
         return [Path(served.environ["SNAPBID_AUCTION_LOG"]) for served in self._served]
 
-    def impressions(self) -> int:
-        return sum(impressions_in(node.client_of()) for node in self.primaries())
+    def capped(self) -> Capped:
+        return capped_in(*(node.client_of() for node in self.primaries()))
 
     def primaries(self) -> list[Server]:
         """The nodes that have shards."""

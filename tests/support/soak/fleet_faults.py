@@ -16,6 +16,7 @@ from support.soak.registry import OF_FLEET
 from support.stack import Stack
 
 fault = OF_FLEET.fault
+HALTS: Final = 20
 FAILING_S: Final = 0.5  # for which a replica is cut off before its primary is killed
 
 
@@ -198,6 +199,17 @@ def all_machines_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
 def machine_stopped(fleet: Fleet, rng: random.Random) -> Iterator[str]:
     with stopped(whole(rng.choice(fleet.served))):
         yield ""
+
+
+@fault("machines", sudden=True)
+def machine_halting(fleet: Fleet, rng: random.Random) -> Iterator[str]:
+    """For moments, again and again: what it has begun it ends after others have done the same."""
+    processes = whole(rng.choice(fleet.served))
+    for _ in range(HALTS):
+        with stopped(processes):
+            time.sleep(rng.uniform(0.05, 0.3))
+        time.sleep(rng.uniform(0.01, 0.1))
+    yield ""
 
 
 @fault("machines", sudden=True)

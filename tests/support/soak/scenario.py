@@ -27,11 +27,12 @@ from support.soak.mutations import mutated
 from support.soak.registry import OF_FLEET, OF_MACHINE, Faults
 from support.soak.stage import Stage
 from support.soak.tally import Recovery, Tally
-from support.soak.traffic import BUDGET, CAMPAIGNS, CAP, Traffic, of_all, of_family, totals
+from support.soak.traffic import BUDGETS, CAMPAIGNS, CAP, Traffic, of_all, of_family, totals
 
 HANDS: Final = 5  # of a deck
 TOGETHER: Final = 0.4  # of the faults are combined with another
 SETTLED_S: Final = 90.0
+SOONER_S: Final = 20.0  # where a mechanism is taken out
 LONG_S: Final = 5.0  # of a recovery; then it says of what
 
 
@@ -85,7 +86,8 @@ def steps(seed: Seed, of: Faults[Any]) -> list[Step]:
 class Run:
     """Plays a scenario on a new stage; `tally` is its result."""
 
-    def __init__(self, seed: Seed, stage: Stage, of: Faults[Any]) -> None:
+    def __init__(self, seed: Seed, stage: Stage, of: Faults[Any], settled_s: float) -> None:
+        self._settled_s = settled_s
         self._faults = of
         self._seed = seed
         self._stage = stage
@@ -133,6 +135,11 @@ class Run:
 
     # -- the balance -------------------------------------------------------------------------
 
+    @property
+    def _patience_s(self) -> float:
+        """How long accounts may take to balance; none, once something differs."""
+        return 0.0 if self.tally.differences else self._settled_s
+
     def _differs(self, what: str) -> None:
         self.tally.differences.append(f"{self._seed}: {what}")
 
@@ -140,7 +147,7 @@ class Run:
         traffic, own, dsn = self._traffic, self._traffic.books, self._stage.dsn
         began = time.monotonic()
         wire = self._stage.wire
-        for what in wire.call(books.agreed(own, dsn, SETTLED_S), 2 * SETTLED_S):
+        for what in wire.call(books.agreed(own, dsn, self._patience_s), 2 * SETTLED_S):
             self._differs(what)
         self._balance_events()
         self.tally.settled = Recovery(time.monotonic() - began, str(self._seed))
@@ -150,6 +157,7 @@ class Run:
                 of.acknowledged, of.sent = of_all(own.lower, kind), of_all(own.upper, kind)
                 of.stored = of_all(tables, kind)
         self._balance_limits(tables)
+        self._balance_caps()
         self._balance_report(tables)
         self._balance_log(tables)
         for what in (*own.wrong, *traffic.partner.wrong, *traffic.wrong, *self._told()):
@@ -157,29 +165,43 @@ class Run:
 
     def _balance_limits(self, tables: Counter[books.Key]) -> None:
         """Check budgets and caps against every win and impression sent, answered or not."""
-        own, name = self._traffic.books, ("campaign cpm", "soak-budget")
-        spent = max(tables[name], own.upper[name])  # nano-USD
-        if spent > BUDGET * 1000:
-            self._differs(f"{spent / 1000} micro-USD are spent of a budget of {BUDGET}")
-        self.tally.budgets_spent += spent >= 0.8 * BUDGET * 1000
+        own = self._traffic.books
+        for name, (cpm, bids) in BUDGETS.items():
+            key = ("campaign cpm", name)
+            spent = max(tables[key], own.upper[key]) // cpm
+            if spent > bids:
+                self._differs(f"{spent} wins are spent of {name}'s budget for {bids}")
+            self.tally.budgets_spent += spent >= 0.8 * bids
         for (campaign, user), seen in own.seen.items():
             if campaign == "soak-cap" and len(seen) > CAP:
                 self._differs(f"{user} has seen {len(seen)} impressions of at most {CAP}")
             self.tally.users_capped += campaign == "soak-cap" and len(seen) == CAP
+
+    def _balance_caps(self) -> None:
+        """Check that notices have become impressions and ended holds, wherever users are."""
+        own, campaign = self._traffic.books, "soak-cap"
         least, most = (
-            sum(len(of) for (campaign, _), of in each.items() if campaign == "soak-cap")
+            sum(len(of) for (name, _), of in each.items() if name == campaign)
             for each in (own.shown, own.seen)
         )
+        open_bids = own.upper["campaign bids", campaign] - len(own.settled[campaign])
+
+        def is_so() -> bool:
+            counts = self._stage.capped()
+            return least <= counts.impressions <= most and counts.holds <= open_bids
+
         try:
-            until(lambda: least <= self._stage.impressions() <= most, "caps")
+            until(is_so, "caps", self._patience_s)
         except AssertionError:
-            number = self._stage.impressions()
-            self._differs(f"{number} impressions count for caps, {least} to {most} expected")
+            self._differs(
+                f"{self._stage.capped()} count for caps,"
+                f" {least} to {most} impressions and {open_bids} holds expected"
+            )
 
     def _balance_events(self) -> None:
         own, dsn = self._traffic.partner, self._stage.dsn
         try:
-            by_tag = partner.await_stored(dsn, own.acknowledged, SETTLED_S)
+            by_tag = partner.await_stored(dsn, own.acknowledged, self._patience_s)
         except AssertionError as error:
             self._differs(str(error))
             by_tag = partner.stored(dsn)
@@ -252,9 +274,10 @@ def run(
         if several:
             more = stack.enter_context(mutated(mutation)) if mutation else {}
             broken = stack.enter_context(fleet.opened(made, *CAMPAIGNS, more=more))
-            run = Run(seed, broken, OF_FLEET.only(named))
+            settled_s = SOONER_S if mutation else SETTLED_S
+            run = Run(seed, broken, OF_FLEET.only(named), settled_s)
         else:
             machine = stack.enter_context(stages.opened(made, *CAMPAIGNS))
-            run = Run(seed, machine, OF_MACHINE.only(named))
+            run = Run(seed, machine, OF_MACHINE.only(named), SETTLED_S)
         run.play()
         return run.tally

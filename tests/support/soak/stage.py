@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from unittest.mock import patch
 from urllib.parse import quote
 
@@ -116,6 +116,13 @@ class Supervisor(threading.Thread):
         self.join()
 
 
+class Capped(NamedTuple):
+    """Of all users."""
+
+    impressions: int
+    holds: int
+
+
 class Stage(abc.ABC):
     """What the traffic is played to; `key` is that of a product for events."""
 
@@ -149,8 +156,8 @@ class Stage(abc.ABC):
         """The directories of the auction logs."""
 
     @abc.abstractmethod
-    def impressions(self) -> int:
-        """Of all users, as the ledger counts them for caps. Raises RedisError."""
+    def capped(self) -> Capped:
+        """What counts for caps in the ledger. Raises RedisError."""
 
     def stop_serving(self) -> None:
         """Stop the servers for good; their auction logs are complete then."""
@@ -192,14 +199,23 @@ class MachineStage(Stage):
     def auctions(self) -> list[Path]:
         return [self.machine.home.path / "auctions"]
 
-    def impressions(self) -> int:
-        return impressions_in(redis.Redis.from_url(self.machine.redis.url))
+    def capped(self) -> Capped:
+        return capped_in(redis.Redis.from_url(self.machine.redis.url))
 
 
-def impressions_in(client: redis.Redis) -> int:
-    """Of all users, that a store counts for caps; the client is closed."""
-    with contextlib.closing(client):
-        return sum(client.zcard(key) for key in client.scan_iter("{sb*}:fc:*", count=1000))
+def capped_in(*clients: redis.Redis) -> Capped:
+    """What counts for caps in some stores; the clients are closed."""
+
+    def count(client: redis.Redis, keys: str) -> int:
+        return sum(client.zcard(key) for key in client.scan_iter(f"{{sb*}}:{keys}:*", count=1000))
+
+    counts = Capped(0, 0)
+    for client in clients:
+        with contextlib.closing(client):
+            counts = Capped(
+                counts.impressions + count(client, "fc"), counts.holds + count(client, "fe")
+            )
+    return counts
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ class Tally:
     stored: dict[str, Stored] = field(default_factory=lambda: {kind: Stored() for kind in KINDS})
     differences: list[str] = field(default_factory=list)
     longest: Recovery = field(default_factory=Recovery)
-    budgets_spent: int = 0  # scenarios in which 80% of the budget and more was
+    budgets_spent: int = 0  # to 80% and more
     users_capped: int = 0  # users who have reached a cap
     logged: int = 0  # rows of the auction log
     admitted: int = 0  # rows that its gaps admit to be missing
@@ -94,7 +94,7 @@ class Tally:
             ),
             f"differences        {len(self.differences)}",
             *(f"  {line}" for line in self.differences),
-            f"budgets spent      {self.budgets_spent} of {self.scenarios}, to 80% and more",
+            f"budgets spent      {self.budgets_spent}, to 80% and more",
             f"users at their cap {self.users_capped}",
             f"auction log        {self.logged} rows, {self.admitted} missing by its gaps",
             f"longest recovery   {self.longest.seconds:.1f} s, after {self.longest.after or '-'}",

@@ -28,13 +28,22 @@ PAUSE_S: Final = 0.01  # of each lane, so that the machine is busy but not overl
 HANG_S: Final = 60.0  # without an answer
 FLOWING: Final = 12  # in a row, each over a new connection: almost surely both workers answer
 BACK_S: Final = 60.0
-BUDGET: Final = 75_000  # micro-USD; 25 bids of the campaign, a fraction of the demand
+# Campaigns for one size, each a little dearer than the next, which comes when its budget is spent:
+# all through a scenario budgets end, and bankers want the same last of them. (CPM, bids)
+BUDGETS: Final = {f"soak-budget-{n:02}": (3_000_000 - n * 1000, 6) for n in range(60)}
 CAP: Final = 2
+USER_AUCTIONS: Final = 15  # so that users reach their caps all through a scenario
 PRICES: Final = (1_500_000, 2_750_000)
 
 BUDGETED, CAPPED, PRICED, PAUSED = (336, 280), (120, 600), (468, 60), (250, 250)
+WEIGHTS: Final = {BUDGETED: 15, CAPPED: 5}
 OFFERED: Final = OFFERS | {
-    BUDGETED: Offer("soak-budget", (3_000_000,), fickle=True),
+    BUDGETED: Offer(
+        "soak-budget-00",
+        (BUDGETS["soak-budget-00"][0],),
+        fickle=True,
+        others=tuple((name, cpm) for name, (cpm, _) in BUDGETS.items())[1:],
+    ),
     CAPPED: Offer("soak-cap", (2_000_000,), fickle=True),
     PRICED: Offer("soak-price", PRICES),
     PAUSED: Offer("soak-pause", (4_000_000,), fickle=True),
@@ -46,7 +55,10 @@ def priced(cpm: int) -> tuple[str, str]:
 
 
 CAMPAIGNS: Final = (
-    document("soak-budget", BUDGETED, 3_000_000, budget={"total": BUDGET / 1_000_000}),
+    *(
+        document(name, BUDGETED, cpm, budget={"total": cpm * bids / 10**9})
+        for name, (cpm, bids) in BUDGETS.items()
+    ),
     document(
         "soak-cap", CAPPED, 2_000_000, frequency_caps=[{"impressions": CAP, "seconds": 86_400}]
     ),
@@ -63,6 +75,7 @@ class Traffic:
         self._rng = rng
         self._stopping = False
         self.books = Books(rng, refused_may_count=refused_may_count, offers=OFFERED)
+        self.books.user_auctions, self.books.weights = USER_AUCTIONS, WEIGHTS
         self.partner = Partner(
             rng,
             stage.port,
