@@ -14,6 +14,7 @@ from support.soak.fleet_faults import FAILING_S, fault, moved, revived, slot_of,
 from support.soak.network import Lost
 
 HOSTS: Final = frozenset((*NODE_HOSTS, *MACHINE_HOSTS, *DRAIN_HOSTS))
+MOMENTS: Final = 20
 LONGER_S: Final = 6.0  # for which a drain may be cut off besides: it gives up after 5 s
 
 
@@ -122,6 +123,18 @@ def machine_cut_off_from_a_primary(fleet: Fleet, rng: random.Random) -> Iterator
     primary = rng.choice(fleet.primaries())
     with fleet.network.cut([MACHINE_HOSTS[number]], [primary.host], lost):
         yield f"{MACHINES[number]}, {lost.value}"
+
+
+@partition("machines")
+def machine_with_a_bad_line(fleet: Fleet, rng: random.Random) -> Iterator[str]:
+    """What it sends to one primary or another comes late, after what the other machine sends."""
+    number = rng.randrange(len(MACHINES))
+    for _ in range(MOMENTS):
+        primary = rng.choice(fleet.primaries())
+        with fleet.network.cut([MACHINE_HOSTS[number]], [primary.host], rng.choice(list(Lost))):
+            time.sleep(rng.uniform(0.1, 0.4))
+        time.sleep(rng.uniform(0, 0.1))
+    yield MACHINES[number]
 
 
 @partition("drains")
