@@ -1,6 +1,8 @@
 """A ledger moves to another Redis and to other shards: what it knew counts there, once."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,11 @@ import asyncpg
 import pytest
 from redis.exceptions import ConnectionError, ResponseError
 from support.cluster import Cluster
+from support.commands import invoke
 from support.counted import register
 from support.moved import PRICE, Machine, books, draining, machine, settled
-from support.remembered import opened, until
+from support.remembered import opened, remember, until
+from support.stack import clean_environ
 
 from snapbid.drain.counters import ShardCounters
 from snapbid.ledger import closing, copying, moving
@@ -325,3 +329,62 @@ async def test_holds_wait_for_what_was_spooled_during_the_move(
         await settled(spool)
         await until_used(after, 3, 0)
         assert await after.settle(WIN, *won) == "dddd"
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+async def test_the_command_is_killed_and_run_again(
+    fresh_redis: str, dsn: str, tmp_path: Path
+) -> None:
+    old, new = places(fresh_redis, 1, 4)
+    environ = {"SNAPBID_REDIS_URL": old.url, "SNAPBID_HOME": str(tmp_path)}
+    command = ("ledger", "move", "--to", new.url, "--shards", "4")
+    spool = tmp_path / "spool"
+
+    async def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return await asyncio.to_thread(invoke, environ, *arguments)
+
+    async with draining(old, dsn, tmp_path / "m1"), machine(old, spool, BIDS) as before:
+        await bid_before(before)
+        await put_events(old)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "snapbid", *command,
+            env=clean_environ(environ), stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stderr is not None
+        assert b"the old ledger is closed" in await process.stderr.readline()
+        process.kill()
+        await process.wait()
+        done = await run(*command)
+        assert done.returncode == 0, done.stderr
+        records = 20 + 3 * len(USERS)
+        if "before" not in done.stdout:  # the first one was killed in time
+            assert f"(4 shards): {records} records of bids, 2 purses" in done.stdout
+        assert done.stdout.endswith("SNAPBID_REDIS_URL and SNAPBID_LEDGER_SHARDS=4\n")
+        done = await run(*command)
+        assert done.stdout.startswith("the ledger was moved there before\n")
+        done = await run(*command, "--undo")
+        assert done.stdout == "the old ledger is open again\n"
+        await until(lambda: before.ledger.connected)
+        assert await before.settle(WIN, *auctions(10, 11)) == "c"
+        wrong = await run("ledger", "move", "--to", "http://there")
+        assert (wrong.returncode, wrong.stderr[:5]) == (2, "--to:")
+        same = await run("ledger", "move", "--to", old.url)
+        assert (same.returncode, same.stderr.count("\n")) == (1, 1)
+        assert "this is where the ledger is" in same.stderr
+
+
+async def test_counters_that_the_warehouse_does_not_know_may_be_left_behind(
+    fresh_redis: str, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "CARRIED_S", 0.5)
+    old, new = places(fresh_redis, 1, 2)
+    async with draining(old, dsn, tmp_path / "m1"):
+        async with opened(old.url, tmp_path / "spool", confirmed=False) as ledger:
+            assert await remember(ledger, b"a", (b"1", 77, PRICE), ssp=88)
+        with pytest.raises(MoveError, match="2 counters are not carried"):
+            await moving.move(old, new, "there", print)
+        moved = await moving.move(old, new, "there", print, leave_unknown=True)
+        assert moved is not None
+        assert moved.records == 1

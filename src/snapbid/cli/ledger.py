@@ -54,15 +54,21 @@ def ledger_adopt() -> None:
     help="The new SNAPBID_LEDGER_SHARDS; as many as now where it is not given.",
 )
 @click.option(
+    "--leave-unknown",
+    is_flag=True,
+    help="Leave behind counters of campaigns and SSPs that the warehouse does not know.",
+)
+@click.option(
     "--undo", is_flag=True, help="Open the old ledger again, and remove what the new one has."
 )
-def ledger_move(url: str, shards: int | None, *, undo: bool) -> None:
+def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool) -> None:
     """Move the ledger to another Redis, or to another number of shards there.
 
     Until serve and the drain are started with the new settings bids get a 204, notices are spooled
     and server events get a 503. A move that was interrupted is to be run again, or undone.
     """
     import asyncio
+    from functools import partial
 
     from redis.exceptions import RedisError
 
@@ -85,7 +91,8 @@ def ledger_move(url: str, shards: int | None, *, undo: bool) -> None:
             asyncio.run(moving.undo(old, new))
             click.echo("the old ledger is open again")
             return
-        moved = asyncio.run(moving.move(old, new, name, lambda text: click.echo(text, err=True)))
+        tell = partial(click.echo, err=True)
+        moved = asyncio.run(moving.move(old, new, name, tell, leave_unknown=leave_unknown))
     except moving.MoveError as error:
         raise console.Refused(str(error)) from error
     except (RedisError, OSError) as error:

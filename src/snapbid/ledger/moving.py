@@ -9,7 +9,7 @@ begins anew; afterwards it ends what is left to do.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from time import time
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -107,14 +107,18 @@ class LedgerSide:
 Tell = Callable[[str], None]
 
 
-async def move(old: LedgerPlace, new: LedgerPlace, name: str, tell: Tell) -> Moved | None:
+async def move(
+    old: LedgerPlace, new: LedgerPlace, name: str, tell: Tell, *, leave_unknown: bool = False
+) -> Moved | None:
     """Move the ledger to a place that is called `name`; None where that was done before.
 
-    `tell` is told how far it is. Raises MoveError, and what the stores raise.
+    `tell` is told how far it is. `leave_unknown`: counters that the drain cannot carry, since the
+    warehouse does not know their campaigns or SSPs, are left behind. Raises MoveError, and what the
+    stores raise.
     """
     source, target = LedgerSide(old), LedgerSide(new)
     try:
-        return await _move(source, target, name, tell)
+        return await _move(source, target, name, tell, leave_unknown=leave_unknown)
     finally:
         await source.aclose()
         await target.aclose()
@@ -140,7 +144,9 @@ async def undo(old: LedgerPlace, new: LedgerPlace) -> None:
         await target.aclose()
 
 
-async def _move(source: LedgerSide, target: LedgerSide, name: str, tell: Tell) -> Moved | None:
+async def _move(
+    source: LedgerSide, target: LedgerSide, name: str, tell: Tell, *, leave_unknown: bool
+) -> Moved | None:
     epoch = await source.epoch()
     if not epoch:
         raise MoveError("there is no ledger to be moved: set SNAPBID_REDIS_URL to where it is")
@@ -162,7 +168,10 @@ async def _move(source: LedgerSide, target: LedgerSide, name: str, tell: Tell) -
     await source.close(f"being moved to {name}")
     tell("the old ledger is closed: bids get a 204, notices are spooled")
     moved = await _fill(source, target, states, tell)
-    await _await_drain(source, tell)
+    if leave_unknown:
+        await _await_rounds(source)
+    else:
+        await _await_drain(source, tell)
     after = await source.states()
     if [state.segment for state in after] != [state.segment for state in states]:
         raise MoveError("the old Redis was started anew meanwhile: move again")
@@ -314,7 +323,22 @@ async def _await_drain(source: LedgerSide, tell: Tell) -> None:
 
     if await left():
         tell("waiting until the drain has carried what was counted")
-    await _until_none(left, "counters are not carried: is snapbid drain running on the old ledger?")
+    await _until_none(
+        left,
+        "counters are not carried: is snapbid drain running on the old ledger? Those of campaigns"
+        " or SSPs that the warehouse does not know are left behind with --leave-unknown",
+    )
+
+
+async def _await_rounds(source: LedgerSide) -> None:
+    """Wait until the drain has carried each shard in a round that began after now: the second."""
+    for _ in range(2):
+        before = {keys: await source.redis.get(keys.drained_at) for keys in source.keys}
+
+        async def left(before: Mapping[ShardKeys, object] = before) -> int:
+            return sum([await source.redis.get(k.drained_at) == at for k, at in before.items()])
+
+        await _until_none(left, "shards are not carried: is snapbid drain running?")
 
 
 async def _changed(redis: Redis, keys: ShardKeys) -> int:
