@@ -2,7 +2,14 @@
 
 import pytest
 
-from snapbid.drain.names import join, parse
+from snapbid.drain.names import CounterField, SegmentDay, head_of, join, parse_field, parse_head
+
+
+def parse(name: bytes) -> tuple[SegmentDay, CounterField, bytes] | None:
+    head = head_of(name)
+    rest = name[len(head) + 1 :]
+    where, field = parse_head(head), parse_field(rest)
+    return None if where is None or field is None else (where, field, rest)
 
 
 @pytest.mark.parametrize(
@@ -18,9 +25,9 @@ def test_counters(name: str) -> None:
     for segment in ("", "0123456789"):
         parsed = parse(f"{segment} {name}".lstrip().encode())
         assert parsed is not None
-        day = parsed.where.day.isoformat()
-        assert join(parsed.where.segment, day, parsed.field).endswith(name.encode())
-        assert parsed.where.segment == segment
+        where, _, field = parsed
+        assert join(where.segment, where.day.isoformat(), field).endswith(name.encode())
+        assert where.segment == segment
 
 
 @pytest.mark.parametrize(

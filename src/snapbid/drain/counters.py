@@ -9,6 +9,7 @@ that the warehouse can have absorbed by then.
 """
 
 import secrets
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import date
 from importlib import resources
@@ -18,7 +19,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError, WatchError
 
 from snapbid.drain import names as counter_names
-from snapbid.drain.names import CounterName, SegmentDay
+from snapbid.drain.names import CounterField, SegmentDay, head_of, parse_field, parse_head
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.segment import ShardState, fetch_segments, segment_script
 from snapbid.warehouse.absorb import CounterValue
@@ -71,10 +72,11 @@ class SegmentReading(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Counters of one data set, all read in one moment."""
+    """Counters of one data set, all read in one moment; `strangers` are names of no counter."""
 
     epoch: str
     segments: list[SegmentReading]
+    strangers: Sequence[bytes] = ()
 
 
 Check = Callable[[Sequence[CounterValue]], Awaitable[list[int]]]
@@ -153,37 +155,30 @@ class ShardCounters:
         What is no counter, or is gone, is left out. Raises SupersededError where the data is not
         that of the batch before.
         """
-        # By the identity of where they are, which is cheap to hash.
-        hashes: dict[int, tuple[SegmentDay, list[tuple[bytes, CounterName]]]] = {}
-        for name in names:
-            parsed = counter_names.parse(name)
-            if parsed is not None:
-                where = parsed.where
-                if id(where) not in hashes:
-                    hashes[id(where)] = (where, [])
-                hashes[id(where)][1].append((name, parsed))
+        hashes, strangers = _by_hash(names)
         async with self._redis.pipeline() as pipe:
             pipe.get(self._keys.epoch)
-            for (segment, day), named in hashes.values():
+            for (segment, day), named, _ in hashes:
                 text = day.isoformat()
                 pipe.hget(self._keys.generations, counter_names.join(segment, text, b"").rstrip())
-                fields = [parsed.field for _, parsed in named]
-                pipe.hmget(self._keys.counters(segment, text), fields)
+                start = len(head_of(named[0])) + 1
+                pipe.hmget(self._keys.counters(segment, text), [name[start:] for name in named])
             pipe.eval(_NUMBER_BATCH, 1, self._keys.state, batch)
             epoch, *answers, is_next = await pipe.execute()
         if not is_next or epoch is None:
             raise SupersededError(f"shard {self.number} has other data than before")
         await self._await_replicas()
         segments: dict[str, SegmentReading] = {}
-        for ((segment, _), named), generation, values in zip(
-            hashes.values(), answers[::2], answers[1::2], strict=True
+        for ((segment, day), named, fields), generation, values in zip(
+            hashes, answers[::2], answers[1::2], strict=True
         ):
             reading = segments.setdefault(segment, SegmentReading(segment, [], []))
-            for (name, parsed), value in zip(named, values, strict=True):
+            number = int(generation or 0)
+            for name, field, value in zip(named, fields, values, strict=True):
                 if value:
                     reading.names.append(name)
-                    reading.counters.append(_value(parsed, int(generation or 0), value))
-        return Reading(epoch.decode(), list(segments.values()))
+                    reading.counters.append(CounterValue(day, number, *field, int(value)))
+        return Reading(epoch.decode(), list(segments.values()), strangers)
 
     async def note_seen(self, reading: Reading, now: float) -> None:
         """Note of which SSPs notices were counted until now (epoch s), for the go-live check."""
@@ -281,11 +276,10 @@ class ShardCounters:
                 cursor, fields = await pipe.hscan(key, cursor or 0, count=BATCH)
                 names, counters = [], []
                 for field, value in fields.items():
-                    name = counter_names.join(segment, text, field)
-                    parsed = counter_names.parse(name)
+                    parsed = parse_field(field)
                     if parsed is not None:
-                        names.append(name)
-                        counters.append(_value(parsed, generation, value))
+                        names.append(counter_names.join(segment, text, field))
+                        counters.append(CounterValue(day, generation, *parsed, int(value)))
                 left = await check(counters)
                 if left:
                     await self._redis.sadd(self._keys.changed, *(names[place] for place in left))
@@ -305,6 +299,30 @@ class ShardCounters:
             await self._replicate(self._redis, self._keys)
 
 
-def _value(name: CounterName, generation: int, value: bytes) -> CounterValue:
-    (_, day), _, kind, number, reason = name
-    return CounterValue(day, generation, kind, number, reason, int(value))
+class _Hash(NamedTuple):
+    """Counters of one hash, by name, and what their fields say."""
+
+    where: SegmentDay
+    names: list[bytes]
+    fields: list[CounterField]
+
+
+def _by_hash(names: Iterable[bytes]) -> tuple[list[_Hash], list[bytes]]:
+    """The counters named, by hash, and the names of no counter."""
+    named = defaultdict[bytes, list[bytes]](list)
+    for name in names:
+        named[head_of(name)].append(name)
+    hashes, strangers = [], list[bytes]()
+    for head, some in named.items():
+        where, start = parse_head(head), len(head) + 1
+        counters, fields = [], []
+        for name in some:
+            field = parse_field(name[start:])
+            if field is None or where is None:
+                strangers.append(name)
+            else:
+                counters.append(name)
+                fields.append(field)
+        if where is not None and counters:
+            hashes.append(_Hash(where, counters, fields))
+    return hashes, strangers

@@ -11,7 +11,6 @@ from typing import Final
 import asyncpg
 from redis.exceptions import RedisError
 
-from snapbid.drain import names as counter_names
 from snapbid.drain.confirm import confirm
 from snapbid.drain.counters import Reading, ShardCounters, ShardsAwayError
 from snapbid.drain.fence import Fence
@@ -186,7 +185,7 @@ class Drain:
         async def release(shard: ShardCounters) -> None:
             part = parts[shard.number]
             await shard.release(part.names, part.waiting, part.batch)
-            _report_strangers(part.names)
+            _report_strangers(part.reading.strangers)
             part.unknown += len(part.waiting)
             part.names = await shard.more()
 
@@ -309,7 +308,6 @@ def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[Sourc
     return part
 
 
-def _report_strangers(names: Sequence[bytes]) -> None:
-    strangers = [name for name in names if counter_names.parse(name) is None]
+def _report_strangers(strangers: Sequence[bytes]) -> None:
     if strangers:
         logger.error("%d names are no counters: %a", len(strangers), strangers[0][:60])

@@ -14,9 +14,9 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-_NAME: Final = re.compile(
-    rb"((?:[0-9a-f]{10} )?\d{4}-\d\d-\d\d) "
-    rb"(([bwpiBWPI]):([1-9]\d{0,9})|([ln]|r[1-9]\d{0,2}\.2\d\d):([1-9]\d{0,9}):(-1|0|[1-9]\d{0,9}))"
+_WHERE: Final = re.compile(rb"(?:[0-9a-f]{10} )?\d{4}-\d\d-\d\d")
+_FIELD: Final = re.compile(
+    rb"([bwpiBWPI]):([1-9]\d{0,9})|([ln]|r[1-9]\d{0,2}\.2\d\d):([1-9]\d{0,9}):(-1|0|[1-9]\d{0,9})"
 )
 _MOST: Final = 2**31 - 1
 _KINDS: Final = {kind.encode(): kind for kind in "bwpiBWPIln"}
@@ -29,42 +29,48 @@ class SegmentDay(NamedTuple):
     day: datetime.date
 
 
-class CounterName(NamedTuple):
-    """`field` is the counter's in its hash; `number` is that of its SSP or campaign.
+class CounterField(NamedTuple):
+    """A counter in its hash; `number` is that of its SSP or campaign.
 
     `reason` is a loss's, an anomaly's code, or the number of the SSP that has rejected a creative.
     """
 
-    where: SegmentDay
-    field: bytes
     kind: str
     number: int
     reason: int
 
 
-@lru_cache(1 << 16)  # the same ones change again and again
-def parse(name: bytes) -> CounterName | None:
-    """The parts of a name; None for what cannot be a counter of the ledger."""
-    match = _NAME.fullmatch(name)
+def head_of(name: bytes) -> bytes:
+    """The part of a name that says where the counter is; a space follows it, and the field."""
+    return name.rpartition(b" ")[0]
+
+
+@lru_cache(64)
+def parse_head(head: bytes) -> SegmentDay | None:
+    """Where a counter is; None for what cannot be a place of the ledger's."""
+    if not _WHERE.fullmatch(head):
+        return None
+    segment, _, day = head.decode().rpartition(" ")
+    try:
+        return SegmentDay(segment, datetime.date.fromisoformat(day))
+    except ValueError:
+        return None
+
+
+@lru_cache(1 << 17)  # the same ones change again and again, in each shard
+def parse_field(field: bytes) -> CounterField | None:
+    """The parts of a field; None for what cannot be a counter of the ledger."""
+    match = _FIELD.fullmatch(field)
     if not match:
         return None
-    text, field, kind, digits, kind_with_reason, more_digits, reason = match.groups()
-    where, number, code = _parse_where(text), int(digits or more_digits), int(reason or 0)
+    kind, digits, kind_with_reason, more_digits, reason = match.groups()
+    number, code = int(digits or more_digits), int(reason or 0)
     kind = kind or kind_with_reason
-    if where is None or number > _MOST or code > _MOST:
+    if number > _MOST or code > _MOST:
         return None
-    return CounterName(where, field, _KINDS.get(kind) or kind.decode(), number, code)
+    return CounterField(_KINDS.get(kind) or kind.decode(), number, code)
 
 
 def join(segment: str, day: str, field: bytes) -> bytes:
     """The name of a counter; `day` is YYYY-MM-DD."""
     return f"{segment} {day} ".lstrip().encode() + field
-
-
-@lru_cache(64)
-def _parse_where(text: bytes) -> SegmentDay | None:
-    segment, _, day = text.decode().rpartition(" ")
-    try:
-        return SegmentDay(segment, datetime.date.fromisoformat(day))
-    except ValueError:
-        return None
