@@ -178,6 +178,23 @@ def test_demand_at_one_shard_alone_spends_the_whole_budget(seed: int, shards: in
     assert world.limit - world.total < PRICE
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32), st.integers(2, 8), st.integers(1, 20), st.integers(1, 4))
+def test_bids_that_come_seldom_spend_the_whole_budget(
+    seed: int, shards: int, bids: int, rounds: int
+) -> None:
+    """What a refused bid was granted is there when the next one comes, several rounds later."""
+    world = run(seed, shards, bids * PRICE, 0.3, 200)
+    world.faults = 0.0
+    world.refused.clear()  # no other shard wants any
+    for _ in range(3 * bids + 5):
+        world.bid(0, PRICE)
+        for _ in range(rounds):
+            for _ in world.banker():
+                world.check()
+    assert world.limit - world.total < PRICE
+
+
 def test_a_bank_that_lost_its_data_learns_before_it_grants() -> None:
     purses = [Purse(500, 100, 300), Purse(200, 0, 0)]
     bank = learn(opened(2), [purses[0], None])

@@ -138,8 +138,8 @@ def plan(bank: Bank, purses: Sequence[Purse | None], demands: Sequence[Demand], 
     """How money should move: towards a second's spend in every purse, and out of those that idle.
 
     `demands` are those of `passed_s`; `price` is of one bid. Targets shrink with what is left for
-    all. Where that is less than what is wanted, whole bids go to purses that had to refuse one, and
-    what lies idle, or is too little for a bid, comes back for them.
+    all. Where that is less than what is wanted, whole bids go to purses that had to refuse one; and
+    only for them what lies idle, or is too little for a bid, comes back.
     """
     shards = len(purses)
     left = limit - used_of(bank, purses)
@@ -161,7 +161,8 @@ def plan(bank: Bank, purses: Sequence[Purse | None], demands: Sequence[Demand], 
             returns[shard] = purse.spare - target
     if sum(grants) > free:
         _ration(grants, purses, demands, free)
-        _collect(grants, returns, purses, demands, price)
+        if free < 0 or any(map(_is_short, grants, purses, demands)):
+            _collect(grants, returns, purses, demands, price)
     return Plan(grants, returns, least)
 
 
@@ -183,6 +184,12 @@ def _ration(grants: list[int], purses: Sequence[Purse | None], demands: Sequence
         needed = refused - spare if refused else 0
         grants[shard] = needed if 0 < needed <= free else max(min(-spare, free), 0)
         free -= grants[shard]
+
+
+def _is_short(grant: int, purse: Purse | None, demand: Demand) -> bool:
+    """Of money for the bid that it has refused. One that is merely low takes from nobody: what the
+    others have may be for bids that come seldom."""
+    return purse is not None and purse.spare + grant < demand.refused
 
 
 def _collect(grants: list[int], returns: list[int], purses: Sequence[Purse | None],
