@@ -81,7 +81,8 @@ simulate: $(VENV)/.dev build
 	PYTHONPATH=tests $(PY) -m support.simulator $(if $(SEED),--seed $(SEED)) \
 	$(if $(RUNS),--runs $(RUNS)) $(if $(STEPS),--steps $(STEPS)) \
 	$(if $(SCRIPT),--script $(SCRIPT)) $(if $(MUTATION),--mutation "$(MUTATION)") \
-	$(if $(FAULTS),--faults "$(FAULTS)") $(if $(PROCESSES),--processes $(PROCESSES))
+	$(if $(FAULTS),--faults "$(FAULTS)") $(if $(PROCESSES),--processes $(PROCESSES)) \
+	$(if $(SHARDS),--shards $(SHARDS))
 
 # With INPUTS, under the sanitizers and without instrumented code: as many as that, in all.
 fuzz: $(VENV)/.dev $(VENV)/.fuzz build $(if $(INPUTS),sanitized)

@@ -11,6 +11,7 @@ network.py    connections on that loop, whose bytes reach the real servers when 
 servers.py    the real Redis, by a clock to set, and the real PostgreSQL; copies of their data
 machines.py   workers, the drain, and the machines on which they run
 ticks.py      a worker's ledger without the ticks at which nothing is due
+bankers.py    what moves money, and word of users' caps, between shards
 system.py     the clocks, files and random numbers of programs
 script.py     what happens in a run: a list of steps, as text
 draft.py      a script drawn from a seed: the traffic
@@ -18,6 +19,7 @@ faults.py     and what breaks or changes meanwhile
 entries.py    bids, answers, notices and bounds of figures
 books.py      what must be counted, from the contract alone
 limits.py     what may be spent, likewise
+escrow.py     what shards have of budgets in Redis, and of word for each other
 events.py     server events, and what must be stored of them
 market.py     the SSPs and campaigns of a run
 stage.py      machines, processes and stores, and the steps that break them

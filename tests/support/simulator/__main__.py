@@ -26,9 +26,11 @@ from support.simulator.shrink import shrink
 SHOWN = 8  # differences
 
 
-def scripts(first: int, runs: int, length: int, faults: Collection[str]) -> Iterator[Script]:
+def scripts(
+    first: int, runs: int, length: int, faults: Collection[str], shards: int
+) -> Iterator[Script]:
     numbers = itertools.count(first) if runs == 0 else range(first, first + runs)
-    return (draft(str(number), length, faults) for number in numbers)
+    return (draft(str(number), length, faults, shards) for number in numbers)
 
 
 def _faults(text: str) -> list[str]:
@@ -85,6 +87,7 @@ def main() -> int:
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds for each failure")
     parser.add_argument("--failures", type=int, default=1, help="end after so many")
     parser.add_argument("--faults", type=_faults, default=sorted(FAULTS), help="a,b: these alone")
+    parser.add_argument("--shards", type=int, default=0, help="of the ledger, 0: as drawn")
     parser.add_argument("--script", type=Path, help="play this file")
     parser.add_argument("--mutation", choices=sorted(MUTATIONS))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="side by side")
@@ -94,7 +97,7 @@ def main() -> int:
     todo = (
         iter([Script.parse(args.script.read_text())])
         if args.script
-        else scripts(args.seed, args.runs, args.steps, args.faults)
+        else scripts(args.seed, args.runs, args.steps, args.faults, args.shards)
     )
     processes = 1 if args.script else min(args.processes, args.runs or args.processes)
     with contextlib.ExitStack() as stack:

@@ -41,12 +41,10 @@ TAKEN_BACK: Final = ("bids", "campaign bids")  # figures that include late bids 
 
 
 class Books:
-    """`shards`: of the ledger, each of which has its share of the budgets."""
-
-    def __init__(self, shards: int) -> None:
+    def __init__(self) -> None:
         self.wrong: list[str] = []
         self.longest_ttl_s = 0
-        self.limits = LimitBooks(shards, self.wrong)
+        self.limits = LimitBooks(self.wrong)
         self._answers: list[Answer] = []
         self._records: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
         self._notices: list[Notice] = []
@@ -359,11 +357,11 @@ class Books:
                 whose = f"{ssp.descriptor} {notices[0].reason}"
                 bounds.add(days, "losses", whose, 1, must)
 
-    def spent(self, campaign: Campaign, shard: int) -> tuple[int, int]:
+    def spent(self, campaign: Campaign) -> tuple[int, int]:
         """By wins, at least and at most (nano-USD)."""
         bounds = Bounds()
         for (record, kind), notices in self._by_record().items():
-            if kind == WIN and record.campaign is campaign and record.shard == shard:
+            if kind == WIN and record.campaign is campaign:
                 self._bound_notices(bounds, record, kind, notices)
         key = (ALL_DAYS, "campaign cpm", campaign.name)
         return bounds.lower[key], bounds.upper[key]

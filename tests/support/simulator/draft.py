@@ -34,10 +34,13 @@ class Period(NamedTuple):
 class Draft:
     """A script in the making."""
 
-    def __init__(self, seed: str, length: int) -> None:
+    def __init__(self, seed: str, length: int, shards: int = 0) -> None:
+        """`shards`: so many, 0: what is drawn."""
         self.rng = rng = random.Random(seed)
         self.seed = seed
-        self.shards = rng.choice((1, 1, 1, 2))
+        several = random.Random(f"{seed} shards").choice((2, 2, 3, 4))
+        self.shards = rng.choice((1, 1, 1, several))
+        self.shards = shards or self.shards
         self.machines = rng.choice((["a"], ["a", "b"], ["a", "b"]))
         self.workers = [
             f"{machine}{number}"

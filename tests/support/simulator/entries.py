@@ -61,7 +61,6 @@ class Record:
     ssp: Ssp
     campaign: Campaign
     price: int
-    shard: int
     user: str
     machine: str
     ttl_s: int

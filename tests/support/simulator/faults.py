@@ -11,9 +11,12 @@ LIKELY: Final = 0.2  # that one is among those of a run
 DIRECTIONS: Final = ((1, 1), (1, 0), (0, 1), (0, 1))  # of a stall: requests, replies
 
 
-def draft(seed: str, length: int, faults: Collection[str] | None = None) -> Script:
-    """The script of a seed, of about so many requests; of these faults alone, if any are named."""
-    made = Draft(seed, length)
+def draft(seed: str, length: int, faults: Collection[str] | None = None, shards: int = 0) -> Script:
+    """The script of a seed, of about so many requests; of these faults alone, if any are named.
+
+    `shards`: of the ledger, 0: what is drawn.
+    """
+    made = Draft(seed, length, shards)
     rng = made.rng
     allowed = [name for name in FAULTS if faults is None or name in faults]
     chosen = [name for name in allowed if rng.random() < LIKELY]
@@ -206,6 +209,14 @@ def _campaign(made: Draft, at: float) -> None:
     made.campaign(at)
 
 
+def _banker(made: Draft, at: float) -> None:
+    """Those of one machine, or of all, are killed, amid a burst perhaps."""
+    seconds = _seconds(made)
+    for machine in made.rng.choice((made.machines, made.machines[:1], made.machines[-1:])):
+        made.add(at, "banker", machine=machine, seconds=seconds)
+    made.broken(at, seconds)
+
+
 FAULTS: Final[dict[str, Fault]] = {
     "stall": _stall,
     "slow": _slow,
@@ -227,4 +238,5 @@ FAULTS: Final[dict[str, Fault]] = {
     "older postgres": _older_postgres,
     "new postgres": _new_postgres,
     "campaign": _campaign,
+    "banker": _banker,
 }

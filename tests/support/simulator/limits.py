@@ -1,7 +1,9 @@
-"""Whether spend, holds and impressions stay within budgets and caps (contract 3)."""
+"""Whether spend, holds and impressions stay within budgets and caps (contract 3).
+
+However many shards there are: nothing here knows of them.
+"""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 
 from support.simulator.entries import (
     ALL_DAYS,
@@ -16,17 +18,16 @@ from support.simulator.entries import (
 
 
 class LimitBooks:
-    """`wrong` takes what exceeds a limit. `loosened_at`: when what was open ceased to be promised.
+    """`wrong` takes what exceeds a limit.
 
-    Each of the `shards` has its share of the budgets.
+    `loosened_at`: when what was open ceased to be promised.
     """
 
-    def __init__(self, shards: int, wrong: list[str]) -> None:
+    def __init__(self, wrong: list[str]) -> None:
         self.loosened_at = -1.0
         self.vague: set[str] = set()  # campaigns that a restored warehouse did not have
         self._wrong = wrong
-        self._shards = shards
-        self._by_campaign: defaultdict[tuple[str, int], list[Record]] = defaultdict(list)
+        self._by_campaign: defaultdict[str, list[Record]] = defaultdict(list)
         self._lost: Lost | None = None  # the last loss of data
         self._jumped_at = -1.0
         self._early_s = 0.0
@@ -57,46 +58,39 @@ class LimitBooks:
         """A bid that was answered 200."""
         self._check_budget(record)
         self._check_cap(record)
-        self._by_campaign[record.campaign.name, record.shard].append(record)
-
-    def share(self, micros: int) -> int:
-        """Of a budget, in nano-USD."""
-        return micros * 1000 // self._shards
+        self._by_campaign[record.campaign.name].append(record)
 
     def _check_budget(self, new: Record) -> None:
-        """Of the shard; after a loss of data, of all shards with what the warehouse knew then."""
+        """After a loss of data, also with what the warehouse knew then."""
         campaign = new.campaign
         if campaign.name in self.vague or (campaign.total is None and campaign.daily is None):
             return
         known = self._lost
-        self._check_sums(new, [new.shard], 0, 0, self._shards)
+        self._check_sums(new, 0, 0)
         if known is not None:
             total = known.figures[ALL_DAYS, "campaign cpm", campaign.name]
             today = known.figures[known.day, "campaign cpm", campaign.name]
             if known.day not in days_of_bid(new):
                 today = 0
-            self._check_sums(new, range(self._shards), total, today, 1)
+            self._check_sums(new, total, today)
 
-    def _check_sums(
-        self, new: Record, shards: Iterable[int], total: int, today: int, divisor: int
-    ) -> None:
+    def _check_sums(self, new: Record, total: int, today: int) -> None:
         """`total` and `today`: spent by what is in no record."""
         campaign, days = new.campaign, days_of_bid(new)
         total, today = total + new.price, today + new.price
-        for shard in shards:
-            for record in self._by_campaign[campaign.name, shard]:
-                if record.asked_at < self.loosened_at:
-                    continue
-                if record.is_spent(new.asked_at) or self._is_held(record, new):
-                    total += record.price
-                    if len(days) == 1 and days_of_bid(record) == days:
-                        today += record.price
+        for record in self._by_campaign[campaign.name]:
+            if record.asked_at < self.loosened_at:
+                continue
+            if record.is_spent(new.asked_at) or self._is_held(record, new):
+                total += record.price
+                if len(days) == 1 and days_of_bid(record) == days:
+                    today += record.price
         budget = None if campaign.total is None else campaign.total * 1000
         day = campaign.day_nano(new.answered_wall[1]) if len(days) == 1 else None
         for used, most, name in ((total, budget, "total"), (today, day, "daily")):
-            if most is not None and used > most // divisor:
+            if most is not None and used > most:
                 self._wrong.append(
-                    f"{campaign.name} overspends: {used} of a {name} budget of {most // divisor}"
+                    f"{campaign.name} overspends: {used} of a {name} budget of {most}"
                     f" nano-USD are spent or held with the bid for {'/'.join(new.pair)}"
                 )
 
@@ -108,7 +102,7 @@ class LimitBooks:
             return
         impressions, seconds = new.campaign.cap
         number = 1
-        for record in self._by_campaign[new.campaign.name, new.shard]:
+        for record in self._by_campaign[new.campaign.name]:
             if record.user != new.user or record.asked_at < self.loosened_at:
                 continue
             seen = record.seen_at <= new.asked_at

@@ -29,6 +29,7 @@ from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.settings import StoreSettings
 from snapbid.warehouse.away import AWAY
 from support.simulator import system
+from support.simulator.bankers import Banker
 from support.simulator.entries import Campaign, Record
 from support.simulator.loop import Process, VirtualLoop
 from support.simulator.market import Catalog, limits_of
@@ -39,6 +40,7 @@ from support.simulator.ticks import TickingLedger
 SPOOL_BYTES: Final = 1 << 20
 ADOPT_AGAIN_S: Final = 1.0
 FIRST_LOOK_S: Final = 0.5  # the largest error of a first look at Redis' clock: half of STALL_S
+PROBE_S: Final = 0.5  # between bids for money that is to come
 NOTICED_S: Final = 1.0  # until every worker has noticed that a clock was set
 
 
@@ -132,14 +134,14 @@ class Worker:
         verdicts = "" if waiting is None else await waiting
         return [verdict == BidVerdict.KEPT for verdict in verdicts] if verdicts else None
 
-    def skew_s(self, shard: int) -> tuple[float, bool]:
+    def skew_s(self, auction: bytes) -> tuple[float, bool]:
         """Of its time to that of Redis, which it follows while it reaches it.
 
         True with it where it has not reached Redis yet: its times are corrected once it has, or
         another process of its machine, and are as exact as that one's first look at Redis' clock.
         """
         assert self.ledger is not None
-        world, clock = self._world, self.ledger._clocks[shard]
+        world, clock = self._world, self.ledger._clocks[self.ledger.shard_of(auction)]
         own_s = clock.now_ms(world.loop.time()) / 1000
         if clock.is_known:
             return abs(own_s - world.wall_s(world.redis_ahead_s)), False
@@ -157,18 +159,39 @@ class Worker:
         """Whether the answer is 202; else it is 503."""
         return self.queue is not None and await self.queue.put(received_ms, product, events)
 
-    async def has_money(self, shard: int, price: int, limits: Limits) -> bool | None:
-        """Whether a bid of this price would be kept now; None where Redis is away."""
+    async def has_money(self, price: int, limits: Limits) -> bool | None:
+        """Whether a bid of this price would be kept now, by the only shard; None: Redis is away."""
         assert self.ledger is not None
-        number = 0
-        while self.ledger.shard_of(auction := b"probe %d" % number) != shard:
-            number += 1
         bid = (b"1", limits.campaign, price, limits)
         for _ in range(2):  # its first connection may have ended with an earlier run of Redis
-            verdicts = await self.ledger.look(auction, [bid], "", 5.0)
+            verdicts = await self.ledger.look(b"probe", [bid], "", 5.0)
             if verdicts:
                 return verdicts[0] == "k"
         return None
+
+    async def used(self, campaign: int) -> int | None:
+        """Of a budget in all, over all shards (nano-USD); None where Redis is away."""
+        assert self.ledger is not None
+        for _ in range(2):  # as above
+            with contextlib.suppress(RedisError, OSError):
+                states = await self.ledger.budgets.states([campaign])
+                return states[campaign].used
+        return None
+
+    async def spend(self, bids: int, price: int, limits: Limits, within_s: float) -> bool:
+        """Whether as many are kept in one shard within that time; bankers bring the money."""
+        assert self.ledger is not None
+        until = self._world.loop.time() + within_s
+        for number in range(bids):
+            bid = (b"%d" % number, limits.campaign, price, limits)
+            while True:
+                waiting = self.ledger.remember(b"probe", 1, [bid], "", 1.0)
+                if waiting is not None and await waiting == BidVerdict.KEPT:
+                    break
+                if self._world.loop.time() > until:
+                    return False
+                await asyncio.sleep(PROBE_S)
+        return True
 
     def stop(self) -> "asyncio.Task[None]":
         """As SIGTERM does: answer what waits, then close; the process ends then."""
@@ -197,6 +220,7 @@ class World:
         self.has_events = has_events
         self.redis_ahead_s = 0.0
         self.catalog = Catalog("", {}, {})  # as published last
+        self.campaigns: dict[str, Campaign] = {}  # all that there ever were, by name
         self.machines: dict[str, Machine] = {}
         self.trace: list[tuple[object, ...]] = []
         self.surprises: list[str] = []
@@ -272,6 +296,13 @@ class World:
 
         self._run_to_end(process, run())
         return process, stopping
+
+    def banker(self, machine: Machine) -> Process:
+        """That of a machine, where there are several shards."""
+        process = self.process(f"{machine.name}-banker", machine)
+        work = process.call(Banker, self.servers.redis.url, self, machine.folder)
+        self._run_to_end(process, work.work())
+        return process
 
     def adopt(self, machine: Machine, done: Callable[[int], None]) -> None:
         """`snapbid ledger adopt`, again until it has worked; `done` is told of how many shards."""

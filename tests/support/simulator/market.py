@@ -29,10 +29,9 @@ LIMITED: Final = (3, 4, 5, 6, 7)  # those with a budget or a cap
 
 
 def campaign_of(name: str, kind: str, shards: int, bids: int) -> Campaign:
-    """Budgets are for so many bids in each shard, but that of `both` for twice as many in all."""
-    cpm = CPMS[kind]
-    budget = shards * bids * cpm // 1000  # micro-USD
-    capped = None if shards > 1 else (3, 10)
+    """Budgets are for so many bids, twice as many over several shards; that of `both` for twice."""
+    cpm, capped = CPMS[kind], (3, 10)
+    budget = min(shards, 2) * bids * cpm // 1000  # micro-USD
     match kind:
         case "total":
             return Campaign(name, cpm, total=budget)
@@ -59,7 +58,7 @@ def limits_of(campaign: Campaign, number: int, shards: int, start_s: float) -> L
         return None
     caps = () if campaign.cap is None else (campaign.cap,)
     even_from_ms = int(start_s - DAY_S) * 1000 if campaign.is_even else None
-    return Limits(number, campaign.daily, campaign.total, even_from_ms, caps, shards)
+    return Limits(number, campaign.daily, campaign.total, even_from_ms, caps, in_escrow=shards > 1)
 
 
 class Catalog(NamedTuple):

@@ -11,6 +11,8 @@ from snapbid.drain import spend
 from snapbid.drain.fence import Fence
 from snapbid.drain.streams import EventStream
 from snapbid.ledger import ledger as ledger_module
+from snapbid.ledger.outbox import _EMPTY as EMPTY
+from snapbid.ledger.outbox import OutboxSweeper
 from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.shard import LedgerShard
 from support.simulator import market
@@ -98,6 +100,12 @@ SCRIPTS: Final = {
         "clock.lua", "return time > tonumber(redis.call('HGET', base .. 'h', 'back') or 0)",
         "return true",
     ),
+    # A banker that another has overtaken grants its money, too.
+    "overtaken bankers": Mutation(
+        "bank.lua", "(redis.call('GET', key) or '') == ARGV[i + 1]", "true"
+    ),
+    # Holds of users' impressions end while an outbox has wins that make them impressions.
+    "undelivered wins": Mutation("caps.lua", "if SHARDS > 1 then", "if false then"),
     # Repeats count.
     "repeats count": Mutation("notices.lua", "return 'd'", "local again = true"),
 }  # fmt: skip
@@ -221,6 +229,21 @@ def _events_removed_first() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _outboxes_lost() -> Iterator[None]:
+    """What an outbox has is taken out of it before it is delivered."""
+    really = OutboxSweeper._deliver
+
+    async def deliver(self: OutboxSweeper, shard: int, outboxes: Any) -> None:
+        for number, outbox in outboxes.items():
+            if outbox.entries:
+                self._delivered[number] += (shard, outbox.entries)
+        await really(self, shard, dict.fromkeys(outboxes, EMPTY))
+
+    with replaced(OutboxSweeper, _deliver=deliver):
+        yield
+
+
 MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     **{name: _script(mutation) for name, mutation in SCRIPTS.items()},
     "doubts forgotten": _doubts_forgotten,
@@ -229,4 +252,5 @@ MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "old numbers": _old_numbers,
     "events not awaited": _events_not_awaited,
     "events removed first": _events_removed_first,
+    "outboxes lost": _outboxes_lost,
 }

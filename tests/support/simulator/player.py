@@ -12,9 +12,11 @@ from snapbid.ledger import commit
 from snapbid.ledger import ledger as ledger_module
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.limits import Limits
-from snapbid.ledger.records import NoticeVerdict, shard_of
+from snapbid.ledger.records import NoticeVerdict
+from snapbid.server import banking
 from support.simulator import market
-from support.simulator.entries import Answer, Notice, Record
+from support.simulator.bankers import ROUND_S
+from support.simulator.entries import Answer, Campaign, Notice, Record
 from support.simulator.events import PRODUCT, Sending, read, stored, version
 from support.simulator.loop import SimulationError
 from support.simulator.machines import Worker
@@ -25,9 +27,11 @@ from support.simulator.stage import Stage
 from support.simulator.system import replaced
 
 BEGIN_S: Final = 0.3  # until the workers have connected
+GRANTED_S: Final = 2.0  # until several shards have money for bids
 SETTLED_S: Final = 21.0  # virtual; then everything must have been drained
 ROUNDS: Final = 2  # of the drain, before the warehouse must agree
 LOOK_S: Final = 1.5  # between looks at the warehouse
+BROUGHT_S: Final = 25.0  # in which bankers bring all that is left to the shard that wants it
 TICK_S: Final = 0.005  # where a script says none
 _NUMBERS: Final = re.compile(r"[\d.]+")
 TURNS: Final = 1_000_000  # of the loop, for a run that does not end
@@ -39,12 +43,13 @@ def kinds(differences: Iterable[str]) -> frozenset[str]:
 
 
 @contextlib.contextmanager
-def _pace(tick_s: float, heartbeat_s: float, pause_s: float) -> Iterator[None]:
-    """How often ledgers look at the time and say that they are there, and the drain works."""
+def _pace(tick_s: float, heartbeat_s: float, pause_s: float, round_s: float) -> Iterator[None]:
+    """How often ledgers tick and say that they are there, and how often drain and bankers work."""
     with (
         replaced(ledger_module, TICK_S=tick_s),
         replaced(commit, HEARTBEAT_S=heartbeat_s),
         replaced(drain_run, PAUSE_S=pause_s),
+        replaced(banking, ROUND_S=round_s),
     ):
         yield
 
@@ -58,6 +63,7 @@ class Player(Stage):
         super().__init__(script, servers, folder)
         self._wanted = wanted
         self.requests = 0
+        self._has_tried = False  # to spend what is left of a budget in escrow
 
     def play(self) -> None:
         """Fill `books.wrong` with what differs."""
@@ -68,10 +74,11 @@ class Player(Stage):
     async def _play(self) -> None:
         loop = self.world.loop
         tick_s = float(self.settings.get("tick", TICK_S))
-        with _pace(tick_s, commit.HEARTBEAT_S, drain_run.PAUSE_S):
+        with _pace(tick_s, commit.HEARTBEAT_S, drain_run.PAUSE_S, ROUND_S):
             self._begin()
+            begin_s = BEGIN_S if self._escrow is None else GRANTED_S
             for step in self.script.steps:
-                until = BEGIN_S + step.at
+                until = begin_s + step.at
                 if until > loop.time():
                     await asyncio.sleep(until - loop.time())
                 self.world.note(str(step))
@@ -81,7 +88,7 @@ class Player(Stage):
                 if loop.turns > TURNS:
                     raise SimulationError("the run does not end")
             await asyncio.sleep(0.5)
-        with _pace(0.05, 0.8, 1.0):  # little happens from now on
+        with _pace(0.05, 0.8, 1.0, 1.0):  # little happens from now on
             await self._heal()
             await self._settle()
         self.books.wrong += self.world.surprises + self.world.loop.unhandled
@@ -115,7 +122,6 @@ class Player(Stage):
                 SSPS[ssp - 1],
                 campaign,
                 campaign.cpm,
-                shard_of(name.encode(), self.world.shards),
                 user,
                 taker.machine.name,
                 taker.settings.ttl_s,
@@ -152,8 +158,7 @@ class Player(Stage):
         wall = self.world.walls()
         now = self.world.loop.time()
         notice = Notice(pair, kind, reason, taker.machine.name, now, wall)
-        shard = shard_of(pair[0].encode(), self.world.shards)
-        notice.skew_s, notice.is_own_time = taker.skew_s(shard)
+        notice.skew_s, notice.is_own_time = taker.skew_s(pair[0].encode())
         notice.set_back_s = self.books.set_back_s(now)
         self.books.fired(notice)
         taker.process.run(self._notify(taker, notice))
@@ -205,6 +210,8 @@ class Player(Stage):
         self._has_drain = True
         for name in (*sorted(self._workers), "drain"):
             self._do_launch(name)
+        for name in sorted(self._bankers):
+            self._launch_banker(name)
 
     async def _settle(self) -> None:
         """Until the warehouse agrees, or should have; then the budgets."""
@@ -220,6 +227,8 @@ class Player(Stage):
             self.books.seen(figures)
             self.books.latest_wall_s = self.world.walls()[1]
             differences = self.books.bounds().compare(figures)
+            if self._escrow is not None and (entries := self._escrow.undelivered()):
+                differences.append(f"outboxes: {entries} entries are not delivered")
             if self.world.has_events:
                 differences += self.events.compare(stored(self._servers, self.world.shards))
             if not differences or self.world.loop.time() > until:
@@ -246,19 +255,45 @@ class Player(Stage):
 
     async def _check_purses_by(self, worker: Worker) -> None:
         for campaign in self.campaigns.values():
-            for shard in range(self.world.shards if campaign.total is not None else 0):
-                lower, upper = self.books.spent(campaign, shard)
-                assert campaign.total is not None
-                share = self.books.limits.share(campaign.total)
-                number = worker.catalog.campaigns[campaign.name]
-                limits = Limits(number, None, campaign.total, None, (), self.world.shards)
-                for price, wanted in ((share - upper, True), (share - lower + 1, False)):
-                    if price <= 0:
-                        continue
-                    has_money = await worker.process.run(worker.has_money(shard, price, limits))
-                    if has_money is not wanted:
-                        self.books.wrong.append(
-                            f"the budget of {campaign.name}: {lower} to {upper} of {share} nano-USD"
-                            f" are spent, all holds have ended, and a bid of {price} is "
-                            f"{'kept' if has_money else 'refused'}"
-                        )
+            if campaign.total is None:
+                continue
+            lower, upper = self.books.spent(campaign)
+            budget, number = campaign.total * 1000, worker.catalog.campaigns[campaign.name]
+            limits = Limits(
+                number, None, campaign.total, None, (), in_escrow=self._escrow is not None
+            )
+            if self._escrow is not None:
+                await self._check_escrow(worker, campaign, limits)
+                continue
+            for price, wanted in ((budget - upper, True), (budget - lower + 1, False)):
+                if price <= 0:
+                    continue
+                has_money = await worker.process.run(worker.has_money(price, limits))
+                if has_money is not wanted:
+                    self.books.wrong.append(
+                        f"the budget of {campaign.name}: {lower} to {upper} of {budget} nano-USD"
+                        f" are spent, all holds have ended, and a bid of {price} is "
+                        f"{'kept' if has_money else 'refused'}"
+                    )
+
+    async def _check_escrow(self, worker: Worker, campaign: Campaign, limits: Limits) -> None:
+        """Its shards know of what was spent and no more, and the rest can be spent by one of them.
+
+        That is tried with one campaign of a run, and one that no daily budget keeps from it.
+        """
+        assert campaign.total is not None
+        lower, upper = self.books.spent(campaign)
+        used = await worker.process.run(worker.used(limits.campaign))
+        if used is not None and not lower <= used <= upper:
+            self.books.wrong.append(
+                f"the purses of {campaign.name}: {used} nano-USD are used, not {lower} to {upper}"
+            )
+        bids = (campaign.total * 1000 - upper) // campaign.cpm
+        if campaign.daily is None and not self._has_tried:
+            self._has_tried = True
+            work = worker.spend(bids, campaign.cpm, limits, BROUGHT_S)
+            if not await worker.process.run(work):
+                self.books.wrong.append(
+                    f"the escrow of {campaign.name}: there is money for {bids} bids, and one shard"
+                    f" could not make them within {BROUGHT_S:.0f} s"
+                )

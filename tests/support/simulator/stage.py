@@ -8,6 +8,7 @@ from typing import Any, Final
 from support.simulator import events, market
 from support.simulator.books import Books
 from support.simulator.entries import KEPT_S, Figures
+from support.simulator.escrow import Escrow
 from support.simulator.loop import Process
 from support.simulator.machines import Machine, Settings, Worker, World
 from support.simulator.market import campaign_of, campaigns
@@ -34,14 +35,17 @@ class Stage:
             float(settings["wall"]),
             has_events=bool(settings.get("events", 0)),
         )
-        self.books = Books(self.world.shards)
+        self.books = Books()
         self.events = events.EventBooks(self.books.wrong)
         self.campaigns = dict(
             enumerate(campaigns(self.world.shards, int(settings["budget"])), start=1)
         )
+        self.world.campaigns = {campaign.name: campaign for campaign in self.campaigns.values()}
+        self._escrow = Escrow(servers.redis, self.world) if self.world.shards > 1 else None
         self._servers = servers
         self._folder = folder
         self._workers: dict[str, Worker] = {}
+        self._bankers: dict[str, Process] = {}  # by machine
         self._drain: tuple[Process, asyncio.Event] | None = None
         self._has_drain = bool(settings["drain"])
         self._has_left = False
@@ -61,7 +65,11 @@ class Stage:
         self._drains_on = world.machine("d", self._folder, own)
         for name in names:
             self._launch(name)
+        for name in sorted({name[0] for name in names}):
+            self._launch_banker(name)
         self._launch("drain")
+        if self._escrow is not None:
+            self._keep_watching(self._escrow)
         if any(step.do in CHANGING for step in self.script.steps):
             self._keep_publishing()
 
@@ -80,6 +88,11 @@ class Stage:
             self._publish()
         self._later(LOOK_S, self._keep_publishing)
 
+    def _keep_watching(self, escrow: Escrow) -> None:
+        if not self._is_foreign:  # whose numbers stand for other campaigns
+            self.books.wrong += escrow.exceeded()
+            self._later(LOOK_S, self._keep_watching, escrow)
+
     def _publish(self) -> None:
         """Let the workers know of what has changed in the warehouse."""
         catalog = market.catalog(self._servers.postgres)
@@ -96,6 +109,7 @@ class Stage:
         if self._servers.postgres.is_up:
             name = f"{kind}-{number}"
             self.campaigns[number] = campaign_of(name, kind, self.world.shards, budget)
+            self.world.campaigns[name] = self.campaigns[number]
             market.add(self._servers.postgres, name)
             self._has_changed = True
 
@@ -113,6 +127,19 @@ class Stage:
         if worker is None or not worker.process.alive:
             self._workers[name] = Worker(self.world, machine, name)
             self.books.announced(machine.settings.ttl_s)
+
+    def _launch_banker(self, machine: str) -> None:
+        """Where there are several shards, and none is at work on it."""
+        banker, own = self._bankers.get(machine), self.world.machines[machine]
+        is_wanted = self.world.shards > 1 and not own.is_gone
+        if is_wanted and (banker is None or not banker.alive):
+            self._bankers[machine] = self.world.banker(own)
+
+    def _do_banker(self, machine: str, seconds: float) -> None:
+        """It is killed, and there again a while later."""
+        if machine in self._bankers and self._bankers[machine].alive:
+            self._bankers[machine].kill()
+            self._later(seconds, self._launch_banker, machine)
 
     def _do_launch(self, process: str) -> None:
         worker = self._workers.get(process)
@@ -176,6 +203,7 @@ class Stage:
     def _do_join(self, machine: str, ttl: int, hold: int, ahead: float) -> None:
         self.world.machine(machine, self._folder, Settings(ttl, hold), ahead)
         self._launch(f"{machine}0")
+        self._launch_banker(machine)
 
     def _do_leave(self, machine: str) -> None:
         """With its disk, and what is spooled there."""
@@ -186,6 +214,8 @@ class Stage:
             worker = self._workers[name]
             if worker.machine is leaving and worker.process.alive:
                 self._kill(worker)
+        if machine in self._bankers and self._bankers[machine].alive:
+            self._bankers[machine].kill()
         leaving.is_gone = self._has_left = True
         self.books.left(machine, self._wire(machine, "redis").first_bad)
 

@@ -45,7 +45,8 @@ def _due(shard: LedgerShard, now: float) -> float:
     if core._sent_at is not None:
         due = core._sent_at + commit.STALL_S
         for requests in (
-            core._sent_answers, core._answers, core._sent_notices, core._notices
+            core._sent_answers, core._answers, core._sent_notices, core._notices,
+            core._sent_holds, core._holds,
         ):  # fmt: skip
             for request in requests:
                 if request.deadline < due and not request.done.done():
