@@ -1,0 +1,83 @@
+"""`serve` and the drain through a move of the ledger, as the page on production has it."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+from support.moved import books
+from support.processes import eventually
+from support.spending import bid_request
+from support.stack import Stack, connected, run
+
+from snapbid.warehouse import campaigns, registry
+
+BIDS = 6
+CAMPAIGN = {
+    "id": "c-1",
+    "advertiser": "brand.example",
+    "cpm": 2,
+    "budget": {"total": 0.002 * BIDS},
+    "creatives": [{"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}],
+}
+
+
+async def register(dsn: str) -> None:
+    async with connected(dsn) as connection:
+        await registry.add(connection, "acme", None)
+        await campaigns.replace_many(connection, [("c-1", json.dumps(CAMPAIGN))])
+
+
+def bid(stack: Stack, auction: str) -> str:
+    """The path of the win notice, "" without a bid."""
+    body = json.dumps(bid_request(auction))
+    with closing(HTTPConnection("127.0.0.1", stack.port, timeout=60)) as client:
+        client.request(
+            "POST", "/api/v1/openrtb2/acme/bid", body, {"Content-Type": "application/json"}
+        )
+        answer = client.getresponse()
+        text = answer.read()
+    if answer.status == 204:
+        return ""
+    assert answer.status == 200, text
+    of = urlsplit(json.loads(text)["seatbid"][0]["bid"][0]["nurl"])
+    return f"{of.path}?{of.query.replace('${AUCTION_PRICE}', '1.5')}"
+
+
+def test_wins_before_during_and_after_a_move_count_once(
+    database: str, fresh_redis: str, start_stack: Callable[..., Stack]
+) -> None:
+    asyncio.run(register(database))
+    old = start_stack(SNAPBID_WORKERS="2")
+    drain = Stack({**old.environ}, "drain")
+    drain.launch()
+    try:
+        eventually(lambda: bool(bid(old, "first")), "a bid")
+        wins = [bid(old, f"auction-{number}") for number in range(BIDS - 1)]
+        assert all(wins)
+        assert bid(old, "too much") == ""
+        assert old.get(wins[0])[0] == 200
+        to = f"{fresh_redis}?db=1"
+        done = run(old.environ, "ledger", "move", "--to", to, "--shards", "3")
+        assert done.returncode == 0, done.stderr
+        assert [old.get(win)[0] for win in wins[:2]] == [200, 200]
+        assert bid(old, "meanwhile") == ""
+        eventually(lambda: old.get("/readyz")[0] == 503, "not ready")
+        assert old.stop() == 0
+        assert drain.stop() == 0
+    finally:
+        drain.close()
+    moved = {"SNAPBID_REDIS_URL": to, "SNAPBID_LEDGER_SHARDS": "3"}
+    new = start_stack(SNAPBID_WORKERS="2", **moved)
+    drain = Stack({**new.environ}, "drain")
+    drain.launch()
+    try:
+        assert [new.get(win)[0] for win in wins[1:3]] == [200, 200]
+        eventually(lambda: asyncio.run(books(database)).get("c-1", (0, 0))[1] == 3, "three wins")
+        assert bid(new, "beyond the budget") == "", "3 are won, 3 are held"
+        assert "Traceback" not in old.output + new.output + drain.output
+        assert asyncio.run(books(database))["c-1"][:2] == (BIDS, 3)
+    finally:
+        drain.close()
