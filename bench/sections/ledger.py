@@ -11,9 +11,9 @@ TEXT: Final = """
 One process with the ledger's group commit, and Redis as `snapbid up` starts it (append-only file,
 synced each second); "at once" is how many bids or win notices wait together. Processor time is that
 of all threads of the process; medians of {rounds} rounds. The drain gets {counters:,} changed
-counters a round, each of a different campaign, or over 8 shards those of the same campaigns. A
-remembered bid takes **{bytes_a_remembered_bid} bytes** of Redis' memory, including all overhead, at
-{bids:,} bids.
+counters a round, or over 8 shards those of the same campaigns: what changes reaches the warehouse
+within two rounds and half a second. A remembered bid takes **{bytes_a_remembered_bid} bytes** of
+Redis' memory, including all overhead, at {bids:,} bids.
 """
 BYTES: Final = "bytes_a_remembered_bid"
 
