@@ -43,6 +43,7 @@ PLOT: Final = "pacing.svg"
 CAMPAIGNS: Final = 10_000
 LANES: Final = 64
 TURN: Final = 1000  # bids of a market before the turn of the next
+ALONE: Final = 200  # of them that come one after the other
 DAY_S: Final = 86_400
 KINDS: Final[dict[str, dict[str, Any]]] = {
     "plain": {},
@@ -132,6 +133,7 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
     bidder = Bidder("http://127.0.0.1:8000")
     own: dict[str, list[float]] = {kind: [] for kind in KINDS}
     redis_own: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    redis_alone: dict[str, list[float]] = {kind: [] for kind in KINDS}
     async with ledger_over(redis, folder) as ledger:
         markets = {kind: market(CAMPAIGNS, more) for kind, more in KINDS.items()}
         packing = {k: _endpoint(made, bidder, Batches(), metrics) for k, made in markets.items()}
@@ -142,13 +144,16 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
                 for kind in KINDS:
                     own[kind].append(await _worker_turn(packing[kind], answered))
                     if number % 10 == 0:
-                        spent = await _redis_turn(sending[kind], answered, client)
+                        spent = await _redis_turn(sending[kind], answered, client, LANES, TURN)
                         redis_own[kind].append(spent)
+                        spent = await _redis_turn(sending[kind], answered, client, 1, ALONE)
+                        redis_alone[kind].append(spent)
     metrics.close()
     figures = {
         kind: {
             "us_a_bid": round(median(own[kind]), 2),
             "redis_us_a_bid": round(median(redis_own[kind]), 2),
+            "redis_us_a_bid_alone": round(median(redis_alone[kind]), 2),
         }
         for kind in KINDS
     }
@@ -156,6 +161,7 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
         kind: {
             "us_a_bid": _added(own[kind], own["plain"]),
             "redis_us_a_bid": _added(redis_own[kind], redis_own["plain"]),
+            "redis_us_a_bid_alone": _added(redis_alone[kind], redis_alone["plain"]),
         }
         for kind in KINDS
         if kind != "plain"
@@ -204,17 +210,19 @@ async def _worker_turn(endpoint: BidEndpoint, bodies: list[bytes]) -> float:
         gc.enable()
 
 
-async def _redis_turn(endpoint: BidEndpoint, bodies: list[bytes], client: Any) -> float:
-    """Microseconds of Redis per bid, in the batches that this concurrency forms."""
-    left = islice(as_new_auctions(bodies), TURN)
+async def _redis_turn(
+    endpoint: BidEndpoint, bodies: list[bytes], client: Any, lanes: int, bids: int
+) -> float:
+    """Microseconds of Redis per bid, in the batches that so many at once form."""
+    left = islice(as_new_auctions(bodies), bids)
 
     async def lane() -> None:
         for body in left:
             assert await _answers(endpoint, body)
 
     before = _redis_seconds(client)
-    await asyncio.gather(*(lane() for _ in range(LANES)))
-    return (_redis_seconds(client) - before) / TURN * 1e6
+    await asyncio.gather(*(lane() for _ in range(lanes)))
+    return (_redis_seconds(client) - before) / bids * 1e6
 
 
 def _redis_seconds(client: Any) -> float:

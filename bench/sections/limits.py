@@ -21,17 +21,24 @@ Two simulated days of uneven traffic with a daily budget of {budget_usd} USD, ch
 ![Spend of paced and unpaced campaigns over two days](results/pacing.svg)
 """
 
+WHERE: Final = {  # results of before have no bids that come alone
+    "worker": "us_a_bid",
+    "Redis": "redis_us_a_bid",
+    "Redis, a bid alone": "redis_us_a_bid_alone",
+}
+
 
 def render(result: dict[str, Any]) -> str:
     rows = []
     for title, own in result["cost"]["added"].items():
-        both = (own["us_a_bid"], own["redis_us_a_bid"])
-        rows.append((title, *(f"{us:.1f} ({low:.1f} to {high:.1f})" for us, low, high in both)))
-    costs = table(("", "worker", "Redis"), rows)
+        added = [own[name] for name in WHERE.values() if name in own]
+        rows.append((title, *(f"{us:.1f} ({low:.1f} to {high:.1f})" for us, low, high in added)))
+    costs = table(("", *list(WHERE)[: len(rows[0]) - 1]), rows)
     return TEXT + about(result) + costs + PACING.format(**result["pacing"])
 
 
 def figures(result: dict[str, Any]) -> Iterator[Figure]:
     for title, own in result["cost"]["added"].items():
-        for where, name in (("worker", "us_a_bid"), ("Redis", "redis_us_a_bid")):
-            yield Figure(f"added by {title}, {where} µs", *own[name])
+        for where, name in WHERE.items():
+            if name in own:
+                yield Figure(f"added by {title}, {where} µs", *own[name])
