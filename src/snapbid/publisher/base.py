@@ -28,9 +28,9 @@ from snapbid.match.catalog import Base
 from snapbid.match.normalised import RULES
 from snapbid.match.payload import Builder
 from snapbid.publisher.overlay import insert
+from snapbid.publisher.sharing import PREFIX, obtain
 from snapbid.warehouse import campaigns
 
-PREFIX: Final = "base-"
 CHUNK: Final = 1 << 20  # bytes written and read at once
 LOG_EVERY_S: Final = 2.0
 NICENESS: Final = 10  # bids come first
@@ -39,26 +39,33 @@ logger = logging.getLogger("snapbid")
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A base to make: from which warehouse, in which folder, and whether bids wait for it."""
+    """A base to make: from which warehouse, in which folder, whether bids wait for it, and the
+    revision that it must be newer than.
+    """
 
     dsn: str
     folder: str
     urgent: bool
+    after: int = -1
 
 
-async def make(dsn: str, folder: Path) -> Base:
-    """Make a new base in the folder.
+async def make(dsn: str, folder: Path, after: int = -1) -> Base:
+    """Put a new base into the folder: another machine's, or one made here.
 
     Raises OSError, asyncpg's errors, or ValueError if there are too many campaigns.
     """
+    connection = await asyncpg.connect(dsn, timeout=10)
+    try:
+        return await obtain(connection, folder, after, lambda: _build(connection, folder))
+    finally:
+        connection.terminate()
+
+
+async def _build(connection: asyncpg.Connection, folder: Path) -> Base:
     with tempfile.TemporaryFile(dir=folder, buffering=CHUNK) as file:
         payloads = cast("BinaryIO", file)
         builder = Builder(payloads)
-        connection = await asyncpg.connect(dsn, timeout=10)
-        try:
-            state = await _load(connection, builder)
-        finally:
-            connection.terminate()
+        state = await _load(connection, builder)
         return _write(folder, builder, payloads, state)
 
 
@@ -120,7 +127,7 @@ def main() -> None:
         os.nice(NICENESS)
     gc.disable()  # nothing here is cyclic garbage
     try:
-        base = asyncio.run(make(order.dsn, Path(order.folder)))
+        base = asyncio.run(make(order.dsn, Path(order.folder), order.after))
     except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         logger.error("no base could be made: %s", error)
         sys.exit(1)

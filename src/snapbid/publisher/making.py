@@ -10,7 +10,8 @@ from typing import Final
 import msgspec
 
 from snapbid.match.catalog import Base
-from snapbid.publisher.base import PREFIX, Order
+from snapbid.publisher.base import Order
+from snapbid.publisher.sharing import PREFIX
 from snapbid.settings import without_settings
 
 RETRY_S: Final = 5.0
@@ -18,9 +19,12 @@ RETRY_S: Final = 5.0
 logger = logging.getLogger("snapbid")
 
 
-async def make_base(dsn: str, folder: Path, *, urgent: bool) -> Base:
-    """Make a base in the folder, retrying until it succeeds. `urgent`: bids wait for it."""
-    order = Order(dsn, str(folder.absolute()), urgent)
+async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) -> Base:
+    """Make a base in the folder, retrying until it succeeds. `urgent`: bids wait for it.
+
+    It is newer than the revision `after`.
+    """
+    order = Order(dsn, str(folder.absolute()), urgent, after)
     while True:
         try:
             base = await _attempt(order)

@@ -223,7 +223,9 @@ class CatalogPublisher:
         """Start making a base, unless one is being made."""
         if self._making is None:
             urgent = not self._path.exists()
-            making = make_base(self._dsn, self._path.parent, urgent=urgent)
+            base = self._overlay.base if self._overlay else None
+            after = base.revision if base else -1
+            making = make_base(self._dsn, self._path.parent, urgent=urgent, after=after)
             self._making = self._loop.create_task(making)
             self._making.add_done_callback(lambda _: self._changed.set())
 

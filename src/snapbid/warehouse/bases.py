@@ -1,0 +1,79 @@
+"""Bases of the catalog that one machine has built and the others fetch (publisher/sharing.py)."""
+
+from collections.abc import AsyncGenerator, Iterable
+from typing import Final
+
+import asyncpg
+import msgspec
+
+_LOCK: Final = 0x536E_6170_4261_7365  # "SnapBase"
+
+
+class StoredBase(msgspec.Struct, frozen=True):
+    """A stored base: `size` bytes with that SHA-256, for programs of that layout."""
+
+    layout: str
+    warehouse: str
+    revision: int
+    campaigns: int
+    size: int
+    sha256: bytes
+    built_by: str
+
+
+async def lock(connection: asyncpg.Connection, layout: str, timeout_s: float) -> bool:
+    """Wait for the right to build in that layout; False after the timeout.
+
+    The right ends with the connection.
+    """
+    await connection.execute(f"set lock_timeout = {round(timeout_s * 1000)}")
+    try:
+        await connection.execute("select pg_advisory_lock(hashtextextended($1, $2))", layout, _LOCK)
+    except asyncpg.LockNotAvailableError:
+        return False
+    finally:
+        await connection.execute("set lock_timeout = 0")
+    return True
+
+
+async def find(
+    connection: asyncpg.Connection, layout: str, warehouse: str
+) -> tuple[int, StoredBase] | None:
+    """The newest base of a warehouse in that layout, with its id."""
+    row = await connection.fetchrow(
+        "select id, layout, warehouse, revision, campaigns, size, sha256, built_by"
+        " from catalog_base where layout = $1 and warehouse = $2 order by revision desc limit 1",
+        layout,
+        warehouse,
+    )
+    if row is None:
+        return None
+    id, *values = row.values()
+    return id, StoredBase(*values)
+
+
+async def read(connection: asyncpg.Connection, id: int) -> AsyncGenerator[bytes]:
+    """Its parts in order, one at a time; within a transaction that sees a single snapshot."""
+    query = "select content from catalog_base_part where base = $1 order by number"
+    async for row in connection.cursor(query, id, prefetch=1):
+        yield row["content"]
+
+
+async def replace(connection: asyncpg.Connection, base: StoredBase, parts: Iterable[bytes]) -> None:
+    """Store a base in place of the earlier ones of its layout and of other warehouses."""
+    async with connection.transaction():
+        await connection.execute(
+            "delete from catalog_base where layout = $1 or warehouse <> $2"
+            " or built_at < now() - interval '1 day'",
+            base.layout,
+            base.warehouse,
+        )
+        id = await connection.fetchval(
+            "insert into catalog_base (layout, warehouse, revision, campaigns, size, sha256,"
+            " built_by) values ($1, $2, $3, $4, $5, $6, $7) returning id",
+            *msgspec.structs.astuple(base),
+        )
+        for number, part in enumerate(parts):
+            await connection.execute(
+                "insert into catalog_base_part values ($1, $2, $3)", id, number, part
+            )
