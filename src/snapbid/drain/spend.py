@@ -18,7 +18,7 @@ from snapbid.ledger.segment import ShardState
 from snapbid.warehouse import fence
 
 ATTEMPTS: Final = 5
-CAMPAIGNS: Final = 1000  # in one script call
+CAMPAIGNS: Final = 200  # in one script call
 DAY_S: Final = 86_400
 
 
