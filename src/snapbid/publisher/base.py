@@ -49,14 +49,16 @@ class Order(msgspec.Struct, frozen=True):
     after: int = -1
 
 
-async def make(dsn: str, folder: Path, after: int = -1) -> Base:
+async def make(dsn: str, folder: Path, after: int = -1, *, urgent: bool = False) -> Base:
     """Put a new base into the folder: another machine's, or one made here.
 
     Raises OSError, asyncpg's errors, or ValueError if there are too many campaigns.
     """
     connection = await asyncpg.connect(dsn, timeout=10)
     try:
-        return await obtain(connection, folder, after, lambda: _build(connection, folder))
+        return await obtain(
+            connection, folder, after, lambda: _build(connection, folder), urgent=urgent
+        )
     finally:
         connection.terminate()
 
@@ -127,7 +129,8 @@ def main() -> None:
         os.nice(NICENESS)
     gc.disable()  # nothing here is cyclic garbage
     try:
-        base = asyncio.run(make(order.dsn, Path(order.folder), order.after))
+        folder = Path(order.folder)
+        base = asyncio.run(make(order.dsn, folder, order.after, urgent=order.urgent))
     except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         logger.error("no base could be made: %s", error)
         sys.exit(1)

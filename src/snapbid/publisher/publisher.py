@@ -25,7 +25,7 @@ from snapbid.match.catalog import Base, Catalog, CatalogError, Stamp, stamp_of
 from snapbid.publisher.making import make_base, remove_others
 from snapbid.publisher.overlay import Overlay
 from snapbid.reference import rates
-from snapbid.warehouse import campaigns, fence, persons, products, registry, rests
+from snapbid.warehouse import bases, campaigns, fence, persons, products, registry, rests
 from snapbid.warehouse import rates as operator_rates
 from snapbid.warehouse.away import AWAY, describe
 
@@ -102,7 +102,8 @@ class CatalogPublisher:
 
     async def _follow(self) -> None:
         """Publish after each change, until the connection is lost."""
-        connection = await asyncpg.connect(self._dsn, timeout=10)
+        named = {"application_name": bases.PUBLISHER}
+        connection = await asyncpg.connect(self._dsn, timeout=10, server_settings=named)
         try:
             await connection.add_listener(CHANNEL, lambda *_: self._changed.set())
             connection.add_termination_listener(lambda *_: self._changed.set())

@@ -1,4 +1,8 @@
-"""Shares bases between machines through the warehouse: one builds, the others fetch and verify."""
+"""Shares bases between machines through the warehouse: one builds, the others fetch and verify.
+
+Where bids wait for a base, nothing else is waited for: what is stored is fetched, or one is built,
+and not stored.
+"""
 
 import hashlib
 import logging
@@ -43,14 +47,18 @@ async def obtain(
     folder: Path,
     after: int,
     build: Callable[[], Awaitable[Base]],
+    *,
+    urgent: bool,
 ) -> Base:
-    """Fetch a base newer than the revision `after`, or build one and store it for the others."""
+    """Fetch a base newer than the revision `after`, or build one, for the other machines too."""
     if (await campaigns.fetch_state(connection)).campaigns < FEWEST:
         return await build()
     this = layout()
     try:
         if base := await _fetch(connection, folder, this, after):
             return base
+        if urgent:
+            return await build()
         if not await bases.lock(connection, this, WAIT_S):
             logger.warning("another machine has built a base for %d s; building one", WAIT_S)
             return await build()
@@ -61,7 +69,8 @@ async def obtain(
         return await build()
     base = await build()
     try:
-        await _store(connection, folder / base.name, base, this)
+        if await bases.count_publishers(connection) > 1:
+            await _store(connection, folder / base.name, base, this)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         logger.warning("the base was not stored for other machines: %s", error)
     return base

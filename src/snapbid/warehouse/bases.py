@@ -6,6 +6,7 @@ from typing import Final
 import asyncpg
 import msgspec
 
+PUBLISHER: Final = "snapbid publisher"  # application_name of a machine that follows campaigns
 _LOCK: Final = 0x536E_6170_4261_7365  # "SnapBase"
 
 
@@ -34,6 +35,17 @@ async def lock(connection: asyncpg.Connection, layout: str, timeout_s: float) ->
     finally:
         await connection.execute("set lock_timeout = 0")
     return True
+
+
+async def count_publishers(connection: asyncpg.Connection) -> int:
+    """How many machines follow the campaigns of this database."""
+    return int(
+        await connection.fetchval(
+            "select count(*) from pg_stat_activity"
+            " where datname = current_database() and application_name = $1",
+            PUBLISHER,
+        )
+    )
 
 
 async def find(
