@@ -58,9 +58,9 @@ end
 --
 -- Records made at about the same time lie in one granule, which expires as a whole. Granules are
 -- numbered in the order in which they were opened, so that neither a clock nor a TTL that changes
--- hides what is in one: {sbN}:r has for each when it expires (epoch s), and as `current` number,
--- opening time, length and expiry of the one that takes records. {sbN}:ttl has the TTLs in force,
--- each with the time at which it was last announced (heartbeat.lua).
+-- hides what is in one: {sbN}:r has for each when it expires (epoch s), as oNUMBER when it was opened
+-- (epoch ms), and as `current` number, opening time, length and expiry of the one that takes records.
+-- {sbN}:ttl has the TTLs in force, each with the time at which it was last announced (heartbeat.lua).
 local GRANULE_S, BUCKETS = 1800, 16384
 
 local function longest_ttl(at_least)
@@ -91,13 +91,13 @@ local function open_granule(ttl) -- rare: its number and when it expires
   ttl = longest_ttl(tonumber(ttl))
   for _, number in ipairs(granules()) do
     if tonumber(redis.call('HGET', registry, number)) < now then
-      redis.call('HDEL', registry, number)
+      redis.call('HDEL', registry, number, 'o' .. number)
     end
   end
   local number = (granules()[1] or 0) + 1
   local length = math.max(GRANULE_S, math.floor(ttl / 4)) -- so there are never many
   local expires = digits(now + length + ttl + GRANULE_S) -- after the last of its records is due
-  redis.call('HSET', registry, number, expires, 'current',
+  redis.call('HSET', registry, number, expires, 'o' .. number, digits(now_ms), 'current',
     number .. ' ' .. digits(now) .. ' ' .. length .. ' ' .. expires)
   return number, expires
 end

@@ -11,13 +11,30 @@
 -- the newest of them, unless the clock was set back. Where all of them seem to be made later, since
 -- clocks differ a little or were set, it is the oldest that is meant; but none where the notice came
 -- before some run of Redis began, and the bids after that: its bid was lost. So it was where another
--- warehouse adopted the ledger, and the worker may not have heard of it yet.
+-- warehouse adopted the ledger, and the worker may not have heard of it yet, and where the granule that
+-- took bids then has expired.
 -- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
 -- counts for the record that is there if that seems to be of the future: the clock was set back.
 local SPOOLED, LARGEST_SKEW_MS, LATE_MS = 128, 600000, 5
 local ttl_ms = ARGV[2] * 1000
 local function remembers(age_ms) -- rare: whether another worker does
   return age_ms <= longest_ttl(tonumber(ARGV[2])) * 1000
+end
+
+-- Whether the granule that took bids at a time (epoch ms) has expired, of those until a record's.
+local function is_expired(record, time_ms) -- rare
+  local registry, number = base .. 'r', tonumber(record.key:match(':(%d+):%d+$'))
+  while true do
+    local opened_ms = redis.call('HGET', registry, 'o' .. number)
+    if not opened_ms or tonumber(opened_ms) <= time_ms or number == 1 then
+      return false
+    end
+    number = number - 1
+    local expires = redis.call('HGET', registry, number)
+    if not expires or tonumber(expires) < now then
+      return true
+    end
+  end
 end
 
 local function find_meant(bucket, field, came_ms) -- rare
@@ -34,7 +51,8 @@ local function find_meant(bucket, field, came_ms) -- rare
   local made_ms = oldest.made_ms
   local adopted_ms = adopted_at() * 1000
   local was_given_up = came_ms < adopted_ms + UNHEARD_MS and adopted_ms <= made_ms
-  if (was_given_up or began_between(came_ms, made_ms)) and is_past_steps(made_ms) then
+  if (was_given_up or began_between(came_ms, made_ms) or is_expired(oldest, came_ms))
+    and is_past_steps(made_ms) then
     return nil
   end
   return oldest

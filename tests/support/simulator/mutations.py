@@ -65,7 +65,9 @@ SCRIPTS: Final = {
     ),
     # A notice from the spool whose bid was lost with older data counts for a later one.
     "lost as oldest": Mutation(
-        "settle.lua", "(was_given_up or began_between(came_ms, made_ms))", "false"
+        "settle.lua",
+        "(was_given_up or began_between(came_ms, made_ms) or is_expired(oldest, came_ms))",
+        "false",
     ),
     # A record is known for as long as the worker that has the notice says.
     "own TTL": Mutation("settle.lua", "longest_ttl(tonumber(ARGV[2]))", "tonumber(ARGV[2])"),
