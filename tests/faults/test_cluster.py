@@ -245,7 +245,7 @@ def test_every_part_works_in_a_cluster(served: Stack, module_database: str) -> N
         return sending.send(served.port, sending.SINGLE, sending.event("login"), key).status
 
     until(lambda: send(key) == 202, "a queue for events")
-    assert sorted(send(limited) for _ in range(3)) == [202, 202, 429]
+    until(lambda: 429 in [send(limited) for _ in range(3)], "the limit of the key")
     until(lambda: sending.rows(database, "select 1 from events"), "the event in the warehouse")
 
     token = tokens.issue("acme", JWT_SECRET.encode(), "snapbid")
