@@ -44,12 +44,13 @@ KEPT: Final = BidVerdict.KEPT.value
 class PendingAnswer(Struct):
     """A response's body, to be sent if the ledger keeps all its bids by `deadline`.
 
-    `verdicts` gives its decision; `deadline` is in seconds of `perf_counter`.
+    `verdicts` gives its decision; `deadline` is in seconds of `perf_counter`. `proposal` is there
+    where a bid may be refused, or is logged.
     """
 
     body: bytes
     verdicts: Awaitable[str]
-    proposal: Proposal
+    proposal: Proposal | None
     market: Market
     test: bool
     deadline: float
@@ -145,6 +146,7 @@ class BidEndpoint:
                 admission.has_body(lane, started, perf_counter())
             steps = self._timings.begin()
             result = self._bid(body, started - admission.waited_s, steps)
+            del body  # what waits for Redis keeps little, so that memory stays in the caches
             if type(result) is PendingAnswer:
                 pending = result
                 try:
@@ -155,8 +157,8 @@ class BidEndpoint:
                         result = await self._replace_refused(pending, verdicts)
                     else:
                         result = pending.body
-                        if self._log is not None:
-                            self._log_bids(pending, pending.proposal.bids)
+                        if pending.proposal is not None and self._log is not None:
+                            self._log_bids(pending, pending.proposal, pending.proposal.bids)
                 finally:
                     if self._log is not None:
                         self._log.end()
@@ -259,11 +261,12 @@ class BidEndpoint:
                 if log is not None:
                     log.end()
                 return Reason.STORE_DOWN
-        return PendingAnswer(body, verdicts, proposal, market, test, deadline, began_ms)
+        needed = proposal if proposal.limited or log is not None else None
+        return PendingAnswer(body, verdicts, needed, market, test, deadline, began_ms)
 
-    def _log_bids(self, pending: PendingAnswer, bids: list[Bid]) -> None:
+    def _log_bids(self, pending: PendingAnswer, proposal: Proposal, bids: list[Bid]) -> None:
         assert self._log is not None
-        proposal, currency = pending.proposal, pending.proposal.decision.lookups.currency
+        currency = proposal.decision.lookups.currency
         self._log.bids(
             pending.began_ms, self._source, proposal.auction_id, bids, currency, pending.test
         )
@@ -271,6 +274,7 @@ class BidEndpoint:
     async def _replace_refused(self, pending: PendingAnswer, verdicts: str) -> bytes | Reason:
         """The body with the bids that the ledger keeps, or the reason for no bid."""
         proposal, deadline = pending.proposal, pending.deadline
+        assert proposal is not None
         kept = await replace_refused(
             self._bidder,
             self._ledger,
@@ -285,5 +289,5 @@ class BidEndpoint:
             return kept
         body = self._bidder.write(proposal.auction_id, kept, proposal.decision.lookups.currency)
         if self._log is not None:
-            self._log_bids(pending, kept)
+            self._log_bids(pending, proposal, kept)
         return body
