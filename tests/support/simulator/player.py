@@ -34,6 +34,7 @@ LOOK_S: Final = 1.5  # between looks at the warehouse
 BROUGHT_S: Final = 25.0  # in which bankers bring all that is left to the shard that wants it
 TICK_S: Final = 0.005  # where a script says none
 _NUMBERS: Final = re.compile(r"[\d.]+")
+LAST: Final = "z"  # the machine that joins where all have left
 TURNS: Final = 1_000_000  # of the loop, for a run that does not end
 
 
@@ -208,6 +209,9 @@ class Player(Stage):
         for machine in self.world.machines.values():
             machine.disk_is_full = False
         self._has_drain = True
+        if all(worker.machine.is_gone for worker in self._workers.values()):
+            settings = self.settings  # outboxes are delivered by a machine that is there
+            self._do_join(LAST, int(settings["ttl"]), int(settings["hold"]), 0.0)
         for name in (*sorted(self._workers), "drain"):
             self._do_launch(name)
         for name in sorted(self._bankers):
