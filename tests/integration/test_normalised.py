@@ -172,7 +172,7 @@ async def test_an_upgraded_warehouse_gives_the_same_catalog(
                 for connection in (old, new):
                     await connection.execute("update campaign set created_at = '2026-01-01'")
                 assert await index_of(old) == await index_of(new)
-            made = [await base.make(dsn, tmp_path), await base.make(database, tmp_path)]
+            made = [(await base.make(url, tmp_path)).base for url in (dsn, database)]
             assert [content(tmp_path, each) for each in made] == [content(tmp_path, made[1])] * 2
         finally:
             await admin.execute("drop database upgraded with (force)")

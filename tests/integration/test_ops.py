@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import redis
@@ -269,6 +269,7 @@ class Published:
 
     published_at: float | None = None
     checked_at: float | None = None
+    bases: ClassVar[dict[str, int]] = {}
 
 
 def test_the_absence_of_the_warehouse_is_seen_between_reads_of_it(

@@ -1,6 +1,7 @@
 """Bases of the catalog that machines share through the warehouse."""
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Iterator
@@ -8,10 +9,12 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from support.processes import eventually
 from support.stack import connected, execute
 
-from snapbid.match.catalog import Base
-from snapbid.publisher import base, sharing
+from snapbid.match.catalog import Base, Catalog
+from snapbid.publisher import base, making, publisher, sharing
+from snapbid.publisher.publisher import CatalogPublisher
 from snapbid.warehouse import bases, campaigns
 
 
@@ -48,7 +51,7 @@ async def fill(dsn: str, *ids: str) -> None:
 
 def make(dsn: str, folder: Path, after: int = -1, *, urgent: bool = False) -> tuple[Base, bytes]:
     folder.mkdir(exist_ok=True)
-    made = asyncio.run(base.make(dsn, folder, after, urgent=urgent))
+    made = asyncio.run(base.make(dsn, folder, after, urgent=urgent)).base
     assert [path.name for path in folder.iterdir()] == [made.name]
     return made, (folder / made.name).read_bytes()
 
@@ -169,11 +172,46 @@ def test_two_at_once(database: str, tmp_path: Path, caplog: pytest.LogCaptureFix
     caplog.set_level(logging.INFO)
     asyncio.run(fill(database, "a", "b"))
 
-    async def both() -> list[Base]:
+    async def both() -> list[sharing.ObtainedBase]:
         for name in "xy":
             (tmp_path / name).mkdir()
-        return await asyncio.gather(*(base.make(database, tmp_path / name) for name in "xy"))
+        makings = (base.make(database, tmp_path / name) for name in "xy")
+        return await asyncio.gather(*makings)
 
     one, other = asyncio.run(both())
-    assert one.checksum == other.checksum
+    assert one.base.checksum == other.base.checksum
+    assert sorted([one.is_fetched, other.is_fetched]) == [False, True]
     assert fetches(caplog) == 1
+
+
+def test_of_two_publishers_one_builds_and_the_other_fetches(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose process has `FEWEST` as it is; so it is left out, and the base made in a thread."""
+
+    async def attempt(order: base.Order) -> sharing.ObtainedBase:
+        work = base.make(order.dsn, Path(order.folder), order.after, urgent=order.urgent)
+        return await asyncio.to_thread(asyncio.run, work)
+
+    monkeypatch.setattr(making, "_attempt", attempt)
+    monkeypatch.setattr(publisher, "MOST", 1)
+    with contextlib.ExitStack() as stack:
+        machines = {}
+        for name in "xy":
+            (tmp_path / name).mkdir()
+            machines[name] = CatalogPublisher(database, tmp_path / name / "catalog")
+            machines[name].start()
+            stack.callback(machines[name].stop)
+        published = machines.values()
+        eventually(lambda: all(each.published_at for each in published), "an empty catalog")
+        asyncio.run(fill(database, "a", "b", "c"))
+        eventually(lambda: all(sum(each.bases.values()) for each in published), "bases")
+        assert sorted(each.bases["fetched"] for each in published) == [0, 1]
+        both = [tmp_path / name / "catalog" for name in "xy"]
+
+        def checksums() -> set[int | None]:
+            opened = [Catalog.open(path).base for path in both]
+            return {each.checksum if each else None for each in opened}
+
+        eventually(lambda: None not in checksums(), "the bases to be published")
+        assert len(checksums()) == 1

@@ -105,6 +105,9 @@ WATCHED: dict[str, Definition] = {
     "snapbid_catalog_checked_seconds": Definition(
         "gauge", "Time since the catalog was last compared with the warehouse."
     ),
+    "snapbid_catalog_bases_total": Definition(
+        "counter", "Bases of large catalogs: built here, or fetched.", ("source",)
+    ),
 }
 
 DEFINITIONS: dict[str, Definition] = {

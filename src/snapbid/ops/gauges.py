@@ -116,6 +116,9 @@ def _catalog(watch: Watch) -> dict[str, Samples]:
         series["snapbid_catalog_age_seconds"] = [({}, max(now - publisher.published_at, 0.0))]
     if publisher.checked_at is not None:
         series["snapbid_catalog_checked_seconds"] = [({}, max(now - publisher.checked_at, 0.0))]
+    series["snapbid_catalog_bases_total"] = [
+        ({"source": source}, count) for source, count in publisher.bases.items()
+    ]
     return series
 
 

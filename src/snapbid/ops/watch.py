@@ -8,7 +8,7 @@ import asyncio
 import datetime
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from time import monotonic, time
 from typing import Final, NamedTuple, Protocol
@@ -56,14 +56,20 @@ class OpsPaths(NamedTuple):
     auction_log: Path | None = None  # this machine's segments of it
 
 
-class PublicationTimes(Protocol):
-    """When the catalog was published and checked (epoch s); None where not yet."""
+class Publications(Protocol):
+    """When the catalog was published and checked (epoch s); None where not yet.
+
+    `bases`: how many came from where.
+    """
 
     @property
     def published_at(self) -> float | None: ...
 
     @property
     def checked_at(self) -> float | None: ...
+
+    @property
+    def bases(self) -> Mapping[str, int]: ...
 
 
 class WarehouseFacts(NamedTuple):
@@ -103,7 +109,7 @@ class Watch:
         self,
         settings: StoreSettings,
         paths: OpsPaths,
-        publisher: PublicationTimes,
+        publisher: Publications,
         risk_log: RiskLog,
     ) -> None:
         self._settings = settings

@@ -2,7 +2,7 @@
 
 A million campaigns take most of a gigabyte and tens of seconds of a core; a separate process slows
 down nothing else and gives the memory back. It reads an `Order` from stdin, logs its progress, and
-prints the `Base` that it made. It exits when stdin is closed, so it never outlives its parent.
+prints the `ObtainedBase`. It exits when stdin is closed, so it never outlives its parent.
 
     python -m snapbid.publisher
 """
@@ -28,7 +28,7 @@ from snapbid.match.catalog import Base
 from snapbid.match.normalised import RULES
 from snapbid.match.payload import Builder
 from snapbid.publisher.overlay import insert
-from snapbid.publisher.sharing import PREFIX, obtain
+from snapbid.publisher.sharing import PREFIX, ObtainedBase, obtain
 from snapbid.warehouse import campaigns
 
 CHUNK: Final = 1 << 20  # bytes written and read at once
@@ -49,7 +49,7 @@ class Order(msgspec.Struct, frozen=True):
     after: int = -1
 
 
-async def make(dsn: str, folder: Path, after: int = -1, *, urgent: bool = False) -> Base:
+async def make(dsn: str, folder: Path, after: int = -1, *, urgent: bool = False) -> ObtainedBase:
     """Put a new base into the folder: another machine's, or one made here.
 
     Raises OSError, asyncpg's errors, or ValueError if there are too many campaigns.
@@ -130,9 +130,9 @@ def main() -> None:
     gc.disable()  # nothing here is cyclic garbage
     try:
         folder = Path(order.folder)
-        base = asyncio.run(make(order.dsn, folder, order.after, urgent=order.urgent))
+        obtained = asyncio.run(make(order.dsn, folder, order.after, urgent=order.urgent))
     except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         logger.error("no base could be made: %s", error)
         sys.exit(1)
-    sys.stdout.buffer.write(msgspec.json.encode(base))
+    sys.stdout.buffer.write(msgspec.json.encode(obtained))
     sys.stdout.buffer.flush()

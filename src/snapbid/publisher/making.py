@@ -11,7 +11,7 @@ import msgspec
 
 from snapbid.match.catalog import Base
 from snapbid.publisher.base import Order
-from snapbid.publisher.sharing import PREFIX
+from snapbid.publisher.sharing import PREFIX, ObtainedBase
 from snapbid.settings import without_settings
 
 RETRY_S: Final = 5.0
@@ -19,7 +19,7 @@ RETRY_S: Final = 5.0
 logger = logging.getLogger("snapbid")
 
 
-async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) -> Base:
+async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) -> ObtainedBase:
     """Make a base in the folder, retrying until it succeeds. `urgent`: bids wait for it.
 
     It is newer than the revision `after`.
@@ -27,15 +27,15 @@ async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) ->
     order = Order(dsn, str(folder.absolute()), urgent, after)
     while True:
         try:
-            base = await _attempt(order)
-            if base is not None:
-                return base
+            obtained = await _attempt(order)
+            if obtained is not None:
+                return obtained
         except (OSError, ValueError):
             logger.exception("no base could be made")
         await asyncio.sleep(RETRY_S)
 
 
-async def _attempt(order: Order) -> Base | None:
+async def _attempt(order: Order) -> ObtainedBase | None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "snapbid.publisher"),
         stdin=asyncio.subprocess.PIPE,
@@ -51,7 +51,7 @@ async def _attempt(order: Order) -> Base | None:
         )  # and stays open: the child exits when we do
         output = await process.stdout.read()
         if await process.wait() == 0:
-            return msgspec.json.decode(output, type=Base)
+            return msgspec.json.decode(output, type=ObtainedBase)
         logger.error("no base could be made (exit status %s)", process.returncode)
         return None
     finally:

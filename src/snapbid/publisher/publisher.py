@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections import Counter
 from pathlib import Path
 from time import monotonic, perf_counter, time
 from typing import Any, Final
@@ -24,6 +25,7 @@ from snapbid.match import catalog
 from snapbid.match.catalog import Base, Catalog, CatalogError, Stamp, stamp_of
 from snapbid.publisher.making import make_base, remove_others
 from snapbid.publisher.overlay import Overlay
+from snapbid.publisher.sharing import ObtainedBase
 from snapbid.reference import rates
 from snapbid.warehouse import bases, campaigns, fence, persons, products, registry, rests
 from snapbid.warehouse import rates as operator_rates
@@ -48,13 +50,14 @@ class CatalogPublisher:
         self._overlay: Overlay | None = None
         self._warehouse = ""
         self._identity = ""
-        self._making: asyncio.Task[Base] | None = None
+        self._making: asyncio.Task[ObtainedBase] | None = None
         self._published: tuple[Any, ...] = ()
         self._written: Stamp | None = None  # of the published file
         self._told: str | None = None  # why the warehouse could not be used
         self._rates = rates.load()
         self.published_at: float | None = None  # epoch s
         self.checked_at: float | None = None  # when the warehouse was last asked
+        self.bases = Counter({"built": 0, "fetched": 0})  # made here, or by another machine
         self._changed = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[None] | None = None
@@ -237,7 +240,9 @@ class CatalogPublisher:
         if base is not None and not self._has_file(base):
             self._overlay = Overlay(None)
         if self._making is not None and self._making.done():
-            made = self._making.result()
+            obtained = self._making.result()
+            made = obtained.base
+            self.bases["fetched" if obtained.is_fetched else "built"] += 1
             since = await campaigns.count_since(connection, made.revision, MOST + 1)
             self._making = None
             # Later changes are applied anew; if there are too many, a newer base is needed.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import asyncpg
+import msgspec
 
 from snapbid import match, reference
 from snapbid.match.catalog import Base
@@ -28,6 +29,13 @@ WAIT_S: Final = 120.0  # for the machine that builds; a million campaigns take i
 FEWEST: int = 20_000  # campaigns worth sharing; fewer are built in a second
 
 logger = logging.getLogger("snapbid")
+
+
+class ObtainedBase(msgspec.Struct, frozen=True):
+    """A base, and whether another machine built it."""
+
+    base: Base
+    is_fetched: bool
 
 
 def layout() -> str:
@@ -49,31 +57,31 @@ async def obtain(
     build: Callable[[], Awaitable[Base]],
     *,
     urgent: bool,
-) -> Base:
+) -> ObtainedBase:
     """Fetch a base newer than the revision `after`, or build one, for the other machines too."""
     if (await campaigns.fetch_state(connection)).campaigns < FEWEST:
-        return await build()
+        return ObtainedBase(await build(), is_fetched=False)
     this = layout()
     try:
         if base := await _fetch(connection, folder, this, after):
-            return base
+            return ObtainedBase(base, is_fetched=True)
         if urgent:
-            return await build()
+            return ObtainedBase(await build(), is_fetched=False)
         if not await bases.lock(connection, this, WAIT_S):
             logger.warning("another machine has built a base for %d s; building one", WAIT_S)
-            return await build()
+            return ObtainedBase(await build(), is_fetched=False)
         if base := await _fetch(connection, folder, this, after):
-            return base
+            return ObtainedBase(base, is_fetched=True)
     except asyncpg.PostgresError as error:  # no such table, no rights, a read that fails
         logger.warning("no base could be fetched: %s; building one", error)
-        return await build()
+        return ObtainedBase(await build(), is_fetched=False)
     base = await build()
     try:
         if await bases.count_publishers(connection) > 1:
             await _store(connection, folder / base.name, base, this)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         logger.warning("the base was not stored for other machines: %s", error)
-    return base
+    return ObtainedBase(base, is_fetched=False)
 
 
 async def _fetch(
