@@ -67,6 +67,7 @@ class Record:
     hold_s: int
     asked_at: float
     asked_wall: Walls
+    skew_s: float  # of its worker's time to that of Redis
     answered_at: float = NEVER
     answered_wall: Walls = (0.0, 0.0)
     promised: bool = False  # by a 200
@@ -182,7 +183,7 @@ def days_of(walls: Walls) -> set[int]:
 
 def days_of_bid(record: Record) -> set[int]:
     last = record.answered_wall[1] if record.answered_at < NEVER else record.asked_wall[1] + 60
-    return days_of((record.asked_wall[0], last))
+    return days_of((record.asked_wall[0] - record.skew_s, last + record.skew_s))
 
 
 def with_totals(figures: Iterable[tuple[Key, int]]) -> Figures:

@@ -116,6 +116,7 @@ class Player(Stage):
         name = str(auction)
         now, wall = self.world.loop.time(), self.world.walls()
         wanted = [pair.split(":") for pair in str(imps).split(",")]
+        skew_s, _ = taker.skew_s(name.encode())
         named = [(imp, self.campaigns.get(int(number))) for imp, number in wanted]
         records = [
             Record(
@@ -129,6 +130,7 @@ class Player(Stage):
                 taker.settings.hold_s,
                 now,
                 wall,
+                skew_s,
             )
             for imp, campaign in named
             if campaign is not None and campaign.name in taker.catalog.campaigns
