@@ -1,6 +1,13 @@
 """`snapbid`, and `python -m snapbid`."""
 
-from snapbid.cli.main import main
+
+def main() -> None:
+    """Run the command line."""
+    # Imported here: where `snapbid` is a script, each worker process imports this module, too.
+    from snapbid.cli.main import main as run
+
+    run(prog_name="snapbid")
+
 
 if __name__ == "__main__":
-    main(prog_name="snapbid")
+    main()

@@ -5,6 +5,10 @@ from collections import deque
 
 
 cdef class RequestCounts:
+    cdef readonly int requests, tests, country, ua, ip, ipv6
+    cdef readonly dict statuses
+    cdef readonly object answers
+    cdef object _note
 
     def __init__(self, int kept):
         self.answers = deque(maxlen=kept)
@@ -35,9 +39,6 @@ cdef class RequestCounts:
         return False
 
     def answered(self, int status):
-        self.note(status)
-
-    cdef int note(self, object status) except -1:
-        self.statuses[status] = self.statuses.get(status, 0) + 1
-        self._note(status)
-        return 0
+        cdef object key = status
+        self.statuses[key] = self.statuses.get(key, 0) + 1
+        self._note(key)

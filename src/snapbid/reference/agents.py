@@ -222,19 +222,19 @@ class Agent(NamedTuple):
 
 
 @cache
-def _whole_engine() -> "Callable[[str], PartialResult]":
-    # Separate from `_engine`: most expressions are for devices, which bids do not need.
+def _device_engine() -> "Callable[[str], PartialResult]":
+    # Beside `_engine`: most expressions are for devices, which bids do not need.
     from ua_parser import Domain, load_lazy_builtins
     from ua_parser.regex import Resolver
 
-    resolver = Resolver(load_lazy_builtins())
-    return lambda ua: resolver(ua, Domain.ALL)
+    resolver = Resolver(([], [], load_lazy_builtins()[2]))
+    return lambda ua: resolver(ua, Domain.DEVICE)
 
 
 @lru_cache(maxsize=CACHED_SPELLINGS)
 def _details(ua: str) -> Agent:
-    result = _whole_engine()(ua)
-    browser, system, device = result.user_agent, result.os, result.device
+    result = _engine()(ua)
+    browser, system, device = result.user_agent, result.os, _device_engine()(ua).device
     bot = device is not None and device.family == _BOT
     return Agent(
         browser=_BROWSER_FAMILIES.get(browser.family, OTHER) if browser else OTHER,

@@ -21,10 +21,6 @@ DEFAULT_PATH = Path(__file__).with_name("data") / "geo-whois-asn-country.mmdb"
 
 _IPV4_MAPPED = bytes(10) + b"\xff\xff"
 
-# Every IPv4 /16, and 16 networks of each IPv6 /16 that addresses are allocated from. Takes 0.1 s,
-# and reveals damage to any larger part of the file.
-_SAMPLE_IPV4 = range(1 << 16)
-_SAMPLE_IPV6 = [(first, second << 12) for first in range(0x2000, 0x3000) for second in range(16)]
 _FIRST_RECORDS = 10_000
 
 
@@ -46,21 +42,10 @@ class GeoDatabase:
     def __init__(self, path: str | PathLike[str]) -> None:
         """Open and check a database. Raises GeoDatabaseError naming the file."""
         self.path = fspath(path)
-        try:
-            self._reader = maxminddb.open_database(self.path, maxminddb.MODE_MMAP_EXT)
-        except OSError as error:
-            raise GeoDatabaseError(
-                f"geo database {self.path}: cannot be read: {error.strerror or error}"
-            ) from None
-        except (ValueError, maxminddb.InvalidDatabaseError):
-            raise GeoDatabaseError(
-                f"geo database {self.path}: is corrupt or no MaxMind DB file"
-            ) from None
-        try:
+        # Checked in a mapping of its own, since that maps most of the file's pages.
+        with self._open() as self._reader:
             self._check()
-        except GeoDatabaseError:
-            self._reader.close()
-            raise
+        self._reader = self._open()
 
     def country(self, ip: str) -> str | None:
         """Look up the alpha-3 country of an IPv4 or IPv6 address; None if there is none.
@@ -90,6 +75,18 @@ class GeoDatabase:
         """Release the file; every later look-up returns None."""
         self._reader.close()
 
+    def _open(self) -> maxminddb.Reader:
+        try:
+            return maxminddb.open_database(self.path, maxminddb.MODE_MMAP_EXT)
+        except OSError as error:
+            raise GeoDatabaseError(
+                f"geo database {self.path}: cannot be read: {error.strerror or error}"
+            ) from None
+        except (ValueError, maxminddb.InvalidDatabaseError):
+            raise GeoDatabaseError(
+                f"geo database {self.path}: is corrupt or no MaxMind DB file"
+            ) from None
+
     def _lookup(self, ip: str) -> str | None:
         return _country_of(self._reader.get(ip))
 
@@ -107,11 +104,16 @@ class GeoDatabase:
         return (record for _, record in islice(records, _FIRST_RECORDS))
 
     def _sample(self) -> Iterator[str]:
-        for prefix in _SAMPLE_IPV4:
+        """Every IPv4 /16, and 16 networks of each IPv6 /16 that addresses are allocated from.
+
+        Takes 0.1 s, and reveals damage to any larger part of the file.
+        """
+        for prefix in range(1 << 16):
             yield f"{prefix >> 8}.{prefix & 255}.0.1"
         if self._reader.metadata().ip_version == 6:
-            for first, second in _SAMPLE_IPV6:
-                yield f"{first:x}:{second:x}::1"
+            for first in range(0x2000, 0x3000):
+                for second in range(0, 1 << 16, 1 << 12):
+                    yield f"{first:x}:{second:x}::1"
 
 
 def _plain(ip: str) -> str:

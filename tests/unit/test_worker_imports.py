@@ -1,0 +1,21 @@
+"""What a worker process never needs takes none of its memory."""
+
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+IMPORTED: Final = {
+    # multiprocessing imports the main module of a script in each process that it starts
+    "by spawning": "snapbid.__main__",
+    "to serve": "snapbid.server.process, snapbid.server.app, snapbid.server.worker",
+}
+NEVER: Final = {"click", "rich", "snapbid.cli", "snapbid.publisher", "snapbid.ops", "snapbid.drain"}
+
+
+@pytest.mark.parametrize("modules", IMPORTED.values(), ids=IMPORTED)
+def test_a_worker_does_not_import_what_it_never_needs(modules: str) -> None:
+    code = f"import sys, {modules}; print(*{NEVER!r} & sys.modules.keys())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
