@@ -1,6 +1,8 @@
 """Bids of campaigns with budgets and caps, from the request to the answer."""
 
 import json
+import os
+import signal
 import threading
 import time
 import urllib.request
@@ -8,20 +10,20 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from pathlib import Path
+from functools import partial
+from itertools import count
 from typing import Any
 
 import asyncpg
 import pytest
 from support.client import LocalApp, Reply
 from support.market import market_of
-from support.processes import eventually
-from support.remembered import Clock, at, counts, looking, opened
+from support.processes import eventually, workers_of
+from support.remembered import counts, looking
 from support.spending import bid_request
 from support.stack import Stack, connected, run
 
 from snapbid.exchange.bid import Market
-from snapbid.exchange.recall import Recall
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.reference.rates import Rates
 from snapbid.warehouse import campaigns, registry
@@ -207,32 +209,6 @@ def test_a_test_is_limited_but_uses_nothing_up(fresh_redis: str) -> None:
     assert of_day == {"b:1": 1, "B:1": 1}
 
 
-@pytest.mark.parametrize(
-    ("daily", "held", "refused"), [(1_000, 10**6, 10**6), (10_000, 5 * 10**6, 6 * 10**6)]
-)
-async def test_a_fresh_day_lets_campaigns_bid_again(
-    daily: int, held: int, refused: int, fresh_redis: str, tmp_path: Path
-) -> None:
-    """At the cost that was refused, which may be that of several impressions."""
-    budget = {"daily": daily / 1_000_000}
-    some = market(campaign("a", 1, budget=budget), campaign("b", 1, status="paused"))
-    clock = Clock(at("2030-06-15T23:59:00"))
-    of = some.template(0, 0).limits
-    assert of is not None
-    async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
-        recall = Recall(ledger.budgets, lambda: some)
-        done = ledger.remember(b"a", 1, [(b"1", 1, held, of)], None, 10.0)
-        assert done is not None
-        assert await done == "k"
-        some.skip(0, 0, refused)
-        await recall.look()
-        assert set(some.exhausted) == {0}
-        assert [some.is_too_dear(0, cost) for cost in (refused - 1, refused)] == [False, True]
-        clock.now += 60
-        await recall.look()
-    assert not some.exhausted
-
-
 def test_shards_are_skipped_one_by_one() -> None:
     some = market(campaign("a", 1, budget={"daily": 1}))
     some.shards = 2
@@ -289,6 +265,45 @@ async def test_budgets_of_a_served_system(
 
 def _first(answers: list[tuple[int, str]]) -> int:
     return next(number for number, (_, name) in enumerate(answers) if name == "a")
+
+
+async def test_workers_hear_that_there_is_room(
+    database: str, fresh_redis: str, start_stack: Callable[..., Stack]
+) -> None:
+    """All of them, also in place of one that was killed."""
+    await put(database, campaign("a", 2, budget={"total": 0.002}), campaign("b", 1))
+    stack = start_stack(SNAPBID_WORKERS="2", SNAPBID_HOLD_S="3600")
+    assert stack.process
+    server, numbers = stack.process.pid, count()
+
+    def ask_many() -> set[str]:
+        """Who answers, at so many connections that each worker has some."""
+        with ThreadPoolExecutor(8) as pool:
+            return {name for _, name in pool.map(lambda n: ask(stack, n), auctions())}
+
+    def auctions() -> list[str]:
+        return [f"r{next(numbers)}" for _ in range(32)]
+
+    def lose(auction: str) -> None:
+        urllib.request.urlopen(f"{stack.base_url}/rtb/loss?id={auction}&impId=1&nbr=102").close()
+
+    def bids_again() -> bool:
+        holders.append(f"r{next(numbers)}")
+        return ask(stack, holders[-1])[1] == "a"
+
+    def is_replaced(worker: int) -> bool:
+        return len(workers_of(server) - {worker}) == 2
+
+    holders: list[str] = []
+    eventually(bids_again, "a bid")
+    for _ in range(2):
+        assert ask_many() == {"b"}
+        killed = workers_of(server).pop()
+        os.kill(killed, signal.SIGKILL)
+        eventually(partial(is_replaced, killed), "two workers again")
+        assert ask_many() == {"b"}
+        lose(holders[-1])
+        eventually(bids_again, "room again")
 
 
 async def test_when_a_campaign_came_to_be_is_kept(database: str) -> None:

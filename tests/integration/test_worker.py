@@ -12,6 +12,7 @@ import redis
 from support.client import call
 from support.stack import JWT_SECRET
 
+from snapbid.ledger.room import RoomWriter, room_path
 from snapbid.metrics import Metrics, read
 from snapbid.metrics.keys import parse_key
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabaseError
@@ -39,6 +40,7 @@ def make(database: str, fresh_redis: str, tmp_path: Path) -> Make:
             )
         )
         made.runtime_dir.mkdir()
+        RoomWriter(room_path(made.runtime_dir)).close()
         return made
 
     return settings

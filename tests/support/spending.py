@@ -7,6 +7,7 @@ from typing import Any
 from snapbid.ledger.budgets import CampaignSpend
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import Limits
+from snapbid.ledger.records import BidVerdict
 
 HOLD_S = 60
 NANO = 1000  # nano-USD in a micro-USD
@@ -55,7 +56,10 @@ async def state(ledger: Ledger, campaign: int = 1) -> CampaignSpend:
 
 
 async def has_room(ledger: Ledger, price: int, *wanted: Limits) -> list[bool]:
-    return await ledger.budgets.has_money([(price, of) for of in wanted])
+    """Whether any shard has money for a bid of each."""
+    bids = [(b"", of.campaign, price, of) for of in wanted]
+    looks = [await ledger.budgets.look(shard, bids, None) for shard in range(len(ledger._shards))]
+    return [BidVerdict.KEPT in letters for letters in zip(*looks, strict=True)]
 
 
 def bid_request(auction: str, sizes: Sequence[tuple[int, int]] = ((300, 250),), **more: Any) -> Any:

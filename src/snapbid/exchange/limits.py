@@ -2,7 +2,7 @@
 
 The ledger checks the budget and the caps in the round trip that remembers the bid. A bid that it
 refuses is replaced by the next best campaign. A campaign whose budget is used up is skipped from
-then on, until `recall` finds budget again.
+then on, until `recall` hears that it has some again.
 """
 
 from collections.abc import Awaitable, Callable, Iterable

@@ -13,7 +13,7 @@ from snapbid.exchange.native_answer import native_markup
 from snapbid.exchange.native_request import NativeRequest
 from snapbid.exchange.response import Template, adapted, template
 from snapbid.ledger.limits import Limits
-from snapbid.ledger.room import ALL
+from snapbid.ledger.room import ALL, DAILY
 from snapbid.match.catalog import Catalog
 from snapbid.match.payload import CampaignPayload, CreativePayload, decode_payload
 
@@ -60,6 +60,7 @@ class Market:
         self.lookups = lookups
         self.shards = shards
         self.exhausted: dict[int, ExhaustedCampaign] = {}
+        self._ranks: dict[int, int] = {}  # of these, by number
         self._native: dict[tuple[int, int, int], Template] = {}
         self._adapted: dict[tuple[int, int, int | None, str, bool], Template] = {}
         self._of_base: RankCache = RankCache()
@@ -153,6 +154,7 @@ class Market:
             if limits is None:
                 return
             exhausted = self.exhausted[rank] = ExhaustedCampaign(document, limits, {})
+            self._ranks[limits.campaign] = rank
         exhausted.shards[shard] = min(cost, exhausted.shards.get(shard, cost))
         if self.is_too_dear(rank, self.catalog.index.price(rank)):
             self.catalog.index.set_active(rank, False)
@@ -166,28 +168,21 @@ class Market:
         """Return whether every shard has refused this cost since the campaign last had budget."""
         return all(self.skips(rank, shard, cost) for shard in range(self.shards))
 
-    def skipped(self) -> list[tuple[int, tuple[int, Limits]]]:
-        """Return (rank, (the lowest cost refused, limits)) of each exhausted campaign."""
-        return [
-            (rank, (min(exhausted.shards.values()), exhausted.limits))
-            for rank, exhausted in self.exhausted.items()
-        ]
-
-    def resume(self, rank: int) -> None:
-        """Let a campaign bid again that has budget again."""
-        if self.exhausted.pop(rank, None) is not None:
-            self.catalog.index.set_active(rank, True)
-
     def make_room(self, rooms: Iterable[tuple[int, int]] | None) -> None:
-        """Let campaigns bid again in shards that have budget again: (number, shard) each.
+        """Let campaigns bid again in shards that have budget again: (number, shard) each, or ALL
+        or DAILY.
 
         None: all of them, in all shards.
         """
         if rooms is None:
             rooms = [(ALL, shard) for shard in range(self.shards)]
-        ranks = {of.document.number: rank for rank, of in self.exhausted.items()}
         for number, shard in rooms:
-            some = list(self.exhausted) if number == ALL else [ranks.get(number, -1)]
+            if number == ALL:
+                some = list(self.exhausted)
+            elif number == DAILY:
+                some = [rank for rank, of in self.exhausted.items() if of.limits.is_daily]
+            else:
+                some = [self._ranks.get(number, -1)]
             for rank in some:
                 self._make_room(rank, shard)
 
@@ -197,6 +192,7 @@ class Market:
             self.catalog.index.set_active(rank, True)
             if not exhausted.shards:
                 del self.exhausted[rank]
+                self._ranks.pop(exhausted.limits.campaign, None)
 
     async def carry_over(self, before: "Market") -> None:
         """Skip what the market before skipped, unless its budget or price has changed.

@@ -4,97 +4,47 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from snapbid.exchange.market import Market
-from snapbid.ledger.limits import Limits
 from snapbid.tasks import end
 
-RECALL_S: Final = 0.25  # a new budget bids within this time
-LISTEN_S: Final = 0.05
+LISTEN_S: Final = 0.1  # with ROUND_S of server/banking.py, within which a new budget bids
+REST_S: Final = 0.25  # while no campaign is skipped
 LATE_S: Final = 1.0  # after which no refusal from before an announcement is under way
 
 logger = logging.getLogger("snapbid")
 
-
-class BudgetSource(Protocol):
-    """Tells which campaigns have budget left; see `ledger.budgets.Budgets`."""
-
-    async def has_money(self, bids: list[tuple[int, Limits]]) -> list[bool]: ...
+Announced = Sequence[tuple[int, int]] | None
 
 
-class Recalling:
-    """Looks again and again; `market` returns the current market."""
+class Recall:
+    """Hears again and again what one reader of the machine announces; see `RoomReader.read`.
 
-    every_s: float
+    What was announced counts once more a little later: a bid that was refused before may be told
+    to the worker only then. `market` returns the current market.
+    """
 
-    def __init__(self, market: Callable[[], Market | None]) -> None:
+    def __init__(self, read: Callable[[], Announced], market: Callable[[], Market | None]) -> None:
+        self._read = read
         self._market = market
+        self._again: deque[tuple[float, Announced]] = deque()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start looking; needs a running loop."""
-        self._task = asyncio.get_running_loop().create_task(self._keep_looking())
+        """Start listening; needs a running loop."""
+        self._task = asyncio.get_running_loop().create_task(self._keep_listening())
 
     async def stop(self) -> None:
         if self._task is not None:
             await end(self._task)
 
-    async def look(self) -> None:
-        """Look once."""
-        raise NotImplementedError
-
-    async def _keep_looking(self) -> None:
-        while True:
-            await asyncio.sleep(self.every_s)
-            try:
-                await self.look()
-            except Exception:
-                logger.exception("the budgets of skipped campaigns could not be checked")
-
-
-class Recall(Recalling):
-    """Asks the ledger for those that are skipped."""
-
-    every_s = RECALL_S
-
-    def __init__(self, budgets: BudgetSource, market: Callable[[], Market | None]) -> None:
-        super().__init__(market)
-        self._budgets = budgets
-
-    async def look(self) -> None:
-        market = self._market()
-        if market is None or not market.exhausted:
-            return
-        skipped = market.skipped()
-        have_budget = await self._budgets.has_money([limits for _, limits in skipped])
-        # Redis may be away: then the answer is empty.
-        for (rank, _), has_budget in zip(skipped, have_budget, strict=False):
-            if has_budget:
-                market.resume(rank)
-
-
-Announced = Sequence[tuple[int, int]] | None
-
-
-class AnnouncedRecall(Recalling):
-    """Hears what the machine's banker announces, whatever is skipped; see `RoomReader.read`.
-
-    What was announced counts once more a little later: a bid that was refused before may be told
-    to the worker only then.
-    """
-
-    every_s = LISTEN_S
-
-    def __init__(self, read: Callable[[], Announced], market: Callable[[], Market | None]) -> None:
-        super().__init__(market)
-        self._read = read
-        self._again: deque[tuple[float, Announced]] = deque()
-
-    async def look(self) -> None:
+    def listen(self) -> None:
+        """Let bid again what has room by now."""
         now, rooms = asyncio.get_running_loop().time(), self._read()
-        due = [rooms]
+        due = []
         if rooms is None or rooms:
+            due.append(rooms)
             self._again.append((now + LATE_S, rooms))
         while self._again and self._again[0][0] <= now:
             due.append(self._again.popleft()[1])
@@ -102,3 +52,13 @@ class AnnouncedRecall(Recalling):
         if market is not None and market.exhausted:
             for some in due:
                 market.make_room(some)
+
+    async def _keep_listening(self) -> None:
+        while True:
+            market = self._market()
+            is_at_rest = market is None or not market.exhausted
+            await asyncio.sleep(REST_S if is_at_rest else LISTEN_S)
+            try:
+                self.listen()
+            except Exception:
+                logger.exception("campaigns that have budget again could not be told")

@@ -20,21 +20,11 @@ local function allowances(purse, limits)
   return granted
 end
 
-local function await_end_of_hold(campaign, purse) -- of the next one
-  local first = redis.call('ZRANGE', purse.queue, 0, 0, 'WITHSCORES')
-  if first[2] then
-    redis.call('ZADD', base .. 'wait', first[2], campaign)
-  end
-end
-
 local function call_banker(campaign, purse) -- where it has refused a bid, or little is left
   local granted, refused = purse.granted, purse.refused
   if refused then
-    local before = redis.call('HGET', base .. 'refused', campaign)
-    if not before or refused < tonumber(before) then
-      redis.call('HSET', base .. 'refused', campaign, digits(refused))
-    end
-    await_end_of_hold(campaign, purse)
+    note_refusal(campaign, refused)
+    await_end_of_hold(campaign, '-inf')
   end
   if refused or granted and (granted.least_total and purse.total > granted.least_total
     or granted.least_day and purse.day > granted.least_day) then

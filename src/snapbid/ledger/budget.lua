@@ -1,12 +1,38 @@
 -- Whether a bid is within the budget of its campaign, in a ledger of one shard.
 
 -- Whether the price (digits) is within the limits; it is held then, where `holds` is true.
+local some_refused = false
 local function afford(purse, price, limits, holds)
-  return has_confirmed_budgets() and within(purse, price, limits, holds)
+  local fits = has_confirmed_budgets() and within(purse, price, limits, holds)
+  if not fits then
+    purse.refused, purse.limits = math.min(purse.refused or math.huge, tonumber(price)), limits
+    some_refused = true
+  end
+  return fits
+end
+
+-- When time brings room again: as holds end, and as pacing allows more (calls.lua).
+local function note_refusals() -- rare
+  for campaign, purse in pairs(purses) do
+    local cost, limits = purse.refused, purse.limits
+    if cost then
+      note_refusal(campaign, cost)
+      await_end_of_hold(campaign, '-inf')
+      local growth = tonumber(limits.growth) or 0
+      local short = growth > 0 and purse.day + cost - limits.day_number or 0
+      if short > 0 and (not limits.total_number or purse.total + cost <= limits.total_number) then
+        local room_ms = (now + math.ceil(short / growth)) * 1000
+        redis.call('ZADD', base .. 'calls', 'LT', digits(room_ms), campaign)
+      end
+    end
+  end
 end
 
 local function close_purses()
   for _, purse in pairs(purses) do
     close_purse(purse)
+  end
+  if some_refused then
+    note_refusals()
   end
 end

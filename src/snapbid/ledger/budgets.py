@@ -9,7 +9,6 @@ from redis.exceptions import RedisError
 
 from snapbid.ledger.batch import LedgerBid, Verdicts
 from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.limits import Limits
 from snapbid.ledger.parts import all_of, of_each
 from snapbid.ledger.records import BidVerdict, shard_of, user_digest, user_shard
 from snapbid.ledger.scripts import scripts
@@ -80,20 +79,6 @@ class Budgets:
         except (RedisError, OSError):
             return ""
         return str(letters.decode())
-
-    async def has_money(self, bids: Sequence[tuple[int, Limits]]) -> list[bool]:
-        """Whether any shard has money for one bid of (price, limits); [] where one is away."""
-        wanted = [(b"", limits.campaign, price, limits) for price, limits in bids]
-        result = [False] * len(wanted)
-        for shard in range(len(self._keys)):
-            letters = ""
-            for start in range(0, len(wanted), BATCH):
-                letters += await self.look(shard, wanted[start : start + BATCH], None)
-            if len(letters) != len(wanted):
-                return []
-            for place, letter in enumerate(letters):
-                result[place] |= letter == BidVerdict.KEPT
-        return result
 
     async def states(self, campaigns: Sequence[int]) -> dict[int, CampaignSpend]:
         """What campaigns, by number, have used over all shards. Raises RedisError or OSError."""

@@ -1,25 +1,47 @@
 -- Which campaigns call for money, and which have room again (escrow.py).
 --
--- Who takes a call has LEASE_MS to come; then it is another banker's.
+-- Who takes a call has LEASE_MS to come; then it is another banker's. With one shard there are no
+-- bankers: what calls has room.
 --
 -- ARGV     1 now (epoch ms); 2 the segment and 3 the announcement that were heard last, if any
 -- Returns  the segment, its last announcement, campaigns that call, campaigns that have room again,
---          the server's time (epoch ms)
+--          1 if the drain has confirmed what was spent, or 0; the server's time (epoch ms)
 local LEASE_MS, MOST = 1000, 1000
 local calls, ended = base .. 'calls', digits(math.floor(watermark() / 1000))
+
+-- Whether holds have ended by now in which there was money: it may have been spent, or lost.
+local function frees_money(campaign)
+  local names = redis.call('ZRANGEBYSCORE', base .. 'x:' .. campaign, '-inf', ended)
+  for _, name in ipairs(names) do
+    if redis.call('HEXISTS', base .. 'm:' .. campaign, 'e' .. name) == 1 then
+      return true
+    end
+  end
+  return #names == 0 -- another script has ended them
+end
+
 for _, campaign in ipairs(redis.call('ZRANGEBYSCORE', base .. 'wait', '-inf', ended, 'LIMIT', 0,
-  MOST)) do -- a hold of theirs is to end
-  redis.call('ZREM', base .. 'wait', campaign)
-  redis.call('ZADD', calls, 0, campaign)
+  MOST)) do
+  if frees_money(campaign) then
+    redis.call('ZREM', base .. 'wait', campaign)
+    redis.call('ZADD', calls, 0, campaign)
+  else
+    await_end_of_hold(campaign, '(' .. ended)
+  end
 end
 local name, time = enter_segment(), server_ms()
 local due = redis.call('ZRANGEBYSCORE', calls, '-inf', digits(time), 'LIMIT', 0, MOST)
 for _, campaign in ipairs(due) do
-  redis.call('ZADD', calls, digits(time + LEASE_MS), campaign)
+  if SHARDS > 1 then
+    redis.call('ZADD', calls, digits(time + LEASE_MS), campaign)
+  else
+    redis.call('ZREM', calls, campaign)
+    announce(campaign)
+  end
 end
 local said, room = redis.call('GET', base .. 'said') or '0', {}
 local heard = ARGV[2] == name and ARGV[3] or '0'
 if ARGV[2] ~= '' and heard ~= said then
   room = redis.call('ZRANGEBYSCORE', base .. 'room', '(' .. heard, '+inf')
 end
-return {name, said, due, room, digits(time)}
+return {name, said, SHARDS > 1 and due or {}, room, has_confirmed_budgets() and 1 or 0, digits(time)}

@@ -58,15 +58,6 @@ local function give_back(key, name, used, amount) -- if it is not used; tells wh
   redis.call('HINCRBY', key, 'l' .. name, amount)
 end
 
-local ANNOUNCED = 100000 -- announcements that are kept
-local function announce(campaign) -- that there is room again
-  redis.call('HDEL', base .. 'refused', campaign)
-  redis.call('ZREM', base .. 'wait', campaign)
-  local said = redis.call('INCR', base .. 'said')
-  redis.call('ZADD', base .. 'room', said, campaign)
-  redis.call('ZREMRANGEBYSCORE', base .. 'room', '-inf', digits(said - ANNOUNCED))
-end
-
 enter_segment()
 local reply, at, time = {has_confirmed_budgets() and 1 or 0}, 2, server_ms()
 while ARGV[at] do
@@ -101,7 +92,7 @@ while ARGV[at] do
     redis.call('ZREM', base .. 'calls', campaign)
   end
   if refused then
-    await_end_of_hold(campaign, purse)
+    await_end_of_hold(campaign, '-inf')
   end
   at = at + 3 + 6 * accounts
 end

@@ -51,7 +51,7 @@ local function move_notices(digest, record, other) -- rare
   local day = math.floor(record.time / DAY_S)
   local open = is_open(day, now)
   if open and bit.band(record.kinds, WIN) ~= 0 then
-    pay(record, '-')
+    pay_back(record)
   end
   for _, kind in ipairs({WIN, BILLING, LOSS}) do
     if bit.band(record.kinds, kind) ~= 0 then

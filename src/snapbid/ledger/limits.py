@@ -3,12 +3,10 @@
 The one who decides is Redis, in the same script call that remembers a bid (remember.lua): it holds
 the bid's cost and the user's impression or refuses, so nothing can overspend, whatever workers,
 pauses or kills. A worker holds no money of its own: it only skips campaigns that were refused until
-a look, every 250 ms, finds room for them again. That is as exact as leases of money would be at
-their best, with the same bound on the time until a fresh budget bids, and nothing to give back
-when a worker dies.
+it hears that there is room for them again. That is as exact as leases of money would be at their
+best, and there is nothing to give back when a worker dies.
 
-With several shards each may spend what it was granted of a budget (escrow.py), and says when there
-is room again.
+With several shards each may spend what it was granted of a budget (escrow.py).
 
 Money is nano-USD here, so that a plain bid costs exactly its CPM in micro-USD.
 """
@@ -62,10 +60,15 @@ class Limits:
         self.kinds = (HELD if budgeted else 0) | (CAPPED if caps else 0)
         self._paced = self._daily is not None and even_from_ms is not None and not in_escrow
         packed = b"".join([_CAP.pack(*cap) for cap in kept])
-        self.caps_alone = _CAMPAIGN.pack(campaign) + bytes((0, 0, len(caps))) + packed
+        self.caps_alone = _CAMPAIGN.pack(campaign) + bytes((0, 0, 0, len(caps))) + packed
         self._rest = self._text(self._total) + bytes((len(caps),)) + packed
         self._second = -1
-        self._packed = _CAMPAIGN.pack(campaign) + self._text(self._daily) + self._rest
+        self._packed = _CAMPAIGN.pack(campaign) + self._text(self._daily) + _text(None) + self._rest
+
+    @property
+    def is_daily(self) -> bool:
+        """Whether each day has a budget of its own."""
+        return self._daily is not None
 
     def day_nano(self, now: int) -> int | None:
         """What bids of today may use until `now` (epoch s): `even` follows the day, plus 1%."""
@@ -91,7 +94,12 @@ class Limits:
     def at(self, now: int) -> bytes:
         """As caps.lua reads them, in this second (epoch s)."""
         if self._paced and now != self._second:
-            self._packed = _CAMPAIGN.pack(self.campaign) + _text(self.day_nano(now)) + self._rest
+            assert self._daily is not None
+            allowed = self.day_nano(now)
+            growth = None if allowed == self._daily else self._daily // DAY_S  # a second
+            self._packed = b"".join(
+                (_CAMPAIGN.pack(self.campaign), _text(allowed), _text(growth), self._rest)
+            )
             self._second = now
         return self._packed
 

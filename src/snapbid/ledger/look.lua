@@ -1,4 +1,5 @@
--- Looks whether bids would be within their limits; holds and counts nothing.
+-- Looks whether bids would be within their limits; holds and counts nothing, but it is told when there
+-- is room for what it refuses.
 --
 -- ARGV     1 now (epoch ms); 2 the bids, each uint8 length, price (digits), uint8 length, user
 --          (empty: not asked for), uint16 length, limits
@@ -22,4 +23,5 @@ while at <= size do
   end
   letters[#letters + 1] = letter
 end
+close_purses()
 return table.concat(letters)

@@ -11,7 +11,8 @@
 --                           purse calls for a banker
 --   {sbN}:refused           CAMPAIGN -> the lowest cost that its purse has refused since it had room
 --   {sbN}:wait              CAMPAIGN of these, by when the next of its holds ends
---   {sbN}:calls             CAMPAIGN whose purse calls, by when a banker is to come (server's ms)
+--   {sbN}:calls             CAMPAIGN whose purse calls, by when a banker is to come (server's ms); with
+--                           one shard, which was refused, by when it has room
 --   {sbN}:room              CAMPAIGN that had room again, by the number of that announcement
 --   {sbN}:said              number of the last one
 --   {sbN}:bank:CAMPAIGN     its bank, in the shard of the campaign (banker.py)
@@ -51,12 +52,16 @@ local function pay(record, sign)
   end
 end
 
+local function pay_back(record) -- there may be room for what was refused
+  pay(record, '-')
+  if redis.call('HEXISTS', base .. 'refused', record.campaign) == 1 then
+    redis.call('ZADD', base .. 'calls', 0, record.campaign)
+  end
+end
+
 local function release(record) -- the bid is lost, or was never answered
   if end_hold(record) then
-    pay(record, '-')
-    if SHARDS > 1 and redis.call('HEXISTS', base .. 'refused', record.campaign) == 1 then
-      redis.call('ZADD', base .. 'calls', 0, record.campaign)
-    end
+    pay_back(record)
   end
 end
 

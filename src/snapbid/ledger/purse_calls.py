@@ -1,4 +1,4 @@
-"""What shards say of budgets in escrow: who needs money, who has room again (calls.lua)."""
+"""What shards say of budgets: who needs money, who has room again (calls.lua)."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -8,19 +8,28 @@ from redis.asyncio import Redis
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.scripts import scripts
 
-KEPT: Final = 100_000  # announcements that a shard keeps (escrow.lua)
+KEPT: Final = 100_000  # announcements that a shard keeps (room.lua)
 
 
 class Heard(NamedTuple):
     """Campaigns of a shard: those whose purse calls for money, and those that had room again.
 
-    `is_behind`: others had, too, of which it does not know any longer. `at`: its time (epoch s).
+    `is_behind`: any may have room: it is not known which had, the shard has lost what it knew, or
+    budgets have been confirmed since. `at`: its time (epoch s).
     """
 
     calls: list[int]
     room: list[int]
     is_behind: bool
     at: float
+
+
+class _Last(NamedTuple):
+    """The segment and the announcement that were heard last; whether budgets were confirmed."""
+
+    segment: str = ""
+    said: int = 0
+    is_confirmed: bool = False
 
 
 class PurseCalls:
@@ -32,13 +41,19 @@ class PurseCalls:
         self._clock = clock
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]
         self._hear = redis.register_script(scripts(simulated, shards)["calls"])
-        self._heard: list[tuple[str, int]] = [("", 0)] * shards  # segment, number of the last
+        self._last = [_Last()] * shards
 
     async def hear(self, shard: int) -> Heard:
         """What is new. Raises RedisError or OSError."""
-        before, last = self._heard[shard]
-        arguments: list[str | int] = [int(self._clock() * 1000), before, last]
-        segment, said, calls, room, at_ms = await self._hear(keys=self._keys[shard], args=arguments)
-        self._heard[shard] = segment.decode(), int(said)
-        is_behind = segment.decode() == before and int(said) - last > KEPT
+        before = self._last[shard]
+        arguments: list[str | int] = [int(self._clock() * 1000), before.segment, before.said]
+        segment, said, calls, room, confirmed, at_ms = await self._hear(
+            keys=self._keys[shard], args=arguments
+        )
+        last = self._last[shard] = _Last(segment.decode(), int(said), bool(confirmed))
+        is_behind = (
+            last.segment != before.segment
+            or last.said - before.said > KEPT
+            or last.is_confirmed != before.is_confirmed
+        )
         return Heard(list(map(int, calls)), list(map(int, room)), is_behind, int(at_ms) / 1000)

@@ -1,4 +1,5 @@
-"""Campaigns that have room again, from one reader of a machine to all its workers.
+"""Campaigns that have room again, from the one reader of a machine (server/banking.py) to all its
+workers.
 
 A file that all of them map is a ring of announcements:
 
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 
 SLOTS: Final = 1 << 14
 ALL: Final = 2**32 - 1  # in place of a campaign: all of that shard
+DAILY: Final = 2**32 - 2  # those that have a daily budget: a day has begun
 
 _NUMBER: Final = Struct("<Q")
 _SLOT: Final = Struct("<II")

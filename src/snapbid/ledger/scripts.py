@@ -13,7 +13,7 @@ from typing import Final
 _CLOCK: Final = ("segment", "records", "clock")
 _CAPS: Final = (*_CLOCK, "money", "caps")
 _PURSES: Final = (*_CAPS, "purses")
-_BUDGET: Final = (*_PURSES, "budget")
+_BUDGET: Final = (*_PURSES, "room", "budget")
 _NOTICES: Final = ("money", "impressions", "notices")
 _PARTS: Final = {
     "begin": ("segment", "begin"),
@@ -26,8 +26,8 @@ _PARTS: Final = {
     "hold": (*_CAPS, "hold"),
     "look": (*_BUDGET, "look"),
     "state": (*_PURSES, "state"),
-    "escrow": (*_PURSES, "allowances", "escrow"),
-    "calls": (*_CLOCK, "calls"),
+    "escrow": (*_PURSES, "room", "allowances", "escrow"),
+    "calls": (*_CLOCK, "money", "room", "calls"),
     "banks": ("segment", "banks"),
     "bank": ("segment", "bank"),
     "sweep": (*_CLOCK, "money", "sweep"),
@@ -63,8 +63,8 @@ def scripts(simulated: bool = False, shards: int = 1) -> dict[str, str]:
     """The text of each script by name.
 
     `simulated`: time is what the caller says, holds follow it in steps of any size, and no hold
-    waits for a spool. `shards`: with several, budgets are in escrow, money that becomes free is
-    noted, and users' caps are in shards of their own.
+    waits for a spool. `shards`: with several, budgets are in escrow, and users' caps are in
+    shards of their own.
     """
     folder = resources.files(__package__)
 

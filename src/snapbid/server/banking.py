@@ -1,8 +1,10 @@
-"""What a machine carries between shards: money for budgets, to those that need it (its banker,
-ledger/escrow.py), and what notices mean for caps, to those of the users (ledger/outbox.py).
+"""What a machine hears of budgets, for all its workers: which campaigns have room again.
 
-One thread of the `serve` process, where the ledger has several shards, so that it outlives workers.
-Several machines' threads work at once; each call of a shard is answered by one of them.
+With several shards it also carries between these: money for budgets, to those that need it (its
+banker, ledger/escrow.py), and what notices mean for caps, to those of the users (ledger/outbox.py).
+
+One thread of the `serve` process, so that it outlives workers. Several machines' threads work at
+once; each call of a shard is answered by one of them.
 """
 
 import asyncio
@@ -18,9 +20,10 @@ from redis.exceptions import RedisError
 
 from snapbid.ledger.banker import BankedBudget, Banker
 from snapbid.ledger.connection import Connections
+from snapbid.ledger.limits import DAY_S
 from snapbid.ledger.outbox import OutboxSweeper
 from snapbid.ledger.purse_calls import PurseCalls
-from snapbid.ledger.room import ALL, RoomWriter, Vacancy, room_path
+from snapbid.ledger.room import ALL, DAILY, RoomWriter, Vacancy, room_path
 from snapbid.match.catalog import Catalog, CatalogError, Stamp, stamp_of
 from snapbid.server.budget_book import BudgetBook
 from snapbid.settings import Settings
@@ -79,12 +82,21 @@ class BankerThread:
         return time() + self._ahead_s
 
     async def _work(self) -> None:
-        banker = Banker(self._connections, self._shards, self._now, away=self._away)
         redis = self._connections.client()
         calls = PurseCalls(redis, self._shards, time)
-        sweeper = OutboxSweeper(self._connections, self._shards, self._now)
         tasks = [self._loop.create_task(self._hear(calls, n)) for n in range(self._shards)]
-        tasks.append(self._loop.create_task(self._sweep(sweeper)))
+        try:
+            if self._shards > 1:
+                await self._carry()
+            await asyncio.gather(*tasks)
+        finally:
+            await end(*tasks)
+            await redis.aclose()
+
+    async def _carry(self) -> None:
+        banker = Banker(self._connections, self._shards, self._now, away=self._away)
+        sweeper = OutboxSweeper(self._connections, self._shards, self._now)
+        sweeping = self._loop.create_task(self._sweep(sweeper))
         try:
             while True:
                 try:
@@ -94,12 +106,12 @@ class BankerThread:
                     logger.exception("budgets could not be balanced")
                 await asyncio.sleep(ROUND_S)
         finally:
-            await end(*tasks)
+            await end(sweeping)
             await banker.close()
             await sweeper.close()
-            await redis.aclose()
 
     async def _hear(self, calls: PurseCalls, shard: int) -> None:
+        today = None
         while True:
             try:
                 heard = await calls.hear(shard)
@@ -111,8 +123,13 @@ class BankerThread:
                 self._away.discard(shard)
                 self._called.update(heard.calls)
                 self._ahead_s = heard.at - time()
-                rooms = [Vacancy(campaign, shard) for campaign in heard.room]
-                self._writer.announce([Vacancy(ALL, shard)] if heard.is_behind else rooms)
+                rooms, before = heard.room, today
+                today = heard.at // DAY_S
+                if heard.is_behind:
+                    rooms = [ALL]
+                elif today != before and self._shards == 1:  # else a banker grants the new day
+                    rooms = [*rooms, DAILY]
+                self._writer.announce(Vacancy(campaign, shard) for campaign in rooms)
             await asyncio.sleep(ROUND_S)
 
     async def _sweep(self, sweeper: OutboxSweeper) -> None:

@@ -1,7 +1,7 @@
 """`snapbid serve`: the process that starts the HTTP workers and keeps their catalog.
 
 Its main thread supervises Granian's workers, which serve partners; one thread publishes the
-catalog, one answers on the private port; with several shards one moves the money of budgets.
+catalog, one answers on the private port, one hears for the workers which budgets have room again.
 """
 
 import asyncio
@@ -83,10 +83,8 @@ def serve(settings: ServingSettings) -> int:
     if settings.auction_log is not None:
         writer = LogWriterProcess(settings.auction_log, settings.auction_log_s)
         writer.start()
-    banker = None
-    if settings.ledger_shards > 1:
-        banker = BankerThread(settings)
-        banker.start()
+    banker = BankerThread(settings)
+    banker.start()
     publisher.start()
     watch.start()
     ops.start()
@@ -94,8 +92,7 @@ def serve(settings: ServingSettings) -> int:
     try:
         _run_workers(settings)
     finally:
-        if banker is not None:
-            banker.stop()
+        banker.stop()
         publisher.stop()
         watch.stop()
         ops.shutdown()

@@ -25,7 +25,7 @@ from snapbid.exchange.endpoint import Bidding
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market
 from snapbid.exchange.notice import NoticeEndpoint, SettlesNotices
-from snapbid.exchange.recall import AnnouncedRecall, Recall, Recalling
+from snapbid.exchange.recall import Recall
 from snapbid.exchange.routes import NOTICE_KINDS
 from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
 from snapbid.golive.evidence import Evidence
@@ -178,19 +178,14 @@ class Worker:
         stack.push_async_callback(self._follower.stop)
         evidence.start()
         stack.push_async_callback(evidence.stop)
-        recall = self._recall(stack)
+        reader = RoomReader(room_path(settings.runtime_dir))
+        stack.callback(reader.close)
+        recall = Recall(reader.read, self._current_market)
         recall.start()
         stack.push_async_callback(recall.stop)
 
-    def _recall(self, stack: AsyncExitStack) -> Recalling:
-        def market() -> Market | None:
-            return self._follower.market
-
-        if self._settings.ledger_shards == 1:
-            return Recall(self._ledger.budgets, market)
-        reader = RoomReader(room_path(self._settings.runtime_dir))
-        stack.callback(reader.close)
-        return AnnouncedRecall(reader.read, market)
+    def _current_market(self) -> Market | None:
+        return self._follower.market
 
     def _registry(self) -> Mapping[str, str] | None:
         market = self._follower.market
