@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.simulator.faults import draft
+from support.simulator.faults import OF_CLUSTERS, draft
 from support.simulator.mutations import MUTATIONS
 from support.simulator.run import play
 from support.simulator.script import Script
@@ -17,6 +17,7 @@ from support.simulator.servers import Servers, started
 STEPS = 120
 QUIET = range(1, 3)
 SEEDS = range(1, 7)
+SEEDS_OF_CLUSTERS = range(1, 4)
 FOUND = sorted((Path(__file__).parent / "simulated").glob("*.txt"))  # each found something once
 PUT_BACK = {
     defect: path
@@ -44,9 +45,14 @@ def test_a_seed_is_one_run(servers: Servers) -> None:
     assert play(servers, draft("6", STEPS)).digest != first.digest
 
 
+def test_a_seed_is_one_run_on_a_cluster(servers: Servers) -> None:
+    script = draft("5", STEPS, faults=OF_CLUSTERS)
+    assert play(servers, script).trace == play(servers, script).trace
+
+
 def test_a_script_is_text() -> None:
-    script = draft("7", STEPS)
-    assert Script.parse(str(script)) == script
+    for script in (draft("7", STEPS), draft("7", STEPS, faults=OF_CLUSTERS)):
+        assert Script.parse(str(script)) == script
 
 
 @pytest.mark.parametrize("seed", QUIET)
@@ -61,6 +67,13 @@ def test_the_books_balance_without_faults(servers: Servers, seed: int) -> None:
 def test_the_books_balance_under_faults(servers: Servers, seed: int) -> None:
     result = play(servers, draft(str(seed), STEPS))
     assert not result.differences
+
+
+@pytest.mark.parametrize("seed", SEEDS_OF_CLUSTERS)
+def test_the_books_balance_on_a_cluster_that_breaks(servers: Servers, seed: int) -> None:
+    result = play(servers, draft(str(seed), STEPS, faults=OF_CLUSTERS))
+    assert not result.differences
+    assert result.counts["200"] > 0
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)

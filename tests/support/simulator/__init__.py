@@ -9,6 +9,8 @@ leaves for good, and which store comes back with older data, or as another one.
 loop.py       an event loop on virtual time; processes that can be killed without any cleanup
 network.py    connections on that loop, whose bytes reach the real servers when the seed says so
 servers.py    the real Redis, by a clock to set, and the real PostgreSQL; copies of their data
+topology.py   a cluster, where a run has one: nodes, slots, replicas, and what breaks them
+nodes.py      what a node of it answers: MOVED, ASK, WAIT; the real Redis does the rest
 machines.py   workers, the drain, and the machines on which they run
 ticks.py      a worker's ledger without the ticks at which nothing is due
 bankers.py    what moves money, and word of users' caps, between shards
@@ -23,6 +25,7 @@ escrow.py     what shards have of budgets in Redis, and of word for each other
 events.py     server events, and what must be stored of them
 market.py     the SSPs and campaigns of a run
 stage.py      machines, processes and stores, and the steps that break them
+outages.py    the steps that break a cluster
 player.py     plays a script on a stage and compares the books
 run.py        one run of it, and what came of that
 shrink.py     drops steps while a script still fails

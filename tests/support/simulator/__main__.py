@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from support.simulator.crew import shared
-from support.simulator.faults import FAULTS, draft
+from support.simulator.faults import FAULTS, OF_CLUSTERS, draft
 from support.simulator.mutations import MUTATIONS
 from support.simulator.run import Result, play
 from support.simulator.script import Script
@@ -27,7 +27,7 @@ SHOWN = 8  # differences
 
 
 def scripts(
-    first: int, runs: int, length: int, faults: Collection[str], shards: int
+    first: int, runs: int, length: int, faults: Collection[str] | None, shards: int
 ) -> Iterator[Script]:
     numbers = itertools.count(first) if runs == 0 else range(first, first + runs)
     return (draft(str(number), length, faults, shards) for number in numbers)
@@ -36,8 +36,9 @@ def scripts(
 def _faults(text: str) -> list[str]:
     """Names with commas between them. Raises ArgumentTypeError for one that is not known."""
     names = text.split(",")
-    if unknown := set(names) - FAULTS.keys():
-        raise argparse.ArgumentTypeError(f"{sorted(unknown)} are none of {sorted(FAULTS)}")
+    known = [*FAULTS, *OF_CLUSTERS]
+    if unknown := set(names).difference(known):
+        raise argparse.ArgumentTypeError(f"{sorted(unknown)} are none of {sorted(known)}")
     return names
 
 
@@ -86,7 +87,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=400, help="requests and notices of a run")
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds for each failure")
     parser.add_argument("--failures", type=int, default=1, help="end after so many")
-    parser.add_argument("--faults", type=_faults, default=sorted(FAULTS), help="a,b: these alone")
+    parser.add_argument("--faults", type=_faults, help="a,b: these alone")
     parser.add_argument("--shards", type=int, default=0, help="of the ledger, 0: as drawn")
     parser.add_argument("--script", type=Path, help="play this file")
     parser.add_argument("--mutation", choices=sorted(MUTATIONS))

@@ -60,6 +60,7 @@ class Draft:
         self._rate = rng.choice((5, 20, 50, 100))
         self._is_patient = rng.random() < 0.3
         self._plans = rng.choice((PLANS, PLANS, ((LOSS,), ()), ((), (), (WIN,))))
+        self.primaries = 0  # of a cluster
         self.seconds = max(length / self._rate / 3, 2.0)
         self._start_s = START_S
         if rng.random() < 0.2:
@@ -92,6 +93,8 @@ class Draft:
         }
         if posted:
             first["events"] = 1
+        if self.primaries:
+            first["primaries"] = self.primaries
         return Script(self.seed, Step(0.0, "start", first), self._steps)
 
     def add(self, at: float, do: str, **args: Any) -> None:

@@ -1,5 +1,6 @@
 """What can break, or change, in a run: each adds its steps to a draft at a moment."""
 
+import random
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -8,6 +9,7 @@ from support.simulator.script import Script
 
 Fault = Callable[[Draft, float], None]
 LIKELY: Final = 0.2  # that one is among those of a run
+CLUSTERS: Final = 0.2  # of the runs are on one
 DIRECTIONS: Final = ((1, 1), (1, 0), (0, 1), (0, 1))  # of a stall: requests, replies
 
 
@@ -24,7 +26,19 @@ def draft(seed: str, length: int, faults: Collection[str] | None = None, shards:
         chosen = [rng.choice(allowed)]
     for _ in range(rng.choice((1, 1, 2, 3, 5)) if chosen else 0):
         FAULTS[rng.choice(chosen)](made, rng.uniform(0.6, max(made.seconds, 1.0)))
+    _cluster(made, faults)
     return made.script()
+
+
+def _cluster(made: Draft, faults: Collection[str] | None) -> None:
+    """Some runs have one: all of those for which a fault of clusters is named."""
+    allowed = [name for name in OF_CLUSTERS if faults is None or name in faults]
+    rng = random.Random(f"{made.seed} cluster")
+    if not allowed or (faults is None and rng.random() >= CLUSTERS):
+        return
+    made.primaries = rng.choice((1, 2, 3))
+    for _ in range(rng.choice((1, 2, 2, 3, 5))):
+        OF_CLUSTERS[rng.choice(allowed)](made, rng.uniform(0.6, max(made.seconds, 1.0)))
 
 
 def _seconds(made: Draft) -> float:
@@ -239,4 +253,54 @@ FAULTS: Final[dict[str, Fault]] = {
     "new postgres": _new_postgres,
     "campaign": _campaign,
     "banker": _banker,
+}
+
+
+# -- clusters --------------------------------------------------------------------------------
+
+
+def _sold_around(made: Draft, at: float, seconds: float) -> None:
+    made.broken(at, seconds)
+    for _ in range(6):
+        made.sell(at + seconds * made.rng.random(), made.rng.choice(made.campaigns))
+
+
+def _replica_cut_off(made: Draft, at: float) -> None:
+    """From its primary, which is killed then, perhaps: what it did not hear of is gone."""
+    rng, seconds = made.rng, _seconds(made)
+    group = rng.randrange(made.primaries)
+    made.add(at, "replica", group=group, seconds=seconds)
+    _sold_around(made, at, seconds)
+    if rng.random() < 0.7:
+        _lose(made, at + seconds * rng.random(), group)
+
+
+def _primary_killed(made: Draft, at: float) -> None:
+    _lose(made, at, made.rng.randrange(made.primaries))
+
+
+def _lose(made: Draft, at: float, group: int) -> None:
+    down, back, full = min(_seconds(made), 3.0), _seconds(made), made.rng.choice((0, 1))
+    made.add(at, "primary", group=group, down=down, back=back, full=full)
+    _sold_around(made, at, down + 0.3)
+
+
+def _primary_swapped(made: Draft, at: float) -> None:
+    made.add(at, "swap", group=made.rng.randrange(made.primaries))
+    _sold_around(made, at, 0.1)
+
+
+def _slot_moved(made: Draft, at: float) -> None:
+    rng = made.rng
+    seconds, made.primaries = rng.choice((0.0, _seconds(made))), max(made.primaries, 2)
+    shard, to = rng.randrange(made.shards), rng.randrange(made.primaries)
+    made.add(at, "move", shard=shard, to=to, seconds=seconds)
+    _sold_around(made, at, seconds + 0.1)
+
+
+OF_CLUSTERS: Final[dict[str, Fault]] = {
+    "replica cut off": _replica_cut_off,
+    "primary killed": _primary_killed,
+    "primary swapped": _primary_swapped,
+    "slot moved": _slot_moved,
 }

@@ -246,6 +246,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         assert self.network is not None
         return await self.network.connect(process, protocol_factory, os.fsdecode(path))
 
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **more: Any
+    ) -> Any:
+        return await self.create_unix_connection(protocol_factory, f"{host}:{port}")
+
     def _write_to_self(self) -> None:
         """Nobody waits in a system call."""
 

@@ -18,7 +18,7 @@ from snapbid.drain.events import EventDrain
 from snapbid.drain.run import COUNTERS, EVENTS
 from snapbid.drain.run import Process as DrainProcess
 from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.connection import connect
+from snapbid.ledger.connection import Connections
 from snapbid.ledger.ledger import SpoolFullError
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.queues import EventQueues
@@ -34,8 +34,10 @@ from support.simulator.entries import Campaign, Record
 from support.simulator.loop import Process, VirtualLoop
 from support.simulator.market import Catalog, limits_of
 from support.simulator.network import Network
+from support.simulator.nodes import NodeStore
 from support.simulator.servers import Servers
 from support.simulator.ticks import TickingLedger
+from support.simulator.topology import Cluster, Node
 
 SPOOL_BYTES: Final = 1 << 20
 ADOPT_AGAIN_S: Final = 1.0
@@ -87,7 +89,7 @@ class Worker:
     async def _open(self) -> None:
         world, machine = self._world, self.machine
         self.ledger = TickingLedger(
-            world.servers.redis.url,
+            world.redis_url,
             machine.folder / "spool",
             shards=world.shards,
             ttl_s=self.settings.ttl_s,
@@ -97,7 +99,7 @@ class Worker:
         self.ledger.belong_to(self.catalog.warehouse)
         await self.ledger.open()
         if world.has_events:
-            self.queue = EventQueues(world.servers.redis.url, shards=world.shards)
+            self.queue = EventQueues(world.redis_url, shards=world.shards)
             await self.queue.open()
 
     def take_up(self, catalog: Catalog) -> None:
@@ -210,10 +212,17 @@ class World:
     """One run's machines on one virtual clock; `start_s` is the true time (epoch s) at its start.
 
     The clock of Redis' machine is `redis_ahead_s` ahead. `has_events`: partners send some.
+    `primaries`: of a cluster, 0 for one plain Redis.
     """
 
     def __init__(
-        self, servers: Servers, seed: str, shards: int, start_s: float, has_events: bool
+        self,
+        servers: Servers,
+        seed: str,
+        shards: int,
+        start_s: float,
+        has_events: bool,
+        primaries: int = 0,
     ) -> None:
         self.servers = servers
         self.shards = shards
@@ -229,6 +238,17 @@ class World:
         self.loop = VirtualLoop(self.rng.random)
         self.network = Network(self.loop, seed, self.note)
         self.loop.network = self.network
+        self.cluster: Cluster | None = None
+        self.redis_url = servers.redis.url
+        self.nodes: dict[Node, NodeStore] = {}
+        if primaries:
+            self.cluster = cluster = Cluster(
+                servers.redis, primaries, random.Random(f"{seed} nodes")
+            )
+            self.nodes = {node: NodeStore(cluster, node) for node in cluster.nodes}
+            self.redis_url = cluster.url
+        for node, store in self.nodes.items():
+            self.network.add(node.path, store)
         self.network.add(servers.redis.path, servers.redis)
         self.network.add(servers.postgres.path, servers.postgres)
         self.start_s = start_s
@@ -282,8 +302,10 @@ class World:
         metrics = Metrics(machine.folder / f"{process.name}.metrics")
 
         async def run() -> None:
-            redis = connect(self.servers.redis.url)
-            shards = [ShardCounters(redis, number) for number in range(self.shards)]
+            stores = Connections(self.redis_url)
+            redis = stores.client()
+            numbers = range(self.shards)
+            shards = [ShardCounters(redis, number, stores.replicate) for number in numbers]
             clock = partial(self.machine_s, machine)
             budgets = Budgets(redis, self.shards, clock)
             drain, dsn = Drain(shards, budgets, metrics, clock), self.servers.postgres.dsn
@@ -300,7 +322,7 @@ class World:
     def banker(self, machine: Machine) -> Process:
         """That of a machine, where there are several shards."""
         process = self.process(f"{machine.name}-banker", machine)
-        work = process.call(Banker, self.servers.redis.url, self, machine.folder)
+        work = process.call(Banker, self.redis_url, self, machine.folder)
         self._run_to_end(process, work.work())
         return process
 
@@ -310,7 +332,7 @@ class World:
         settings = StoreSettings(
             base_url="",
             home=machine.folder,
-            redis_url=self.servers.redis.url,
+            redis_url=self.redis_url,
             database_url=self.servers.postgres.dsn,
             ledger_shards=self.shards,
         )

@@ -11,6 +11,9 @@ from snapbid.drain import spend
 from snapbid.drain.fence import Fence
 from snapbid.drain.streams import EventStream
 from snapbid.ledger import ledger as ledger_module
+from snapbid.ledger import queue
+from snapbid.ledger.connection import Connections
+from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.outbox import _EMPTY as EMPTY
 from snapbid.ledger.outbox import OutboxSweeper
 from snapbid.ledger.queue import EventQueue
@@ -247,6 +250,37 @@ def _outboxes_lost() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _wait() -> Iterator[None]:
+    """What is acknowledged has reached the primary alone."""
+    with replaced(Connections, replicas=0):
+        yield
+
+
+class _NoError(Exception):
+    """Nothing is one."""
+
+
+@contextlib.contextmanager
+def _refused_as_done() -> Iterator[None]:
+    """Events count as stored, whatever a node has said to them."""
+    with replaced(queue, ResponseError=_NoError, confirmed=lambda replies, _: replies):
+        yield
+
+
+@contextlib.contextmanager
+def _half_moved() -> Iterator[None]:
+    """Scripts go on where their slot is moving."""
+    really = ShardKeys.__init__
+
+    def init(self: ShardKeys, number: int) -> None:
+        really(self, number)
+        self.script_keys = (self.epoch, self.epoch)
+
+    with replaced(ShardKeys, __init__=init):
+        yield
+
+
 MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     **{name: _script(mutation) for name, mutation in SCRIPTS.items()},
     "doubts forgotten": _doubts_forgotten,
@@ -256,4 +290,7 @@ MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "events not awaited": _events_not_awaited,
     "events removed first": _events_removed_first,
     "outboxes lost": _outboxes_lost,
+    "WAIT": _wait,
+    "refused as done": _refused_as_done,
+    "half moved": _half_moved,
 }

@@ -24,7 +24,12 @@ NOBODY: Final = Context()  # in which the network works: it outlives every proce
 
 
 class Session(Protocol):
-    """A connection to a real server; each call blocks until the server is done."""
+    """A connection to a real server; each call blocks until the server is done.
+
+    `delay_s`: what it would have waited for with the last one, in virtual time.
+    """
+
+    delay_s: float
 
     def execute(self, data: bytes) -> bytes: ...
 
@@ -113,11 +118,12 @@ class Network:
         for action, context in held:
             self._loop.call_soon(action, context=context)
 
-    def cut(self, wire: Wire) -> None:
-        """End all connections of a wire, as seen from both ends."""
+    def cut(self, wire: Wire, store: Store | None = None) -> None:
+        """End all connections of a wire, or those to a store, as seen from both ends."""
         self.trouble(wire)
         for connection in list(wire.connections.values()):
-            connection.reset()
+            if store in (None, connection.store):
+                connection.reset()
 
     def connect(
         self, process: Process, factory: Callable[[], asyncio.Protocol], path: str
@@ -146,6 +152,7 @@ class Network:
             self._trace("connect", label)
             protocol = factory()
             connection = Connection(self, self._loop, process, wire, session, rng, label)
+            connection.store = store
             connection.set_protocol(protocol)
             protocol.connection_made(connection)
             future.set_result((connection, protocol))
@@ -174,6 +181,7 @@ class Connection(asyncio.Transport):
         label: str,
     ) -> None:
         super().__init__()
+        self.store: Store | None = None
         self._network = network
         self._loop = loop
         self._process = process
@@ -323,7 +331,8 @@ class Connection(asyncio.Transport):
             self._finish()
             return
         if replies:
-            self._reply_at = max(self._reply_at + TICK_S, self._loop.time() + self._delay_s())
+            at = self._loop.time() + self._session.delay_s + self._delay_s()
+            self._reply_at = max(self._reply_at + TICK_S, at)
             self._loop.call_at(self._reply_at, self._reply, replies, context=self._process.context)
 
     def _reply(self, data: bytes) -> None:

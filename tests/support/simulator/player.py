@@ -21,9 +21,9 @@ from support.simulator.events import PRODUCT, Sending, read, stored, version
 from support.simulator.loop import SimulationError
 from support.simulator.machines import Worker
 from support.simulator.market import SSPS
+from support.simulator.outages import ClusterStage
 from support.simulator.script import Script
 from support.simulator.servers import Servers
-from support.simulator.stage import Stage
 from support.simulator.system import replaced
 
 BEGIN_S: Final = 0.3  # until the workers have connected
@@ -55,7 +55,7 @@ def _pace(tick_s: float, heartbeat_s: float, pause_s: float, round_s: float) -> 
         yield
 
 
-class Player(Stage):
+class Player(ClusterStage):
     """One run, ended early where one of `wanted` differs. `folder` is for the machines' files."""
 
     def __init__(
@@ -205,6 +205,7 @@ class Player(Stage):
         network = self.world.network
         for store in sorted(self._busy):
             self._up(store)
+        self._heal_cluster()
         for store in ("redis", "postgres"):
             for wire in network.wires(store):
                 network.heal(wire)

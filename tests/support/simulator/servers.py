@@ -44,6 +44,8 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 """
 
+_COPY_SOME: Final = "for _, key in ipairs(KEYS) do redis.call('COPY', key, key, 'DB', 0) end"
+
 # From which numbers are made.
 _IDENTITY: Final = "update warehouse_identity set id = 'a5eedf00-0000-4000-8000-000000000000'"
 
@@ -139,6 +141,16 @@ class RedisServer:
         self.client.flushdb()
         self._in(number).eval(_COPY, 0, 0)
 
+    def put_back(self, number: int, is_own: Callable[[bytes], bool]) -> None:
+        """Of these keys, what was saved is the data again."""
+        copy = self._in(number)
+        now: Any = self.client.keys()
+        saved: Any = copy.keys()
+        for key in filter(is_own, now):
+            self.client.delete(key)
+        if own := sorted(filter(is_own, saved)):
+            copy.eval(_COPY_SOME, len(own), *own)
+
     def _in(self, number: int) -> redis.Redis:
         return redis.Redis(unix_socket_path=self.path, db=number)
 
@@ -150,6 +162,8 @@ class RedisServer:
 
 class RedisSession:
     """One connection; Redis answers each command once."""
+
+    delay_s = 0.0
 
     def __init__(self, server: RedisServer) -> None:
         self._server = server
@@ -229,6 +243,8 @@ class PostgresServer:
 
 class PostgresSession:
     """One connection; PostgreSQL is done when it is ready for the next query."""
+
+    delay_s = 0.0
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server

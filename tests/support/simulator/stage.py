@@ -34,6 +34,7 @@ class Stage:
             int(settings["shards"]),
             float(settings["wall"]),
             has_events=bool(settings.get("events", 0)),
+            primaries=int(settings.get("primaries", 0)),
         )
         self.books = Books()
         self.events = events.EventBooks(self.books.wrong)
