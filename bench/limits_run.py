@@ -25,7 +25,7 @@ from typing import Any, Final
 import redis as redis_client
 import uvloop
 
-from bench import requests
+from bench import refused, requests
 from bench.about import about, write
 from bench.client import as_new_auctions
 from bench.confirmed import confirm_budgets
@@ -366,6 +366,7 @@ def main() -> None:
                 result: dict[str, Any] = {"kind": "limits", "about": about()}
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                     result["cost"] = runner.run(measure(redis, path, options.rounds))
+                    result["refused"] = runner.run(refused.measure(redis, path))
                     result["pacing"] = runner.run(pace(redis, path))
             finally:
                 redis.stop()

@@ -14,6 +14,13 @@ encode; without waiting and sockets) and of Redis; medians of the differences wi
 their quartiles.
 """
 
+REFUSED: Final = """
+What Redis takes while campaigns that were refused for want of budget wait, in per cent of a core:
+with the heartbeats of so many workers, and the one reader that hears for them all which campaigns
+have room again. No bids come meanwhile.
+
+"""
+
 PACING: Final = """
 Two simulated days of uneven traffic with a daily budget of {budget_usd} USD, checked every
 {step_s} s. Never was more used beyond the allowance (dashed) than {most_over_allowed_usd} USD.
@@ -34,7 +41,17 @@ def render(result: dict[str, Any]) -> str:
         added = [own[name] for name in WHERE.values() if name in own]
         rows.append((title, *(f"{us:.1f} ({low:.1f} to {high:.1f})" for us, low, high in added)))
     costs = table(("", *list(WHERE)[: len(rows[0]) - 1]), rows)
-    return TEXT + about(result) + costs + PACING.format(**result["pacing"])
+    refused = _refused(result["refused"]) if "refused" in result else ""  # not in older results
+    return TEXT + about(result) + costs + refused + PACING.format(**result["pacing"])
+
+
+def _refused(measured: list[dict[str, Any]]) -> str:
+    workers = sorted({each["workers"] for each in measured})
+    rows: dict[int, list[str]] = {}
+    for each in measured:
+        rows.setdefault(each["campaigns"], []).append(f"{each['redis_percent']:.2f}")
+    heads = ("refused campaigns", *(f"{n} worker{'s' if n > 1 else ''}" for n in workers))
+    return REFUSED + table(heads, [(f"{many:,}", *own) for many, own in rows.items()])
 
 
 def figures(result: dict[str, Any]) -> Iterator[Figure]:

@@ -1,0 +1,88 @@
+"""What Redis takes while campaigns that were refused for want of budget wait (`limits_run.py`)."""
+
+import asyncio
+import os
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import redis as redis_client
+
+from bench.confirmed import confirm_budgets
+from snapbid.embedded import Redis
+from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.limits import Limits
+from snapbid.ledger.records import BidVerdict
+from snapbid.server.banking import BankerThread
+from snapbid.settings import VARIABLES, load
+
+CAMPAIGNS: Final = (0, 100, 1_000, 25_000)
+WORKERS: Final = (1, 4)
+AT_ONCE: Final = 500
+SETTLE_S: Final = 1.5
+TURN_S: Final = 4.0
+
+
+async def measure(redis: Redis, folder: Path) -> list[dict[str, Any]]:
+    """Redis' share of a core, by the number of refused campaigns and of workers.
+
+    The machine's reader runs, and each worker's ledger; no bids come meanwhile.
+    """
+    environ = {VARIABLES["home"]: str(folder / "machine"), VARIABLES["redis_url"]: redis.url}
+    settings = load(environ)
+    settings.runtime_dir.mkdir(parents=True)
+    reader = BankerThread(settings)
+    reader.start()
+    results = []
+    try:
+        with closing(redis_client.Redis.from_url(redis.url)) as client:
+            for campaigns in CAMPAIGNS:
+                for workers in WORKERS:
+                    async with AsyncExitStack() as stack:
+                        ledgers = [await _ledger(redis, folder, stack) for _ in range(workers)]
+                        confirm_budgets(redis.url)
+                        await _refuse(ledgers[0], campaigns)
+                        await asyncio.sleep(SETTLE_S)
+                        share = await _share(client)
+                    results.append(
+                        {"workers": workers, "campaigns": campaigns, "redis_percent": share}
+                    )
+    finally:
+        reader.stop()
+    return results
+
+
+async def _ledger(redis: Redis, folder: Path, stack: AsyncExitStack) -> Ledger:
+    spool = folder / f"spool-{os.urandom(4).hex()}"
+    ledger = Ledger(redis.url, spool, shards=1, ttl_s=7200, spool_max_bytes=1 << 20)
+    await ledger.open()
+    stack.push_async_callback(ledger.close)
+    while not ledger.connected:
+        await asyncio.sleep(0.001)
+    return ledger
+
+
+async def _refuse(ledger: Ledger, campaigns: int) -> None:
+    """Have a bid of each of so many campaigns refused."""
+    for start in range(1, campaigns + 1, AT_ONCE):
+        numbers = range(start, min(start + AT_ONCE, campaigns + 1))
+        waiting = []
+        for number in numbers:
+            bid = (b"1", number, 1_000_000, Limits(number, None, 1, None))
+            done = ledger.remember(b"refused-%d" % number, 1, [bid], None, 60.0)
+            assert done is not None
+            waiting.append(done)
+        assert set(await asyncio.gather(*waiting)) == {BidVerdict.OVER_BUDGET}
+
+
+async def _share(client: Any) -> float:
+    """Per cent of a core that Redis takes."""
+    began, before = monotonic(), _seconds(client)
+    await asyncio.sleep(TURN_S)
+    return round((_seconds(client) - before) / (monotonic() - began) * 100, 2)
+
+
+def _seconds(client: Any) -> float:
+    info = client.info("cpu")
+    return float(info["used_cpu_user"] + info["used_cpu_sys"])
