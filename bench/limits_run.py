@@ -193,7 +193,7 @@ async def _answers(endpoint: BidEndpoint, body: bytes) -> bool:
     async def receive() -> dict[str, Any]:
         return message
 
-    headers = {b"content-type": b"application/json", b"content-length": b"%d" % len(body)}
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     return bool((await endpoint(headers, receive)).start["status"] == 200)
 
 

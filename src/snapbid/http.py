@@ -16,6 +16,7 @@ Scope: TypeAlias = Mapping[str, Any]
 Message: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
+HeaderList: TypeAlias = list[tuple[bytes, bytes]]  # of a scope
 Headers: TypeAlias = dict[bytes, bytes]
 
 JSON: Final = b"application/json"
@@ -82,7 +83,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
-RequestHandler: TypeAlias = Callable[[Headers, Receive], Awaitable[Answer]]
+RequestHandler: TypeAlias = Callable[[HeaderList, Receive], Awaitable[Answer]]
 
 
 def answer(
@@ -134,6 +135,15 @@ async def read_json_body(headers: Headers, receive: Receive, limit: int) -> byte
             raise _too_large(limit)
     except Problem as problem:
         raise await refused(problem, receive) from None
+    body = await read_body(receive, length, limit)
+    return inflate(body, limit) if gzipped else body
+
+
+async def read_body(receive: Receive, length: int | None, limit: int) -> bytes:
+    """Read a body of this length (None: it is not told), of at most `limit` bytes, as it comes.
+
+    Raises as `read_json_body` does.
+    """
     awaited = BODY_DEADLINE.current
     coming = receive()
     awaited[coming] = None
@@ -148,11 +158,11 @@ async def read_json_body(headers: Headers, receive: Receive, limit: int) -> byte
                 raise _too_large(limit)
             if length is not None and length != len(body):
                 raise BadRequest("the body was cut short")
+        return body
     except asyncio.CancelledError:
         if awaited.late:
             raise BodyTimeout from None
         raise
-    return inflate(body, limit) if gzipped else body
 
 
 @lru_cache(4096)

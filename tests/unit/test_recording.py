@@ -10,7 +10,7 @@ from support import consent
 from support.stack import run
 
 from snapbid.exchange.request import decode
-from snapbid.http import Answer, Headers, Message, Receive, answer
+from snapbid.http import Answer, HeaderList, Message, Receive, answer
 from snapbid.recording.recorder import MAX_BODY, Recorder
 from snapbid.recording.scrub import Scrubber
 
@@ -110,7 +110,7 @@ async def send(recorder: Recorder, body: bytes, headers: dict[bytes, bytes] | No
         part, more = next(parts)
         return {"type": "http.request", "body": part, "more_body": more}
 
-    async def handler(headers: Headers, receive: Receive) -> Answer:
+    async def handler(headers: HeaderList, receive: Receive) -> Answer:
         more = True
         while more:
             message = await receive()
@@ -118,7 +118,9 @@ async def send(recorder: Recorder, body: bytes, headers: dict[bytes, bytes] | No
             more = message["more_body"]
         return answer(204)
 
-    assert await recorder.watch("acme", handler)(headers or {}, receive) == answer(204)
+    assert await recorder.watch("acme", handler)(list((headers or {}).items()), receive) == answer(
+        204
+    )
     return b"".join(seen)
 
 

@@ -15,23 +15,11 @@ MOST = 4096
 
 @cython.final
 cdef class Lane:
-    cdef readonly int under_way
-    cdef readonly int reading
-    cdef readonly int reading_before
+    pass
 
 
 @cython.final
 cdef class AdmissionControl:
-    cdef readonly int limit
-    cdef readonly int under_way
-    cdef readonly double waited_s
-    cdef int _first_limit, _least_limit, _most_limit
-    cdef double _share
-    cdef dict _lanes
-    cdef double _began, _began_before, _until
-    cdef int _completed
-    cdef int _fewest  # requests under way at once, in this interval
-    cdef double _least_wait_s
 
     def __init__(self, double now, int first=FIRST, int fewest=FEWEST, int most=MOST):
         self.limit = self._first_limit = first
@@ -70,11 +58,15 @@ cdef class AdmissionControl:
             self._least_wait_s = now - entered
 
     def leave(self, Lane lane not None):
+        self.end(lane)
+
+    cdef int end(self, Lane lane) except -1:
         self._completed += 1
         lane.under_way -= 1
         self.under_way -= 1
         if self.under_way < self._fewest:
             self._fewest = self.under_way
+        return 0
 
     cdef int _begin(self, double now) except -1:
         """Begin an interval, its limit set by what the last one completed."""

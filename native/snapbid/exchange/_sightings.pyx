@@ -5,10 +5,6 @@ from collections import deque
 
 
 cdef class RequestCounts:
-    cdef readonly int requests, tests, country, ua, ip, ipv6
-    cdef readonly dict statuses
-    cdef readonly object answers
-    cdef object _note
 
     def __init__(self, int kept):
         self.answers = deque(maxlen=kept)
@@ -39,6 +35,9 @@ cdef class RequestCounts:
         return False
 
     def answered(self, int status):
-        cdef object key = status
-        self.statuses[key] = self.statuses.get(key, 0) + 1
-        self._note(key)
+        self.note(status)
+
+    cdef int note(self, object status) except -1:
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self._note(status)
+        return 0

@@ -9,10 +9,6 @@ from libc.stdint cimport int64_t
 
 @cython.final
 cdef class Counter:
-    cdef Py_buffer _buffer
-    cdef int64_t *_cell
-    cdef int64_t _spare  # the value once the cell is released
-
     def __cinit__(self, cell):
         self._cell = &self._spare
         PyObject_GetBuffer(cell, &self._buffer, PyBUF_SIMPLE | PyBUF_WRITABLE)
@@ -31,7 +27,7 @@ cdef class Counter:
     def inc(self, int64_t n=1):
         self.add(n)
 
-    cdef inline int add(self, int64_t n) except -1:
+    cdef int add(self, int64_t n) except -1:
         if self._cell == &self._spare:
             raise ValueError("the counter's slot was released")
         self._cell[0] += n
@@ -65,12 +61,6 @@ cdef class Counters:
 
 @cython.final
 cdef class Histogram:
-    cdef double *_bounds
-    cdef Py_ssize_t _count  # of the bounds
-    cdef tuple _buckets
-    cdef Counter _sum
-    cdef double _resolution
-
     def __cinit__(self, bounds, buckets, Counter total not None, double resolution):
         cdef Counter bucket
         self._count = len(bounds)
@@ -92,8 +82,12 @@ cdef class Histogram:
         PyMem_Free(self._bounds)
 
     def observe(self, double value):
+        self.take(value)
+
+    cdef int take(self, double value) except -1:
         cdef Py_ssize_t number = 0
         while number < self._count and self._bounds[number] < value:
             number += 1
         (<Counter>self._buckets[number])._cell[0] += 1
         self._sum._cell[0] += <int64_t>(value * self._resolution + 0.5)
+        return 0

@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from snapbid.errors import Problem
 from snapbid.exchange._admission import AdmissionControl
+from snapbid.exchange._head import plain_length, value_of
+from snapbid.exchange._outcome import Outcome
 from snapbid.exchange.bid import MAX_TMAX_MS, Bidder, Market, NoBid, Proposal, Reason
 from snapbid.exchange.limits import RemembersBids, ledger_bids, replace_refused
 from snapbid.exchange.request import decode
@@ -18,7 +20,7 @@ from snapbid.http import (
     JSON,
     Answer,
     Disconnected,
-    Headers,
+    HeaderList,
     Receive,
     accepts_gzip,
     answer,
@@ -26,6 +28,7 @@ from snapbid.http import (
     drain,
     json_body,
     leave_body,
+    read_body,
     read_json_body,
 )
 from snapbid.ledger.records import BidVerdict
@@ -38,6 +41,8 @@ LARGE: Final = 16_384  # bytes of a body whose decoding is a share of the reques
 LEAST_SHARE: Final = 0.2  # of a request's processor time that decoding leaves for the search
 NO_CONTENT: Final = answer(204)
 KEPT: Final = BidVerdict.KEPT.value
+_LATE: Final = Reason.LATE  # an enumeration looks its members up by a call of Python
+_OVERLOAD: Final = Reason.OVERLOAD
 
 
 @final
@@ -117,71 +122,71 @@ class BidEndpoint:
         self._ledger = bidding.ledger
         self._admission = bidding.admission
         self._lane = bidding.admission.lane(market.catalog.ssps[ssp])
-        self._timings = bidding.timings
+        self._timings = timings = bidding.timings
+        self._is_timed = timings.is_timed
         self._max_bytes = bidding.max_bytes
         self._tmax_ms = bidding.tmax_ms
         self._processor_s = bidding.processor_s
         self._log = bidding.log
         self._source = ssp, market.catalog.ssps[ssp]
-        self._sightings = sightings or Sightings()
+        self._sightings = sightings = sightings or Sightings()
         name, metrics = "snapbid_bid_requests_total", bidding.metrics
-        self._bids = metrics.counter(name, ssp=ssp, outcome="bid")
-        self._no_bids = {
-            reason: metrics.counter(name, ssp=ssp, outcome=reason.value) for reason in Reason
-        }
+
+        def outcome(value: str, status: int) -> Outcome:
+            counter = metrics.counter(name, ssp=ssp, outcome=value)
+            return Outcome(counter, sightings, status, self._admission, self._lane, timings.whole)
+
+        self._bid_made = outcome("bid", 200)
+        self._no_bids = {reason: outcome(reason.value, 204) for reason in Reason}
         self._refusals = Counters(metrics, name, "ssp", "outcome")
         self._cut_short = metrics.counter("snapbid_bid_cut_short_total", ssp=ssp)
 
-    async def __call__(self, headers: Headers, receive: Receive) -> Answer:
+    async def __call__(self, headers: HeaderList, receive: Receive) -> Answer:
         """Answer one request. Raises Problem for an error answer."""
         started = perf_counter()
         admission, lane = self._admission, self._lane
         if not admission.enter(lane, started):
-            await leave_body(headers, receive, admission.waited_s)
-            return self._no_bid(Reason.OVERLOAD)
+            await leave_body(dict(headers), receive, admission.waited_s)
+            return self._no_bid(_OVERLOAD)
         try:
             try:
-                body = await read_json_body(headers, receive, self._max_bytes)
+                length, limit = plain_length(headers), self._max_bytes
+                if 0 <= length <= limit:
+                    body = await read_body(receive, length, limit)
+                else:
+                    body = await read_json_body(dict(headers), receive, limit)
             finally:
                 admission.has_body(lane, started, perf_counter())
-            steps = self._timings.begin()
+            steps = StepTimer(self._timings) if self._is_timed() else None
             result = self._bid(body, started - admission.waited_s, steps)
             del body  # what waits for Redis keeps little, so that memory stays in the caches
             if type(result) is PendingAnswer:
                 pending = result
                 try:
                     verdicts = await pending.verdicts
-                    if not verdicts:
-                        result = Reason.LATE
-                    elif verdicts != KEPT and verdicts.strip(KEPT):
-                        result = await self._replace_refused(pending, verdicts)
-                    else:
+                    if verdicts == KEPT or (verdicts and not verdicts.strip(KEPT)):
                         result = pending.body
                         if pending.proposal is not None and self._log is not None:
                             self._log_bids(pending, pending.proposal, pending.proposal.bids)
+                    elif verdicts:
+                        result = await self._replace_refused(pending, verdicts)
+                    else:
+                        result = _LATE
                 finally:
                     if self._log is not None:
                         self._log.end()
-                if steps and result is not Reason.LATE:
+                if steps and result is not _LATE:
                     steps.end("commit")
-        except Problem as problem:
-            self._refusals.inc(self._ssp, problem.code)
-            self._sightings.refused(problem)
-            raise
-        except Disconnected:
-            raise
-        except Exception:
-            self._sightings.answered(500)
-            raise
-        finally:
+        except BaseException as error:
             admission.leave(lane)
-        self._timings.observe_whole(perf_counter() - started)
-        if not isinstance(result, bytes):
-            return self._no_bid(result)
-        self._bids.inc()
-        self._sightings.answered(200)
+            self._count_failure(error)
+            raise
+        if type(result) is not bytes:
+            self._no_bids[result].end(perf_counter() - started)  # type: ignore[index]
+            return NO_CONTENT
+        self._bid_made.end(perf_counter() - started)
         if GZIP_FROM < len(result) <= GZIP_TO:
-            accepted = accepts_gzip(headers.get(b"accept-encoding", b""))
+            accepted = accepts_gzip(value_of(headers, b"accept-encoding"))
             if accepted and (deflated := deflate(result)) is not None:
                 return answer(200, deflated, JSON, ((b"content-encoding", b"gzip"),))
         return json_body(result)
@@ -196,9 +201,15 @@ class BidEndpoint:
         self._refusals.inc(self._ssp, problem.code)
 
     def _no_bid(self, reason: Reason) -> Answer:
-        self._no_bids[reason].inc()
-        self._sightings.answered(204)
+        self._no_bids[reason].count()
         return NO_CONTENT
+
+    def _count_failure(self, error: BaseException) -> None:
+        if isinstance(error, Problem):
+            self._refusals.inc(self._ssp, error.code)
+            self._sightings.refused(error)
+        elif isinstance(error, Exception) and not isinstance(error, Disconnected):
+            self._sightings.answered(500)
 
     def _bid(
         self, body: bytes, started: float, steps: StepTimer | None
@@ -227,7 +238,7 @@ class BidEndpoint:
         allowed_s = tmax / 1000
         now = perf_counter()
         if now - started > allowed_s:
-            return Reason.LATE
+            return _LATE
         market = self.market  # for the whole request: ranks belong to one market
         deadline = started + allowed_s - (MARGIN_S if allowed_s > 2 * MARGIN_S else allowed_s / 2)
         proposal = self._bidder.propose(

@@ -45,7 +45,7 @@ class GuardedBids:
             reason = await _refusal(self._permits)
             if reason is not None:
                 return await self._endpoint.refuse(reason, receive)
-        return await self._handler(dict(scope["headers"]), receive)
+        return await self._handler(scope["headers"], receive)
 
     def _is_allowed(self, scope: Scope) -> bool:
         forwarded = [value for name, value in scope["headers"] if name == _FORWARDED]

@@ -2,6 +2,7 @@
 measuring costs next to nothing.
 """
 
+from itertools import cycle
 from time import perf_counter
 from typing import Final
 
@@ -19,20 +20,18 @@ STEP_S: Final = (
 
 
 class BidTimings:
-    """A worker's measurements. `observe_whole` takes a request's seconds."""
+    """A worker's measurements; `whole` is of all requests' seconds.
+
+    `is_timed` tells, once for each request, whether its steps are measured.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
-        self.observe_whole = metrics.histogram("snapbid_bid_seconds", WHOLE_S).observe
+        self.whole = metrics.histogram("snapbid_bid_seconds", WHOLE_S)
+        self.is_timed = cycle((*(ONE_IN - 1) * (False,), True)).__next__
         self._steps = {
             step: metrics.histogram("snapbid_bid_step_seconds", STEP_S, step=step)
             for step in ("decode", "match", "commit")
         }
-        self._requests = 0
-
-    def begin(self) -> "StepTimer | None":
-        """Start timing a request's steps; None for a request whose steps are not measured."""
-        self._requests = requests = self._requests + 1
-        return None if requests % ONE_IN else StepTimer(self)
 
     def observe(self, step: str, seconds: float) -> None:
         self._steps[step].observe(seconds)

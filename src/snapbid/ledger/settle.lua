@@ -10,9 +10,9 @@
 -- spool is meant for that of the pair's bids which by their times had been made last when it came:
 -- the newest of them, unless the clock was set back. Where all of them seem to be made later, since
 -- clocks differ a little or were set, it is the oldest that is meant; but none where the notice came
--- before some run of Redis began, or soon after it, when its worker may not have heard of it yet, and
--- the bids after that: its bid was lost. So it was where another warehouse adopted the ledger, and where
--- the granule that took bids then has expired.
+-- before some run of Redis began, or was spooled soon after it by a worker that may not have heard of it
+-- yet, and the bids were made after that: its bid was lost. So it was where another warehouse adopted
+-- the ledger, and where the granule that took bids then has expired.
 -- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
 -- counts for the record that is there if that seems to be of the future: the clock was set back.
 local SPOOLED, LARGEST_SKEW_MS, LATE_MS = 128, 600000, 5
@@ -37,7 +37,7 @@ local function is_expired(record, time_ms) -- rare
   end
 end
 
-local function find_meant(bucket, field, came_ms) -- rare
+local function find_meant(bucket, field, came_ms, unheard_ms) -- rare
   local oldest, found
   each_record(bucket, field, function(record)
     oldest = record
@@ -51,7 +51,7 @@ local function find_meant(bucket, field, came_ms) -- rare
   local made_ms = oldest.made_ms
   local adopted_ms = adopted_at() * 1000
   local was_given_up = came_ms < adopted_ms + UNHEARD_MS and adopted_ms <= made_ms
-  if (was_given_up or began_between(came_ms - UNHEARD_MS, made_ms) or is_expired(oldest, came_ms))
+  if (was_given_up or began_between(came_ms - unheard_ms, made_ms) or is_expired(oldest, came_ms))
     and is_past_steps(made_ms) then
     return nil
   end
@@ -71,11 +71,11 @@ while at <= size do
   local came_ms, spooled = seconds * 1000 + ms, kind >= SPOOLED
   local record, letter = newest_record(bucket, field), 'u'
   if record and spooled then
-    record = find_meant(bucket, field, came_ms)
+    record = find_meant(bucket, field, came_ms, UNHEARD_MS)
   elseif record and record.made_ms > came_ms then
     came_ms = as_server_time(came_ms)
     if record.made_ms > came_ms and is_late(record, came_ms) then
-      record = find_meant(bucket, field, came_ms)
+      record = find_meant(bucket, field, came_ms, 0)
     end
   end
   local age_ms = record and came_ms - record.made_ms

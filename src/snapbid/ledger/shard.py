@@ -190,8 +190,9 @@ class LedgerShard:
     # -- the connection (see LinkUser) ------------------------------------------------------------
 
     async def prepare(self, connection: AbstractConnection) -> None:
-        for name, text in self._scripts.items():
-            await connection.send_command("SCRIPT LOAD", text)
+        loading = connection.pack_commands([("SCRIPT LOAD", it) for it in self._scripts.values()])
+        await connection.send_packed_command(loading)
+        for name in self._scripts:
             self._shas[name] = await connection.read_response()
         await connection.send_command(*self._evalsha(("begin", self._expected)))
         state = ShardState.parse(await connection.read_response())

@@ -21,7 +21,7 @@ from random import random
 from typing import Final, NamedTuple
 
 from snapbid.errors import Problem, where
-from snapbid.http import Answer, Headers, Message, Receive, RequestHandler, inflate
+from snapbid.http import Answer, HeaderList, Message, Receive, RequestHandler, inflate
 from snapbid.recording.scrub import Scrubber
 
 MAX_BODY: Final = 65_536  # bytes; parsing more would hold the interpreter lock for too long
@@ -65,7 +65,7 @@ class Recorder:
     def watch(self, ssp: str, handler: RequestHandler) -> RequestHandler:
         """Wrap the handler of an SSP so that a share of its requests is recorded."""
 
-        async def watched(headers: Headers, receive: Receive) -> Answer:
+        async def watched(headers: HeaderList, receive: Receive) -> Answer:
             if self._full or random() >= self._share:
                 return await handler(headers, receive)
             parts: list[bytes] = []
@@ -90,10 +90,10 @@ class Recorder:
             return
         self._thread.join(CLOSE_S)
 
-    def _offer(self, ssp: str, headers: Headers, parts: list[bytes]) -> None:
+    def _offer(self, ssp: str, headers: HeaderList, parts: list[bytes]) -> None:
         if sum(map(len, parts)) > MAX_BODY:
             return
-        encoding = headers.get(b"content-encoding", b"")
+        encoding = dict(headers).get(b"content-encoding", b"")
         sample = SampledRequest(time.time_ns() // 1_000_000, ssp, b"".join(parts), encoding)
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait(sample)

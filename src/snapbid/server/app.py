@@ -87,7 +87,7 @@ class Application:
         name = BID_ROUTE
         try:
             if handler is not None and method == "POST":
-                reply = await handler(dict(scope["headers"]), receive)
+                reply = await handler(scope["headers"], receive)
             else:
                 route = self._own.get(path) or resources.routes.find(path)
                 name, handle, methods, paced = route

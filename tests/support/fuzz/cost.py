@@ -23,7 +23,7 @@ from bench.campaigns import documents
 from snapbid.errors import Problem
 from snapbid.exchange.bid import Bidder
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
-from snapbid.http import Headers
+from snapbid.http import HeaderList
 from snapbid.metrics import Metrics
 from snapbid.server.process import GC_THRESHOLD
 from support import pools
@@ -238,7 +238,7 @@ def endpoint(campaigns: int) -> Iterator[BidEndpoint]:
 
 def cost_ms(of: BidEndpoint, body: bytes) -> float:
     """The processor time of a request, and of an answer that is compressed."""
-    headers: Headers = {b"content-type": b"application/json", b"accept-encoding": b"gzip"}
+    headers: HeaderList = [(b"content-type", b"application/json"), (b"accept-encoding", b"gzip")]
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body}

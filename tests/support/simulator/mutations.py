@@ -69,7 +69,7 @@ SCRIPTS: Final = {
     # A notice from the spool whose bid was lost with older data counts for a later one.
     "lost as oldest": Mutation(
         "settle.lua",
-        "was_given_up or began_between(came_ms - UNHEARD_MS, made_ms) or is_expired"
+        "was_given_up or began_between(came_ms - unheard_ms, made_ms) or is_expired"
         "(oldest, came_ms)",
         "false",
     ),

@@ -1,0 +1,23 @@
+"""Admission control; see _admission.pyx."""
+
+cdef class Lane:
+    cdef readonly int under_way
+    cdef readonly int reading
+    cdef readonly int reading_before
+
+
+cdef class AdmissionControl:
+    cdef readonly int limit
+    cdef readonly int under_way
+    cdef readonly double waited_s
+    cdef int _first_limit, _least_limit, _most_limit
+    cdef double _share
+    cdef dict _lanes
+    cdef double _began, _began_before, _until
+    cdef int _completed
+    cdef int _fewest  # requests under way at once, in this interval
+    cdef double _least_wait_s
+
+    cdef int end(self, Lane lane) except -1
+    cdef int _begin(self, double now) except -1
+    cdef int _adapt(self, double seconds) except -1
