@@ -87,7 +87,7 @@ def app(ten_thousand: Market, scratch: Path) -> Iterator[Application]:
     metrics = Metrics(scratch / "metrics")
     bidder = Bidder("http://127.0.0.1:8000")
     bidding = Bidding(bidder, Ledger(), metrics, max_bytes=262_144, tmax_ms=100)
-    yield Application(Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding)}))
+    yield Application(Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding).__call__}))
     metrics.close()
 
 
@@ -96,7 +96,7 @@ def logging_app(ten_thousand: Market, scratch: Path) -> Iterator[Application]:
     metrics, log = Metrics(scratch / "logged-metrics"), SegmentsOnly(scratch / "segments")
     bidder = Bidder("http://127.0.0.1:8000")
     bidding = Bidding(bidder, Ledger(), metrics, max_bytes=262_144, tmax_ms=100, log=log.rows)
-    yield Application(Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding)}))
+    yield Application(Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding).__call__}))
     metrics.close()
     log.close()
 

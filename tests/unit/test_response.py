@@ -12,6 +12,7 @@ from msgspec import structs
 from support import plain_response
 from support.answers import check_bid_response
 
+from snapbid.exchange._response import BidIds
 from snapbid.exchange.response import (
     MAX_ANSWER,
     VALUES,
@@ -218,3 +219,11 @@ def test_the_writer_refuses_what_is_no_template() -> None:
     with pytest.raises(ValueError, match="no bids"):
         WRITER.write("a", b"b-1", [])
     assert json.loads(WRITER.write("a", b"b-1", [Bid("1", whole, None)]))["id"] == "a"
+
+
+def test_ids_of_answers_are_numbered_in_hexadecimal_digits() -> None:
+    ids = BidIds(b"a1")
+    assert [ids.next() for _ in range(70_000)] == [b"a1-%x" % n for n in range(1, 70_001)]
+    assert BidIds(b"").next() == b"-1"
+    with pytest.raises(TypeError):
+        BidIds(None)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 cdef extern from "Python.h":
@@ -25,6 +26,35 @@ for _character in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
     UNRESERVED[_character] = True
 
 cdef bytes _EMPTY = b""
+cdef const char *HEXADECIMAL = b"0123456789abcdef"
+
+
+@cython.final
+cdef class BidIds:
+    cdef bytes _process
+    cdef uint64_t _number
+
+    def __cinit__(self, bytes process not None):
+        self._process, self._number = process, 0
+
+    def next(self):
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(self._process), digits = 1
+        cdef bytes id
+        cdef char *at
+        cdef uint64_t number
+        self._number += 1
+        number = self._number
+        while digits < 16 and number >> 4 * digits:
+            digits += 1
+        id = PyBytes_FromStringAndSize(NULL, size + 1 + digits)
+        at = PyBytes_AS_STRING(id)
+        memcpy(at, PyBytes_AS_STRING(self._process), size)
+        at[size] = b"-"
+        while digits:
+            at[size + digits] = HEXADECIMAL[number & 15]
+            number >>= 4
+            digits -= 1
+        return id
 
 
 cdef struct Identifier:

@@ -1,8 +1,16 @@
 from collections.abc import Callable
+from typing import Self, final
 
 from typing_extensions import disjoint_base
 
 from snapbid.exchange.response import Bid
+
+@final
+class BidIds:
+    """The ids of a process's answers: `process` and a number in hexadecimal digits."""
+
+    def __new__(cls, process: bytes) -> Self: ...
+    def next(self) -> bytes: ...
 
 @disjoint_base
 class ResponseWriter:

@@ -11,12 +11,12 @@ a search and between bids; impressions that are not decided by then get no bid.
 
 import secrets
 from enum import Enum
-from itertools import count
 from math import inf
 from typing import Final, final
 
 from msgspec import Struct
 
+from snapbid.exchange._response import BidIds
 from snapbid.exchange.cost import cost_of
 from snapbid.exchange.lookups import USD, Lookups
 from snapbid.exchange.market import Market
@@ -70,6 +70,11 @@ class Reason(Enum):
     OVERLOAD = "overload"
     RATE = "rate"  # the SSP's requests per second are used up
     STORE_DOWN = "store_down"
+
+
+# Looking up an enumeration's member is a call of Python.
+_NO_CAMPAIGN: Final = Reason.NO_CAMPAIGN
+_NO_MEDIA: Final = Reason.NO_MEDIA
 
 
 @final
@@ -130,10 +135,11 @@ def search(
     query = catalog.index.query(lookups, request, ssp, canonical, now_ms, left_s, processor_s)
     choices = []
     last = None
-    assert request.imp is not None
-    pods = pods_of(request.imp) if len(request.imp) > 1 else None
-    for imp in request.imp:
-        if query.impression(imp, None if pods is None else pods.rivals(imp)):
+    imps = request.imp
+    assert imps is not None
+    pods = pods_of(imps) if len(imps) > 1 else None
+    for imp in imps:
+        if query.impression(imp) if pods is None else query.impression(imp, pods.rivals(imp)):
             last = imp
             best = query.next()
             if imp.qty is not None and market.exhausted:
@@ -167,11 +173,11 @@ def unanswered(request: BidRequest, *, has_floor: bool) -> Reason:
     """
     if not has_floor:
         return Reason.FLOOR_CURRENCY
-    reason = Reason.NO_MEDIA
+    reason = _NO_MEDIA
     for imp in request.imp or ():
         if imp.banner or imp.video or imp.audio or imp.native:
             if imp.pmp is None or imp.pmp.private_auction != 1:
-                return Reason.NO_CAMPAIGN
+                return _NO_CAMPAIGN
             reason = Reason.PRIVATE_AUCTION
     return reason
 
@@ -202,8 +208,7 @@ class Bidder:
 
     def __init__(self, base_url: str) -> None:
         self._writer = Writer(base_url)
-        self._process = secrets.token_hex(6).encode()
-        self._numbers = count(1)
+        self._ids = BidIds(secrets.token_hex(6).encode())
 
     def propose(
         self,
@@ -241,8 +246,7 @@ class Bidder:
 
     def write(self, auction_id: str, bids: list[Bid], currency: str = USD) -> bytes:
         """Write the response's body; bids that have no room are taken from the end of `bids`."""
-        bid_id = b"%b-%x" % (self._process, next(self._numbers))
-        return self._writer.write(auction_id, bid_id, bids, currency)
+        return self._writer.write(auction_id, self._ids.next(), bids, currency)
 
     def length(self, auction_id: str, bid: Bid) -> int:
         """Return how many bytes a bid takes in an answer."""

@@ -41,7 +41,7 @@ LARGE: Final = 16_384  # bytes of a body whose decoding is a share of the reques
 LEAST_SHARE: Final = 0.2  # of a request's processor time that decoding leaves for the search
 NO_CONTENT: Final = answer(204)
 KEPT: Final = BidVerdict.KEPT.value
-_LATE: Final = Reason.LATE  # an enumeration looks its members up by a call of Python
+_LATE: Final = Reason.LATE  # looking up an enumeration's member is a call of Python
 _OVERLOAD: Final = Reason.OVERLOAD
 
 

@@ -328,7 +328,7 @@ class BidRequest(Struct, gc=False):
     wlangb: Texts = None
 
 
-_decoder: Final = msgspec.json.Decoder(BidRequest, strict=False)
+_decode: Final = msgspec.json.Decoder(BidRequest, strict=False).decode
 
 
 def decode(body: bytes) -> BidRequest:
@@ -342,7 +342,7 @@ def decode(body: bytes) -> BidRequest:
         raise BadRequest(f"the body has more than {MAX_VALUES:,} values")
     try:
         # The decoder does not validate UTF-8 in the fields that it skips.
-        request = _decoder.decode(body if body.isascii() else body.decode())
+        request = _decode(body if body.isascii() else body.decode())
     except msgspec.ValidationError:
         request = decode_tolerantly(body.decode(), BidRequest)
     except UnicodeDecodeError as error:
@@ -353,8 +353,12 @@ def decode(body: bytes) -> BidRequest:
         raise BadRequest(f"the body is not JSON: {error}") from None
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
-    if request.imp is not None and len(request.imp) > MAX_IMPRESSIONS:
-        del request.imp[MAX_IMPRESSIONS:]
+    imps, id = request.imp, request.id
+    if imps and len(imps) == 1 and type(only := imps[0].id) is str and only:
+        if type(id) is str and id:
+            return request
+    elif imps is not None and len(imps) > MAX_IMPRESSIONS:
+        del imps[MAX_IMPRESSIONS:]
     _check(request)
     return request
 
@@ -366,8 +370,6 @@ def _check(request: BidRequest) -> None:
     impressions = request.imp
     if not impressions:
         raise BadRequest("imp: is required and may not be empty")
-    if len(impressions) == 1 and type(id := impressions[0].id) is str and id:
-        return
     for index, imp in enumerate(impressions):
         if type(imp.id) is not str or not imp.id:
             imp.id = _required(imp.id, "imp[%d].id", index)
