@@ -179,6 +179,8 @@ class Books:
             for record in answer.records:
                 if wall_s <= record.asked_wall[0] + record.ttl_s + KEPT_S:
                     continue
+                if record.is_won_in_spool:
+                    record.won_at = NEVER
                 if record.is_seen_in_spool:
                     record.seen_at = record.won_at = NEVER
                     record.moved_at = min(record.moved_at, now)
