@@ -128,8 +128,8 @@ async def test_pacing_makes_room_when_it_allows_the_lowest_cost(listening: Liste
 
 async def test_pacing_makes_no_room_beyond_a_budget(listening: Listening) -> None:
     paced = partial(limits, daily=100 * COST, even_from_ms=int((NOON - 2 * DAY_S) * 1000))
-    assert await listening.bid("a", paced(1, total=COST)) == "k"
-    assert await listening.bid("b", paced(1, total=COST)) == "b"
+    assert await listening.bid("a", paced(1, total=60 * COST), 51 * PRICE) == "k"  # all until now
+    assert await listening.bid("b", paced(1, total=60 * COST), 10 * PRICE) == "b"
     listening.clock.now += DAY_S / 2 - 1  # all of the day's is allowed
     assert await listening.bid("c", paced(2), 100 * PRICE) == "k"
     assert await listening.bid("d", paced(2)) == "b"
