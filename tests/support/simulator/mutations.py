@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from snapbid.drain import spend
+from snapbid.drain.counters import ShardCounters
 from snapbid.drain.fence import Fence
 from snapbid.drain.streams import EventStream
 from snapbid.ledger import ledger as ledger_module
@@ -257,6 +258,13 @@ def _wait() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _carried_unconfirmed() -> Iterator[None]:
+    """The drain carries what has reached no replica."""
+    with replaced(ShardCounters, _await_replicas=_nothing):
+        yield
+
+
 class _NoError(Exception):
     """Nothing is one."""
 
@@ -291,6 +299,7 @@ MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "events removed first": _events_removed_first,
     "outboxes lost": _outboxes_lost,
     "WAIT": _wait,
+    "carried unconfirmed": _carried_unconfirmed,
     "refused as done": _refused_as_done,
     "half moved": _half_moved,
 }
