@@ -1,7 +1,7 @@
 -- Which campaigns call for money, and which have room again (escrow.py).
 --
--- Who takes a call has LEASE_MS to come; then it is another banker's. With one shard there are no
--- bankers: what calls has room.
+-- Who takes a call has LEASE_MS to come, by the clock of holds, which nobody sets; then it is another
+-- banker's. With one shard there are no bankers: what calls has room.
 --
 -- ARGV     1 now (epoch ms); 2 the segment and 3 the announcement that were heard last, if any
 -- Returns  the segment, its last announcement, campaigns that call, campaigns that have room again,
@@ -30,10 +30,11 @@ for _, campaign in ipairs(redis.call('ZRANGEBYSCORE', base .. 'wait', '-inf', en
   end
 end
 local name, time = enter_segment(), server_ms()
-local due = redis.call('ZRANGEBYSCORE', calls, '-inf', digits(time), 'LIMIT', 0, MOST)
+local clock = SHARDS > 1 and hold_clock() or time
+local due = redis.call('ZRANGEBYSCORE', calls, '-inf', digits(clock), 'LIMIT', 0, MOST)
 for _, campaign in ipairs(due) do
   if SHARDS > 1 then
-    redis.call('ZADD', calls, digits(time + LEASE_MS), campaign)
+    redis.call('ZADD', calls, digits(clock + LEASE_MS), campaign)
   else
     redis.call('ZREM', calls, campaign)
     announce(campaign)

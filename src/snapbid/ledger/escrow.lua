@@ -59,7 +59,7 @@ local function give_back(key, name, used, amount) -- if it is not used; tells wh
 end
 
 enter_segment()
-local reply, at, time = {has_confirmed_budgets() and 1 or 0}, 2, server_ms()
+local reply, at, time = {has_confirmed_budgets() and 1 or 0}, 2, hold_clock()
 while ARGV[at] do
   local campaign, lease_ms, accounts = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   local purse, key, place = open_purse(campaign), allowance_key(campaign), #reply + 1

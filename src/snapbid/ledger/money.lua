@@ -11,8 +11,8 @@
 --                           purse calls for a banker
 --   {sbN}:refused           CAMPAIGN -> the lowest cost that its purse has refused since it had room
 --   {sbN}:wait              CAMPAIGN of these, by when the next of its holds ends
---   {sbN}:calls             CAMPAIGN whose purse calls, by when a banker is to come (server's ms); with
---                           one shard, which was refused, by when it has room
+--   {sbN}:calls             CAMPAIGN whose purse calls, by when a banker is to come (hold clock);
+--                           with one shard, which was refused, by when it has room (server's ms)
 --   {sbN}:room              CAMPAIGN that had room again, by the number of that announcement
 --   {sbN}:said              number of the last one
 --   {sbN}:bank:CAMPAIGN     its bank, in the shard of the campaign (banker.py)
