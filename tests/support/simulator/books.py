@@ -124,9 +124,8 @@ class Books:
             return
         candidates = list(self._candidates(notice))
         certain = len(candidates) == 1 and self._must_be_known(candidates[0], notice)
-        certain = certain and not (
-            is_spooled and notice.is_unheard
-        )  # holds may end before it is replayed
+        if is_spooled and notice.is_unheard:  # holds may end before it is replayed
+            certain = False
         for record in candidates if not certain else ():  # an impression of whatever time, perhaps
             record.moved_at = min(record.moved_at, notice.sent_at)
         if not certain:
@@ -215,7 +214,19 @@ class Books:
         self._highest.clear()
         self._baseline = None
 
-    def redis_went_back(self, since: float, now: float, figures: Figures, walls: Walls) -> None:
+    def redis_went_back(
+        self,
+        since: float,
+        now: float,
+        figures: Figures,
+        walls: Walls,
+        bad: Callable[[str], tuple[float, float]],
+    ) -> None:
+        """To what it had then. `bad`: from when until when a machine hardly reached it."""
+        for notice in self._notices:
+            begin, end = bad(notice.machine)
+            if notice.is_spooled and begin <= notice.done_at and since <= end:
+                notice.is_replayed_late = True
         days = days_of(walls)
         lost = Lost(since, now, figures, min(days) if len(days) == 1 else -1)
         self._lost.append(lost)
@@ -313,7 +324,7 @@ class Books:
     def _must_be_known(self, record: Record, notice: Notice) -> bool:
         if not notice.acknowledged or not record.promised or record.unknown:
             return False
-        if notice.is_spooled and notice.skew_s >= SKEW_S:
+        if notice.is_spooled and (notice.skew_s >= SKEW_S or notice.is_replayed_late):
             return False
         known_until = record.asked_wall[0] + record.ttl_s
         if notice.is_spooled and self.latest_wall_s > known_until + KEPT_S:

@@ -129,6 +129,7 @@ class Notice:
     done_wall: Walls = (0.0, 0.0)
     skew_s: float = 0.0  # of the time that it carries to that of Redis
     is_own_time: bool = False  # which the worker did not know yet
+    is_replayed_late: bool = False  # perhaps, so that it is lost with the data
     is_unheard: bool = False  # by a Redis that has come back with older data, as is its worker
     is_spooled: bool = False
     acknowledged: bool = False

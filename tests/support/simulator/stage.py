@@ -20,6 +20,7 @@ STOP_S: Final = 10.0  # after which a process that was told to stop is killed
 PUBLISH_S: Final = (0.02, 0.2)  # until a worker has taken up a catalog
 LOOK_S: Final = 0.25  # between looks whether the catalog has changed
 CHANGING: Final = ("campaign", "replace", "restore")  # steps that change it
+REPLAYED_S: Final = 2.0  # until a spool is empty, once Redis is reached
 
 
 class Stage:
@@ -227,6 +228,12 @@ class Stage:
         if by >= KEPT_S:
             self.books.outlived(now, self.world.walls()[1], self._first_bad)
 
+    def _bad(self, machine: str) -> tuple[float, float]:
+        """From when its wire to Redis was not whole, and until when its spool had notices."""
+        wire = self._wire(machine, "redis")
+        since, until = wire.bad
+        return since, until + REPLAYED_S if wire.is_whole else self.world.loop.time()
+
     def _first_bad(self, worker: str) -> float:
         return self._wire(worker[0], "redis").first_bad
 
@@ -311,7 +318,7 @@ class Stage:
                 self._servers.redis.client.flushdb()
             else:
                 self._servers.redis.load(1)
-            self.books.redis_went_back(since, now, figures, self.world.walls())
+            self.books.redis_went_back(since, now, figures, self.world.walls(), self._bad)
             if self._is_foreign:
                 self._later(seconds, self._adopt)
         elif store in self._saved:
@@ -356,8 +363,7 @@ class Stage:
 
     def _adopt(self) -> None:
         def done(shards: int) -> None:
-            self.books.redis_went_back(
-                self._replaced_at, self.world.loop.time(), self.figures(), self.world.walls()
-            )
+            now, walls = self.world.loop.time(), self.world.walls()
+            self.books.redis_went_back(self._replaced_at, now, self.figures(), walls, self._bad)
 
         self.world.adopt(self._drains_on, done)
