@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -15,7 +16,7 @@ from support.counted import counted, some_counts
 from support.draining import DAY, Bench, drain_of
 from support.stack import connected
 
-from snapbid.drain.counters import ShardCounters, ShardsAwayError, SupersededError
+from snapbid.drain.counters import START, Reading, ShardCounters, ShardsAwayError, SupersededError
 from snapbid.metrics import read
 from snapbid.warehouse import absorb, leases
 from snapbid.warehouse.absorb import SourceCounters
@@ -207,19 +208,19 @@ class Dying(ShardCounters):
         if self.at == name:
             raise ConnectionAbortedError
 
-    async def take(self) -> tuple[list[bytes], bool]:
-        await self._step("before take")
-        taken = await super().take()
-        await self._step("after take")
-        return taken
+    async def read(self, *args: Any) -> Reading:
+        await self._step("before read")
+        reading = await super().read(*args)
+        await self._step("after read")
+        return reading
 
-    async def release(self, names, again=(), absorbed=None):  # type: ignore[no-untyped-def]
+    async def release(self, *args: Any) -> None:
         await self._step("before release")
-        await super().release(names, again, absorbed)
+        await super().release(*args)
         await self._step("after release")
 
 
-STEPS = ("before take", "after take", "before release", "after release")
+STEPS = ("before read", "after read", "before release", "after release")
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -251,20 +252,39 @@ class TestTwoDrains:
         (old,), (new,) = bench.shards(), bench.shards()
         await bench.ledger.count(DAY, {"b:1": 5})
         await old.claim()
-        names, _ = await old.take()
         state = await old.fetch_state()
         key = (state.epoch, state.segment, 0, datetime.date.max)
         source = await absorb.source_of(bench.connection, *key)
-        (reading,) = (await old.read(names, 1)).segments
-        read = SourceCounters(source, 1, reading.counters)
-        await absorb.absorb(bench.connection, [read])
+        reading = await old.read(1)
+        (segment,) = reading.segments
+        await absorb.absorb(bench.connection, [SourceCounters(source, 1, segment.counters)])
         await bench.drain([new])
         await bench.ledger.count(DAY, {"b:1": 2})
-        assert await new.take() == (names, False)
+        assert (await new.read(2)).size == 1
         with pytest.raises(SupersededError):
-            await old.release(names)
+            await old.release(reading, reading.size, 1)
         await bench.drain([new])
         await bench.assert_equal()
+
+
+async def test_what_was_not_read_is_not_removed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run of Redis has its names in other places: what was read before tells nothing."""
+    monkeypatch.setattr("snapbid.drain.counters.BATCH", 3)
+    (shard,) = bench.shards()
+    await shard.claim()
+    await bench.ledger.count(DAY, {f"l:1:{reason}": 1 for reason in range(300)})
+    first = await shard.read(1)
+    assert first.place != START
+    restarted = first._replace(run=b"f" * 40)
+    with pytest.raises(SupersededError):
+        await shard.read(2, restarted)
+    for reading, size in ((first, first.size), (restarted, 300)):
+        with pytest.raises(SupersededError):
+            await shard.release(reading, size, 1)
+    await bench.drain()
+    await bench.assert_equal()
 
 
 async def test_what_it_counts_of_itself(bench: Bench, tmp_path: Path) -> None:

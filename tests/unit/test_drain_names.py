@@ -2,12 +2,18 @@
 
 import pytest
 
-from snapbid.drain.names import CounterField, SegmentDay, head_of, join, parse_field, parse_head
+from snapbid.drain.names import (
+    CounterField,
+    SegmentDay,
+    format_field,
+    join,
+    parse_field,
+    parse_head,
+)
 
 
 def parse(name: bytes) -> tuple[SegmentDay, CounterField, bytes] | None:
-    head = head_of(name)
-    rest = name[len(head) + 1 :]
+    head, _, rest = name.rpartition(b" ")
     where, field = parse_head(head), parse_field(rest)
     return None if where is None or field is None else (where, field, rest)
 
@@ -25,7 +31,8 @@ def test_counters(name: str) -> None:
     for segment in ("", "0123456789"):
         parsed = parse(f"{segment} {name}".lstrip().encode())
         assert parsed is not None
-        where, _, field = parsed
+        where, parts, field = parsed
+        assert format_field(parts) == field
         assert join(where.segment, where.day.isoformat(), field).endswith(name.encode())
         assert where.segment == segment
 

@@ -9,32 +9,23 @@ that the warehouse can have absorbed by then.
 """
 
 import secrets
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import date
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError, ResponseError, WatchError
+from redis.exceptions import RedisError, WatchError
 
 from snapbid.drain import names as counter_names
-from snapbid.drain.names import CounterField, SegmentDay, head_of, parse_field, parse_head
+from snapbid.drain.names import parse_field, parse_head
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.segment import ShardState, fetch_segments, segment_script
 from snapbid.warehouse.absorb import CounterValue
 
-BATCH: Final = 5_000  # names; one transaction, and what a script's `unpack` takes
+BATCH: Final = 5_000  # counters; a script that reads more would hold bids up
+START: Final = b"0"  # of a scan, and its end
 
-# Number a batch, unless the data is another than that of the batch before.
-_NUMBER_BATCH: Final = """
-local last, number = tonumber(redis.call('HGET', KEYS[1], 'read') or 0), tonumber(ARGV[1])
-if last ~= number and last ~= number - 1 then
-  return 0
-end
-redis.call('HSET', KEYS[1], 'read', ARGV[1])
-return 1
-"""
 # Change the state of a segment that is still the one that is counted in.
 _CHANGE: Final = """
 if redis.call('HGET', KEYS[1], 'segment') ~= ARGV[1] then
@@ -64,21 +55,30 @@ class ShardsAwayError(RedisError):
 
 
 class SegmentReading(NamedTuple):
-    """Counters of one segment, with their names."""
+    """Counters of one segment."""
 
     segment: str
-    names: list[bytes]
     counters: list[CounterValue]
 
 
 class Reading(NamedTuple):
-    """Counters of one data set, all read in one moment; `strangers` are names of no counter."""
+    """A batch of counters of one data set, all read in one moment.
+
+    `size` names were read, of which `strangers` are of no counter. The next batch begins at
+    `place`, in this `run` of Redis only; `is_left`: the names had been moved aside before, and more
+    may have changed since.
+    """
 
     epoch: str
     segments: list[SegmentReading]
+    run: bytes = b""
+    place: bytes = START
+    size: int = 0
+    is_left: bool = False
     strangers: Sequence[bytes] = ()
 
 
+NOTHING: Final = Reading("", [])
 Check = Callable[[Sequence[CounterValue]], Awaitable[list[int]]]
 
 
@@ -100,8 +100,9 @@ class ShardCounters:
         self._replicate = replicate
         self._keys = ShardKeys(number)
         self._token = secrets.token_hex(8)
-        script = resources.files(__package__) / "release.lua"
-        self._release = redis.register_script(script.read_text(encoding="utf-8"))
+        scripts = resources.files(__package__)
+        self._read = redis.register_script((scripts / "read.lua").read_text("utf-8"))
+        self._release = redis.register_script((scripts / "release.lua").read_text("utf-8"))
         self._begin = redis.register_script(segment_script("begin"))
         self._carry = redis.register_script(segment_script("carry"))
         self._change = redis.register_script(_CHANGE)
@@ -120,26 +121,6 @@ class ShardCounters:
 
     # -- a round -----------------------------------------------------------------------------
 
-    async def take(self) -> tuple[list[bytes], bool]:
-        """Move the names aside, unless some are there still; give a first batch of those aside.
-
-        True with it where they were there still: then there may be more to take after them.
-        """
-        async with self._redis.pipeline(transaction=False) as pipe:
-            pipe.renamenx(self._keys.changed, self._keys.taken)
-            pipe.srandmember(self._keys.taken, BATCH)
-            moved, names = await pipe.execute(raise_on_error=False)
-        if isinstance(moved, ResponseError) and "no such key" not in str(moved):
-            raise moved
-        if isinstance(names, Exception):
-            raise names
-        return list(names), moved is False
-
-    async def more(self) -> list[bytes]:
-        """Give the next batch of what was moved aside."""
-        names: Any = await self._redis.srandmember(self._keys.taken, BATCH)
-        return list(names)
-
     async def finish(self, taken_at: float) -> None:
         """Note that all that had changed by then (epoch s) is in the warehouse."""
         await self._redis.set(self._keys.drained_at, f"{taken_at:.3f}")
@@ -149,36 +130,36 @@ class ShardCounters:
         at: Any = await self._redis.get(self._keys.drained_at)
         return at
 
-    async def read(self, names: Iterable[bytes], batch: int) -> Reading:
-        """Read the named counters as batch number `batch`.
+    async def read(self, batch: int, after: Reading = NOTHING) -> Reading:
+        """Read what has changed, as batch number `batch`; `after`: it goes on after this one.
 
-        What is no counter, or is gone, is left out. Raises SupersededError where the data is not
-        that of the batch before.
+        Names that are aside still come first; counters that are gone are left out. Raises
+        SupersededError where the data is not that of the batch before.
         """
-        hashes, strangers = _by_hash(names)
-        async with self._redis.pipeline() as pipe:
-            pipe.get(self._keys.epoch)
-            for (segment, day), named, _ in hashes:
-                text = day.isoformat()
-                pipe.hget(self._keys.generations, counter_names.join(segment, text, b"").rstrip())
-                start = len(head_of(named[0])) + 1
-                pipe.hmget(self._keys.counters(segment, text), [name[start:] for name in named])
-            pipe.eval(_NUMBER_BATCH, 1, self._keys.state, batch)
-            epoch, *answers, is_next = await pipe.execute()
-        if not is_next or epoch is None:
+        keys = self._keys
+        reply: Any = await self._read(
+            keys=[keys.epoch, keys.changed, keys.taken, keys.state, keys.generations],
+            args=[batch, BATCH, after.place, after.run],
+        )
+        if reply is None:
             raise SupersededError(f"shard {self.number} has other data than before")
         await self._await_replicas()
+        epoch, run, place, is_left, count, strangers, *hashes = reply
         segments: dict[str, SegmentReading] = {}
-        for ((segment, day), named, fields), generation, values in zip(
-            hashes, answers[::2], answers[1::2], strict=True
-        ):
-            reading = segments.setdefault(segment, SegmentReading(segment, [], []))
-            number = int(generation or 0)
-            for name, field, value in zip(named, fields, values, strict=True):
-                if value:
-                    reading.names.append(name)
-                    reading.counters.append(CounterValue(day, number, *field, int(value)))
-        return Reading(epoch.decode(), list(segments.values()), strangers)
+        for head, generation, fields, values in hashes:
+            where, number = parse_head(head), int(generation)
+            if where is None:
+                strangers += (head + b" " + field for field in fields)
+                continue
+            segment, day = where
+            reading = segments.setdefault(segment, SegmentReading(segment, []))
+            for field, parsed, value in zip(fields, map(parse_field, fields), values, strict=True):
+                if parsed is None:
+                    strangers.append(head + b" " + field)
+                elif value:
+                    reading.counters.append(CounterValue(day, number, *parsed, int(value)))
+        found = [segment for segment in segments.values() if segment.counters]
+        return Reading(epoch.decode(), found, run, place, count, bool(is_left), strangers)
 
     async def note_seen(self, reading: Reading, now: float) -> None:
         """Note of which SSPs notices were counted until now (epoch s), for the go-live check."""
@@ -192,18 +173,17 @@ class ShardCounters:
             await self._redis.hset(self._keys.seen, mapping=seen)
 
     async def release(
-        self, names: Sequence[bytes], again: Sequence[bytes] = (), absorbed: int | None = None
+        self, last: Reading, count: int, absorbed: int, again: Sequence[bytes] = ()
     ) -> None:
-        """Remove names that are done with; those of `again` come back in a later round.
+        """Remove the names aside, `count` in all, once the warehouse has them up to the `last`
+        batch, number `absorbed`; those of `again` come back in a later round.
 
-        `absorbed` is the batch's number, once the warehouse has it. Raises SupersededError, with
-        nothing removed, if this drain has been superseded.
+        Raises SupersededError, with nothing removed, if this drain has been superseded.
         """
         if again:
             await self._redis.sadd(self._keys.changed, *again)
         keys = [self._keys.owner, self._keys.taken, self._keys.state]
-        number = "" if absorbed is None else absorbed
-        if not await self._release(keys=keys, args=[self._token, number, *names]):
+        if not await self._release(keys=keys, args=[self._token, absorbed, last.run, count]):
             raise SupersededError(f"shard {self.number} has another drain, or new data")
 
     # -- segments ----------------------------------------------------------------------------
@@ -297,32 +277,3 @@ class ShardCounters:
     async def _await_replicas(self) -> None:
         if self._replicate is not None:
             await self._replicate(self._redis, self._keys)
-
-
-class _Hash(NamedTuple):
-    """Counters of one hash, by name, and what their fields say."""
-
-    where: SegmentDay
-    names: list[bytes]
-    fields: list[CounterField]
-
-
-def _by_hash(names: Iterable[bytes]) -> tuple[list[_Hash], list[bytes]]:
-    """The counters named, by hash, and the names of no counter."""
-    named = defaultdict[bytes, list[bytes]](list)
-    for name in names:
-        named[head_of(name)].append(name)
-    hashes, strangers = [], list[bytes]()
-    for head, some in named.items():
-        where, start = parse_head(head), len(head) + 1
-        counters, fields = [], []
-        for name in some:
-            field = parse_field(name[start:])
-            if field is None or where is None:
-                strangers.append(name)
-            else:
-                counters.append(name)
-                fields.append(field)
-        if where is not None and counters:
-            hashes.append(_Hash(where, counters, fields))
-    return hashes, strangers

@@ -1,5 +1,6 @@
 """The rounds of the drain, over one connection to the warehouse that holds its leases."""
 
+import asyncio
 import contextlib
 import datetime
 import logging
@@ -12,20 +13,23 @@ import asyncpg
 from redis.exceptions import RedisError
 
 from snapbid.drain.confirm import confirm
-from snapbid.drain.counters import Reading, ShardCounters, ShardsAwayError
+from snapbid.drain.counters import NOTHING, START, ShardCounters, ShardsAwayError
 from snapbid.drain.fence import Fence
 from snapbid.drain.lags import LAGS
 from snapbid.drain.leases import Leases
+from snapbid.drain.names import CounterField, format_field, join
 from snapbid.drain.tidy import tidy
 from snapbid.golive.store import EvidenceStore
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.segment import ShardState
 from snapbid.metrics import Metrics
+from snapbid.tasks import end
 from snapbid.warehouse import absorb
 from snapbid.warehouse.absorb import Absorbed, SourceCounters
 
 TIDY_EVERY_S: Final = 600.0
-SUMMED: Final = 8  # shards in one statement
+SUMMED: Final = 4  # shards in one statement
+LANES: Final = 2  # groups of them: one is written, the other read meanwhile
 
 logger = logging.getLogger("snapbid")
 
@@ -35,12 +39,17 @@ class _ShardRound:
 
     def __init__(self, shard: ShardCounters) -> None:
         self.shard = shard
-        self.names: list[bytes] = []
-        self.left = True  # there may be more to take
+        self.reading = NOTHING  # the last batch
         self.batch = 0
-        self.reading = Reading("", [])
+        self.count = 0  # of the names aside, as far as they were read
+        self.is_left = False  # more may have changed than was aside
         self.waiting: list[bytes] = []
         self.unknown = 0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is another batch, of what is aside or changed since."""
+        return self.reading.place != START or self.is_left
 
 
 class Drain:
@@ -62,6 +71,7 @@ class Drain:
         self._budgets = budgets
         self._clock = clock
         self._fence = Fence()
+        self._writing = asyncio.Lock()  # the connection is one group's at a time
         self._sources: dict[tuple[str, str, int], int] = {}
         self._sources_of: datetime.date | None = None
         self._taken_at: dict[int, float] = {}
@@ -154,11 +164,25 @@ class Drain:
     async def _drain_all(
         self, connection: asyncpg.Connection, shards: Sequence[ShardCounters]
     ) -> tuple[int, dict[int, RedisError]]:
+        """Absorb what has changed in groups of shards, some of which are read while others are
+        written; give as `_drain`.
+        """
+        starts = range(0, len(shards), SUMMED)
+        groups = iter([shards[start : start + SUMMED] for start in starts])
         carried, errors = 0, dict[int, RedisError]()
-        for start in range(0, len(shards), SUMMED):
-            more, away = await self._drain(connection, shards[start : start + SUMMED])
-            carried += more
-            errors |= away
+
+        async def work() -> None:
+            nonlocal carried
+            for group in groups:
+                more, away = await self._drain(connection, group)
+                carried += more
+                errors.update(away)
+
+        lanes = [asyncio.create_task(work()) for _ in range(LANES)]
+        try:
+            await asyncio.gather(*lanes)
+        finally:
+            await end(*lanes)
         return carried, errors
 
     async def _drain(
@@ -171,39 +195,40 @@ class Drain:
         parts = {shard.number: _ShardRound(shard) for shard in shards}
         carried, oldest = 0, started
 
-        async def take(shard: ShardCounters) -> None:
-            part = parts[shard.number]
-            if not part.names and part.left:  # what another drain has not finished, first
-                part.names, part.left = await shard.take()
-
         async def read(shard: ShardCounters) -> None:
             part = parts[shard.number]
             part.batch = self._fence.next_batch(shard.number)
-            part.reading = await shard.read(part.names, part.batch)
+            is_first = part.reading.place == START
+            part.reading = await shard.read(part.batch, part.reading)
+            part.count += part.reading.size
+            if is_first:
+                part.is_left = part.reading.is_left
             await shard.note_seen(part.reading, self._clock())
 
         async def release(shard: ShardCounters) -> None:
             part = parts[shard.number]
-            await shard.release(part.names, part.waiting, part.batch)
             _report_strangers(part.reading.strangers)
-            part.unknown += len(part.waiting)
-            part.names = await shard.more()
+            if part.reading.place == START:
+                await shard.release(part.reading, part.count, part.batch, part.waiting)
+                part.unknown += len(part.waiting)
+                part.count, part.waiting = 0, []
 
         async def finish(shard: ShardCounters) -> None:
             await shard.finish(taken_at)
             self._taken_at[shard.number] = started
             self._report_unknown(shard.number, parts[shard.number].unknown)
 
-        errors = await self._each(shards, take)
-        while active := [s for s in shards if s.number not in errors and parts[s.number].names]:
+        errors, active = dict[int, RedisError](), list(shards)
+        while active:
             errors |= await self._each(active, read)
-            active = [shard for shard in active if shard.number not in errors]
-            changed = await self._absorb_parts(connection, [parts[s.number] for s in active])
+            active = [s for s in active if s.number not in errors and parts[s.number].count]
+            async with self._writing:
+                changed = await self._absorb_parts(connection, [parts[s.number] for s in active])
             if changed:
                 oldest = min([oldest, *(self._taken_at[shard.number] for shard in active)])
             carried += changed
             errors |= await self._each(active, release)
-            errors |= await self._each([s for s in active if s.number not in errors], take)
+            active = [s for s in active if s.number not in errors and parts[s.number].has_more]
         if carried:
             self._rounds.inc()
             self._carried.inc(carried)
@@ -215,22 +240,19 @@ class Drain:
         self, connection: asyncpg.Connection, parts: Sequence["_ShardRound"]
     ) -> int:
         """Absorb what was read of each part; give how many counters had changed."""
-        read, names = [], list[tuple[_ShardRound, bytes]]()
+        read = []
         for part in parts:
-            part.waiting = []
             for segment in part.reading.segments:
                 source = await self._source(
                     connection, part.reading.epoch, segment.segment, part.shard
                 )
                 read.append(SourceCounters(source, part.batch, segment.counters))
-                names += ((part, name) for name in segment.names)
         done = await self._absorb(connection, read) if read else Absorbed(0, [], is_stored=False)
         if done.grown and self._evidence is not None:
             with contextlib.suppress(RedisError):  # in another slot, and no accounting
                 await self._evidence.write_notices(done.grown, int(self._clock()))
-        for index in done.unknown:
-            part, name = names[index]
-            part.waiting.append(name)
+        if done.unknown:
+            _keep(parts, done.unknown)
         for part in parts:
             is_stored = done.is_stored and bool(part.reading.segments)
             await self._fence.pass_batch(connection, part.shard.number, is_absorbed=is_stored)
@@ -295,6 +317,20 @@ class Drain:
                 shard,
             )
         self._unknown[shard] = unknown
+
+
+def _keep(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
+    """Let the counters of these places, among all of the parts in a row, wait."""
+    counters = [
+        (part, segment.segment, counter)
+        for part in parts
+        for segment in part.reading.segments
+        for counter in segment.counters
+    ]
+    for index in indices:
+        part, segment, counter = counters[index]
+        field = format_field(CounterField(counter.kind, counter.number, counter.reason))
+        part.waiting.append(join(segment, counter.day.isoformat(), field))
 
 
 def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[SourceCounters]:

@@ -40,11 +40,6 @@ class CounterField(NamedTuple):
     reason: int
 
 
-def head_of(name: bytes) -> bytes:
-    """The part of a name that says where the counter is; a space follows it, and the field."""
-    return name.rpartition(b" ")[0]
-
-
 @lru_cache(64)
 def parse_head(head: bytes) -> SegmentDay | None:
     """Where a counter is; None for what cannot be a place of the ledger's."""
@@ -69,6 +64,13 @@ def parse_field(field: bytes) -> CounterField | None:
     if number > _MOST or code > _MOST:
         return None
     return CounterField(_KINDS.get(kind) or kind.decode(), number, code)
+
+
+def format_field(field: CounterField) -> bytes:
+    """The field of these parts."""
+    kind, number, reason = field
+    has_reason = kind[0] in "lnr"
+    return (f"{kind}:{number}:{reason}" if has_reason else f"{kind}:{number}").encode()
 
 
 def join(segment: str, day: str, field: bytes) -> bytes:

@@ -1,14 +1,16 @@
--- Removes names of counters that were absorbed, unless another drain has taken over.
+-- Removes the names of counters that were absorbed, unless another drain has taken over, or the data
+-- is another than that which was read.
 --
 -- KEYS[1]  {sbN}:d:owner, the token of the drain at work; KEYS[2]  {sbN}:d:taken;
 -- KEYS[3]  {sbN}:segment
--- ARGV     1 the caller's token; 2 the number of the batch that the warehouse has absorbed (empty:
---          none of it); 3... the names
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+-- ARGV     1 the caller's token; 2 the number of the last batch that the warehouse has absorbed;
+--          3 the run of Redis that it was read in; 4 how many names were read in all
+if redis.call('GET', KEYS[1]) ~= ARGV[1]
+  or redis.call('HGET', KEYS[3], 'read') ~= ARGV[2]
+  or redis.call('INFO', 'server'):match('run_id:(%x+)') ~= ARGV[3]
+  or redis.call('SCARD', KEYS[2]) > tonumber(ARGV[4]) then
   return 0
 end
-redis.call('SREM', KEYS[2], unpack(ARGV, 3))
-if ARGV[2] ~= '' then
-  redis.call('HSET', KEYS[3], 'released', ARGV[2])
-end
+redis.call('UNLINK', KEYS[2])
+redis.call('HSET', KEYS[3], 'released', ARGV[2])
 return 1
