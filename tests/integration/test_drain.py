@@ -267,6 +267,32 @@ class TestTwoDrains:
         await bench.assert_equal()
 
 
+async def test_an_empty_last_batch_has_a_number(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scan may end behind the last name."""
+    monkeypatch.setattr("snapbid.drain.counters.BATCH", 1)
+    (shard,) = bench.shards()
+    batch, empty = 0, 0
+    for size in range(1, 40):
+        await bench.ledger.count(DAY, {f"l:1:{reason}": 1 for reason in range(size)})
+        await bench.drain([shard])
+        batch = (await shard.fetch_state()).read + 1
+        reading = await shard.read(batch)
+        assert (await shard.fetch_state()).read == batch - 1
+        await bench.ledger.count(DAY, {f"l:1:{reason}": 1 for reason in range(size)})
+        reading = await shard.read(batch)
+        while reading.place != START:
+            batch += 1
+            reading = await shard.read(batch, reading)
+            empty += not reading.size
+            assert (await shard.fetch_state()).read == batch
+        await bench.connection.execute("update drain_fence set batch = $1", batch)
+        await bench.drain([shard])
+        await bench.assert_equal()
+    assert empty
+
+
 async def test_what_was_not_read_is_not_removed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

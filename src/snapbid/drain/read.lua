@@ -9,7 +9,7 @@
 -- Returns nothing where the data is another than that of the batch before. Else the epoch, the run,
 -- where this batch has ended (0: it is the last one), whether names were there still, how many names
 -- it has, those of no counter, and for each hash what stands before the fields, its generation, the
--- fields and their values. A batch without names has no number.
+-- fields and their values. A first batch without names has no number.
 local SOME = 4000 -- what `unpack` takes
 
 local run = redis.call('INFO', 'server'):match('run_id:(%x+)')
@@ -59,7 +59,7 @@ for _, hash in ipairs(hashes) do
   end
   table.insert(reply, {head, redis.call('HGET', KEYS[5], head) or '0', fields, values})
 end
-if #names > 0 then
+if #names > 0 or ARGV[3] ~= '0' then
   redis.call('HSET', KEYS[4], 'read', number)
 end
 return reply
