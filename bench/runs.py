@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from bench.sections import (
     catalog,
+    drain,
     ledger,
     limits,
     match,
@@ -48,6 +49,7 @@ RUNS: Final = {
         "constant, processor µs",
     ),
     "ledger": Run(ledger, ("--bids=300000", "--rounds=3")),
+    "drain": Run(drain, ("--seconds=20",)),
     "together": Run(together, ("--rounds=3", "--seconds=3")),
     "limits": Run(limits, ("--rounds=40",)),
     "primaries": Run(primaries),
