@@ -8,7 +8,8 @@ leaves for good, and which store comes back with older data, or as another one.
 
 loop.py       an event loop on virtual time; processes that can be killed without any cleanup
 network.py    connections on that loop, whose bytes reach the real servers when the seed says so
-servers.py    the real Redis, by a clock to set, and the real PostgreSQL; copies of their data
+servers.py    the real Redis, by a clock to set, and the real PostgreSQL
+copies.py     what the warehouse was, to begin with or to go back to
 topology.py   a cluster, where a run has one: nodes, slots, replicas, and what breaks them
 nodes.py      what a node of it answers: MOVED, ASK, WAIT; the real Redis does the rest
 machines.py   workers, the drain, and the machines on which they run

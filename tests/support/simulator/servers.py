@@ -14,7 +14,6 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
-from io import BytesIO
 from pathlib import Path
 from struct import Struct
 from typing import Any, Final, TypeVar
@@ -31,6 +30,7 @@ from snapbid.embedded.process import spawn, stop
 from snapbid.embedded.redis_server import installed
 from snapbid.warehouse.migrate import migrate
 from support.preload import compile_library
+from support.simulator import copies
 from support.simulator.loop import SimulationError
 
 PATIENCE_S: Final = 30  # real time; a server that takes longer waits for another session
@@ -229,11 +229,11 @@ class PostgresServer:
             raise ConnectionRefusedError("PostgreSQL is down")
         return PostgresSession(self)
 
-    def save(self) -> "Copy":
-        return self.run(_save(self.admin))
+    def save(self) -> copies.Copy:
+        return self.run(copies.save(self.admin))
 
-    def load(self, copy: "Copy") -> None:
-        self.run(_load(self.admin, copy))
+    def load(self, copy: copies.Copy) -> None:
+        self.run(copies.load(self.admin, copy))
 
     def stop(self) -> None:
         self.run(self.admin.close())
@@ -308,54 +308,6 @@ def _messages(buffer: bytearray) -> Iterator[tuple[bytes, bytes]]:
             return
         yield bytes(buffer[:1]), bytes(buffer[5:size])
         del buffer[:size]
-
-
-class Copy:
-    """What the tables of the warehouse hold, and where its sequences stand."""
-
-    def __init__(self, tables: dict[str, bytes], sequences: dict[str, int | None]) -> None:
-        self.tables = tables
-        self.sequences = sequences
-
-
-async def _save(connection: Any) -> Copy:
-    names = await connection.fetch(
-        "select c.oid::regclass::text as name from pg_class c"
-        " where relnamespace = 'public'::regnamespace and relkind in ('r', 'p')"
-        " and not relispartition order by 1"
-    )
-    tables = {}
-    for row in names:
-        buffer = BytesIO()
-        await connection.copy_from_query(
-            f"select * from {row['name']}", output=buffer, format="binary"
-        )
-        tables[row["name"]] = buffer.getvalue()
-    rows = await connection.fetch(
-        "select schemaname || '.' || sequencename as name, last_value from pg_sequences order by 1"
-    )
-    return Copy(tables, {row["name"]: row["last_value"] for row in rows})
-
-
-async def _load(connection: Any, copy: Copy) -> None:
-    made = await connection.fetch("select name from event_partitions")
-    for row in made:  # by the drain, which makes them again: each run does the same
-        with contextlib.suppress(asyncpg.LockNotAvailableError):
-            await connection.execute(f"set local lock_timeout = '200ms'; drop table {row['name']}")
-    async with connection.transaction():
-        deletions = [f"delete from {name}" for name in copy.tables]
-        await connection.execute(
-            "; ".join(["set local session_replication_role = replica", *deletions])
-        )
-        for name, data in copy.tables.items():
-            if len(data) > 21:  # more than a header and an end
-                await connection.copy_to_table(name, source=BytesIO(data), format="binary")
-        await connection.execute(
-            "select setval(name::regclass, coalesce(value, 1), value is not null)"
-            " from unnest($1::text[], $2::bigint[]) as s (name, value)",
-            list(copy.sequences),
-            list(copy.sequences.values()),
-        )
 
 
 async def _execute(dsn: str, sql: str) -> None:

@@ -14,7 +14,8 @@ from support.simulator.machines import Machine, Settings, Worker, World
 from support.simulator.market import campaign_of, campaigns
 from support.simulator.network import Wire
 from support.simulator.script import Script
-from support.simulator.servers import Copy, Servers
+from support.simulator.copies import Copy
+from support.simulator.servers import Servers
 
 STOP_S: Final = 10.0  # after which a process that was told to stop is killed
 PUBLISH_S: Final = (0.02, 0.2)  # until a worker has taken up a catalog

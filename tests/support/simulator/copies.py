@@ -1,0 +1,57 @@
+"""Copies of the warehouse's data, which a run begins with or goes back to."""
+
+import contextlib
+from io import BytesIO
+from typing import Any
+
+import asyncpg
+
+
+class Copy:
+    """What the tables of the warehouse hold, and where its sequences stand."""
+
+    def __init__(self, tables: dict[str, bytes], sequences: dict[str, int | None]) -> None:
+        self.tables = tables
+        self.sequences = sequences
+
+
+async def save(connection: Any) -> Copy:
+    """What it is now."""
+    names = await connection.fetch(
+        "select c.oid::regclass::text as name from pg_class c"
+        " where relnamespace = 'public'::regnamespace and relkind in ('r', 'p')"
+        " and not relispartition order by 1"
+    )
+    tables = {}
+    for row in names:
+        buffer = BytesIO()
+        await connection.copy_from_query(
+            f"select * from {row['name']}", output=buffer, format="binary"
+        )
+        tables[row["name"]] = buffer.getvalue()
+    rows = await connection.fetch(
+        "select schemaname || '.' || sequencename as name, last_value from pg_sequences order by 1"
+    )
+    return Copy(tables, {row["name"]: row["last_value"] for row in rows})
+
+
+async def load(connection: Any, copy: Copy) -> None:
+    """Make it what it was; partitions that were made since are gone."""
+    made = await connection.fetch("select name from event_partitions")
+    for row in made:  # by the drain, which makes them again: each run does the same
+        with contextlib.suppress(asyncpg.LockNotAvailableError):
+            await connection.execute(f"set local lock_timeout = '200ms'; drop table {row['name']}")
+    async with connection.transaction():
+        deletions = [f"delete from {name}" for name in copy.tables]
+        await connection.execute(
+            "; ".join(["set local session_replication_role = replica", *deletions])
+        )
+        for name, data in copy.tables.items():
+            if len(data) > 21:  # more than a header and an end
+                await connection.copy_to_table(name, source=BytesIO(data), format="binary")
+        await connection.execute(
+            "select setval(name::regclass, coalesce(value, 1), value is not null)"
+            " from unnest($1::text[], $2::bigint[]) as s (name, value)",
+            list(copy.sequences),
+            list(copy.sequences.values()),
+        )
