@@ -68,7 +68,8 @@ _ABSORBED: Final = """
 # Those of the drains, and the server's own that are always there.
 _SERVERS: Final = """
     select pid from pg_stat_activity
-    where application_name = $1 or backend_type in ('walwriter', 'checkpointer', 'background writer')
+    where application_name = $1
+        or backend_type in ('walwriter', 'checkpointer', 'background writer')
 """
 
 

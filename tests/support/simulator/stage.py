@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from support.simulator import events, market
 from support.simulator.books import Books
+from support.simulator.copies import Copy
 from support.simulator.entries import KEPT_S, Figures
 from support.simulator.escrow import Escrow
 from support.simulator.loop import Process
@@ -14,7 +15,6 @@ from support.simulator.machines import Machine, Settings, Worker, World
 from support.simulator.market import campaign_of, campaigns
 from support.simulator.network import Wire
 from support.simulator.script import Script
-from support.simulator.copies import Copy
 from support.simulator.servers import Servers
 
 STOP_S: Final = 10.0  # after which a process that was told to stop is killed
