@@ -89,6 +89,7 @@ class Server:
         self.folder.mkdir()
         self._options = options
         self.process: subprocess.Popen[bytes] | None = None
+        self.is_paused = False
         self.start()
 
     @property
@@ -125,6 +126,7 @@ class Server:
             log=self.folder / "log",
             env=None if self._environ is None else {**os.environ, **self._environ},
         )
+        self.is_paused = False
         until(self.ask_ping, f"{self.address} answers")
 
     def ask_ping(self) -> bool:
@@ -143,10 +145,12 @@ class Server:
     def pause(self) -> None:
         assert self.process
         self.process.send_signal(signal.SIGSTOP)
+        self.is_paused = True
 
     def go_on(self) -> None:
         assert self.process
         self.process.send_signal(signal.SIGCONT)
+        self.is_paused = False
 
     def close(self) -> None:
         if self.process is not None:
@@ -212,11 +216,17 @@ class Cluster:
         return self.owner(key_slot(key.encode()))
 
     def owner(self, slot: int) -> Server:
+        """The node that says that it serves a slot; of one that is stopped, the others say so."""
+        seen = None
         for node in self.running():
-            mine = next(line for line in self.lines(node) if "myself" in line[2])
-            if "master" in mine[2] and any(_has(part, slot) for part in mine[8:]):
-                return node
-        raise RedisError(f"nobody serves slot {slot}")
+            for line in [] if node.is_paused else self.lines(node):
+                if "master" in line[2] and any(_has(part, slot) for part in line[8:]):
+                    if "myself" in line[2]:
+                        return node
+                    seen = line[1]
+        if seen is None:
+            raise RedisError(f"nobody serves slot {slot}")
+        return self.named(seen)
 
     def seen_owner(self, slot: int, by: Server) -> Server | None:
         """Whose a slot is as another node sees it."""
