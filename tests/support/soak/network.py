@@ -6,6 +6,7 @@ silent, and a new one finds no route, or stays silent where only the answers are
 """
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -52,6 +53,7 @@ class Network:
 
     def __init__(self) -> None:
         library = compiled(SOURCE)
+        self._preferences = itertools.cycle(range(10, 100))  # two may cut the same, each by its own
         self.lacking = ""
         if PRIVATE not in os.environ:
             self.lacking = "no network of its own"
@@ -71,11 +73,12 @@ class Network:
         ways = [(one, other) for one in ones for other in others]
         rules = [] if lost is Lost.TO else [f"from {one} to {other}" for one, other in ways]
         rules += [] if lost is Lost.FROM else [f"from {other} to {one}" for one, other in ways]
-        _ip(*(f"rule add pref 10 {rule} unreachable" for rule in rules))
+        preference = next(self._preferences)
+        _ip(*(f"rule add pref {preference} {rule} unreachable" for rule in rules))
         try:
             yield
         finally:
-            _ip(*(f"rule del pref 10 {rule} unreachable" for rule in rules))
+            _ip(*(f"rule del pref {preference} {rule} unreachable" for rule in rules))
 
 
 def _ip(*commands: str) -> None:
