@@ -65,9 +65,9 @@ class PendingAnswer(Struct):
 class LogsBids(Protocol):
     """Takes rows for the auction log; see `auction_log.AuctionLog`."""
 
-    def begin(self) -> int: ...
+    def begin(self, count: int) -> int: ...
 
-    def end(self) -> None: ...
+    def end(self, count: int) -> None: ...
 
     def bids(
         self,
@@ -173,8 +173,8 @@ class BidEndpoint:
                     else:
                         result = _LATE
                 finally:
-                    if self._log is not None:
-                        self._log.end()
+                    if self._log is not None and pending.proposal is not None:
+                        self._log.end(len(pending.proposal.bids))
                 if steps and result is not _LATE:
                     steps.end("commit")
         except BaseException as error:
@@ -255,11 +255,11 @@ class BidEndpoint:
         if without_room := len(proposal.choices) - len(proposal.bids):
             self._cut_short.inc(without_room)
         log = self._log
-        began_ms = 0 if log is None else log.begin()
+        began_ms = 0 if log is None else log.begin(len(proposal.bids))
         if test and not proposal.limited:
             if log is not None:
                 log.bids(began_ms, self._source, proposal.auction_id, proposal.bids, currency, test)
-                log.end()
+                log.end(len(proposal.bids))
             return body
         auction, user = proposal.auction_id.encode(), proposal.decision.user
         bids, within_s = ledger_bids(proposal.bids), deadline - perf_counter()
@@ -270,7 +270,7 @@ class BidEndpoint:
             verdicts = self._ledger.remember(auction, self._number, bids, user, within_s)
             if verdicts is None:
                 if log is not None:
-                    log.end()
+                    log.end(len(proposal.bids))
                 return Reason.STORE_DOWN
         needed = proposal if proposal.limited or log is not None else None
         return PendingAnswer(body, verdicts, needed, market, test, deadline, began_ms)

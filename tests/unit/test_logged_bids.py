@@ -1,0 +1,56 @@
+"""What the auction log admits to lack, should the worker be killed while the ledger decides."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.market import RATES, Geo, market_of
+from support.matching_cases import campaign_of
+
+from snapbid.auction_log.log import AuctionLog
+from snapbid.exchange.bid import Bidder
+from snapbid.exchange.endpoint import Bidding, BidEndpoint
+from snapbid.metrics import Metrics
+
+BODY = (
+    b'{"id":"a","at":1,"imp":[{"id":"1","banner":{"w":300,"h":250}},'
+    b'{"id":"2","banner":{"w":300,"h":250}},{"id":"3","banner":{"w":300,"h":250}}]}'
+)
+HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
+
+
+class Deciding:
+    """A ledger that decides when told to."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.verdicts: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def remember(self, *_: Any) -> "asyncio.Future[str]":
+        self.asked.set()
+        return self.verdicts
+
+
+@pytest.mark.parametrize("verdicts", ["kkk", ""])
+async def test_every_bid_of_an_answer_is_on_its_way(tmp_path: Path, verdicts: str) -> None:
+    metrics, ledger = Metrics(tmp_path / "metrics"), Deciding()
+    log = AuctionLog(tmp_path / "log", metrics)
+    await log.open()
+    own: Any = ledger
+    bidder = Bidder("http://bid.example")
+    bidding = Bidding(bidder, own, metrics, max_bytes=1024, tmax_ms=10_000, log=log.rows)
+    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    endpoint = BidEndpoint("acme", market, bidding)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": BODY, "more_body": False}
+
+    asking = asyncio.create_task(endpoint(HEADERS, receive))
+    await ledger.asked.wait()
+    assert log.rows.in_flight == 3
+    ledger.verdicts.set_result(verdicts)
+    assert (await asking).start["status"] == (200 if verdicts else 204)
+    assert log.rows.in_flight == 0
+    await log.close()
+    metrics.close()
