@@ -29,8 +29,8 @@ LAYERS = {
     "rooms": {"exchange", "report", "events"},
     "domain and stores": {"match", "reference", "ledger", "warehouse"},
     "ground": {
-        "access", "addresses", "settings", "errors", "metrics", "http", "reasons", "risks", "tasks",
-        "setting_values", "suppression",
+        "access", "addresses", "beat", "settings", "errors", "metrics", "http", "reasons", "risks",
+        "tasks", "setting_values", "suppression",
     },
 }  # fmt: skip
 APART = (LAYERS["rooms"], {"ledger", "warehouse"})  # these know nothing of each other

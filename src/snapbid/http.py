@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
+from snapbid.beat import beat
 from snapbid.errors import BadRequest, BodyTimeout, Problem, TooLarge, UnsupportedMediaType
 
 Scope: TypeAlias = Mapping[str, Any]
@@ -57,7 +58,7 @@ class BodyDeadline:
     async def keep(self, timeout_s: float) -> None:
         """Tick until cancelled."""
         while True:
-            await asyncio.sleep(timeout_s / self.TICKS)
+            await beat(timeout_s / self.TICKS)
             await self.tick()
 
     async def tick(self) -> None:

@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from snapbid.beat import BEAT_S, left
 from snapbid.exchange.market import Market
 from snapbid.tasks import end
 
 LISTEN_S: Final = 0.1  # with ROUND_S of server/banking.py, within which a new budget bids
-REST_S: Final = 0.25  # while no campaign is skipped
+REST_S: Final = BEAT_S  # while no campaign is skipped
 LATE_S: Final = 1.0  # after which no refusal from before an announcement is under way
 
 logger = logging.getLogger("snapbid")
@@ -57,7 +58,7 @@ class Recall:
         while True:
             market = self._market()
             is_at_rest = market is None or not market.exhausted
-            await asyncio.sleep(REST_S if is_at_rest else LISTEN_S)
+            await asyncio.sleep(left(REST_S) if is_at_rest else LISTEN_S)
             try:
                 self.listen()
             except Exception:

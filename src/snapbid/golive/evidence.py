@@ -19,12 +19,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from redis.exceptions import RedisError
 
+from snapbid.beat import BEAT_S, beat
 from snapbid.exchange.sightings import Sightings, SightingTotals
 from snapbid.golive.store import EvidenceStore
 from snapbid.ledger.records import BILLING, LOSS, WIN, bid_digest
 from snapbid.tasks import end
 
-WRITE_S: Final = 1.0
+WRITE_S: Final = 4 * BEAT_S
 LOOKS: Final = 3  # writes during which an unknown notice is looked for among the tests
 MAX_TESTS: Final = 200  # impressions of test requests, recorded in one write
 MAX_UNKNOWN: Final = 1000  # notices that are looked for
@@ -145,7 +146,7 @@ class Evidence:
 
     async def _keep_writing(self) -> None:
         while True:
-            await asyncio.sleep(WRITE_S)
+            await beat(WRITE_S)
             try:
                 await self.write()
             except (RedisError, OSError):

@@ -30,7 +30,7 @@ from snapbid.ledger.clock import LedgerClock
 from snapbid.ledger.commits import Observe, unobserved
 
 STALL_S: Final = 1.0  # without a reply, the connection is given up
-HEARTBEAT_S: Final = 0.25
+HEARTBEAT_S: Final = 0.25  # less than a beat (beat.py), so that one is due at each
 MAX_WAITING: Final = 20_000  # requests; more are refused
 MAX_BATCH: Final = 2_000  # answers or notices in one script call, so that Redis is never held long
 

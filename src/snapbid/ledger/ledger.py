@@ -8,6 +8,7 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
+from snapbid.beat import BEAT_S, beat, left
 from snapbid.ledger.batch import LedgerBid, Verdicts
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.capping import Capping
@@ -23,9 +24,8 @@ from snapbid.ledger.spool import Spool, SpoolFile, SpoolFullError
 from snapbid.tasks import end
 
 TICK_S: Final = 0.005
-REST_S: Final = 0.3  # between ticks while no shard waits for Redis: a heartbeat is due in each
+REST_S: Final = BEAT_S  # between ticks while no shard waits for Redis: a heartbeat is due in each
 NOTICE_S: Final = 0.25  # then the notice goes to the spool
-REPLAY_S: Final = 0.25  # between looks at the spool
 REPLAY_BATCH: Final = 500
 REPLAY_PATIENCE_S: Final = 60.0
 STOP_S: Final = 3.0  # for taking back what is in doubt
@@ -235,7 +235,7 @@ class Ledger:
     async def _rest(self) -> None:
         """Wait until something is sent, for REST_S at most."""
         self._resting = self._loop.create_future()
-        timer = self._loop.call_later(REST_S, self._end_rest)
+        timer = self._loop.call_later(left(REST_S), self._end_rest)
         await self._resting
         timer.cancel()
 
@@ -252,16 +252,20 @@ class Ledger:
                     await self._replay_all()
                 except OSError:
                     logger.exception("the spool cannot be read")
-            await asyncio.sleep(REPLAY_S)
+            await self._wait()
+
+    async def _wait(self) -> None:
+        await beat()
 
     async def _replay_all(self) -> None:
         if self._spool.holds_own:
             await self._spool.set_aside()
-        for spooled in self._spool.abandoned():
+        names = self._spool.look()
+        for spooled in self._spool.abandoned(names):
             await _finish(spooled, self._settle_all)
-        for doubt in self._spool.abandoned_doubts():
+        for doubt in self._spool.abandoned_doubts(names):
             await _finish(doubt, self._take_back_all)
-        for process in self._spool.gone():
+        for process in self._spool.gone(names):
             await _finish(process, self._sign_off_gone)
 
     async def _settle_all(self, spooled: SpoolFile) -> bool:

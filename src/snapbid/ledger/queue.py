@@ -20,6 +20,7 @@ import msgspec
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError, ResponseError
 
+from snapbid.beat import BEAT_S, left
 from snapbid.ledger.connection import Connections
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.link import Link
@@ -27,7 +28,7 @@ from snapbid.ledger.replicas import Command, confirmed, waiting
 from snapbid.ledger.wire import Wire
 
 ANSWER_S: Final = 2.0  # for a round trip; a slower connection is given up
-IDLE_S: Final = 0.5  # after so long without events, check that Redis still answers
+IDLE_S: Final = 2 * BEAT_S  # after so long without events, check that Redis still answers
 MAX_ENTRY_BYTES: Final = 1 << 20  # per stream entry, unless a single request is larger
 MAX_WAITING_BYTES: Final = 64 << 20  # in this process; beyond that events are refused
 MAX_STREAM_BYTES: Final = 1 << 30  # in Redis, roughly; beyond that too, until the drain catches up
@@ -129,7 +130,7 @@ class EventQueue:
         self.connected = True
         try:
             trips = self._trips
-            while not (await asyncio.wait((wire.ended,), timeout=IDLE_S))[0]:
+            while not (await asyncio.wait((wire.ended,), timeout=left(IDLE_S)))[0]:
                 if trips == self._trips and self._answered is None:
                     self._begin(self._measured, self._measure)
                 trips = self._trips

@@ -172,13 +172,22 @@ class Spool:
 
     # -- what others have left --------------------------------------------------------------------
 
-    def abandoned(self) -> Iterator["SpoolFile"]:
-        """Take over abandoned files of notices, one after the other."""
-        return _take_over(self._directory, _SUFFIX)
+    def look(self) -> list[str]:
+        """What is in the directory, but for the file that shows that this process is there."""
+        try:
+            names = sorted(os.listdir(self._directory))
+        except FileNotFoundError:
+            return []
+        own = f"{self.token}{_PROCESS}"
+        return [name for name in names if name != own]
 
-    def abandoned_doubts(self) -> Iterator["SpoolFile"]:
+    def abandoned(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
+        """Take over abandoned files of notices, one after the other; `names` is a look at all."""
+        return self._take_over(names, _SUFFIX)
+
+    def abandoned_doubts(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
         """Take over what processes that ended had in doubt."""
-        return _take_over(self._directory, _DOUBT)
+        return self._take_over(names, _DOUBT)
 
     def leave_in_doubt(self, doubts: Sequence[tuple[int, BidBatch]]) -> None:
         """Leave batches, with their shards, for another process to take back. Raises OSError."""
@@ -198,13 +207,32 @@ class Spool:
             self._process.done()
             self._process = None
 
-    def gone(self) -> Iterator["SpoolFile"]:
+    def gone(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
         """Take over the files of processes that are gone, one after the other."""
-        return _take_over(self._directory, _PROCESS)
+        return self._take_over(names, _PROCESS)
 
     def has_notices_of(self, token: str) -> bool:
         """Whether something that this process has spooled is not settled."""
         return any(self._directory.glob(f"{token}-*{_SUFFIX}"))
+
+    def _take_over(self, names: Sequence[str] | None, suffix: str) -> Iterator["SpoolFile"]:
+        for name in self.look() if names is None else names:
+            if not name.endswith(suffix):
+                continue
+            path = self._directory / name
+            try:
+                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+                continue
+            if os.fstat(file).st_nlink == 0:  # another was faster, and is done with it
+                os.close(file)
+                continue
+            yield SpoolFile(path, file)
 
 
 class SpoolFile:
@@ -272,31 +300,6 @@ def _entries(layout: Struct, data: bytes) -> Iterator[tuple[int, bytes]]:
 def _later(packed: bytes, by_ms: int) -> bytes:
     *notice, seconds, ms = NOTICE.unpack(packed)
     return NOTICE.pack(*notice, *divmod(max(seconds * 1000 + ms + by_ms, 0), 1000))
-
-
-def _names(directory: Path, suffix: str) -> list[str]:
-    try:
-        return sorted(name for name in os.listdir(directory) if name.endswith(suffix))
-    except FileNotFoundError:
-        return []
-
-
-def _take_over(directory: Path, suffix: str) -> Iterator[SpoolFile]:
-    for name in _names(directory, suffix):
-        path = directory / name
-        try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(file)
-            continue
-        if os.fstat(file).st_nlink == 0:  # another was faster, and is done with it
-            os.close(file)
-            continue
-        yield SpoolFile(path, file)
 
 
 def _create(path: Path, content: bytes) -> int:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from snapbid.beat import BEAT_S, left
 from snapbid.exchange.market import Market
 from snapbid.match.catalog import Catalog, CatalogError
 from snapbid.metrics import Counters, Metrics
 from snapbid.server.renames import Renames
 from snapbid.tasks import end
 
-LOOK_EVERY_S: Final = 1.0
+LOOK_EVERY_S: Final = 4 * BEAT_S  # while the system tells of a new file
 BLIND_LOOK_EVERY_S: Final = 0.1  # where the system tells of no renaming
 
 FileVersion: TypeAlias = tuple[int, int]  # inode, modification time (ns)
@@ -97,4 +98,4 @@ class CatalogFollower:
                     await self.look()
                 except Exception:
                     logger.exception("the catalog could not be taken up")
-                await renames.wait(every_s)
+                await renames.wait(left(every_s))

@@ -20,10 +20,11 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import Final, NamedTuple
 
+from snapbid.beat import BEAT_S, beat
 from snapbid.metrics import Counters, Metrics
 
 MOST: Final = 16_384  # connections of a worker at a time
-EVERY_S: Final = 2.0
+EVERY_S: Final = 8 * BEAT_S
 CROWDED_EVERY_S: Final = 0.1
 ANSWER_S: Final = 20.0  # longer than any answer takes
 YOUNG_S: Final = 1.0  # for a new connection to get its first answer
@@ -62,7 +63,7 @@ class ConnectionKeeper:
         """Look until cancelled."""
         while True:
             crowded = await self.look() > self._enough
-            await asyncio.sleep(CROWDED_EVERY_S if crowded else EVERY_S)
+            await (asyncio.sleep(CROWDED_EVERY_S) if crowded else beat(EVERY_S))
 
     async def look(self) -> int:
         """End what is due; return how many connections there were."""

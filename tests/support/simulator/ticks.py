@@ -4,6 +4,7 @@ A ledger looks at the time every few milliseconds, mostly in vain, and that was 
 took. Here it sleeps until the first tick that would do something.
 """
 
+import asyncio
 from math import ceil
 from typing import Final
 
@@ -14,10 +15,15 @@ from snapbid.ledger.shard import LedgerShard
 from support.simulator.loop import VirtualLoop
 
 NEVER: Final = float("inf")
+REPLAY_S: Final = 0.25
 
 
 class TickingLedger(Ledger):
     """Of one worker, on a virtual loop."""
+
+    async def _wait(self) -> None:
+        """At other moments than other machines."""
+        await asyncio.sleep(REPLAY_S)
 
     async def _tick(self) -> None:
         loop = self._loop
