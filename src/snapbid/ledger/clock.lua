@@ -2,7 +2,7 @@
 --
 --   {sbN}:h        clock: the hold clock (ms); at: the server's time when it was last set; back: the
 --                  highest time that the server can have shown before its clock was set back; ahead:
---                  its times before and after its clock was last set ahead
+--                  its times before and after its clock was set ahead, the last few times
 --   {sbN}:spools   token of each process that may have acknowledged notices which Redis does not know
 --                  yet -> the hold clock's time up to which it has none, and when it was last heard of
 --   {sbN}:outboxes number of each shard with an outbox (money.lua) -> the hold clock's time up to which
@@ -39,7 +39,9 @@ local function hold_clock()
       redis.call('HSET', key, 'back', digits(math.max(back, set[2] + LARGEST_STEP_MS)))
     end
     if step and step > NOTED_STEP_AHEAD_MS then -- or nobody has called for as long
-      redis.call('HSET', key, 'ahead', digits(set[2]) .. ' ' .. digits(time))
+      local former = redis.call('HGET', key, 'ahead') or ''
+      former = former:match('%d+ %d+ %d+ %d+$') or former
+      redis.call('HSET', key, 'ahead', former .. ' ' .. digits(set[2]) .. ' ' .. digits(time))
     end
     if not step or step < 0 or step >= 500 then -- short of the largest step, so none is lost
       redis.call('HSET', key, 'clock', digits(clock), 'at', digits(time))
@@ -57,9 +59,11 @@ end
 -- the caller has not heard of it.
 local UNHEARD_MS = 10000
 local function as_server_time(time) -- rare
-  local before, after = (redis.call('HGET', base .. 'h', 'ahead') or ''):match('^(%d+) (%d+)$')
-  if before and time >= before - LARGEST_STEP_MS and time <= before + UNHEARD_MS then
-    return math.min(time + after - before, server_ms())
+  local ahead = redis.call('HGET', base .. 'h', 'ahead') or ''
+  for before, after in ahead:gmatch('(%d+) (%d+)') do
+    if time >= before - LARGEST_STEP_MS and time <= before + UNHEARD_MS then
+      time = math.min(time + after - before, server_ms())
+    end
   end
   return time
 end
