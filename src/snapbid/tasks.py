@@ -1,6 +1,7 @@
 """Ending tasks reliably."""
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, Final
 
 AGAIN_S: Final = 0.1
@@ -18,3 +19,12 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
             task.cancel()
         _, waiting = await asyncio.wait(waiting, timeout=AGAIN_S)
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run_until(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Run until it ends, raising what it raises, or until it is to stop."""
+    running, waiting = asyncio.create_task(work), asyncio.create_task(stopping.wait())
+    await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
+    await end(running, waiting)
+    if not running.cancelled():
+        running.result()

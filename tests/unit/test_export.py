@@ -192,6 +192,7 @@ def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
     text = " ".join(expressions())
     assert {name for name in DEFINITIONS if name not in text} == {
         "snapbid_catalog_age_seconds",
+        "snapbid_catalog_bases_total",
         "snapbid_catalog_campaigns",
         "snapbid_drain_counters_total",
         "snapbid_drain_rounds_total",

@@ -2,6 +2,8 @@
 
 import dataclasses
 import inspect
+import threading
+from typing import Any
 
 import pytest
 from granian.http import HTTP1Settings
@@ -42,6 +44,8 @@ def test_our_methods_replace_granians_own() -> None:
     assert {name for name in own if hasattr(MPServer, name)} == {
         "_spawn_worker",
         "_respawn_workers",
+        "signal_handler_interrupt",
+        "signal_handler_reload",
     }
     for name in ("_spawn_worker", "_respawn_workers"):
         assert parameters(getattr(GranianServer, name)) == parameters(getattr(MPServer, name))
@@ -55,10 +59,35 @@ def test_attributes_of_a_server() -> None:
     assert server.respawned_wrks == {}, "read to detect crash loops, and left empty here"
 
 
+@pytest.mark.parametrize("name", ["signal_handler_interrupt", "signal_handler_reload"])
+def test_a_signal_may_come_while_the_event_is_locked(name: str) -> None:
+    """As in `Event.wait`, which the handler interrupts: it must not wait for that lock."""
+    server: Any = GranianServer("x:y")
+    handled = threading.Thread(target=getattr(server, name), args=(15, None), daemon=True)
+    with server.main_loop_interrupt._cond:
+        handled.start()
+        handled.join(10)
+        assert not handled.is_alive()
+    assert server.main_loop_interrupt.wait(10)
+
+
+@pytest.mark.parametrize("delay", [0, 5])
+@pytest.mark.parametrize("name", ["signal_handler_interrupt", "signal_handler_reload"])
+def test_a_signal_is_not_lost_while_workers_are_respawned(name: str, delay: float) -> None:
+    """Granian clears the event between its look at the signals and this."""
+    server = GranianServer("x:y")
+    getattr(server, name)(15, None)
+    assert server.main_loop_interrupt.wait(10)
+    server.main_loop_interrupt.clear()
+    server._respawn_workers([], None, None, delay)
+    assert server.main_loop_interrupt.is_set()
+
+
 def test_when_workers_are_respawned() -> None:
     """`delay` tells a replacement (SIGHUP) from a crash; a crash loop ends `serve` otherwise."""
     reload = inspect.getsource(common.AbstractServer._reload)
     assert "delay=self.respawn_interval" in reload
+    assert "main_loop_interrupt.clear()" in reload
     loop = inspect.getsource(common.AbstractServer._serve_loop)
     assert "self._respawn_workers(workers, spawn_target, target_loader)" in loop
     assert "self.respawned_wrks.get(idx, 0)" in loop

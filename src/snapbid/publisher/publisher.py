@@ -27,6 +27,7 @@ from snapbid.publisher.making import make_base, remove_others
 from snapbid.publisher.overlay import Overlay
 from snapbid.publisher.sharing import ObtainedBase
 from snapbid.reference import rates
+from snapbid.tasks import run_until
 from snapbid.warehouse import bases, campaigns, fence, persons, products, registry, rests
 from snapbid.warehouse import rates as operator_rates
 from snapbid.warehouse.away import AWAY, describe
@@ -59,8 +60,8 @@ class CatalogPublisher:
         self.checked_at: float | None = None  # when the warehouse was last asked
         self.bases = Counter({"built": 0, "fetched": 0})  # made here, or by another machine
         self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._loop = asyncio.new_event_loop()
-        self._task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
 
     def start(self) -> None:
@@ -69,17 +70,11 @@ class CatalogPublisher:
 
     def stop(self) -> None:
         """Stop the thread; whatever is being built is not published."""
-        self._loop.call_soon_threadsafe(self._cancel)
+        self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
     def _run(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            self._task = self._loop.create_task(self._publish_for_ever())
-            self._loop.run_until_complete(self._task)
+        self._loop.run_until_complete(run_until(self._stopping, self._publish_for_ever()))
         self._loop.close()
 
     async def _publish_for_ever(self) -> None:
@@ -125,7 +120,8 @@ class CatalogPublisher:
         until = monotonic() + CHECK_EVERY_S
         while not self._changed.is_set() and monotonic() < until:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), FILES_EVERY_S)
+                async with asyncio.timeout(FILES_EVERY_S):
+                    await self._changed.wait()
             if self._making is None and not self._is_intact():
                 return
 

@@ -27,7 +27,7 @@ from snapbid.ledger.room import ALL, DAILY, RoomWriter, Vacancy, room_path
 from snapbid.match.catalog import Catalog, CatalogError, Stamp, stamp_of
 from snapbid.server.budget_book import BudgetBook
 from snapbid.settings import Settings
-from snapbid.tasks import end
+from snapbid.tasks import end, run_until
 
 ROUND_S: Final = 0.1
 MOST: Final = 1000  # campaigns in one round
@@ -56,7 +56,7 @@ class BankerThread:
         self._away: set[int] = set()
         self._ahead_s = 0.0  # of this machine's clock the ledger's is, whose days count
         self._loop = asyncio.new_event_loop()
-        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="banker", daemon=True)
 
     def start(self) -> None:
@@ -64,18 +64,12 @@ class BankerThread:
 
     def stop(self) -> None:
         """Stop; what was begun is healed by others, or at the next start."""
-        self._loop.call_soon_threadsafe(self._cancel)
+        self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._writer.close()
 
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
     def _run(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            self._task = self._loop.create_task(self._work())
-            self._loop.run_until_complete(self._task)
+        self._loop.run_until_complete(run_until(self._stopping, self._work()))
         self._loop.close()
 
     def _now(self) -> float:

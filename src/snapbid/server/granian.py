@@ -10,6 +10,7 @@ fails when a release changes them, and pyproject.toml excludes the next minor ve
 
 import logging
 import time
+from _thread import start_new_thread
 from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing import Pipe
@@ -33,6 +34,20 @@ class GranianServer(MPServer):
     take until then (s).
     """
 
+    def signal_handler_interrupt(self, *_: object) -> None:
+        self.interrupt_signal = True
+        self._wake()
+
+    def signal_handler_reload(self, *_: object) -> None:
+        self.reload_signal = True
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let the main loop look; from a thread, since a signal may interrupt that loop while it
+        holds the event's own lock, for which its handler would wait for ever.
+        """
+        start_new_thread(self.main_loop_interrupt.set, ())
+
     def _spawn_worker(  # type: ignore[override]  # MPServer, too, differs from its base class
         self, idx: int, target: Any, callback_loader: Callable[..., Any]
     ) -> Any:
@@ -52,11 +67,18 @@ class GranianServer(MPServer):
         if not delay:
             for idx in workers:
                 self._restart(idx, spawn_target, target_loader)
+            self._look_again()
             return
         logger.info("SIGHUP: replacing the workers")
         for idx in workers:
             if not self._replace(idx, spawn_target, target_loader, delay):
-                return
+                break
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Granian clears the event after its look at the signals: one in between would be lost."""
+        if self.interrupt_signal or self.reload_signal:
+            self.main_loop_interrupt.set()
 
     def _restart(self, idx: int, spawn_target: Any, target_loader: Any) -> None:
         crashed: Any = self.wrks[idx]

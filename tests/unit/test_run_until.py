@@ -1,0 +1,39 @@
+"""Work that goes on until it is told to stop."""
+
+import asyncio
+
+import pytest
+
+from snapbid.tasks import run_until
+
+
+async def test_it_stops_however_often_the_cancellation_is_swallowed() -> None:
+    """As by `asyncio.wait_for` of Python 3.11, where what is awaited happens at that moment."""
+    stopping, swallowed = asyncio.Event(), 0
+
+    async def work() -> None:
+        nonlocal swallowed
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                swallowed += 1
+                if swallowed == 2:
+                    raise
+
+    asyncio.get_running_loop().call_soon(stopping.set)
+    async with asyncio.timeout(60):
+        await run_until(stopping, work())
+    assert swallowed == 2
+
+
+async def test_what_it_raises_is_raised() -> None:
+    async def work() -> None:
+        raise OSError(28, "full")
+
+    with pytest.raises(OSError, match="full"):
+        await run_until(asyncio.Event(), work())
+
+
+async def test_it_may_end_by_itself() -> None:
+    await run_until(asyncio.Event(), asyncio.sleep(0))
