@@ -22,6 +22,7 @@ from snapbid.ops.counts import FEW
 from snapbid.ops.watch import OpsPaths, Watch
 from snapbid.risks import RiskLog
 from snapbid.settings import StoreSettings
+from snapbid.warehouse.away import AWAY
 
 
 @pytest.fixture
@@ -291,3 +292,31 @@ def test_the_absence_of_the_warehouse_is_seen_between_reads_of_it(
         eventually(lambda: watching.snapshot.warehouse is True, "its return to be seen")
     finally:
         watching.stop()
+
+
+@pytest.mark.parametrize("kind", AWAY)
+def test_however_a_connection_to_the_warehouse_ends_it_is_away(
+    kind: type[Exception],
+    database: str,
+    redis_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """PostgreSQL was killed within an answer, and the page went on to say that it was there."""
+
+    async def fail(*_: object) -> None:
+        raise kind("another operation is in progress")
+
+    monkeypatch.setattr(watch, "WAREHOUSE_S", 0)
+    monkeypatch.setattr(watch, "RETRY_S", 0.1)
+    settings = StoreSettings(base_url="", home=tmp_path, redis_url=redis_url, database_url=database)
+    watching = Watch(settings, OpsPaths(tmp_path, tmp_path), Published(), RiskLog())
+    watching.start()
+    try:
+        eventually(lambda: watching.snapshot.warehouse is True, "the warehouse to be seen")
+        monkeypatch.setattr("snapbid.ops.watch.registry.fetch_numbered", fail)
+        eventually(lambda: watching.snapshot.warehouse is False, "its absence to be seen")
+    finally:
+        watching.stop()
+    assert "without some figures" not in caplog.text

@@ -26,6 +26,7 @@ from snapbid.embedded.supervise import Program, Restarter, Service, Signals, des
 from snapbid.report import tokens
 from snapbid.settings import Settings, load, reachable, to_environ, url_of
 from snapbid.warehouse import registry
+from snapbid.warehouse.away import AWAY
 from snapbid.warehouse.migrate import MigrationError, migrate
 
 STILL_WAITING_S = 15.0
@@ -94,7 +95,7 @@ def _prepare(dsn: str) -> None:
             say(f"schema: applied {name}")
         if asyncio.run(demo.seed(dsn)):
             say("demo SSPs and campaigns are in the warehouse")
-    except (MigrationError, asyncpg.PostgresError, OSError) as error:
+    except (MigrationError, *AWAY) as error:
         raise UpError(f"the warehouse cannot be prepared: {error}") from error
 
 

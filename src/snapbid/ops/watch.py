@@ -32,6 +32,7 @@ from snapbid.settings import StoreSettings
 from snapbid.tasks import end
 from snapbid.warehouse import fence, registry, rests, watching
 from snapbid.warehouse import risks as warehouse_risks
+from snapbid.warehouse.away import AWAY
 
 COUNTERS_S: Final = 2.0  # between reads of the counters and of Redis
 MONEY_S: Final = 5.0  # of budgets and SSPs in Redis
@@ -228,7 +229,7 @@ class Watch:
                     resting = await rests.fetch_resting(connection)
                 finally:
                     connection.terminate()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # TimeoutError is one
+        except AWAY:
             self._update(warehouse=False, budgeted=None, unlimited=None, rests=None)
             return False
         ssps = {number: name for name, (_, number) in list(numbered.items())[:SSPS]}
@@ -251,7 +252,7 @@ class Watch:
             async with asyncio.timeout(PATIENCE_S):
                 connection = await asyncpg.connect(self._settings.database_url)
                 connection.terminate()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except AWAY:
             self._known_at = -WAREHOUSE_S
             self._update(warehouse=False)
             return False

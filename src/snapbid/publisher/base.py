@@ -30,6 +30,7 @@ from snapbid.match.payload import Builder
 from snapbid.publisher.overlay import insert
 from snapbid.publisher.sharing import PREFIX, ObtainedBase, obtain
 from snapbid.warehouse import campaigns
+from snapbid.warehouse.away import AWAY
 
 CHUNK: Final = 1 << 20  # bytes written and read at once
 LOG_EVERY_S: Final = 2.0
@@ -131,7 +132,7 @@ def main() -> None:
     try:
         folder = Path(order.folder)
         obtained = asyncio.run(make(order.dsn, folder, order.after, urgent=order.urgent))
-    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (ValueError, *AWAY) as error:
         logger.error("no base could be made: %s", error)
         sys.exit(1)
     sys.stdout.buffer.write(msgspec.json.encode(obtained))

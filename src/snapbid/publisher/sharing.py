@@ -22,6 +22,7 @@ from snapbid import match, reference
 from snapbid.match.catalog import Base
 from snapbid.publisher.overlay import LEAST, SHARE
 from snapbid.warehouse import bases, campaigns
+from snapbid.warehouse.away import AWAY
 
 PREFIX: Final = "base-"
 PART: Final = 4 << 20  # bytes
@@ -79,7 +80,7 @@ async def obtain(
     try:
         if await bases.count_publishers(connection) > 1:
             await _store(connection, folder / base.name, base, this)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except AWAY as error:
         logger.warning("the base was not stored for other machines: %s", error)
     return ObtainedBase(base, is_fetched=False)
 
