@@ -130,7 +130,7 @@ class Notice:
     skew_s: float = 0.0  # of the time that it carries to that of Redis
     is_own_time: bool = False  # which the worker did not know yet
     is_replayed_late: bool = False  # perhaps, so that it is lost with the data
-    is_unheard: bool = False  # by a Redis that has come back with older data, as is its worker
+    is_unheard: bool = False  # by a Redis that does not know its worker, or has older data again
     is_spooled: bool = False
     acknowledged: bool = False
     refused: bool = False  # 503: nothing is promised; it counts if it had reached Redis

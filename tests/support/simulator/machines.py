@@ -112,6 +112,12 @@ class Worker:
     def takes_requests(self) -> bool:
         return self.process.alive and self.ledger is not None and not self.is_stopping
 
+    @property
+    def has_reached(self) -> bool:
+        """Whether it has reached Redis, all of it."""
+        ledger = self.ledger
+        return self.process.alive and ledger is not None and all(c.is_known for c in ledger._clocks)
+
     def limits_of(self, campaign: Campaign) -> Limits | None:
         """Of one that is in the catalog."""
         world = self._world

@@ -173,10 +173,16 @@ class Player(ClusterStage):
         self.world.note("notice", auction, imp, notice.kind, worker.name, verdict)
         if verdict:
             wire = self.world.network.wire(worker.machine.name, "redis")
-            notice.is_unheard = self.books.is_unheard(wire.bad_since(now))
+            notice.is_unheard = self.books.is_unheard(wire.bad_since(now)) or self._is_new(worker)
             self.books.acknowledged(notice, now, wall, verdict == NoticeVerdict.SPOOLED)
         else:
             self.books.refused(notice, now, wall)
+
+    def _is_new(self, worker: Worker) -> bool:
+        """Whether Redis knows neither it nor another one that shares its directory."""
+        return not any(
+            other.has_reached for other in self._workers.values() if other.machine is worker.machine
+        )
 
     def _do_event(self, worker: str, events: str) -> None:
         taker = self._worker(worker)

@@ -186,7 +186,9 @@ class Stage:
 
             def done(task: "asyncio.Task[None]") -> None:
                 killing.cancel()
-                if worker.process.alive:
+                if worker.process.alive and worker.machine.disk_is_full:
+                    self._kill(worker)  # what it had in doubt, it could not leave to others
+                elif worker.process.alive:
                     worker.process.kill()
 
             closed.add_done_callback(done)
