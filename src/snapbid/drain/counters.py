@@ -138,7 +138,7 @@ class ShardCounters:
         """
         keys = self._keys
         reply: Any = await self._read(
-            keys=[keys.epoch, keys.changed, keys.taken, keys.state, keys.generations],
+            keys=[*keys.script_keys, keys.changed, keys.taken, keys.state, keys.generations],
             args=[batch, BATCH, after.place, after.run],
         )
         if reply is None:
@@ -182,7 +182,7 @@ class ShardCounters:
         """
         if again:
             await self._redis.sadd(self._keys.changed, *again)
-        keys = [self._keys.owner, self._keys.taken, self._keys.state]
+        keys = [*self._keys.script_keys, self._keys.owner, self._keys.taken, self._keys.state]
         if not await self._release(keys=keys, args=[self._token, absorbed, last.run, count]):
             raise SupersededError(f"shard {self.number} has another drain, or new data")
 

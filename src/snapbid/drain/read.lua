@@ -1,8 +1,8 @@
 -- Reads a batch of the changed counters, and numbers it. What has changed is moved aside before the
 -- first batch, unless names are there still.
 --
--- KEYS[1]  {sbN}:epoch; KEYS[2]  {sbN}:d; KEYS[3]  {sbN}:d:taken; KEYS[4]  {sbN}:segment;
--- KEYS[5]  {sbN}:g
+-- KEYS     1 and 2 those of each script (`ShardKeys.script_keys`); 3 {sbN}:d; 4 {sbN}:d:taken;
+--          5 {sbN}:segment; 6 {sbN}:g
 -- ARGV     1 the batch's number; 2 about how many counters; 3 the place where the batch before has
 --          ended, 0 for the first one; 4 the run of Redis that it was read in: another one has
 --          other places
@@ -14,20 +14,20 @@ local SOME = 4000 -- what `unpack` takes
 
 local run = redis.call('INFO', 'server'):match('run_id:(%x+)')
 local epoch = redis.call('GET', KEYS[1])
-local last, number = tonumber(redis.call('HGET', KEYS[4], 'read') or 0), tonumber(ARGV[1])
+local last, number = tonumber(redis.call('HGET', KEYS[5], 'read') or 0), tonumber(ARGV[1])
 local place, is_left = ARGV[3], 0
 if not epoch or last ~= number and last ~= number - 1 or place ~= '0' and ARGV[4] ~= run then
   return false
 end
 if place == '0' then
-  is_left = redis.call('EXISTS', KEYS[3])
-  if is_left == 0 and redis.call('EXISTS', KEYS[2]) == 1 then
-    redis.call('RENAME', KEYS[2], KEYS[3])
+  is_left = redis.call('EXISTS', KEYS[4])
+  if is_left == 0 and redis.call('EXISTS', KEYS[3]) == 1 then
+    redis.call('RENAME', KEYS[3], KEYS[4])
   end
 end
 local names
 repeat
-  place, names = unpack(redis.call('SSCAN', KEYS[3], place, 'COUNT', ARGV[2]))
+  place, names = unpack(redis.call('SSCAN', KEYS[4], place, 'COUNT', ARGV[2]))
 until place == '0' or #names > 0
 
 local strangers, fields_of, hashes = {}, {}, {}
@@ -57,9 +57,9 @@ for _, hash in ipairs(hashes) do
       values[#values + 1] = value
     end
   end
-  table.insert(reply, {head, redis.call('HGET', KEYS[5], head) or '0', fields, values})
+  table.insert(reply, {head, redis.call('HGET', KEYS[6], head) or '0', fields, values})
 end
 if #names > 0 or ARGV[3] ~= '0' then
-  redis.call('HSET', KEYS[4], 'read', number)
+  redis.call('HSET', KEYS[5], 'read', number)
 end
 return reply

@@ -1,16 +1,16 @@
 -- Removes the names of counters that were absorbed, unless another drain has taken over, or the data
 -- is another than that which was read.
 --
--- KEYS[1]  {sbN}:d:owner, the token of the drain at work; KEYS[2]  {sbN}:d:taken;
--- KEYS[3]  {sbN}:segment
+-- KEYS     1 and 2 those of each script (`ShardKeys.script_keys`); 3 {sbN}:d:owner, the token of the
+--          drain at work; 4 {sbN}:d:taken; 5 {sbN}:segment
 -- ARGV     1 the caller's token; 2 the number of the last batch that the warehouse has absorbed;
 --          3 the run of Redis that it was read in; 4 how many names were read in all
-if redis.call('GET', KEYS[1]) ~= ARGV[1]
-  or redis.call('HGET', KEYS[3], 'read') ~= ARGV[2]
+if redis.call('GET', KEYS[3]) ~= ARGV[1]
+  or redis.call('HGET', KEYS[5], 'read') ~= ARGV[2]
   or redis.call('INFO', 'server'):match('run_id:(%x+)') ~= ARGV[3]
-  or redis.call('SCARD', KEYS[2]) > tonumber(ARGV[4]) then
+  or redis.call('SCARD', KEYS[4]) > tonumber(ARGV[4]) then
   return 0
 end
-redis.call('UNLINK', KEYS[2])
-redis.call('HSET', KEYS[3], 'released', ARGV[2])
+redis.call('UNLINK', KEYS[4])
+redis.call('HSET', KEYS[5], 'released', ARGV[2])
 return 1
