@@ -41,10 +41,21 @@ def test_a_slow_answer_says_little() -> None:
     clock = LedgerClock()
     clock.adjust(SERVER_MS, 10.0, 14.0)
     assert abs(clock.now_ms(12.0) - SERVER_MS) <= 1
-    clock.adjust(SERVER_MS + 90_000, 20.0, 20.5)
-    assert abs(clock.now_ms(20.0) - SERVER_MS - 8_000) <= 1
-    clock.adjust(SERVER_MS + 60_000, 30.0, 30.01)
-    assert abs(clock.now_ms(30.0) - SERVER_MS - 60_000) <= 10
+    clock.adjust(SERVER_MS + 8_000, 20.0, 20.002)  # was right by chance
+    assert abs(clock.now_ms(20.0) - SERVER_MS - 8_000) <= 2
+    before_ms = clock.now_ms(30.0)
+    for late_ms in (1, 60, 90):  # of an answer that took 90 ms: when the time was told, none knows
+        clock.adjust(before_ms + late_ms, 30.0, 30.091)
+        assert clock.now_ms(30.0) == before_ms
+
+
+def test_what_a_slow_answer_contradicts_is_wrong() -> None:
+    clock = LedgerClock()
+    clock.adjust(SERVER_MS, 10.0, 10.002)
+    clock.adjust(SERVER_MS + 90_000, 20.0, 20.5)  # the clock was set ahead
+    assert abs(clock.now_ms(20.25) - SERVER_MS - 90_000) <= 1
+    clock.adjust(SERVER_MS + 90_100, 20.5, 20.502)  # and that was not half-way
+    assert abs(clock.now_ms(20.5) - SERVER_MS - 90_100) <= 3
 
 
 def test_a_simulated_clock_is_the_time() -> None:

@@ -2,9 +2,6 @@
 
 from collections.abc import Callable
 from time import monotonic, time
-from typing import Final
-
-TRUSTED_S: Final = 0.1  # a reading that took longer says little, unless there is none
 
 
 class LedgerClock:
@@ -45,8 +42,14 @@ class LedgerClock:
         return int((loop_s + self._ahead_s) * 1000)
 
     def adjust(self, server_ms: int, asked_s: float, answered_s: float) -> None:
-        """Redis told its time between two times of the event loop."""
-        if answered_s - asked_s <= TRUSTED_S or not self._known:
-            self._ahead_s = (server_ms + 0.5) / 1000 - (asked_s + answered_s) / 2
+        """Redis told its time between two times of the event loop.
+
+        That corrects what it contradicts, so that readings which took long, on a busy machine say,
+        spoil none that took less: what two workers take for the time of Redis tells which of a bid
+        and a notice came first.
+        """
+        least, most = server_ms / 1000 - answered_s, (server_ms + 1) / 1000 - asked_s
+        if not self._known or not least <= self._ahead_s <= most:
+            self._ahead_s = (least + most) / 2
             self._known = True
             self._last = (-1.0, (0, 0))
