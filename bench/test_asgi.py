@@ -5,7 +5,7 @@ one that has remembered at once. `test_asgi_nothing`
 is an application that does nothing but that, the floor of these figures.
 """
 
-from collections.abc import Awaitable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,9 @@ class Ledger:
         self, auction_id: bytes, bids: list[Any], user: str | None, within_s: float
     ) -> str:
         return ""
+
+    def when_certain(self, then: Callable[[], object]) -> None:
+        then()
 
     def shard_of(self, auction_id: bytes) -> int:
         return 0

@@ -40,3 +40,27 @@ async def test_nothing_ticks_at_rest(
         monkeypatch.setattr(LedgerShard, "tick", lambda self, now: ticks.append(now))
         await asyncio.sleep(60 * ledger_module.TICK_S)
     assert len(ticks) < 30
+
+
+async def test_a_late_bid_is_uncertain_until_it_is_taken_back(
+    fresh_redis: str, tmp_path: Path
+) -> None:
+    async with opened(fresh_redis, tmp_path) as ledger:
+        assert await remember(ledger, b"a", (b"1", 1, 1))
+        certain = asyncio.Event()
+        with redis.Redis.from_url(fresh_redis) as other:
+            other.client_pause(900)  # ms; a stall ends the connection later
+            async with asyncio.timeout(PATIENCE_S):
+                verdict = remembering(ledger, b"b", (b"1", 1, 1), within_s=0.02)
+                assert verdict is not None
+                assert await verdict == ""
+            ledger.when_certain(certain.set)
+            await asyncio.sleep(4 * ledger_module.TICK_S)
+            assert not certain.is_set()
+            other.client_unpause()
+        async with asyncio.timeout(PATIENCE_S):
+            await certain.wait()
+        ledger.when_certain(certain.clear)  # nothing is under way: at the next tick
+        async with asyncio.timeout(PATIENCE_S):
+            while certain.is_set():
+                await asyncio.sleep(ledger_module.TICK_S)

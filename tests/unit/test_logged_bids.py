@@ -1,6 +1,7 @@
 """What the auction log admits to lack, should the worker be killed while the ledger decides."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,14 @@ class Deciding:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.verdicts: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.waiting: list[Callable[[], object]] = []
 
     def remember(self, *_: Any) -> "asyncio.Future[str]":
         self.asked.set()
         return self.verdicts
+
+    def when_certain(self, then: Callable[[], object]) -> None:
+        self.waiting.append(then)
 
 
 @pytest.mark.parametrize("verdicts", ["kkk", ""])
@@ -51,6 +56,10 @@ async def test_every_bid_of_an_answer_is_on_its_way(tmp_path: Path, verdicts: st
     assert log.rows.in_flight == 3
     ledger.verdicts.set_result(verdicts)
     assert (await asking).start["status"] == (200 if verdicts else 204)
+    if not verdicts:  # they may have been counted, and stay so should the worker be killed
+        assert log.rows.in_flight == 3
+        for then in ledger.waiting:
+            then()
     assert log.rows.in_flight == 0
     await log.close()
     metrics.close()

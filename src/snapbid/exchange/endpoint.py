@@ -1,6 +1,7 @@
 """`POST /api/v1/openrtb2/{sspId}/bid` over HTTP (document 2; contract 4)."""
 
 from collections.abc import Awaitable
+from functools import partial
 from time import perf_counter, thread_time, time_ns
 from typing import Final, Protocol, final
 
@@ -161,11 +162,11 @@ class BidEndpoint:
             result = self._bid(body, started - admission.waited_s, steps)
             del body  # what waits for Redis keeps little, so that memory stays in the caches
             if type(result) is PendingAnswer:
-                pending = result
+                pending, is_kept = result, False
                 try:
                     verdicts = await pending.verdicts
                     if verdicts == KEPT or (verdicts and not verdicts.strip(KEPT)):
-                        result = pending.body
+                        is_kept, result = True, pending.body
                         if pending.proposal is not None and self._log is not None:
                             self._log_bids(pending, pending.proposal, pending.proposal.bids)
                     elif verdicts:
@@ -174,7 +175,11 @@ class BidEndpoint:
                         result = _LATE
                 finally:
                     if self._log is not None and pending.proposal is not None:
-                        self._log.end(len(pending.proposal.bids))
+                        count = len(pending.proposal.bids)
+                        if is_kept:
+                            self._log.end(count)
+                        else:  # what is late may count until it is taken back
+                            self._ledger.when_certain(partial(self._log.end, count))
                 if steps and result is not _LATE:
                     steps.end("commit")
         except BaseException as error:

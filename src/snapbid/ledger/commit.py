@@ -139,6 +139,15 @@ class GroupCommit:
         doubtful = [entry.batch for entry in self._to_take_back if entry.done is None]
         return doubtful if self._in_doubt is None else [*doubtful, self._in_doubt]
 
+    @property
+    def last_batch(self) -> int:
+        """The number of the batch of bids that was sent last."""
+        return self._batches
+
+    def is_certain(self, batch: int) -> bool:
+        """Whether it is known what became of this batch and of those before it."""
+        return all(doubtful.number > batch for doubtful in self.in_doubt)
+
     def remember(self, answer: AnswerBids) -> bool:
         """Take an answer's bids, unless Redis is away or too many wait for it."""
         if not self.connected or len(self._answers) >= MAX_WAITING:

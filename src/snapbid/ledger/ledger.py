@@ -69,6 +69,7 @@ class Ledger:
             )
             for number, own in enumerate(self._clocks)
         ]
+        self._uncertain: list[tuple[list[int], Callable[[], object]]] = []
         self._resting: asyncio.Future[None] | None = None
         self._shards = [
             LedgerShard(
@@ -119,6 +120,7 @@ class Ledger:
         until = self._loop.time() + STOP_S
         await asyncio.gather(*(shard.close(until) for shard in self._shards))  # stalls end by ticks
         await end(tick)
+        self._tell_certain()
         self._leave_in_doubt()
         await self._spool.set_aside()
         if self._spool.is_empty and await self._sign_off(self._spool.token):
@@ -231,6 +233,7 @@ class Ledger:
             now = self._loop.time()
             for shard in self._shards:
                 shard.tick(now)
+            self._tell_certain()
 
     async def _rest(self) -> None:
         """Wait until something is sent, for REST_S at most."""
@@ -242,6 +245,21 @@ class Ledger:
     def _end_rest(self) -> None:
         if self._resting is not None and not self._resting.done():
             self._resting.set_result(None)
+
+    def when_certain(self, then: Callable[[], object]) -> None:
+        """Call once it is known what became of all bids that Redis was sent until now: of a late
+        one, that it counts no longer.
+        """
+        self._uncertain.append(([core.last_batch for core in self._cores], then))
+
+    def _tell_certain(self) -> None:
+        left = []
+        for sent, then in self._uncertain:
+            if all(map(GroupCommit.is_certain, self._cores, sent)):
+                then()
+            else:
+                left.append((sent, then))
+        self._uncertain = left
 
     # -- what is left in the spool's directory ----------------------------------------------------
 
