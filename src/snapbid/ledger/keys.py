@@ -20,7 +20,7 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
     {sbN}:fe:CAMPAIGN:USER    a capped user's holds
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
     {sbN}:o:M                 what becomes of the impressions of users in shard M (outbox.py)
-    {sbN}:o                   the sweeper that has these outboxes for a moment
+    {sbN}:o                   the sweeper that has these outboxes, and until when (hold clock)
     {sbN}:outboxes            up to when the outboxes of each shard for this one are delivered
     {sbN}:delivered           up to when all of them are
     {sbN}:h                   the hold clock

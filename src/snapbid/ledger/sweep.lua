@@ -1,8 +1,8 @@
 -- What a shard's outboxes have, for one sweeper at a time (outbox.py).
 --
--- ARGV     1 now (epoch ms); 2 token of the sweeper; 3 for how long the outboxes are its own (ms);
---          4 how many entries it takes of each; then pairs: a shard, and entries for it, as it got
---          them, that are delivered
+-- ARGV     1 now (epoch ms); 2 token of the sweeper; 3 for how long the outboxes are its own (ms, by
+--          the clock of holds, which nobody sets); 4 how many entries it takes of each; then pairs: a
+--          shard, and entries for it, as it got them, that are delivered
 -- Returns  the time of the hold clock up to which all notices are settled that were acknowledged; 1 if
 --          the outboxes are the sweeper's; then of each that has any the shard, 1 if these are all, and
 --          the entries
@@ -16,11 +16,11 @@ for i = 5, #ARGV, 2 do
   redis.call('SREM', base .. 'o:' .. ARGV[i], unpack(delivered))
 end
 local reply = {digits(watermark()), 0}
-if redis.call('GET', lease) == ARGV[2] then
-  redis.call('PEXPIRE', lease, ARGV[3])
-elseif not redis.call('SET', lease, ARGV[2], 'PX', ARGV[3], 'NX') then
+local holder, until_ms = (redis.call('GET', lease) or ''):match('^(%x+) (%d+)$')
+if holder and holder ~= ARGV[2] and hold_clock() < tonumber(until_ms) then
   return reply
 end
+redis.call('SET', lease, ARGV[2] .. ' ' .. digits(hold_clock() + ARGV[3]))
 reply[2] = 1
 for shard = 0, SHARDS - 1 do
   local outbox = base .. 'o:' .. shard
