@@ -1,7 +1,7 @@
 """Runs all or the named benchmarks and compares them with the committed results.
 
     python -m bench [KIND ...] [--keep] [--long] [--all]
-    python -m bench peers --rust-rtb-bidder CHECKOUT
+    python -m bench peers [--rust-rtb-bidder CHECKOUT] [--aws-bidder CHECKOUT]
 
 Results and the page are written to build/bench; with --keep they become bench/results and
 bench/README.md.
@@ -18,7 +18,7 @@ from typing import Final
 from bench import compare, render
 from bench.about import ROOT
 from bench.runs import MICRO, RUNS
-from bench.sections import socket
+from bench.sections import peers, socket
 
 # Processor time excludes other programs and waiting for a store.
 MICRO_OPTIONS: Final = (
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="make these the results to commit")
     parser.add_argument("--long", action="store_true", help="more rounds, for steadier figures")
     parser.add_argument("--all", action="store_true", help="also show what has not moved")
-    for needed in filter(None, (run.needs for run in RUNS.values())):
+    for needed in (each for run in RUNS.values() for each in run.needs):
         parser.add_argument(needed, metavar="CHECKOUT", help="of a peer's repository")
     chosen = parser.parse_args()
     given = {kind: _given(kind, chosen) for kind in RUNS}
@@ -47,7 +47,7 @@ def main() -> None:
         parser.error(f"no such run: {', '.join(unknown)} (there are {', '.join(RUNS)})")
     for kind in chosen.kind:
         if given[kind] is None:
-            parser.error(f"{kind} needs {RUNS[kind].needs}")
+            parser.error(f"{kind} needs {' or '.join(RUNS[kind].needs)}")
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir(parents=True)
     os.chdir(ROOT)
@@ -66,12 +66,11 @@ def main() -> None:
 
 
 def _given(kind: str, chosen: argparse.Namespace) -> tuple[str, ...] | None:
-    """The option that a run needs; None if it is missing."""
+    """The options that a run needs, as far as they are given; None if none of them is."""
     needed = RUNS[kind].needs
-    if needed is None:
-        return ()
-    value = getattr(chosen, needed.removeprefix("--").replace("-", "_"))
-    return None if value is None else (needed, os.path.abspath(value))
+    values = {name: getattr(chosen, name.removeprefix("--").replace("-", "_")) for name in needed}
+    given = [(name, os.path.abspath(value)) for name, value in values.items() if value is not None]
+    return None if needed and not given else tuple(part for pair in given for part in pair)
 
 
 def _run(kind: str, given: tuple[str, ...], *, long: bool) -> bool:
@@ -99,6 +98,8 @@ def _report(*, all: bool) -> None:
             print("\n".join(compare.compare(RUNS[kind], before, result, all=all)))
     if "socket" in results:
         print(f"\n{socket.ratios_table(results['socket']['ratios'])}")
+    if "peers" in results:
+        print(f"\n{peers.ratios_table(results['peers']['ratios'])}")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ TICK_S: Final = 0.0002
 HEAD_START_S: Final = 0.01  # before the first request of a schedule
 LOOPBACK: Final = "127.0.0.1"
 AUCTION_ID: Final = re.compile(rb'(?<=\{"id":")[0-9a-f]{32}(?=")')
+LENGTH: Final = b"ength: "  # of content-length, or Content-Length
 NUMBERS: Final = count(1)  # of auctions
 QUANTILES: Final = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 
@@ -123,8 +124,8 @@ class _Connection(asyncio.Protocol):
             self._buffer = data
             return
         status = int(data[9:12])
-        at = data.find(b"content-length: ", 0, head + 2)
-        length = int(data[at + 16 : data.index(b"\r", at)]) if at >= 0 else 0
+        at = data.find(LENGTH, 0, head + 2)
+        length = int(data[at + len(LENGTH) : data.index(b"\r", at)]) if at >= 0 else 0
         if len(data) < head + 4 + length:
             self._buffer = data
             return

@@ -1,7 +1,8 @@
 """A market that each bidder of `bench.peers_run` can express: banners by segment, country, device.
 
 Every campaign names segments and countries, since a bidder may take a campaign without them for one
-that fits nowhere. Requests carry their user's segments, for bidders that do not look them up.
+that fits nowhere. Requests carry their user's segments, for bidders that do not look them up, and a
+device of their own, for one that looks up nothing else.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from bench import requests
 from snapbid.load.pools import zipf
 
+TMAX_MS: Final = 500
 SIZES: Final = ((300, 250), (320, 50), (728, 90))
 COUNTRIES: Final = zipf(("USA", "IND", "BRA", "IDN", "JPN", "GBR", "DEU", "MEX", "FRA", "CAN"), 0.8)
 SEGMENTS: Final = zipf(range(1, 1_001), 1.1)
@@ -99,7 +101,8 @@ def bid_requests(count: int, impressions: int, seed: int = 7) -> list[requests.R
         request["imp"] = [_banner(random, number) for number in range(1, impressions + 1)]
         request["user"] = {"id": user, "data": [{"id": "dmp", "segment": segments}]}
         request["device"]["geo"] |= {"country": COUNTRIES.draw(random)}
-        request["tmax"] = 500
+        request["device"]["ifa"] = f"{random.getrandbits(128):032x}"
+        request["tmax"] = TMAX_MS
         for name in ("bcat", "badv", "regs"):
             request.pop(name, None)
         made.append(request)

@@ -31,13 +31,13 @@ class Run(NamedTuple):
 
     `options` are those of `make bench`, which must end within 10 minutes in all; without them a run
     takes longer and its figures are steadier. `reference` is a figure that does not depend on the
-    product: if it moved, the machine did. One that `needs` an option runs only where that is given.
+    product: if it moved, the machine did. One that `needs` options runs where one of them is given.
     """
 
     section: Section
     options: tuple[str, ...] = ()
     reference: str | None = None
-    needs: str | None = None
+    needs: tuple[str, ...] = ()
 
 
 MICRO: Final = "micro"  # run by pytest-benchmark; the others are modules
@@ -56,5 +56,5 @@ RUNS: Final = {
     "workers": Run(workers, ("--rounds=5", "--seconds=1.5")),
     "catalog": Run(catalog, ("--counts", "10000", "100000", "--agreement")),
     "match": Run(match, ("--most=100000", "--peers=10000", "--rounds=40")),
-    "peers": Run(peers, needs="--rust-rtb-bidder"),
+    "peers": Run(peers, needs=("--rust-rtb-bidder", "--aws-bidder")),
 }

@@ -138,8 +138,9 @@ def _checked(contender: Contender, outcome: Outcome) -> Outcome:
         raise BenchError(f"{contender.name}: answers that are not {contender.status}: {wrong}")
     if "bid" in contender.name:
         for _, body in (answer for answer in outcome.last if answer[0] == 200):
-            if not json.loads(body)["seatbid"][0]["bid"][0]["nurl"]:
-                raise BenchError(f"{contender.name}: a bid without a nurl")
+            bid = json.loads(body)["seatbid"][0]["bid"][0]
+            if not (bid.get("nurl") or bid.get("burl")):
+                raise BenchError(f"{contender.name}: a bid without a notice")
     return outcome
 
 

@@ -19,7 +19,7 @@ import asyncpg
 import redis
 
 from bench.client import LOOPBACK
-from bench.peers_market import SEGMENTS, SIZES, Campaign, users
+from bench.peers_market import SEGMENTS, SIZES, TMAX_MS, Campaign, users
 from bench.processes import READY_S, BenchError, ServerProcess, free_ports, pinned
 from snapbid.embedded import Home, Postgres
 from snapbid.embedded.process import spawn, stop
@@ -31,7 +31,6 @@ BINARY: Final = Path("target/release/bidder-server")
 ALL_HOURS: Final = asyncpg.BitString("1" * 168)
 ENOUGH: Final = 10**11  # cents; a day's budget
 CAP: Final = 10**6
-TMAX_MS: Final = "500"  # as the requests have it
 
 
 def build(checkout: Path) -> Path:
@@ -70,8 +69,8 @@ def rust_rtb_bidder(
             "BIDDER__KAFKA__BROKERS": "",
             "BIDDER__TELEMETRY__OTLP_ENDPOINT": "",
             "BIDDER__FREQ_CAP__IN_PROCESS_ENABLED": "true",
-            "BIDDER__LATENCY_BUDGET__PIPELINE_DEADLINE_MS": TMAX_MS,
-            "BIDDER__LATENCY_BUDGET__HTTP_TIMEOUT_MS": TMAX_MS,
+            "BIDDER__LATENCY_BUDGET__PIPELINE_DEADLINE_MS": str(TMAX_MS),
+            "BIDDER__LATENCY_BUDGET__HTTP_TIMEOUT_MS": str(TMAX_MS),
             "BIDDER__WIN_NOTICE__REQUIRE_AUTH": "false",
             "BIDDER__WIN_NOTICE__NOTICE_BASE_URL": f"http://{LOOPBACK}:{port}",
             "RUST_LOG": "error",

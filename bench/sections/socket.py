@@ -66,7 +66,7 @@ def render(result: dict[str, Any]) -> str:
             TEXT.format(**method),
             about(result),
             contenders(result["figures"]),
-            _slow(result["figures"]),
+            slow(result["figures"]),
             HALF_TEXT.format(enough=ENOUGH, **method),
             _half(result["half"], method["half_seconds_a_turn"]),
             _late(result["half"]),
@@ -112,7 +112,7 @@ def contenders(figures: dict[str, Any]) -> str:
     return table(("", *columns, "server / client core busy", "late"), rows)
 
 
-def _slow(figures: dict[str, Any]) -> str:
+def slow(figures: dict[str, Any]) -> str:
     """What kept servers from using their whole core."""
     slow = [
         f"{name} ({'the client' if own['client_busy']['median'] >= BUSY else 'other programs'})"
