@@ -1,11 +1,15 @@
 """A pace: so many begin in one step, the others in their turn."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from snapbid.http import Answer, answer
 from snapbid.server import pace
-from snapbid.server.pace import PER_STEP, Pace
+from snapbid.server.app import Application
+from snapbid.server.pace import PER_STEP, QUIET_PER_STEP, QUIET_STEPS, Pace
 
 
 async def test_so_many_begin_at_once_and_the_others_in_order() -> None:
@@ -51,3 +55,48 @@ async def test_after_a_quiet_time_as_many_begin_at_once() -> None:
         assert all(task.done() for task in tasks)
         while own._stepping:
             await asyncio.sleep(pace.STEP_S)
+
+
+async def test_more_begin_when_no_bid_has_come_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "STEP_S", 3600)
+    own = Pace()
+    flood = QUIET_STEPS * PER_STEP + 3 * QUIET_PER_STEP
+    tasks = [asyncio.create_task(own.turn()) for _ in range(flood)]
+
+    async def begun_by_a_step() -> int:
+        before = sum(task.done() for task in tasks)
+        own._step()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return sum(task.done() for task in tasks) - before
+
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [await begun_by_a_step() for _ in range(QUIET_STEPS - 1)] == (
+        [PER_STEP] * (QUIET_STEPS - 1)
+    )
+    assert await begun_by_a_step() == QUIET_PER_STEP
+    own.bidding = True
+    assert await begun_by_a_step() == PER_STEP
+    assert await begun_by_a_step() == PER_STEP, "a bid counts for a while"
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_bid_request_keeps_the_others_few() -> None:
+    async def bid(*_: object) -> Answer:
+        return answer(204)
+
+    async def nothing(*_: object) -> Any: ...
+
+    resources: Any = SimpleNamespace(bid_endpoints={"/bid": bid}, count=lambda *_: None)
+    application = Application(resources)
+    own = application._pace
+    own._quiet_steps = QUIET_STEPS
+    own._step()
+    assert own._per_step == QUIET_PER_STEP
+    scope = {"type": "http", "path": "/bid", "method": "POST", "headers": []}
+    await application(scope, nothing, nothing)
+    own._step()
+    assert own._per_step == PER_STEP

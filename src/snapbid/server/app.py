@@ -87,6 +87,7 @@ class Application:
         name = BID_ROUTE
         try:
             if handler is not None and method == "POST":
+                self._pace.bidding = True
                 reply = await handler(scope["headers"], receive)
             else:
                 route = self._own.get(path) or resources.routes.find(path)

@@ -5,17 +5,24 @@ from collections import deque
 from typing import Final
 
 STEP_S: Final = 0.001
-PER_STEP: Final = 8  # requests that begin in one step
+PER_STEP: Final = 8  # requests that begin in one step while bids come
+QUIET_STEPS: Final = 16  # after so many without a bid, more may begin
+QUIET_PER_STEP: Final = 64
 
 
 class Pace:
-    """Lets a few requests begin in each step; the others wait for their turn.
+    """Lets some requests begin in each step; the others wait for their turn.
 
+    They are few while bids come, which the caller tells by setting `bidding`, and more when none
+    have come for a while: a turn that must be awaited costs a worker more than one that need not.
     None is refused: a client that waits for an answer sends nothing more on its connection, so a
     flood slows itself down.
     """
 
     def __init__(self) -> None:
+        self.bidding = False
+        self._quiet_steps = 0
+        self._per_step = PER_STEP
         self._begun = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._stepping = False
@@ -25,7 +32,7 @@ class Pace:
         if not self._stepping:
             self._stepping = True
             asyncio.get_running_loop().call_later(STEP_S, self._step)
-        if self._begun < PER_STEP:
+        if self._begun < self._per_step:
             self._begun += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -33,7 +40,10 @@ class Pace:
         await turn
 
     def _step(self) -> None:
-        self._begun = min(PER_STEP, len(self._waiting))
+        self._quiet_steps = 0 if self.bidding else self._quiet_steps + 1
+        self.bidding = False
+        self._per_step = PER_STEP if self._quiet_steps < QUIET_STEPS else QUIET_PER_STEP
+        self._begun = min(self._per_step, len(self._waiting))
         for _ in range(self._begun):
             first = self._waiting.popleft()
             if not first.done():
