@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 from support.capping import PRICE, Capped, opened_capped, users_of
 from support.remembered import NOON, Clock, keys, opened, until
 from support.spending import limits, reserve, sent
@@ -17,6 +16,7 @@ from snapbid.ledger.connection import Connections, connect
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.outbox import ENTRY_SIZE, OutboxSweeper
 from snapbid.ledger.records import BILLING, LOSS, WIN, user_digest, user_shard
+from snapbid.ledger.replicas import TooFewReplicasError
 from snapbid.ledger.scripts import scripts
 
 SHARDS, HOUR = 3, 3600
@@ -230,13 +230,14 @@ async def test_a_user_is_erased(
     await capped.sweeper.sweep()  # takes it out
     for number in (1, 3):
         assert await capped.settle(number, WIN) == "c"
-    redis: Redis = connect(fresh_redis)
-    counted = await persons.erase(redis, SHARDS, [gone], dry_run=True)
+    connections = Connections(fresh_redis)
+    counted = await persons.erase(connections, SHARDS, [gone], dry_run=True)
     assert (counted, len(outboxes(store))) == (persons.ErasedUsers(2, 3), 2)
-    assert await persons.erase(redis, SHARDS, [gone]) == counted
+    assert await persons.erase(connections, SHARDS, [gone]) == counted
     assert await capped.settle(2, WIN) == "c"
     for _ in range(2):
         await capped.sweeper.sweep()
     assert len(keys(store, "{sb*}:f[ce]:*")) == 1
-    assert await persons.erase(redis, SHARDS, [gone, kept]) == persons.ErasedUsers(1, 1)
-    await redis.aclose()
+    with pytest.raises(TooFewReplicasError):
+        await persons.erase(Connections(fresh_redis, replicas=1), SHARDS, [])
+    assert await persons.erase(connections, SHARDS, [gone, kept]) == persons.ErasedUsers(1, 1)

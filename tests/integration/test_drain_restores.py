@@ -318,9 +318,13 @@ class TestAnotherWarehouse:
             assert ledger.is_foreign
             assert not ledger.connected
             assert ledger.remember(b"a", 1, [(b"1", 1, 1, None)], None, 1.0) is None
+            replicated = environ | {"SNAPBID_REDIS_REPLICAS": "1"}
             done = await asyncio.to_thread(run, environ, "ledger", "adopt")
             assert (done.returncode, done.stderr) == (0, "")
             assert done.stdout.startswith("the ledger belongs to this warehouse now")
+            done = await asyncio.to_thread(run, replicated, "ledger", "adopt")
+            assert (done.returncode, done.stdout) == (1, "")
+            assert "0 of 1 replicas" in done.stderr
             await until(lambda: ledger.connected)
             await stores.drain()
             assert await stores.sell(ledger, 12, own) == 10

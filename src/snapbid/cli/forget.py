@@ -48,8 +48,8 @@ def forget(ids: tuple[str, ...], dry_run: bool) -> None:
     from redis.exceptions import RedisError
 
     from snapbid import suppression
-    from snapbid.ledger import connection as ledger
     from snapbid.ledger import persons as users
+    from snapbid.ledger.connection import Connections
     from snapbid.warehouse import audit, persons
 
     if any(not id or len(id) > 1024 for id in ids):
@@ -62,11 +62,8 @@ def forget(ids: tuple[str, ...], dry_run: bool) -> None:
     receipt: dict[str, Any] = {"receipt": secrets.token_hex(8), "at": datetime.now(UTC)}
 
     async def erase_users() -> "ErasedUsers":
-        redis = ledger.connect(redis_url)
-        try:
-            return await users.erase(redis, shards, names, dry_run=dry_run)
-        finally:
-            await redis.aclose()
+        connections = Connections(redis_url, settings.redis_replicas)
+        return await users.erase(connections, shards, names, dry_run=dry_run)
 
     async def erase_events(connection: "asyncpg.Connection") -> "Erased":
         erased = persons.Erased(0, 0, 0)

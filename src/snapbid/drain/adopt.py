@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 from redis.asyncio import Redis
 
-from snapbid.ledger.connection import connect
+from snapbid.ledger.connection import Connections
 from snapbid.ledger.keys import GOLIVE, ShardKeys
 from snapbid.settings import StoreSettings
 from snapbid.warehouse import away, fence
@@ -28,18 +28,22 @@ class Adopted(NamedTuple):
 
 
 async def adopt(settings: StoreSettings) -> Adopted:
-    """Give up what the shards of other warehouses have. Raises what the stores raise."""
+    """Give up what the shards of other warehouses have. Raises what the stores raise.
+
+    Replicas have it then: else the shards of a primary that is lost would be the former's again.
+    """
     connection = await asyncpg.connect(settings.database_url, timeout=away.CONNECT_S)
     try:
         warehouse = await fence.identity(connection)
     finally:
         connection.terminate()
-    redis = connect(settings.redis_url)
+    connections = Connections(settings.redis_url, settings.redis_replicas)
+    redis = connections.client()
+    changed = []
     try:
-        changed = [
-            await _adopt(redis, ShardKeys(number), warehouse)
-            for number in range(settings.ledger_shards)
-        ]
+        for keys in map(ShardKeys, range(settings.ledger_shards)):
+            changed.append(await _adopt(redis, keys, warehouse))
+            await connections.replicate(redis, keys)
     finally:
         await redis.aclose()
     dropped = [count for count in changed if count is not None]

@@ -83,6 +83,7 @@ class Ledger:
             for number, own in enumerate(zip(self._cores, self._clocks, strict=True))
         ]
         self._capping = Capping(self._shards) if shards > 1 else None
+        self._connections = connections
         self._looking = connections.client()
         self._signing_off = self._looking.register_script(scripts(simulated)["sign_off"])
         self.budgets = Budgets(self._looking, shards, self._now_s, simulated=simulated)
@@ -331,12 +332,14 @@ class Ledger:
         return not self._spool.has_notices_of(token) and await self._sign_off(token)
 
     async def _sign_off(self, token: str) -> bool:
-        """Release the holds that wait for the process's notices; return whether Redis took it."""
+        """Release the holds that wait for the process's notices; return whether Redis took it, and
+        replicas have it: else a failover would have holds wait for one that nobody signs off.
+        """
         try:
             for number, clock in enumerate(self._clocks):
-                now_ms = clock.now_ms(self._loop.time())
-                keys = ShardKeys(number).script_keys
-                await self._signing_off(keys=keys, args=[now_ms, token])
+                now_ms, keys = clock.now_ms(self._loop.time()), ShardKeys(number)
+                await self._signing_off(keys=keys.script_keys, args=[now_ms, token])
+                await self._connections.replicate(self._looking, keys)
         except (RedisError, OSError):
             return False
         return True

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
 
+from snapbid.ledger.connection import Connections
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.outbox import user_of
 from snapbid.ledger.records import DIGEST_SIZE, user_digest
@@ -23,12 +24,23 @@ class ErasedUsers(NamedTuple):
 
 
 async def erase(
-    redis: Redis, shards: int, users: Iterable[str], *, dry_run: bool = False
+    connections: Connections, shards: int, users: Iterable[str], *, dry_run: bool = False
 ) -> ErasedUsers:
     """Remove users, by the names of exchange/identity.py, from all shards; or count alone.
 
-    Looks at every key of caps and bids. Raises RedisError.
+    Looks at every key of caps and bids. Replicas have removed them, too, then. Raises RedisError.
     """
+    redis = connections.client()
+    try:
+        erased = await _erase(redis, shards, users, dry_run=dry_run)
+        for number in range(0 if dry_run else shards):
+            await connections.replicate(redis, ShardKeys(number))
+    finally:
+        await redis.aclose()
+    return erased
+
+
+async def _erase(redis: Redis, shards: int, users: Iterable[str], *, dry_run: bool) -> ErasedUsers:
     digests = {user_digest(user) for user in users}
     script = redis.register_script(scripts()["erase"])
     caps = bids = 0
