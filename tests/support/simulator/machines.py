@@ -68,6 +68,7 @@ class Machine:
         self.settings = settings
         self.ahead_s = ahead_s
         self.disk_is_full = False
+        self.disk_freed_at = -1.0
         self.is_gone = False
 
 

@@ -216,7 +216,7 @@ class Player(ClusterStage):
             for wire in network.wires(store):
                 network.heal(wire)
         for machine in self.world.machines.values():
-            machine.disk_is_full = False
+            self._free(machine)
         self._has_drain = True
         if all(worker.machine.is_gone for worker in self._workers.values()):
             settings = self.settings  # outboxes are delivered by a machine that is there

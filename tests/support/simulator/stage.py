@@ -181,12 +181,13 @@ class Stage:
             return
         worker = self._workers.get(process)
         if worker is not None and worker.takes_requests:
-            closed = worker.stop()
+            closed, machine, began = worker.stop(), worker.machine, self.world.loop.time()
             killing = self.world.loop.call_later(STOP_S, self._kill_living, worker)
 
             def done(task: "asyncio.Task[None]") -> None:
                 killing.cancel()
-                if worker.process.alive and worker.machine.disk_is_full:
+                was_full = machine.disk_is_full or machine.disk_freed_at >= began
+                if worker.process.alive and was_full:
                     self._kill(worker)  # what it had in doubt, it could not leave to others
                 elif worker.process.alive:
                     worker.process.kill()
@@ -246,7 +247,7 @@ class Stage:
             self._later(seconds, self._free, self.world.machines[machine])
 
     def _free(self, machine: Machine) -> None:
-        machine.disk_is_full = False
+        machine.disk_is_full, machine.disk_freed_at = False, self.world.loop.time()
 
     # -- connections -------------------------------------------------------------------------
 
