@@ -80,7 +80,7 @@ async def test_a_notice_that_arrives_after_it_was_spooled_counts_for_the_same_bi
         assert await remember(second, b"a", (b"1", 2, 50))
         settle = scripts()["settle"]
         for kind in (WIN, WIN | SPOOLED):
-            packed = NOTICE.pack(kind, 0, bid_digest(b"a", b"1"), *divmod(came, 1000))
+            packed = NOTICE.pack(kind, 0, bid_digest(b"a", b"1"), *divmod(came, 1000), 0, 0)
             store.eval(settle, 1, "{sb0}:epoch", came, 600, packed)
     assert sum_of(store) == {"b:1": 2, "w:1": 1, "p:1": 7}
 
@@ -116,7 +116,7 @@ async def test_a_clock_that_is_set_back_loses_no_spooled_notice(
         store.hincrby("{sb0}:h", "at", 3_600_000)  # as if the clock had been ahead until now
         await until(lambda: store.hget("{sb0}:h", "back"))
         packed = NOTICE.pack(
-            WIN | SPOOLED, 0, bid_digest(b"a", b"1"), *divmod(now_ms(store) - 300_000, 1000)
+            WIN | SPOOLED, 0, bid_digest(b"a", b"1"), *divmod(now_ms(store) - 300_000, 1000), 0, 0
         )
         store.eval(scripts()["settle"], 1, "{sb0}:epoch", now_ms(store), 600, packed)
     assert sum_of(store) == {"b:1": 1, "w:1": 1, "p:1": 7}

@@ -96,7 +96,7 @@ def test_a_notice_is_read_as_it_was_written(directory: Path, metrics: Metrics) -
         log = AuctionLog(directory, metrics)
         await log.open()
         log.rows.notice(NOON_MS, WIN, "s", 0, b"a", b"1")
-        log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5), "c")
+        log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "c")
         log.rows.notice(NOON_MS, LOSS, "d", 102, b"\xff", b"2")
         await log.close()
 

@@ -53,7 +53,7 @@ class Conversation:
 
     def notice(self, within_s: float = 0.25, **more: bool) -> "asyncio.Future[str | None] | None":
         done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        packed = NOTICE.pack(WIN, 0, b"d" * 16, NOW_MS // 1000, 0)
+        packed = NOTICE.pack(WIN, 0, b"d" * 16, NOW_MS // 1000, 0, 0, 0)
         taken = self.core.settle(PendingNotice(packed, done, self.now + within_s, **more))
         return done if taken else None
 

@@ -38,6 +38,7 @@ def test_auctions_are_spread_over_the_shards_and_buckets() -> None:
 
 
 def test_layouts_are_those_of_the_scripts() -> None:
-    assert NOTICE.size == 25
-    packed = NOTICE.pack(4, -1, b"p" * 16, 1_900_000_000, 999)
-    assert packed == b"\x04\xff\xff" + b"p" * 16 + b"\x00\xb3\x3f\x71\xe7\x03"
+    assert NOTICE.size == 31
+    packed = NOTICE.pack(4, -1, b"p" * 16, 1_900_000_000, 999, 1, 2)
+    came, run = b"\x00\xb3\x3f\x71\xe7\x03", b"\x01\x00\x00\x00\x02\x00"
+    assert packed == b"\x04\xff\xff" + b"p" * 16 + came + run

@@ -27,7 +27,9 @@ PLENTY = 1 << 20
 
 
 def notice(number: int) -> bytes:
-    return NOTICE.pack(WIN, -1, number.to_bytes(16, "big"), 1_900_000_000, number % 1000)
+    return NOTICE.pack(
+        WIN, -1, number.to_bytes(16, "big"), 1_900_000_000, number % 1000, 1_800_000_000, 7
+    )
 
 
 def entry(shard: int, packed: bytes) -> bytes:
@@ -308,8 +310,8 @@ from snapbid.ledger.spool import Spool
 async def main():
     spool = Spool(Path(sys.argv[1]), 1 << 20)
     for number in range(10_000):
-        digest, ms = number.to_bytes(16, "big"), number % 1000
-        await spool.write(number % 3, NOTICE.pack(1, -1, digest, 1_900_000_000, ms))
+        digest, came = number.to_bytes(16, "big"), (1_900_000_000, number % 1000)
+        await spool.write(number % 3, NOTICE.pack(1, -1, digest, *came, 1_800_000_000, 7))
         print(number, flush=True)
 
 asyncio.run(main())
@@ -338,7 +340,18 @@ def test_notices_from_before_they_had_a_time_are_read(tmp_path: Path) -> None:
     (tmp_path / "old.spool").write_bytes(b"".join(entry(n, p) for n, p in enumerate(untimed)))
     (spooled,) = Spool(tmp_path, PLENTY).abandoned()
     assert spooled.notices(1_900_000_000_123) == [
-        (n, NOTICE.pack(WIN, -1, bytes([n]) * 16, 1_900_000_000, 123)) for n in range(3)
+        (n, NOTICE.pack(WIN, -1, bytes([n]) * 16, 1_900_000_000, 123, 0, 0)) for n in range(3)
+    ]
+    spooled.done()
+
+
+def test_notices_from_before_they_told_the_run_of_redis_are_read(tmp_path: Path) -> None:
+    timed = [struct.pack("<Bh16sIH", WIN, -1, bytes([n]) * 16, 1_900_000_000, n) for n in range(3)]
+    entries = b"".join(entry(n, p) for n, p in enumerate(timed))
+    (tmp_path / "old.spool").write_bytes(b"snapbid\x02" + entries)
+    (spooled,) = Spool(tmp_path, PLENTY).abandoned()
+    assert spooled.notices(0) == [
+        (n, NOTICE.pack(WIN, -1, bytes([n]) * 16, 1_900_000_000, n, 0, 0)) for n in range(3)
     ]
     spooled.done()
 
@@ -388,9 +401,9 @@ async def test_a_time_by_the_machines_own_clock_becomes_that_of_redis(tmp_path: 
     assert spooled.notices(0) == [(2, notice(number)) for number in range(3)]
     for behind_ms, seconds, ms in ((-5_001, 1_899_999_994, 999), (300_007, 1_900_000_300, 7)):
         first, second, third = spooled.notices(0, behind_ms)
-        assert first == (2, NOTICE.pack(WIN, -1, bytes(16), seconds, ms))
+        assert first == (2, NOTICE.pack(WIN, -1, bytes(16), seconds, ms, 1_800_000_000, 7))
         assert second == (2, notice(1))
         assert NOTICE.unpack(third[1])[2:] == (
-            (2).to_bytes(16, "big"), *divmod(1_900_000_000_002 + behind_ms, 1000),
+            (2).to_bytes(16, "big"), *divmod(1_900_000_000_002 + behind_ms, 1000), 1_800_000_000, 7,
         )  # fmt: skip
     spooled.done()

@@ -89,7 +89,7 @@ class AuctionLog:
 
     def replayed(self, packed: bytes, verdict: str) -> None:
         """Write what became of a notice from the spool (`ledger.records.NOTICE`)."""
-        kind, reason, digest, seconds, ms = NOTICE.unpack(packed)
+        kind, reason, digest, seconds, ms, *_ = NOTICE.unpack(packed)
         came_ms = seconds * 1000 + ms
         self.rows.notice(came_ms, kind & ~SPOOLED, verdict, reason, digest, None, True)
 

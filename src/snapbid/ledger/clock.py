@@ -8,13 +8,15 @@ class LedgerClock:
     """Epoch milliseconds by the clock of Redis, carried on by the monotonic clock of this machine.
 
     Until Redis was asked for the first time it is this machine's time. `simulated` gives epoch
-    seconds, and is the time then.
+    seconds, and is the time then. `run`: when the run of Redis began that was reached last (epoch
+    s, ms), zeros before one was.
     """
 
     def __init__(self, simulated: Callable[[], float] | None = None) -> None:
         self._simulated = simulated
         self._own_ahead_s = self._ahead_s = time() - monotonic()
         self._known = simulated is not None
+        self.run = (0, 0)
         self._last: tuple[float, tuple[int, int]] = (-1.0, (0, 0))
 
     @property

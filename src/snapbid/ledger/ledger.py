@@ -199,8 +199,9 @@ class Ledger:
         `reason` is a loss's. Raises SpoolFullError where the notice can be kept nowhere.
         """
         number = shard_of(auction_id, len(self._shards))
-        now = self._clocks[number].now(self._loop.time())
-        packed = NOTICE.pack(kind, reason, bid_digest(auction_id, imp_id), *now)
+        clock = self._clocks[number]
+        came = clock.now(self._loop.time())
+        packed = NOTICE.pack(kind, reason, bid_digest(auction_id, imp_id), *came, *clock.run)
         others: Iterator[int] | None = None
         while True:
             done = self._shards[number].settle(packed, NOTICE_S)

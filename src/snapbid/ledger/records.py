@@ -17,7 +17,9 @@ CAPPED: Final = 16  # with the kinds: the user is capped, and follows the price
 SPOOLED: Final = 128  # with the kind of a notice: it comes from a spool
 
 DIGEST_SIZE: Final = 16
-NOTICE: Final = Struct("<Bh16sIH")  # kind, loss reason, digest, when it came (epoch s, ms)
+# Kind, loss reason, digest, when it came, and when the run of Redis began that was reached last
+# (each epoch s, ms; zeros: unknown).
+NOTICE: Final = Struct("<Bh16sIHIH")
 
 
 class BidVerdict(StrEnum):

@@ -39,19 +39,22 @@ local function current_segment()
   return segment
 end
 
--- Whether some run of Redis began after the one time (epoch ms) and until the other: what was before
--- it may be lost.
+local function began_ms(began) -- in ms, of epoch s with a fraction
+  return math.floor(began * 1000 + 0.5)
+end
+
+-- Whether some run of Redis began, or another warehouse adopted the ledger, after the one time (epoch ms)
+-- and until the other: what was before it may be lost.
 local function began_between(after_ms, until_ms)
-  for _, began in ipairs(redis.call('HVALS', base .. 'segments')) do
-    if after_ms < began * 1000 and began * 1000 <= until_ms then
+  local began = redis.call('HVALS', base .. 'segments')
+  began[#began + 1] = redis.call('HGET', state_key, 'adopted') or nil
+  for _, time in ipairs(began) do
+    time = began_ms(time)
+    if after_ms < time and time <= until_ms then
       return true
     end
   end
   return false
-end
-
-local function adopted_at() -- epoch s: when all bids until then had been given up; or 0
-  return tonumber(redis.call('HGET', state_key, 'adopted') or 0)
 end
 
 -- Whether the drain has seen to it that budgets know what the warehouse knows.

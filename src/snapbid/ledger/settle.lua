@@ -2,17 +2,18 @@
 --
 -- ARGV     1 now (epoch ms); 2 how long bids are remembered (s); 3 the notices, each uint8 kind
 --          (1 win, 2 billing, 4 loss; with 128 it comes from a spool), int16 loss reason, uint16
---          bucket, 14 bytes field, uint32 + uint16 when it came (epoch s, ms)
+--          bucket, 14 bytes field, uint32 + uint16 when it came (epoch s, ms), and the same when the
+--          run of Redis began that its worker had reached last (0 where that is unknown)
 -- Returns a letter for each: c counted, l counted late (on the day of the notice), d a repeat,
 -- u unknown.
 --
 -- A notice that comes now counts for the record that is there, whatever the clocks say. One from a
 -- spool is meant for that of the pair's bids which by their times had been made last when it came:
 -- the newest of them, unless the clock was set back. Where all of them seem to be made later, since
--- clocks differ a little or were set, it is the oldest that is meant; but none where the notice came
--- before some run of Redis began, or was spooled soon after it by a worker that may not have heard of it
--- yet, and the bids were made after that: its bid was lost. So it was where another warehouse adopted
--- the ledger, and where the granule that took bids then has expired.
+-- clocks differ a little or were set, it is the oldest that is meant; but none where the bids were made
+-- after the beginning of a run of Redis of which the notice's worker had not heard: its bid was lost.
+-- So it was where another warehouse adopted the ledger, and where the granule that took bids then has
+-- expired.
 -- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
 -- counts for the record that is there if that seems to be of the future: the clock was set back.
 local SPOOLED, LARGEST_SKEW_MS, LATE_MS = 128, 600000, 5
@@ -37,7 +38,7 @@ local function is_expired(record, time_ms) -- rare
   end
 end
 
-local function find_meant(bucket, field, came_ms, unheard_ms) -- rare
+local function find_meant(bucket, field, came_ms, heard_ms) -- rare
   local oldest, found
   each_record(bucket, field, function(record)
     oldest = record
@@ -49,10 +50,10 @@ local function find_meant(bucket, field, came_ms, unheard_ms) -- rare
     return found
   end
   local made_ms = oldest.made_ms
-  local adopted_ms = adopted_at() * 1000
-  local was_given_up = came_ms < adopted_ms + UNHEARD_MS and adopted_ms <= made_ms
-  if (was_given_up or began_between(came_ms - unheard_ms, made_ms) or is_expired(oldest, came_ms))
-    and is_past_steps(made_ms) then
+  if heard_ms == 0 then
+    heard_ms = came_ms - UNHEARD_MS
+  end
+  if (began_between(heard_ms, made_ms) or is_expired(oldest, came_ms)) and is_past_steps(made_ms) then
     return nil
   end
   return oldest
@@ -66,16 +67,17 @@ end
 local ANOMALY = {l = 10, d = 20, u = 30} -- and the kind: drain/names.py
 local notices, at, size, letters = ARGV[3], 1, #ARGV[3], {}
 while at <= size do
-  local start, kind, reason, bucket, field, seconds, ms = at, nil, nil, nil, nil, nil, nil
-  kind, reason, bucket, field, seconds, ms, at = struct.unpack('<Bi2I2c14I4I2', notices, at)
-  local came_ms, spooled = seconds * 1000 + ms, kind >= SPOOLED
+  local start, kind, reason, bucket, field, seconds, ms, run, run_ms = at
+  kind, reason, bucket, field, seconds, ms, run, run_ms, at =
+    struct.unpack('<Bi2I2c14I4I2I4I2', notices, at)
+  local came_ms, heard_ms, spooled = seconds * 1000 + ms, run * 1000 + run_ms, kind >= SPOOLED
   local record, letter = newest_record(bucket, field), 'u'
   if record and spooled then
-    record = find_meant(bucket, field, came_ms, UNHEARD_MS)
+    record = find_meant(bucket, field, came_ms, heard_ms)
   elseif record and record.made_ms > came_ms then
     came_ms = as_server_time(came_ms)
     if record.made_ms > came_ms and is_late(record, came_ms) then
-      record = find_meant(bucket, field, came_ms, 0)
+      record = find_meant(bucket, field, came_ms, heard_ms)
     end
   end
   local age_ms = record and came_ms - record.made_ms

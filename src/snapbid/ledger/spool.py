@@ -25,10 +25,13 @@ import msgspec
 from snapbid.ledger.batch import BidBatch
 from snapbid.ledger.records import NOTICE, NoticeVerdict
 
-MAGIC: Final = b"snapbid\x02"  # at the start of a file; before that, notices had no time
+MAGIC: Final = b"snapbid\x03"  # at the start of a file
 _ENTRY: Final = Struct(f"<HI{NOTICE.size}s")  # shard, checksum, notice
 _OWN_TIME: Final = 1 << 15  # with the shard: the time of Redis was not known yet
-_UNTIMED: Final = Struct("<Bh16s")  # kind, loss reason, digest
+_UNKNOWN_RUN: Final = bytes(6)  # at the end of a notice
+_TIMED_MAGIC: Final = b"snapbid\x02"  # of files whose notices had no run of Redis yet
+_TIMED_ENTRY: Final = Struct(f"<HI{NOTICE.size - len(_UNKNOWN_RUN)}s")
+_UNTIMED: Final = Struct("<Bh16s")  # kind, loss reason, digest: before that, without a magic number
 _UNTIMED_ENTRY: Final = Struct(f"<HI{_UNTIMED.size}s")
 _SUFFIX: Final = ".spool"
 _PROCESS: Final = ".process"
@@ -259,15 +262,22 @@ class SpoolFile:
         by that of Redis. Notices of an older version get `now_ms` for the time at which they came.
         """
         data = self._path.read_bytes()
-        if data.startswith(MAGIC):
-            return [
-                (shard & ~_OWN_TIME, _later(packed, behind_ms) if shard & _OWN_TIME else packed)
-                for shard, packed in _entries(_ENTRY, data[len(MAGIC) :])
+        magic, body = data[: len(MAGIC)], data[len(MAGIC) :]
+        if magic == MAGIC:
+            entries = list(_entries(_ENTRY, body))
+        elif magic == _TIMED_MAGIC:
+            timed = _entries(_TIMED_ENTRY, body)
+            entries = [(shard, packed + _UNKNOWN_RUN) for shard, packed in timed]
+        else:
+            untimed = _entries(_UNTIMED_ENTRY, data)
+            now = divmod(now_ms, 1000)
+            entries = [
+                (shard, NOTICE.pack(*_UNTIMED.unpack(packed), *now, 0, 0))
+                for shard, packed in untimed
             ]
-        seconds, ms = divmod(now_ms, 1000)
         return [
-            (shard, NOTICE.pack(*_UNTIMED.unpack(packed), seconds, ms))
-            for shard, packed in _entries(_UNTIMED_ENTRY, data)
+            (shard & ~_OWN_TIME, _later(packed, behind_ms) if shard & _OWN_TIME else packed)
+            for shard, packed in entries
         ]
 
     def doubts(self) -> list[tuple[int, BidBatch]]:
@@ -298,8 +308,9 @@ def _entries(layout: Struct, data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _later(packed: bytes, by_ms: int) -> bytes:
-    *notice, seconds, ms = NOTICE.unpack(packed)
-    return NOTICE.pack(*notice, *divmod(max(seconds * 1000 + ms + by_ms, 0), 1000))
+    kind, reason, digest, seconds, ms, *run = NOTICE.unpack(packed)
+    came = divmod(max(seconds * 1000 + ms + by_ms, 0), 1000)
+    return NOTICE.pack(kind, reason, digest, *came, *run)
 
 
 def _create(path: Path, content: bytes) -> int:

@@ -70,15 +70,14 @@ SCRIPTS: Final = {
     # A notice from the spool whose bid was lost with older data counts for a later one.
     "lost as oldest": Mutation(
         "settle.lua",
-        "was_given_up or began_between(came_ms - unheard_ms, made_ms) or is_expired"
-        "(oldest, came_ms)",
+        "began_between(heard_ms, made_ms) or is_expired(oldest, came_ms)",
         "false",
     ),
     # A record is known for as long as the worker that has the notice says.
     "own TTL": Mutation("settle.lua", "longest_ttl(tonumber(ARGV[2]))", "tonumber(ARGV[2])"),
     # A notice from the spool came when it is replayed.
     "time of replay": Mutation(
-        "settle.lua", "seconds * 1000 + ms, kind >= SPOOLED", "now_ms, kind >= SPOOLED"
+        "settle.lua", "seconds * 1000 + ms, run *", "now_ms, run *"
     ),
     # A hold ends in the second before.
     "short holds": Mutation(
