@@ -25,6 +25,7 @@ end
 -- Whether the granule that took bids at a time (epoch ms) has expired, of those until a record's.
 local function is_expired(record, time_ms) -- rare
   local registry, number = base .. 'r', tonumber(record.key:match(':(%d+):%d+$'))
+  local time = math.max(now, server_ms() / 1000) -- keys expire by the latter
   while true do
     local opened_ms = redis.call('HGET', registry, 'o' .. number)
     if not opened_ms or tonumber(opened_ms) <= time_ms or number == 1 then
@@ -32,7 +33,7 @@ local function is_expired(record, time_ms) -- rare
     end
     number = number - 1
     local expires = redis.call('HGET', registry, number)
-    if not expires or tonumber(expires) < now then
+    if not expires or tonumber(expires) < time then
       return true
     end
   end
