@@ -12,7 +12,7 @@
 -- the newest of them, unless the clock was set back. Where all of them seem to be made later, since
 -- clocks differ a little or were set, it is the oldest that is meant; but none where the bids were made
 -- after the beginning of a run of Redis of which the notice's worker had not heard: its bid was lost.
--- So it was where another warehouse adopted the ledger, and where the granule that took bids then has
+-- So it was where another warehouse adopted the ledger, and where a granule that may have had it has
 -- expired.
 -- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
 -- counts for the record that is there if that seems to be of the future: the clock was set back.
@@ -22,7 +22,7 @@ local function remembers(age_ms) -- rare: whether another worker does
   return age_ms <= longest_ttl(tonumber(ARGV[2])) * 1000
 end
 
--- Whether the granule that took bids at a time (epoch ms) has expired, of those until a record's.
+-- Whether a granule has expired that took bids after a time (epoch ms), of those before a record's.
 local function is_expired(record, time_ms) -- rare
   local registry, number = base .. 'r', tonumber(record.key:match(':(%d+):%d+$'))
   local time = math.max(now, server_ms() / 1000) -- keys expire by the latter
@@ -54,7 +54,8 @@ local function find_meant(bucket, field, came_ms, heard_ms) -- rare
   if heard_ms == 0 then
     heard_ms = came_ms - UNHEARD_MS
   end
-  if (began_between(heard_ms, made_ms) or is_expired(oldest, came_ms)) and is_past_steps(made_ms) then
+  local since_ms = came_ms - longest_ttl(tonumber(ARGV[2])) * 1000
+  if (began_between(heard_ms, made_ms) or is_expired(oldest, since_ms)) and is_past_steps(made_ms) then
     return nil
   end
   return oldest

@@ -193,11 +193,11 @@ class Books:
 
     # -- stores that come back with older data, machines that do not ------------------------------
 
-    def left(self, machine: str, since: float) -> None:
-        """What was acknowledged there since may have been in a spool, and is gone with it."""
+    def left(self, machine: str, since: float, replayed: float) -> None:
+        """What was acknowledged there since, or spooled since `replayed`, is gone with its disk."""
         for notice in self._notices:
-            if notice.machine == machine and notice.sent_at >= since:
-                notice.acknowledged = False
+            is_gone = notice.sent_at >= (min(since, replayed) if notice.is_spooled else since)
+            notice.acknowledged &= not (is_gone and notice.machine == machine)
 
     def replaced(self) -> None:
         """Another warehouse: all that was counted before is none of its business."""

@@ -70,7 +70,7 @@ SCRIPTS: Final = {
     # A notice from the spool whose bid was lost with older data counts for a later one.
     "lost as oldest": Mutation(
         "settle.lua",
-        "began_between(heard_ms, made_ms) or is_expired(oldest, came_ms)",
+        "began_between(heard_ms, made_ms) or is_expired(oldest, since_ms)",
         "false",
     ),
     # A record is known for as long as the worker that has the notice says.

@@ -223,7 +223,8 @@ class Stage:
         if machine in self._bankers and self._bankers[machine].alive:
             self._bankers[machine].kill()
         leaving.is_gone = self._has_left = True
-        self.books.left(machine, self._wire(machine, "redis").first_bad)
+        replayed = self.world.loop.time() - REPLAYED_S
+        self.books.left(machine, self._wire(machine, "redis").first_bad, replayed)
 
     def _do_clock(self, whose: str, by: float) -> None:
         self.world.set_clock(whose, by)
