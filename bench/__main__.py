@@ -2,6 +2,7 @@
 
     python -m bench [KIND ...] [--keep] [--long] [--all]
     python -m bench peers [--rust-rtb-bidder CHECKOUT] [--aws-bidder CHECKOUT]
+    python -m bench pythons --python /usr/bin/python3.13 [--python ...]
 
 Results and the page are written to build/bench; with --keep they become bench/results and
 bench/README.md.
@@ -40,7 +41,7 @@ def main() -> None:
     parser.add_argument("--long", action="store_true", help="more rounds, for steadier figures")
     parser.add_argument("--all", action="store_true", help="also show what has not moved")
     for needed in (each for run in RUNS.values() for each in run.needs):
-        parser.add_argument(needed, metavar="CHECKOUT", help="of a peer's repository")
+        parser.add_argument(needed, metavar="PATH", action="append", default=[])
     chosen = parser.parse_args()
     given = {kind: _given(kind, chosen) for kind in RUNS}
     if unknown := set(chosen.kind) - set(RUNS):
@@ -68,9 +69,19 @@ def main() -> None:
 def _given(kind: str, chosen: argparse.Namespace) -> tuple[str, ...] | None:
     """The options that a run needs, as far as they are given; None if none of them is."""
     needed = RUNS[kind].needs
-    values = {name: getattr(chosen, name.removeprefix("--").replace("-", "_")) for name in needed}
-    given = [(name, os.path.abspath(value)) for name, value in values.items() if value is not None]
-    return None if needed and not given else tuple(part for pair in given for part in pair)
+    given = [
+        part
+        for name in needed
+        for value in getattr(chosen, name.removeprefix("--").replace("-", "_"))
+        for part in (name, _absolute(value))
+    ]
+    return None if needed and not given else tuple(given)
+
+
+def _absolute(value: str) -> str:
+    """A path, perhaps with a name before it, from everywhere."""
+    name, equals, path = value.rpartition("=")
+    return name + equals + os.path.abspath(path)
 
 
 def _run(kind: str, given: tuple[str, ...], *, long: bool) -> bool:

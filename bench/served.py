@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ def product(
     store_core: int,
     market: int | Sequence[dict[str, Any]],
     workers: int = 1,
+    python: str | Path = sys.executable,
 ) -> Iterator[ServerProcess]:
     """`snapbid serve` on embedded stores with so many campaigns imported, or with these."""
     with ExitStack() as stack:
@@ -42,13 +44,16 @@ def product(
             "SNAPBID_JWT_SECRET": SECRET,
             "SNAPBID_WORKERS": str(workers),
         }
-        yield stack.enter_context(_started(scratch, core, environ, "snapbid", "serve"))
+        own = _started(scratch, core, environ, "snapbid", "serve", python=python)
+        yield stack.enter_context(own)
 
 
 @contextmanager
-def constant(scratch: Path, core: int, *kind: str) -> Iterator[ServerProcess]:
+def constant(
+    scratch: Path, core: int, *kind: str, python: str | Path = sys.executable
+) -> Iterator[ServerProcess]:
     """One of the applications of `bench.constant`, as the product is served unless it says so."""
-    with _started(scratch, core, {}, "bench.constant", *kind) as server:
+    with _started(scratch, core, {}, "bench.constant", *kind, python=python) as server:
         yield server
 
 
@@ -71,7 +76,12 @@ def fastapi_bidder(scratch: Path, core: int, product: ServerProcess) -> Iterator
 
 @contextmanager
 def _started(
-    scratch: Path, core: int, environ: dict[str, str], *command: str, forks: bool = True
+    scratch: Path,
+    core: int,
+    environ: dict[str, str],
+    *command: str,
+    forks: bool = True,
+    python: str | Path = sys.executable,
 ) -> Iterator[ServerProcess]:
     port, ops_port = free_ports(2)
     own = {
@@ -81,7 +91,7 @@ def _started(
     }
     with pinned(core):
         log = scratch / f"{'-'.join(command)}.log"
-        server = ServerProcess(log, environ | own, port, *command, forks=forks)
+        server = ServerProcess(log, environ | own, port, *command, forks=forks, python=python)
     try:
         server.await_ready()
         yield server
