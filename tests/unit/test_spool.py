@@ -27,9 +27,8 @@ PLENTY = 1 << 20
 
 
 def notice(number: int) -> bytes:
-    return NOTICE.pack(
-        WIN, -1, number.to_bytes(16, "big"), 1_900_000_000, number % 1000, 1_800_000_000, 7
-    )
+    digest, came = number.to_bytes(16, "big"), (1_900_000_000, number % 1000)
+    return NOTICE.pack(WIN, -1, digest, *came, 1_800_000_000, 7)
 
 
 def entry(shard: int, packed: bytes) -> bytes:
@@ -335,23 +334,16 @@ def test_what_a_killed_process_has_acknowledged_is_there(tmp_path: Path) -> None
 # -- what else is left in the directory -----------------------------------------------------------
 
 
-def test_notices_from_before_they_had_a_time_are_read(tmp_path: Path) -> None:
-    untimed = [struct.pack("<Bh16s", WIN, -1, bytes([n]) * 16) for n in range(3)]
-    (tmp_path / "old.spool").write_bytes(b"".join(entry(n, p) for n, p in enumerate(untimed)))
+@pytest.mark.parametrize(
+    ("magic", "time"), [(b"", b""), (b"snapbid\x02", struct.pack("<IH", 1_900_000_000, 123))]
+)
+def test_files_of_former_releases_are_read(tmp_path: Path, magic: bytes, time: bytes) -> None:
+    """Whose notices did not tell the run of Redis, nor, before that, when they came."""
+    former = [entry(n, struct.pack("<Bh16s", WIN, -1, bytes([n]) * 16) + time) for n in range(3)]
+    (tmp_path / "old.spool").write_bytes(magic + b"".join(former))
     (spooled,) = Spool(tmp_path, PLENTY).abandoned()
     assert spooled.notices(1_900_000_000_123) == [
         (n, NOTICE.pack(WIN, -1, bytes([n]) * 16, 1_900_000_000, 123, 0, 0)) for n in range(3)
-    ]
-    spooled.done()
-
-
-def test_notices_from_before_they_told_the_run_of_redis_are_read(tmp_path: Path) -> None:
-    timed = [struct.pack("<Bh16sIH", WIN, -1, bytes([n]) * 16, 1_900_000_000, n) for n in range(3)]
-    entries = b"".join(entry(n, p) for n, p in enumerate(timed))
-    (tmp_path / "old.spool").write_bytes(b"snapbid\x02" + entries)
-    (spooled,) = Spool(tmp_path, PLENTY).abandoned()
-    assert spooled.notices(0) == [
-        (n, NOTICE.pack(WIN, -1, bytes([n]) * 16, 1_900_000_000, n, 0, 0)) for n in range(3)
     ]
     spooled.done()
 
@@ -403,7 +395,6 @@ async def test_a_time_by_the_machines_own_clock_becomes_that_of_redis(tmp_path: 
         first, second, third = spooled.notices(0, behind_ms)
         assert first == (2, NOTICE.pack(WIN, -1, bytes(16), seconds, ms, 1_800_000_000, 7))
         assert second == (2, notice(1))
-        assert NOTICE.unpack(third[1])[2:] == (
-            (2).to_bytes(16, "big"), *divmod(1_900_000_000_002 + behind_ms, 1000), 1_800_000_000, 7,
-        )  # fmt: skip
+        came = divmod(1_900_000_000_002 + behind_ms, 1000)
+        assert NOTICE.unpack(third[1])[2:] == ((2).to_bytes(16, "big"), *came, 1_800_000_000, 7)
     spooled.done()
