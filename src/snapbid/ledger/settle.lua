@@ -8,12 +8,12 @@
 -- u unknown.
 --
 -- A notice that comes now counts for the record that is there, whatever the clocks say. One from a
--- spool is meant for that of the pair's bids which by their times had been made last when it came:
--- the newest of them, unless the clock was set back. Where all of them seem to be made later, since
--- clocks differ a little or were set, it is the oldest that is meant; but none where the bids were made
--- after the beginning of a run of Redis of which the notice's worker had not heard: its bid was lost.
--- So it was where another warehouse adopted the ledger, and where a granule that may have had it has
--- expired.
+-- spool is meant for the newest of the pair's bids that had been made when it came; of those, where the
+-- clock may have been set back since, for the one with the latest time. Where all of them seem to be
+-- made later, since clocks differ a little or were set, it is the oldest that is meant; but none where
+-- the bids were made after the beginning of a run of Redis of which the notice's worker had not heard:
+-- its bid was lost. So it was where another warehouse adopted the ledger, and where a granule that may
+-- have had it has expired.
 -- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
 -- counts for the record that is there if that seems to be of the future: the clock was set back.
 local SPOOLED, LARGEST_SKEW_MS, LATE_MS = 128, 600000, 5
@@ -40,10 +40,11 @@ local function is_expired(record, time_ms) -- rare
 end
 
 local function find_meant(bucket, field, came_ms, heard_ms) -- rare
-  local oldest, found
+  local in_order, oldest, found = is_past_steps(came_ms), nil, nil
   each_record(bucket, field, function(record)
     oldest = record
-    if record.made_ms <= came_ms and (not found or record.made_ms > found.made_ms) then
+    local newer = not found or not in_order and record.made_ms > found.made_ms
+    if record.made_ms <= came_ms and newer then
       found = record
     end
   end)

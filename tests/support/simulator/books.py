@@ -189,7 +189,7 @@ class Books:
     def set_back_s(self, now: float) -> float:
         """By how much records may seem to be newer than what comes now: Redis' clock was set."""
         in_all = sum(by for _, by in self._set_back)
-        return sum(by for at, by in self._set_back if now - at < in_all)
+        return sum(by for at, by in self._set_back if now - at < in_all + SLACK_S)
 
     # -- stores that come back with older data, machines that do not ------------------------------
 
@@ -352,7 +352,7 @@ class Books:
                 days |= self._days_of_notice(record, notice)
         times = 1 + sum(  # counted, forgotten with the data, and counted again
             any(notice.sent_at < lost.at for notice in notices)
-            and any(notice.done_at > lost.at for notice in notices)
+            and any(notice.done_at > lost.at or notice.is_spooled for notice in notices)
             for lost in self._lost
         )
         name, ssp = record.campaign.name, record.ssp
