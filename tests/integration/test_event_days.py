@@ -16,7 +16,7 @@ from support.stack import connected
 from snapbid import suppression
 from snapbid.drain.events import EventDrain
 from snapbid.embedded import Postgres
-from snapbid.warehouse import migrate, persons
+from snapbid.warehouse import events, migrate, persons
 
 COLUMNS = (
     "event_id product event occurred_at received_at client_user_id anonymous_id click_id context"
@@ -92,6 +92,19 @@ async def test_days_are_dropped(bench: Bench) -> None:
     assert len(await bench.rows("select from event_conflicts")) == 2
     ahead = await bench.rows("select max(next) - now() > interval '7 days' from event_partitions")
     assert ahead == [(True,)]
+
+
+async def test_what_could_not_be_stored_is_kept_for_as_long(bench: Bench) -> None:
+    letters = [events.DeadLetter(f"e{days}", "p", None, "why", b"%d" % days) for days in (9, 4, 2)]
+    await events.bury(bench.connection, letters)
+    await bench.connection.execute(
+        "update event_dead_letters set failed_at = now() - right(event_id, 1)::int * interval '1 d'"
+    )
+    left = "select event_id from event_dead_letters order by number"
+    for days, kept in ((None, ["e9", "e4", "e2"]), (30, ["e9", "e4", "e2"]), (3, ["e2"])):
+        keep(bench, days)
+        await bench.round()
+        assert [id for (id,) in await bench.rows(left)] == kept
 
 
 async def test_events_kept_for_ever_are_in_months(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.warehouse import partitions
+from snapbid.warehouse import events, partitions
 from snapbid.warehouse.partitions import Span
 
 AHEAD_DAYS: Final = 7
@@ -101,6 +101,9 @@ class EventDays:
             while await partitions.delete_before(connection, table, moment):
                 if monotonic() > until:
                     return
+        while await events.discard(connection, horizon):
+            if monotonic() > until:
+                return
         self._horizon = None
 
     def _now(self) -> datetime:

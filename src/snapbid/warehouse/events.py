@@ -9,6 +9,8 @@ from typing import Final, NamedTuple, TypeVar
 
 import asyncpg
 
+DISCARDED: Final = 5_000  # dead letters at once
+
 T = TypeVar("T")
 
 # Advisory locks of this database: "snapevn", held by the only drain of events of a release without
@@ -237,6 +239,18 @@ async def bury(connection: asyncpg.Connection, letters: Sequence[DeadLetter]) ->
         [sha256(letter.payload).digest() for letter in letters],
     )
     return len(rows)
+
+
+async def discard(connection: asyncpg.Connection, moment: datetime) -> int:
+    """Delete some of the dead letters that were set aside before; return how many, 0 at last."""
+    status: str = await connection.execute(
+        "delete from event_dead_letters where number in (select number from"
+        " (select number, failed_at from event_dead_letters order by number limit $2) as oldest"
+        " where failed_at < $1)",
+        moment,
+        DISCARDED,
+    )
+    return int(status.split()[1])
 
 
 async def newest_dead_letter(connection: asyncpg.Connection) -> int:
