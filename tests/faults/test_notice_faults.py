@@ -107,7 +107,7 @@ async def test_a_replay_that_breaks_off_is_repeated(
 
 
 async def test_a_full_spool_refuses(own_redis: Redis, tmp_path: Path) -> None:
-    async with opened(own_redis.url, tmp_path, spool_max_bytes=318) as ledger:
+    async with opened(own_redis.url, tmp_path, spool_max_bytes=378) as ledger:
         kill(own_redis)
         await until(lambda: not ledger.connected)
         letters = [await ledger.settle(WIN, b"%d" % number, b"1") for number in range(10)]

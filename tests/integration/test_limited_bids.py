@@ -18,7 +18,7 @@ import asyncpg
 import pytest
 from support.client import LocalApp, Reply
 from support.market import market_of
-from support.processes import eventually, workers_of
+from support.processes import eventually, listening, workers_of
 from support.remembered import counts, looking
 from support.spending import bid_request
 from support.stack import Stack, connected, run
@@ -292,7 +292,7 @@ async def test_workers_hear_that_there_is_room(
         return ask(stack, holders[-1])[1] == "a"
 
     def is_replaced(worker: int) -> bool:
-        return len(workers_of(server) - {worker}) == 2
+        return len(workers_of(server) - {worker}) == 2 == listening(stack.port)
 
     holders: list[str] = []
     eventually(bids_again, "a bid")

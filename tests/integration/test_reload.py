@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support.processes import eventually, workers_of
+from support.processes import eventually, listening, workers_of
 from support.stack import Stack
 
 from snapbid.reference.geo import DEFAULT_PATH
@@ -128,12 +128,6 @@ def test_a_worker_that_cannot_be_restarted_stops_no_other(
     eventually(lambda: listening(stack.port) == 2, "that both listen")
     assert kept in workers_of(server)
     assert stack.stop() == 0
-
-
-def listening(port: int) -> int:
-    """How many sockets of this machine listen on a TCP port; each worker has its own."""
-    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    return sum(line.split()[3] == "0A" and f":{port:04X} " in line[:20] for line in lines)
 
 
 def test_an_end_of_the_terminal_ends_nothing(start_stack: Callable[..., Stack]) -> None:
