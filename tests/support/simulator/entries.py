@@ -85,6 +85,10 @@ class Record:
         """For certain; a loss that Redis knows before the win releases the hold."""
         return self.won_at <= at and not (self.is_won_in_spool and self.lost_at < NEVER)
 
+    def is_seen(self, at: float) -> bool:
+        """For certain, in the same way."""
+        return self.seen_at <= at and not (self.is_seen_in_spool and self.lost_at < NEVER)
+
     def is_held(self, begin: float, end: float, early_s: float) -> bool:
         """For certain, for all of that time, where no hold ends earlier than by so much."""
         return (

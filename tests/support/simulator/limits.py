@@ -105,7 +105,7 @@ class LimitBooks:
         for record in self._by_campaign[new.campaign.name]:
             if record.user != new.user or record.asked_at < self.loosened_at:
                 continue
-            seen = record.seen_at <= new.asked_at
+            seen = record.is_seen(new.asked_at)
             if seen and record.seen_wall_s + seconds > new.answered_wall[1]:
                 number += 1
             elif not seen and record.asked_at > self._jumped_at:
