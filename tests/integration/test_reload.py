@@ -83,6 +83,13 @@ def restore(geo: Path) -> None:
     Path(shutil.copy(DEFAULT_PATH, geo.with_suffix(".good"))).replace(geo)
 
 
+def started(stack: Stack) -> set[int]:
+    """The workers once both listen: `/readyz` is 200 as soon as one does."""
+    assert stack.process
+    eventually(lambda: listening(stack.port) == 2, "that both listen")
+    return workers_of(stack.process.pid)
+
+
 def has_told(stack: Stack, times: int) -> bool:
     return stack.output.count(NOT_REPLACED) == times
 
@@ -93,7 +100,7 @@ def test_a_worker_whose_replacement_cannot_start_goes_on(
     stack = start_stack(SNAPBID_WORKERS="2", SNAPBID_GEO_DB=str(geo_copy))
     assert stack.process
     server = stack.process.pid
-    before = workers_of(server)
+    before = started(stack)
     spoil(geo_copy)
     asker = Asker(stack.port)
     for attempt in (1, 2):
@@ -117,7 +124,7 @@ def test_a_worker_that_cannot_be_restarted_stops_no_other(
     stack = start_stack(SNAPBID_WORKERS="2", SNAPBID_GEO_DB=str(geo_copy))
     assert stack.process
     server = stack.process.pid
-    kept, killed = workers_of(server)
+    kept, killed = started(stack)
     spoil(geo_copy)
     os.kill(killed, signal.SIGKILL)
     eventually(lambda: stack.output.count("a worker could not start") > 1, "two attempts")
