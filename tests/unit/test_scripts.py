@@ -37,7 +37,7 @@ def test_a_script_has_the_functions_that_it_uses_and_no_others(
 
 def test_what_is_rare_is_made_where_it_is_called() -> None:
     settle = scripts()["settle"]
-    for function in ("each_record", "server_ms"):
+    for function in ("each_record", "is_expired"):
         assert f"\n  local function {function}(" in settle
         assert f"\nlocal function {function}(" not in settle
 

@@ -15,7 +15,8 @@
 -- its bid was lost. So it was where another warehouse adopted the ledger, and where a granule that may
 -- have had it has expired.
 -- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
--- counts for the record that is there if that seems to be of the future: the clock was set back.
+-- counts for the record that is there if that seems to be of the future: the clock was set back. Where
+-- that may have been while it was under way, the sender's time tells, which is not that of Redis then.
 local SPOOLED, LARGEST_SKEW_MS, LATE_MS = 128, 600000, 5
 local ttl_ms = ARGV[2] * 1000
 local function remembers(age_ms) -- rare: whether another worker does
@@ -67,6 +68,8 @@ local function is_late(record, came_ms) -- rare
   return time - came_ms > LATE_MS and record.made_ms <= time
 end
 
+local off_time = math.abs(server_ms() - now_ms) > NOTED_STEP_BACK_MS -- the sender's, as it sent them
+
 local ANOMALY = {l = 10, d = 20, u = 30} -- and the kind: drain/names.py
 local notices, at, size, letters = ARGV[3], 1, #ARGV[3], {}
 while at <= size do
@@ -82,6 +85,8 @@ while at <= size do
     if record.made_ms > came_ms and is_late(record, came_ms) then
       record = find_meant(bucket, field, came_ms, heard_ms)
     end
+  elseif record and off_time and not is_past_steps(came_ms) then
+    record = find_meant(bucket, field, came_ms, heard_ms)
   end
   local age_ms = record and came_ms - record.made_ms
   if record and (age_ms <= ttl_ms or remembers(age_ms)) then
