@@ -3,6 +3,7 @@
     python -m bench [KIND ...] [--keep] [--long] [--all]
     python -m bench peers [--rust-rtb-bidder CHECKOUT] [--aws-bidder CHECKOUT]
     python -m bench pythons --python /usr/bin/python3.13 [--python ...]
+    python -m bench profile --perf /usr/bin/perf [--before CHECKOUT/.venv/bin/python]
 
 Results and the page are written to build/bench; with --keep they become bench/results and
 bench/README.md.

@@ -19,6 +19,7 @@ from bench.sections import (
     micro,
     peers,
     primaries,
+    profile,
     pythons,
     socket,
     together,
@@ -57,6 +58,7 @@ RUNS: Final = {
     "workers": Run(workers, ("--rounds=5", "--seconds=1.5")),
     "catalog": Run(catalog, ("--counts", "10000", "100000", "--agreement")),
     "match": Run(match, ("--most=100000", "--peers=10000", "--rounds=40")),
+    "profile": Run(profile, ("--rounds=5", "--seconds=1.5"), needs=("--perf", "--before")),
     "pythons": Run(pythons, ("--rounds=5", "--seconds=1.5"), needs=("--python",)),
     "peers": Run(peers, needs=("--rust-rtb-bidder", "--aws-bidder")),
 }
