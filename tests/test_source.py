@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "snapbid"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 LONG_FILES = {  # why they are over 400 lines
-    "native/snapbid/match/_builder.pyx": "one class, whose methods are the steps of one build",
     "native/snapbid/match/_request.pyx": "one class: every field of a request, read once",
 }
 LONGEST = 400

@@ -13,7 +13,7 @@ import pytest
 from support import strategies
 
 from snapbid.match import campaign_file, document, rules
-from snapbid.match._builder import may_repeat_keys
+from snapbid.match._keys import may_repeat_keys
 from snapbid.match.campaign import Campaign, CampaignError
 from snapbid.match.campaign_file import read_file
 from snapbid.match.normalised import encode, load

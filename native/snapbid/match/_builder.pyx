@@ -5,14 +5,13 @@ The builder is kept between builds: a changed campaign is put again, a deleted o
 `build` writes the whole index anew from what is held in flat arrays.
 """
 
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.math cimport M_PI, cos, sin
-from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX, int64_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.stdint cimport INT64_MAX, INT64_MIN, uint16_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 from layout cimport *
+from snapbid.match._entry cimport EXCLUDE, Entry, Numbers, block
+from snapbid.match._writer cimport IndexWriter
 
 DIMENSIONS = {
     "ssp": SB_SSP, "country": SB_COUNTRY, "region": SB_REGION, "city": SB_CITY,
@@ -25,19 +24,6 @@ DIMENSIONS = {
 }
 MEDIA = {"banner": SB_BANNER, "video": SB_VIDEO, "audio": SB_AUDIO, "native": SB_NATIVE}
 
-# Dimensions of few values, of which a request has mostly one: a stored row answers at once.
-cdef frozenset ROWED = frozenset((
-    SB_SSP, SB_COUNTRY, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS, SB_BROWSER, SB_LANGUAGE,
-    SB_INVENTORY, SB_HOUR, SB_POSITION, SB_PLACEMENT, SB_REWARDED, SB_INTERSTITIAL, SB_FORMAT,
-))
-# Of these a request never has two, so that a value's row is all that is ever asked of it.
-cdef frozenset SINGLE = frozenset((
-    SB_COUNTRY, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS, SB_BROWSER, SB_LANGUAGE, SB_HOUR,
-    SB_REWARDED, SB_INTERSTITIAL,
-))
-cdef uint32_t ROWED_VALUES = 512  # beyond, a dimension's values are postings
-cdef uint32_t EXCLUDE = 1u << 31  # marks a term of an exclude list
-cdef uint32_t NOT_SINGLE = 0xff
 cdef double EARTH_KM = 6371.0088
 
 cdef dict ATTRIBUTE_SPACE = {
@@ -48,77 +34,6 @@ cdef dict MIME_SPACE = {
     SB_BANNER: SB_BANNER_MIME, SB_VIDEO: SB_VIDEO_MIME, SB_AUDIO: SB_AUDIO_MIME,
 }
 cdef dict PROTOCOL_SPACE = {SB_VIDEO: SB_VIDEO_PROTOCOL, SB_AUDIO: SB_AUDIO_PROTOCOL}
-
-
-cdef extern from "keys.h":
-    bint sb_may_repeat_keys(const char *text, size_t length) nogil
-
-
-def may_repeat_keys(bytes text not None):
-    """Whether a key may occur twice in an object of a valid JSON text in UTF-8."""
-    return sb_may_repeat_keys(text, len(text))
-
-
-cdef void *_block(size_t size) except NULL:
-    cdef void *block = PyMem_Malloc(size)
-    if block is NULL:
-        raise MemoryError
-    return block
-
-
-cdef class _Numbers:
-    """A growing array."""
-
-    cdef uint32_t *at
-    cdef uint32_t n, room
-
-    def __dealloc__(self):
-        PyMem_Free(self.at)
-
-    cdef inline int add(self, uint32_t number) except -1:
-        if self.n == self.room:
-            self.grow()
-        self.at[self.n] = number
-        self.n += 1
-        return 0
-
-    cdef int grow(self) except -1:
-        cdef uint32_t room = max(2 * self.room, 64)
-        cdef void *at = PyMem_Realloc(self.at, room * sizeof(uint32_t))
-        if at is NULL:
-            raise MemoryError
-        self.at = <uint32_t *>at
-        self.room = room
-        return 0
-
-    cdef uint32_t *copy_to(self, uint32_t *place) noexcept:
-        """The place behind the copy."""
-        if self.n:  # `at` is NULL where nothing was added
-            memcpy(place, self.at, self.n * sizeof(uint32_t))
-        return place + self.n
-
-
-cdef class _Entry:
-    """A campaign in flat arrays; values are the builder's, lists and creatives count from 0."""
-
-    cdef str id
-    cdef bint active
-    cdef sb_campaign record
-    cdef sb_detail detail
-    cdef sb_extra extra
-    cdef uint32_t n_creatives
-    cdef uint32_t includes, excludes  # bits: dimensions with such a list
-    cdef sb_creative *creatives
-    cdef sb_circle *circles  # in the block of the creatives
-    cdef uint32_t *terms
-    cdef uint32_t n_terms
-    cdef uint32_t *lists     # in the block of the terms
-    cdef uint32_t n_lists
-    cdef bytes payload  # None: in the file, from detail.payload on
-
-    def __dealloc__(self):
-        PyMem_Free(self.creatives)
-        PyMem_Free(self.terms)
 
 
 cdef uint32_t mask(object numbers) except? 0:
@@ -147,15 +62,15 @@ cdef class Builder:
     payloads: a new file, in which payloads are kept instead of in memory.
     """
 
-    cdef dict entries  # id -> _Entry
+    cdef dict entries  # id -> Entry
     cdef set gone      # ids that this index hides in its base
     cdef list values   # space -> {text or integer: value}
     cdef list keys     # value - 1 -> bytes: space, key
     cdef dict parents  # value -> value, of those that have one
     cdef object payloads
     cdef uint64_t in_file  # bytes of payloads
-    cdef _Numbers terms, lists  # of the campaign that is put
-    cdef _Numbers seen          # value -> the list in which it was seen last
+    cdef Numbers terms, lists  # of the campaign that is put
+    cdef Numbers seen          # value -> the list in which it was seen last
     cdef uint32_t list_number
 
     def __cinit__(self, object payloads=None):
@@ -165,9 +80,9 @@ cdef class Builder:
         self.keys = []
         self.parents = {}
         self.payloads = payloads
-        self.terms = _Numbers()
-        self.lists = _Numbers()
-        self.seen = _Numbers()
+        self.terms = Numbers()
+        self.lists = Numbers()
+        self.seen = Numbers()
         self.seen.add(0)
 
     def __len__(self):
@@ -189,7 +104,7 @@ cdef class Builder:
             value = known[key] = len(self.keys)
         return value
 
-    cdef uint32_t add_all(self, _Numbers into, uint32_t space, object keys,
+    cdef uint32_t add_all(self, Numbers into, uint32_t space, object keys,
                           uint32_t mark=0) except? 0xffffffff:
         """Adds the keys' values, each once and marked; how many there are."""
         cdef uint32_t value, before = into.n
@@ -258,7 +173,7 @@ cdef class Builder:
         campaign: with the attributes of `campaign.Campaign`. payload: what `Index.payload` gives
         back. categories: as `reference.taxonomies.Categories`. Raises ValueError where a value is none.
         """
-        cdef _Entry entry = _Entry()
+        cdef Entry entry = Entry()
         self.terms.n = self.lists.n = 0
         entry.id = campaign.id
         encoded = entry.id.encode()
@@ -282,7 +197,7 @@ cdef class Builder:
         self.put_circles(entry, campaign.geo_radius)
         entry.n_terms = self.terms.n
         entry.n_lists = self.lists.n
-        entry.terms = <uint32_t *>_block(
+        entry.terms = <uint32_t *>block(
             <size_t>(entry.n_terms + entry.n_lists) * sizeof(uint32_t))
         entry.lists = self.terms.copy_to(entry.terms)
         self.lists.copy_to(entry.lists)
@@ -296,7 +211,7 @@ cdef class Builder:
         self.gone.discard(entry.id)
         self.entries[entry.id] = entry
 
-    cdef int put_record(self, _Entry entry, object campaign) except -1:
+    cdef int put_record(self, Entry entry, object campaign) except -1:
         starts_ms, ends_ms = campaign.starts_at_ms, campaign.ends_at_ms
         entry.extra.starts_ms = INT64_MIN if starts_ms is None else starts_ms
         entry.extra.ends_ms = INT64_MAX if ends_ms is None else ends_ms
@@ -319,8 +234,8 @@ cdef class Builder:
         entry.record.advertiser = self.domain(campaign.advertiser)
         return 0
 
-    cdef int put_targeting(self, _Entry entry, dict targeting) except -1:
-        cdef _Numbers terms = self.terms
+    cdef int put_targeting(self, Entry entry, dict targeting) except -1:
+        cdef Numbers terms = self.terms
         cdef uint32_t dimension, i, first
         for name, values in targeting.items():
             dimension = DIMENSIONS[name]
@@ -339,17 +254,17 @@ cdef class Builder:
                 self.add_all(terms, dimension, excluded, EXCLUDE)
         return 0
 
-    cdef int put_creatives(self, _Entry entry, tuple creatives, tuple circles) except -1:
+    cdef int put_creatives(self, Entry entry, tuple creatives, tuple circles) except -1:
         """Stores the creatives, with what they list and the formats that they fit."""
         cdef sb_creative *one
-        cdef _Numbers lists = self.lists
+        cdef Numbers lists = self.lists
         cdef uint32_t media
         cdef uint64_t size
         cdef list formats = []
         if not creatives:
             raise ValueError("a campaign has at least one creative")
         entry.n_creatives = len(creatives)
-        entry.creatives = one = <sb_creative *>_block(
+        entry.creatives = one = <sb_creative *>block(
             len(creatives) * sizeof(sb_creative) + len(circles) * sizeof(sb_circle))
         entry.circles = <sb_circle *>(one + len(creatives))
         for creative in creatives:
@@ -397,7 +312,7 @@ cdef class Builder:
         self.add_all(self.terms, SB_FORMAT, formats)
         return 0
 
-    cdef int put_circles(self, _Entry entry, tuple circles) except -1:
+    cdef int put_circles(self, Entry entry, tuple circles) except -1:
         cdef sb_circle *one = entry.circles
         cdef double half
         entry.extra.n_circles = len(circles)
@@ -415,410 +330,6 @@ cdef class Builder:
 
         Raises ValueError where it would be larger than its offsets can tell.
         """
-        cdef _Writer writer = _Writer(self)
+        cdef IndexWriter writer = IndexWriter(
+            self.entries, self.gone, self.keys, self.parents, self.in_file)
         return writer.write()
-
-
-def _falling(_Entry entry):
-    return -entry.record.price
-
-
-cdef uint64_t length(str text) except? 0:
-    """In UTF-8."""
-    cdef Py_ssize_t size
-    PyUnicode_AsUTF8AndSize(text, &size)
-    return size
-
-
-cdef class _Writer:
-    """One build: counts, then places, then fills."""
-
-    cdef Builder builder
-    cdef list order         # _Entry in rank order
-    cdef uint32_t n, blocks, n_values, n_builder_values
-    cdef uint32_t *renamed  # builder's value -> value of this index (0: unused)
-    cdef uint32_t *inside   # value -> campaigns that include it, later: fill position
-    cdef uint32_t *outside
-    cdef uint64_t row_size
-    cdef unsigned char *singles  # value -> its dimension, if it has a row and no postings
-    cdef object output
-    cdef char *base
-
-    def __cinit__(self, Builder builder):
-        self.builder = builder
-        self.n_builder_values = len(builder.keys)
-        self.renamed = <uint32_t *>calloc(self.n_builder_values + 1, sizeof(uint32_t))
-        self.inside = <uint32_t *>calloc(self.n_builder_values + 1, sizeof(uint32_t))
-        self.outside = <uint32_t *>calloc(self.n_builder_values + 1, sizeof(uint32_t))
-        self.singles = <unsigned char *>calloc(self.n_builder_values + 1, 1)
-        if (self.renamed is NULL or self.inside is NULL or self.outside is NULL
-                or self.singles is NULL):
-            raise MemoryError
-        memset(self.singles, NOT_SINGLE, self.n_builder_values + 1)
-
-    def __dealloc__(self):
-        free(self.renamed)
-        free(self.inside)
-        free(self.outside)
-        free(self.singles)
-
-    cdef uint32_t rename(self, uint32_t value) noexcept:
-        if value == SB_NONE:
-            return SB_NONE
-        if self.renamed[value] == 0:
-            self.n_values += 1
-            self.renamed[value] = self.n_values
-        return self.renamed[value]
-
-    cdef int rename_line(self, uint32_t value) except -1:
-        """Renames a value and its parents."""
-        while value != SB_NONE and self.renamed[value] == 0:
-            self.rename(value)
-            value = self.builder.parents.get(value, SB_NONE)
-        return 0
-
-    cdef write(self):
-        cdef _Entry entry
-        cdef sb_header head
-        cdef sb_dimension dimensions[32]
-        cdef uint32_t i, term, n_capped = 0, n_extras = 0, families = 0
-        cdef uint64_t n_lists = 0, n_creatives = 0, n_circles = 0, payload = 0, id_bytes = 0
-        cdef list gone = sorted(self.builder.gone)
-        entries = self.builder.entries
-        self.order = [entries[id] for id in sorted(entries)]
-        self.order.sort(key=_falling)
-        self.n = len(self.order)
-        self.blocks = (self.n + SB_BLOCK - 1) // SB_BLOCK
-        self.row_size = <uint64_t>self.blocks * (SB_BLOCK // 8)
-        for i in range(SB_DIMENSIONS):
-            dimensions[i].open = dimensions[i].includes = dimensions[i].excludes = 0
-        for entry in self.order:
-            for i in range(entry.n_terms):
-                term = entry.terms[i]
-                if term & EXCLUDE:
-                    self.outside[self.rename(term & ~EXCLUDE)] += 1
-                else:
-                    self.inside[self.rename(term)] += 1
-            for i in range(entry.n_lists):
-                self.rename_line(entry.lists[i])
-            if entry.record.categories:
-                families |= 1u << (entry.record.flags >> SB_FAMILY)
-            self.rename_line(entry.record.advertiser)
-            self.rename(entry.record.seat)
-            self.rename(entry.record.bundle)
-            for i in range(entry.n_creatives):
-                self.rename_line(entry.creatives[i].language)
-            for i in range(SB_DIMENSIONS):
-                dimensions[i].includes += entry.includes >> i & 1
-                dimensions[i].excludes += entry.excludes >> i & 1
-            n_lists += entry.n_lists
-            n_creatives += entry.n_creatives
-            n_circles += entry.extra.n_circles
-            n_extras += (entry.record.flags & SB_EXTRA) != 0
-            n_capped += (entry.record.flags & SB_CAPPED) != 0
-            if entry.payload is not None:
-                payload += len(entry.payload)
-            id_bytes += length(entry.id)
-        for id in gone:
-            id_bytes += length(id)
-        cdef uint64_t n_ids = self.n + len(gone)
-
-        keys = [None] * self.n_values
-        for i in range(1, self.n_builder_values + 1):
-            if self.renamed[i]:
-                keys[self.renamed[i] - 1] = self.builder.keys[i - 1]
-        cdef uint64_t n_slots = 16
-        while n_slots < 2 * (<uint64_t>self.n_values + 1):
-            n_slots *= 2
-
-        memset(&head, 0, sizeof(head))  # padding, too: equal catalogs are equal files
-        head.magic = SB_MAGIC
-        head.version = SB_VERSION
-        head.campaigns = self.n
-        head.blocks = self.blocks
-        head.capped = n_capped
-        head.families = families
-        head.values = self.n_values + 1
-        head.n_ids = n_ids + n_ids // 4 + 1
-        cdef uint64_t at = sb_align(sizeof(sb_header))
-        head.slots = at
-        head.slot_mask = n_slots - 1
-        at = sb_align(at + n_slots * sizeof(sb_slot))
-        head.keys = at
-        at += sum(map(len, keys)) + 3 * <uint64_t>self.n_values
-        at = sb_align(at + id_bytes + 4 * n_ids)
-        head.ids = at
-        at = sb_align(at + <uint64_t>head.n_ids * sizeof(sb_id))
-        head.values_at = at
-        at = sb_align(at + <uint64_t>head.values * sizeof(sb_value))
-        head.dimensions = at
-        at = sb_align(at + SB_DIMENSIONS * sizeof(sb_dimension))
-        head.active = at
-        at += self.row_size
-        for i in range(SB_DIMENSIONS):
-            if dimensions[i].includes:
-                dimensions[i].open = at
-                at += self.row_size
-        head.campaigns_at = at
-        at = sb_align(at + <uint64_t>self.n * sizeof(sb_campaign))
-        head.details = at
-        at = sb_align(at + <uint64_t>self.n * sizeof(sb_detail))
-        head.extras = at
-        at = sb_align(at + <uint64_t>n_extras * sizeof(sb_extra))
-        head.creatives = at
-        at = sb_align(at + <uint64_t>n_creatives * sizeof(sb_creative))
-        head.circles = at
-        at = sb_align(at + <uint64_t>n_circles * sizeof(sb_circle))
-        head.lists = at
-        at = sb_align(at + n_lists * sizeof(uint32_t))
-        cdef uint64_t postings = at
-        at = self.place_postings(at, keys, NULL)
-        # Creatives and lists are numbered, keys and postings have offsets, in 32 bits.
-        if (at // 4 >= UINT32_MAX or n_lists >= UINT32_MAX or n_creatives >= UINT32_MAX
-                or n_circles >= UINT32_MAX or head.ids - head.keys >= UINT32_MAX):
-            raise ValueError("the campaigns are too many for an index")
-        head.payload = at
-        at += payload
-        head.size = at + self.builder.in_file
-
-        self.output = bytearray(at)
-        cdef char[::1] view = self.output
-        self.base = &view[0]
-        memcpy(self.base, &head, sizeof(sb_header))
-        memcpy(self.base + head.dimensions, dimensions, SB_DIMENSIONS * sizeof(sb_dimension))
-        self.place_postings(postings, keys, <sb_value *>(self.base + head.values_at))
-        self.write_ids(&head, gone, self.write_keys(&head, keys))
-        self.write_parents(<sb_value *>(self.base + head.values_at))
-        self.write_campaigns(&head, dimensions)
-        self.write_rows(&head, dimensions, keys)
-        return self.output
-
-    cdef uint64_t place_postings(self, uint64_t at, list keys, sb_value *values) except 0:
-        """Places rows, then lists, from offset `at`; stores the places where `values` is given."""
-        cdef uint32_t i, space
-        cdef sb_value one
-        cdef dict sizes = {}
-        for i in range(1, self.n_values + 1):
-            if self.inside[i] or self.outside[i]:
-                space = (<bytes>keys[i - 1])[0]
-                sizes[space] = sizes.get(space, 0) + 1
-        rowed = {space for space, size in sizes.items() if space in ROWED and size <= ROWED_VALUES}
-        for i in range(1, self.n_values + 1):
-            memset(&one, 0, sizeof(one))
-            space = (<bytes>keys[i - 1])[0]
-            if space in rowed and (self.inside[i] or self.outside[i]):
-                one.row = at // 64
-                at += self.row_size
-            if one.row and space in SINGLE:
-                self.singles[i] = space
-            else:
-                at = self.place(&one.included, self.inside[i], at, True)
-                at = self.place(&one.excluded, self.outside[i], at, True)
-            if values is not NULL:
-                values[i] = one
-        for i in range(1, self.n_values + 1):
-            if self.singles[i] != NOT_SINGLE:
-                continue
-            memset(&one, 0, sizeof(one))
-            if values is not NULL:
-                one = values[i]
-            at = self.place(&one.included, self.inside[i], at, False)
-            at = self.place(&one.excluded, self.outside[i], at, False)
-            if values is not NULL:
-                values[i] = one
-        return sb_align(at)
-
-    cdef uint64_t place(self, sb_posting *posting, uint32_t count, uint64_t at,
-                        bint rows) noexcept:
-        """Gives the posting a place if it is a row, or else a list; the offset behind it."""
-        posting.count = count
-        if count == 0 or sb_is_row(count, self.n) != rows:
-            return at
-        posting.at = at // 4
-        return at + (self.row_size if rows else <uint64_t>count * 4)
-
-    cdef int write_parents(self, sb_value *values) except -1:
-        cdef uint32_t child, parent
-        for child, parent in self.builder.parents.items():
-            if self.renamed[child]:
-                values[self.renamed[child]].parent = self.renamed[parent]
-        return 0
-
-    cdef uint32_t write_keys(self, sb_header *head, list keys) except? 0xffffffff:
-        """Writes the values' keys and their table; the offset behind the last key."""
-        cdef sb_slot *slots = <sb_slot *>(self.base + head.slots)
-        cdef sb_value *values = <sb_value *>(self.base + head.values_at)
-        cdef uint64_t slot, hash
-        cdef uint32_t offset = 0, value = 0, size
-        cdef bytes key
-        cdef const char *text
-        for key in keys:
-            value += 1
-            text = key
-            size = len(key) - 1
-            hash = sb_hash(<unsigned char>text[0], text + 1, size)
-            slot = hash & head.slot_mask
-            while slots[slot].value != SB_NONE:
-                slot = (slot + 1) & head.slot_mask
-            slots[slot].tag = hash >> 32
-            slots[slot].value = value
-            values[value].key = offset
-            offset = self.write_key(head, <unsigned char>text[0], text + 1, size, offset)
-        return offset
-
-    cdef uint32_t write_key(self, sb_header *head, uint32_t space, const char *text, uint32_t size,
-                            uint32_t offset) noexcept:
-        cdef uint32_t head_word = space << 24 | size
-        memcpy(self.base + head.keys + offset, &head_word, 4)
-        memcpy(self.base + head.keys + offset + 4, text, size)
-        return offset + 4 + size
-
-    cdef int write_ids(self, sb_header *head, list gone, uint32_t offset) except -1:
-        """Writes the ids' keys, from this offset on, and their table."""
-        cdef sb_id *places = <sb_id *>(self.base + head.ids)
-        cdef _Entry entry
-        cdef uint32_t i, rank = 0
-        for i in range(head.n_ids):
-            places[i].key = SB_FREE
-        for entry in self.order:
-            offset = self.write_id(head, entry.id, rank, offset)
-            rank += 1
-        for id in gone:
-            offset = self.write_id(head, id, SB_GONE, offset)
-        return 0
-
-    cdef uint32_t write_id(self, sb_header *head, str id, uint32_t rank,
-                           uint32_t offset) except? 0xffffffff:
-        cdef sb_id *places = <sb_id *>(self.base + head.ids)
-        cdef Py_ssize_t size
-        cdef const char *text = PyUnicode_AsUTF8AndSize(id, &size)
-        cdef uint32_t place = sb_id_place(text, size, head.n_ids)
-        while places[place].key != SB_FREE:
-            place = place + 1 if place + 1 < head.n_ids else 0
-        places[place].key = offset
-        places[place].rank = rank
-        return self.write_key(head, SB_CAMPAIGN_ID, text, size, offset)
-
-    cdef int write_campaigns(self, sb_header *head, sb_dimension *dimensions) except -1:
-        cdef _Entry entry
-        cdef sb_campaign *record = <sb_campaign *>(self.base + head.campaigns_at)
-        cdef sb_detail *detail = <sb_detail *>(self.base + head.details)
-        cdef sb_extra *extra = <sb_extra *>(self.base + head.extras)
-        cdef uint64_t payload_at = head.payload
-        cdef sb_creative *creative = <sb_creative *>(self.base + head.creatives)
-        cdef sb_circle *circle = <sb_circle *>(self.base + head.circles)
-        cdef uint32_t *number = <uint32_t *>(self.base + head.lists)
-        cdef uint64_t *active = <uint64_t *>(self.base + head.active)
-        cdef uint32_t i, rank = 0, creatives = 0, circles = 0, lists = 0, extras = 0
-        cdef const char *text
-        for entry in self.order:
-            record[rank] = entry.record
-            record[rank].seat = self.rename(entry.record.seat)
-            record[rank].bundle = self.rename(entry.record.bundle)
-            record[rank].advertiser = self.rename(entry.record.advertiser)
-            record[rank].creatives = creatives
-            record[rank].lists = lists
-            for i in range(entry.n_creatives):
-                creative[creatives] = entry.creatives[i]
-                creative[creatives].lists += lists
-                creative[creatives].language = self.rename(entry.creatives[i].language)
-                creatives += 1
-            detail[rank] = entry.detail
-            detail[rank].extra = extras
-            if entry.record.flags & SB_EXTRA:
-                extra[extras] = entry.extra
-                extra[extras].circles = circles
-                extras += 1
-            memcpy(circle + circles, entry.circles, entry.extra.n_circles * sizeof(sb_circle))
-            circles += entry.extra.n_circles
-            for i in range(entry.n_lists):
-                number[lists + i] = self.rename(entry.lists[i])
-            lists += entry.n_lists
-            if entry.payload is None:
-                detail[rank].payload += head.payload
-            else:
-                detail[rank].payload = payload_at
-                text = entry.payload
-                memcpy(self.base + payload_at, text, len(entry.payload))
-                payload_at += len(entry.payload)
-            if entry.active:
-                active[rank >> 6] |= <uint64_t>1 << (rank & 63)
-            for i in range(SB_DIMENSIONS):
-                if dimensions[i].open and not entry.includes >> i & 1:
-                    (<uint64_t *>(self.base + dimensions[i].open))[rank >> 6] |= (
-                        <uint64_t>1 << (rank & 63))
-            self.post(entry, rank, <sb_value *>(self.base + head.values_at))
-            rank += 1
-        return 0
-
-    cdef void post(self, _Entry entry, uint32_t rank, sb_value *values) noexcept:
-        """Adds the campaign to the postings of its terms; `inside`/`outside` count down.
-
-        In a row without postings it sets the bit that `open` has wrong (`write_rows`).
-        """
-        cdef uint32_t i, value, left
-        cdef uint64_t bit = <uint64_t>1 << (rank & 63)
-        cdef uint64_t *word
-        cdef char *at
-        cdef sb_posting *posting
-        for i in range(entry.n_terms):
-            value = self.renamed[entry.terms[i] & ~EXCLUDE]
-            if self.singles[value] != NOT_SINGLE:
-                word = <uint64_t *>(self.base + <uint64_t>values[value].row * 64) + (rank >> 6)
-                if entry.terms[i] & EXCLUDE and entry.includes >> self.singles[value] & 1:
-                    word[0] &= ~bit  # excludes stand behind the dimension's includes
-                else:
-                    word[0] |= bit
-                continue
-            if entry.terms[i] & EXCLUDE:
-                posting = &values[value].excluded
-                left = self.outside[value]
-                self.outside[value] -= 1
-            else:
-                posting = &values[value].included
-                left = self.inside[value]
-                self.inside[value] -= 1
-            at = self.base + <uint64_t>posting.at * 4
-            if sb_is_row(posting.count, self.n):
-                (<uint64_t *>at)[rank >> 6] |= bit
-            else:
-                (<uint32_t *>at)[posting.count - left] = rank
-
-    cdef int write_rows(self, sb_header *head, sb_dimension *dimensions, list keys) except -1:
-        """row = (open | include) & ~exclude, for the values that have one."""
-        cdef sb_value *values = <sb_value *>(self.base + head.values_at)
-        cdef uint64_t *row
-        cdef const uint64_t *open
-        cdef uint64_t word
-        cdef uint32_t i, space
-        everyone = b"\xff" * self.row_size
-        for i in range(1, self.n_values + 1):
-            if not values[i].row:
-                continue
-            row = <uint64_t *>(self.base + <uint64_t>values[i].row * 64)
-            space = (<bytes>keys[i - 1])[0]
-            open = <const uint64_t *>(<const char *>everyone)
-            if dimensions[space].open:
-                open = <const uint64_t *>(self.base + dimensions[space].open)
-            if self.singles[i] != NOT_SINGLE:
-                for word in range(self.row_size // 8):
-                    row[word] ^= open[word]
-                continue
-            memcpy(row, open, self.row_size)
-            self.combine(row, &values[i].included, True)
-            self.combine(row, &values[i].excluded, False)
-        return 0
-
-    cdef void combine(self, uint64_t *row, const sb_posting *posting, bint admitted) noexcept:
-        """Sets or clears the posting's campaigns in a row."""
-        cdef const uint64_t *bits = <const uint64_t *>(self.base + <uint64_t>posting.at * 4)
-        cdef const uint32_t *ranks = <const uint32_t *>bits
-        cdef uint64_t i, bit
-        if sb_is_row(posting.count, self.n):
-            for i in range(<uint64_t>self.blocks * SB_WORDS):
-                row[i] = row[i] | bits[i] if admitted else row[i] & ~bits[i]
-            return
-        for i in range(posting.count):
-            bit = <uint64_t>1 << (ranks[i] & 63)
-            row[ranks[i] >> 6] = (row[ranks[i] >> 6] | bit if admitted
-                                  else row[ranks[i] >> 6] & ~bit)

@@ -6,12 +6,6 @@ from snapbid.reference.taxonomies import Categories
 DIMENSIONS: dict[str, int]
 MEDIA: dict[str, int]
 
-def may_repeat_keys(text: bytes) -> bool:
-    """Whether a key may occur twice in an object of a valid JSON text in UTF-8.
-
-    Keys are compared as they are written, with their escapes.
-    """
-
 @final
 class Builder:
     """Holds campaigns and writes them as an index.

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from snapbid.match._builder import may_repeat_keys
+from snapbid.match._keys import may_repeat_keys
 from snapbid.match.campaign import Campaign, CampaignError, CampaignMistake
 from snapbid.match.document import IMPORTED, MAX_DOCUMENT, parse_quickly
 from snapbid.match.rules import Mistakes, Path, path_text, shown
