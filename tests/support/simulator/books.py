@@ -19,7 +19,6 @@ from support.simulator.entries import (
     LOSS,
     NEVER,
     OPEN_S,
-    SKEW_S,
     SLACK_S,
     TAKEN_BACK_S,
     WIN,
@@ -168,6 +167,7 @@ class Books:
         for notice in self._notices:  # that are corrected by both clocks once they are replayed
             if notice.is_own_time and whose in (notice.machine, "redis", "all"):
                 notice.skew_s += abs(by)
+                notice.is_set = True
 
     def outlived(self, now: float, wall_s: float, first_bad: Callable[[str], float]) -> None:
         """Clocks show so much that records are gone which notices in a spool, and bids that are to
@@ -324,7 +324,7 @@ class Books:
     def _must_be_known(self, record: Record, notice: Notice) -> bool:
         if not notice.acknowledged or not record.promised or record.unknown:
             return False
-        if notice.is_spooled and (notice.skew_s >= SKEW_S or notice.is_replayed_late):
+        if notice.is_spooled and notice.may_seem_lost:
             return False
         known_until = record.asked_wall[0] + record.ttl_s
         if notice.is_spooled and self.latest_wall_s > known_until + KEPT_S:

@@ -133,12 +133,18 @@ class Notice:
     done_wall: Walls = (0.0, 0.0)
     skew_s: float = 0.0  # of the time that it carries to that of Redis
     is_own_time: bool = False  # which the worker did not know yet
+    is_set: bool = False  # by which its own time is off: a clock was set before it was corrected
     is_replayed_late: bool = False  # perhaps, so that it is lost with the data
     is_unheard: bool = False  # by a Redis that does not know its worker, or has older data again
     is_spooled: bool = False
     acknowledged: bool = False
     refused: bool = False  # 503: nothing is promised; it counts if it had reached Redis
     set_back_s: float = 0.0  # records may seem to be newer by so much to one from a spool
+
+    @property
+    def may_seem_lost(self) -> bool:
+        """Whether one from a spool may find no bid, or seem to be meant for one that was lost."""
+        return self.skew_s >= SKEW_S or self.is_set or self.is_replayed_late
 
     @property
     def spooled_skew_s(self) -> float:
