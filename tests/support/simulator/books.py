@@ -13,12 +13,10 @@ from typing import Final
 from support.simulator.entries import (
     ALL_DAYS,
     BILLING,
-    DAY_S,
     EXACT_S,
     KEPT_S,
     LOSS,
     NEVER,
-    OPEN_S,
     SLACK_S,
     TAKEN_BACK_S,
     WIN,
@@ -32,6 +30,7 @@ from support.simulator.entries import (
     Walls,
     days_of,
     days_of_bid,
+    days_of_notice,
     describe,
 )
 from support.simulator.limits import LimitBooks
@@ -349,7 +348,7 @@ class Books:
         days: set[int] = set()
         for notice in notices:
             if notice.sent_at <= first or not must:
-                days |= self._days_of_notice(record, notice)
+                days |= days_of_notice(record, notice)
         times = 1 + sum(  # counted, forgotten with the data, and counted again
             any(notice.sent_at < lost.at for notice in notices)
             and any(notice.done_at > lost.at or notice.is_spooled for notice in notices)
@@ -387,14 +386,3 @@ class Books:
             "204": sum(not answer.kept for answer in self._answers),
             "notices": sum(notice.acknowledged for notice in self._notices),
         }
-
-    # -- days --------------------------------------------------------------------------------
-
-    def _days_of_notice(self, record: Record, notice: Notice) -> set[int]:
-        done = notice.done_wall[1] if notice.done_at < NEVER else notice.sent_wall[1] + 60
-        days = set()
-        for day in days_of_bid(record):
-            for wall in (notice.sent_wall[0] - notice.skew_s, done + notice.skew_s):
-                is_open = wall < (day + 1) * DAY_S + OPEN_S
-                days.add(day if is_open else int(wall // DAY_S))
-        return days

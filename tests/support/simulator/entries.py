@@ -197,6 +197,20 @@ def days_of_bid(record: Record) -> set[int]:
     return days_of((record.asked_wall[0] - record.skew_s, last + record.skew_s))
 
 
+def days_of_notice(record: Record, notice: Notice) -> set[int]:
+    """On which it may count: the bid's while that is open by some clock, or else its own."""
+    done = notice.done_wall[1] if notice.done_at < NEVER else notice.sent_wall[1] + 60
+    first, last = notice.sent_wall[0] - notice.skew_s, done + notice.skew_s
+    days = set()
+    for day in days_of_bid(record):
+        closes = (day + 1) * DAY_S + OPEN_S
+        if first < closes:
+            days.add(day)
+        if last >= closes:
+            days |= days_of((max(first, closes), last))
+    return days
+
+
 def with_totals(figures: Iterable[tuple[Key, int]]) -> Figures:
     """Figures by day, and those of all days beside them."""
     counter: Counter[Key] = Counter()
