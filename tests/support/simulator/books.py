@@ -48,6 +48,7 @@ class Books:
         self._notices: list[Notice] = []
         self._losses: defaultdict[tuple[str, str], list[Notice]] = defaultdict(list)
         self._lost: list[Lost] = []
+        self._begun: list[float] = []
         self._set_back: list[tuple[float, float]] = []  # when Redis' clock was, and by how much
         self._baseline: tuple[float, Figures] | None = None
         self._highest: Figures = Counter()
@@ -102,6 +103,14 @@ class Books:
     def is_unheard(self, bad_since: float) -> bool:
         """Whether Redis has come back with older data since; it may not know the machine yet."""
         return any(bad_since <= lost.at for lost in self._lost)
+
+    def began(self, now: float) -> None:
+        """Another run of Redis may have, or whoever serves a part of it may be another one."""
+        self._begun.append(now)
+
+    def has_begun(self, bad_since: float) -> bool:
+        """Whether one has since."""
+        return any(bad_since <= at for at in self._begun)
 
     def is_promised(self, pair: tuple[str, str]) -> bool:
         return pair in self._former or any(r.promised for r in self._records.get(pair, ()))

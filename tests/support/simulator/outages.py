@@ -68,7 +68,8 @@ class ClusterStage(Stage):
         self.world.cluster.is_down = False
 
     def _doubt_until(self, end: float) -> None:
-        """What machines had under way may be in doubt."""
+        """What machines had under way may be in doubt, and others may serve."""
+        self.books.began(self.world.loop.time())
         for wire in self.world.network.wires("redis"):
             self.world.network.trouble(wire)
         if self.world.loop.time() < end:

@@ -173,7 +173,9 @@ class Player(ClusterStage):
         self.world.note("notice", auction, imp, notice.kind, worker.name, verdict)
         if verdict:
             wire = self.world.network.wire(worker.machine.name, "redis")
-            notice.is_unheard = self.books.is_unheard(wire.bad_since(now)) or self._is_new(worker)
+            bad_since = wire.bad_since(now)
+            notice.is_unheard = self.books.is_unheard(bad_since) or self._is_new(worker)
+            notice.is_of_former_run = self.books.has_begun(bad_since)
             self.books.acknowledged(notice, now, wall, verdict == NoticeVerdict.SPOOLED)
         else:
             self.books.refused(notice, now, wall)

@@ -288,6 +288,7 @@ class Stage:
         if store == "redis":
             self._servers.redis.is_up = True
             self._servers.redis.restart()
+            self.books.began(self.world.loop.time())
         else:
             self._servers.postgres.is_up = True
         for wire in self.world.network.wires(store):
