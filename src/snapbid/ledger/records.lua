@@ -50,8 +50,8 @@ local function count(day, field, by) -- `day` is YYYY-MM-DD, `by` are digits
   end
 end
 
-local function count_anomaly(ssp, code) -- of an SSP's notices and bids, today (drain/names.py)
-  count(date(math.floor(now / DAY_S)), 'n:' .. ssp .. ':' .. code, '1')
+local function count_anomaly(name, by) -- of an SSP's notices and bids, today (drain/names.py)
+  count(date(math.floor(now / DAY_S)), 'n:' .. name, by)
 end
 
 -- Granules ------------------------------------------------------------------------------------

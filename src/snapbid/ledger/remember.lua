@@ -33,7 +33,7 @@ local function replace(key, field, value) -- rare
   record.number = (number + 1) % 65536
   redis.call('HSET', key, field, pack_record(record))
   if older.ssp == record.ssp then
-    count_anomaly(record.ssp, 40)
+    count_anomaly(record.ssp .. ':40', '1')
   end
 end
 

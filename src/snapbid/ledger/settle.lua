@@ -71,6 +71,7 @@ end
 local off_time = math.abs(server_ms() - now_ms) > NOTED_STEP_BACK_MS -- the sender's, as it sent them
 
 local ANOMALY = {l = 10, d = 20, u = 30} -- and the kind: drain/names.py
+local anomalies = {} -- by SSP and code: those of a flood of repeats are counted at once
 local notices, at, size, letters = ARGV[3], 1, #ARGV[3], {}
 while at <= size do
   local start, kind, reason, bucket, field, seconds, ms, run, run_ms = at
@@ -94,9 +95,13 @@ while at <= size do
       came_ms)
   end
   if record and letter ~= 'c' then
-    count_anomaly(record.ssp, ANOMALY[letter] + kind % SPOOLED)
+    local name = record.ssp .. ':' .. ANOMALY[letter] + kind % SPOOLED
+    anomalies[name] = (anomalies[name] or 0) + 1
   end
   letters[#letters + 1] = letter
+end
+for name, times in pairs(anomalies) do
+  count_anomaly(name, digits(times))
 end
 name_changed()
 return table.concat(letters)
