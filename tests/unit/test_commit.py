@@ -10,7 +10,7 @@ from redis.exceptions import RedisError, ResponseError
 from snapbid.ledger import commit
 from snapbid.ledger.batch import AnswerBids
 from snapbid.ledger.clock import LedgerClock
-from snapbid.ledger.commit import GroupCommit, PendingNotice
+from snapbid.ledger.commit import GroupCommit, PendingHold, PendingNotice
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import NOTICE, WIN
 
@@ -56,6 +56,10 @@ class Conversation:
         packed = NOTICE.pack(WIN, 0, b"d" * 16, NOW_MS // 1000, 0, 0, 0)
         taken = self.core.settle(PendingNotice(packed, done, self.now + within_s, **more))
         return done if taken else None
+
+    def hold(self, packed: bytes, *, ends: bool = False) -> "asyncio.Future[str] | None":
+        done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return done if self.core.hold(PendingHold(packed, done, self.now + 1, ends)) else None
 
     def send(self) -> list[str]:
         self.sent = self.core.send(self.now)
@@ -112,6 +116,21 @@ async def test_what_nobody_waits_for_is_not_sent(talk: Conversation) -> None:
     assert identities(talk.sent[0][6]) == [2]
     talk.reply(b"+")
     assert bid.result() == "k"
+
+
+async def test_the_end_of_a_hold_waits_for_the_connection(talk: Conversation) -> None:
+    hold, end = talk.hold(b"hold"), talk.hold(b"end", ends=True)
+    talk.send()
+    talk.core.disconnect()
+    assert hold is not None
+    assert hold.result() == ""
+    assert talk.hold(b"another hold") is None
+    later = talk.hold(b"a later end", ends=True)
+    talk.connect()
+    assert talk.send() == ["hold"]
+    assert talk.sent[0][3] == b"enda later end"
+    talk.reply(b"kk")
+    assert [each and each.result() for each in (end, later)] == ["k", "k"]
 
 
 async def test_a_late_answer_is_taken_back_alone(talk: Conversation) -> None:

@@ -16,7 +16,7 @@ from snapbid.ledger.records import BidVerdict, bid_digest, identity, user_digest
 from snapbid.ledger.shard import LedgerShard
 
 SHARE: Final = 0.5  # of a bid's time that its hold may take; the rest is for another campaign
-END_S: Final = 1.0  # for which the end of a hold may wait to be sent
+END_S: Final = 60.0  # for which the end of a hold waits for the user's shard
 
 _HOLD: Final = Struct("<I16s16sI")  # campaign, user, digest and identity of the bid
 _SIZE: Final = Struct("<H")  # of the limits that follow
@@ -107,4 +107,4 @@ class _Holds:
         """End those whose bids were not kept."""
         for place, hold, _ in self._holds:
             if not verdicts or verdicts[place] not in _STANDING:
-                self._shard.hold(hold + _SIZE.pack(0), END_S)
+                self._shard.hold(hold + _SIZE.pack(0), END_S, ends=True)

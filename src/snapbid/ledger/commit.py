@@ -52,12 +52,14 @@ class PendingNotice(msgspec.Struct, frozen=True):
 class PendingHold(msgspec.Struct, frozen=True):
     """A hold of a capped user's impression that is to be made, or ended (hold.lua).
 
-    `done` becomes a BidVerdict, or "" where it was not made in time.
+    `done` becomes a BidVerdict, or "" where that was not done in time. What `ends` one waits for a
+    Redis that is away.
     """
 
     packed: bytes
     done: "asyncio.Future[str]"
     deadline: float
+    ends: bool = False
 
 
 class TakingBack(msgspec.Struct, frozen=True):
@@ -163,8 +165,8 @@ class GroupCommit:
         return True
 
     def hold(self, hold: PendingHold) -> bool:
-        """Take a hold to make or to end, unless Redis is away or too many wait for it."""
-        if not self.connected or len(self._holds) >= MAX_WAITING:
+        """Take a hold to make, unless Redis is away, or one to end; unless too many wait for it."""
+        if not (self.connected or hold.ends) or len(self._holds) >= MAX_WAITING:
             return False
         self._holds.append(hold)
         return True
@@ -360,10 +362,12 @@ class GroupCommit:
             answer.refuse()
         for notice in (*self._sent_notices, *self._notices):
             self._give_up(notice)
-        for hold in (*self._sent_holds, *self._holds):
-            _refuse(hold)
+        holds = [*self._sent_holds, *self._holds]
+        for hold in holds:
+            if not hold.ends:
+                _refuse(hold)
         self._sent_answers, self._answers, self._sent_notices, self._notices = [], [], [], []
-        self._sent_holds, self._holds = [], []
+        self._sent_holds, self._holds = [], _unanswered(holds)
         self._sent, self._sent_at = [], None
         self._hold_clock = self._settled_until = None  # of another data set, perhaps
 

@@ -138,10 +138,12 @@ class LedgerShard:
         self._answers = answer = (self._answers + 1) & 0xFFFFFF
         return answer
 
-    def hold(self, packed: bytes, within_s: float) -> "asyncio.Future[str] | None":
+    def hold(
+        self, packed: bytes, within_s: float, *, ends: bool = False
+    ) -> "asyncio.Future[str] | None":
         """Hold an impression of a capped user, or end it; see PendingHold. None: Redis is away."""
         done: asyncio.Future[str] = self._loop.create_future()
-        if not self._core.hold(PendingHold(packed, done, self._loop.time() + within_s)):
+        if not self._core.hold(PendingHold(packed, done, self._loop.time() + within_s, ends)):
             return None
         if not self._gathering:
             self._stir()
