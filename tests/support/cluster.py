@@ -254,7 +254,11 @@ class Cluster:
         self.await_health()
 
     def await_health(self) -> None:
-        """Wait until all nodes agree that every slot is served, and every primary has a replica."""
+        """Wait until all nodes agree that every slot is served, and every primary has a replica.
+
+        And until all can tell that one is away: after their clock is set back, some do not before
+        it shows again what it had shown.
+        """
 
         def is_healthy() -> bool:
             views = {
@@ -268,9 +272,15 @@ class Cluster:
             }
             if len(views) != 1 or any("fail" in line[1] for line in next(iter(views))):
                 return False
-            return all(map(is_in_step, self.nodes))
+            return all(is_in_step(node) and not self._hears_ahead(node) for node in self.nodes)
 
         until(is_healthy, "a healthy cluster")
+
+    def _hears_ahead(self, node: Server) -> bool:
+        """Whether it has heard of another one later than now, by its clock."""
+        seconds, micros = map(int, node.call("TIME"))
+        now_ms = seconds * 1000 + micros // 1000
+        return any(int(line[5]) > now_ms for line in self.lines(node))
 
     def flush(self) -> None:
         for node in self.nodes:

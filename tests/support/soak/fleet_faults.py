@@ -17,6 +17,7 @@ from support.stack import Stack
 
 fault = OF_FLEET.fault
 HALTS: Final = 20
+STORES_STEP_S: Final = 30.0  # back by so much, nodes may miss for so long that one is away
 FAILING_S: Final = 0.5  # for which a replica is cut off before its primary is killed
 
 
@@ -262,7 +263,8 @@ def a_clock_set(fleet: Fleet, rng: random.Random) -> Iterator[str]:
     if not clock.can_be_set:
         yield "skipped: no C compiler"
         return
-    step_s = rng.choice((-1, 1)) * rng.uniform(1, STEP_S)
+    most_s = STORES_STEP_S if clock is fleet.clocks[0] else STEP_S
+    step_s = rng.choice((-1, 1)) * rng.uniform(1, most_s)
     clock.set(step_s)
     try:
         yield f"of {('the stores', 'a', 'b')[fleet.clocks.index(clock)]} by {step_s:+.0f} s"

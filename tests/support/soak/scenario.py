@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from snapbid.ledger.records import bid_digest
 from support import books, logged, partner, sending
 from support.cluster import until
 from support.soak import (  # noqa: F401 - they register themselves
@@ -25,7 +26,7 @@ from support.soak import (  # noqa: F401 - they register themselves
 from support.soak import stage as stages
 from support.soak.mutations import mutated
 from support.soak.registry import OF_FLEET, OF_MACHINE, Faults
-from support.soak.stage import Stage
+from support.soak.stage import Capped, Stage
 from support.soak.tally import Recovery, Tally
 from support.soak.traffic import BUDGETS, CAMPAIGNS, CAP, Traffic, of_all, of_family, totals
 
@@ -184,19 +185,25 @@ class Run:
             sum(len(of) for (name, _), of in each.items() if name == campaign)
             for each in (own.shown, own.seen)
         )
-        open_bids = own.upper["campaign bids", campaign] - len(own.settled[campaign])
+        settled = {
+            bid_digest(auction.encode(), imp.encode()) for auction, imp in own.settled[campaign]
+        }
+        counts = Capped(0, frozenset())
 
         def is_so() -> bool:
+            nonlocal counts
             counts = self._stage.capped()
-            return least <= counts.impressions <= most and counts.holds <= open_bids
+            return least <= counts.impressions <= most and not counts.held & settled
 
         try:
             until(is_so, "caps", self._patience_s)
         except AssertionError:
             self._differs(
-                f"{self._stage.capped()} count for caps,"
-                f" {least} to {most} impressions and {open_bids} holds expected"
+                f"{counts.impressions} impressions count for caps where {least} to {most} were"
+                f" notified, and {len(counts.held & settled)} settled bids are still held"
             )
+        unanswered = own.upper["campaign bids", campaign] - own.lower["campaign bids", campaign]
+        self.tally.held += max(len(counts.held) - unanswered, 0)
 
     def _balance_events(self) -> None:
         own, dsn = self._traffic.partner, self._stage.dsn

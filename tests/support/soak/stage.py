@@ -19,6 +19,7 @@ from urllib.parse import quote
 import redis
 
 from snapbid.embedded import Home, Postgres, supervise
+from snapbid.ledger.records import DIGEST_SIZE
 from support import books, sending
 from support.machine import Machine
 from support.proxy import FaultProxy
@@ -120,7 +121,7 @@ class Capped(NamedTuple):
     """Of all users."""
 
     impressions: int
-    holds: int
+    held: frozenset[bytes]  # digests of the bids
 
 
 class Stage(abc.ABC):
@@ -206,16 +207,17 @@ class MachineStage(Stage):
 def capped_in(*clients: redis.Redis) -> Capped:
     """What counts for caps in some stores; the clients are closed."""
 
-    def count(client: redis.Redis, keys: str) -> int:
-        return sum(client.zcard(key) for key in client.scan_iter(f"{{sb*}}:{keys}:*", count=1000))
+    def members(client: redis.Redis, keys: str) -> Iterator[bytes]:
+        for key in client.scan_iter(f"{{sb*}}:{keys}:*", count=1000):
+            found: Any = client.zrange(key, 0, -1)
+            yield from found
 
-    counts = Capped(0, 0)
+    impressions, held = 0, set[bytes]()
     for client in clients:
         with contextlib.closing(client):
-            counts = Capped(
-                counts.impressions + count(client, "fc"), counts.holds + count(client, "fe")
-            )
-    return counts
+            impressions += sum(1 for _ in members(client, "fc"))
+            held.update(member[:DIGEST_SIZE] for member in members(client, "fe"))
+    return Capped(impressions, frozenset(held))
 
 
 @contextlib.contextmanager
