@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import itertools
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -101,6 +102,7 @@ def main() -> int:
         else scripts(args.seed, args.runs, args.steps, args.faults, args.shards)
     )
     processes = 1 if args.script else min(args.processes, args.runs or args.processes)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as at an interrupt
     with contextlib.ExitStack() as stack:
         if args.mutation:
             stack.enter_context(MUTATIONS[args.mutation]())

@@ -174,6 +174,7 @@ def logs(world: System) -> Iterator[None]:
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
     """What a killed process has left is not collected, and so does not clean up."""
+    collect()  # what the run before still had at its end
     gc.disable()
     gc.freeze()  # what is older than the run need not be looked at after it
     try:
@@ -183,7 +184,7 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def collect(leave: Callable[[], None]) -> None:
+def collect(leave: Callable[[], None] = lambda: None) -> None:
     """Let go of a run by calling `leave`; what it has left cleans up unheard."""
     with (
         warnings.catch_warnings(),
