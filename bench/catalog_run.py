@@ -43,6 +43,7 @@ from snapbid.match.normalised import RULES
 from snapbid.match.normalised import encode as encode_campaign
 from snapbid.match.payload import Builder, put
 from snapbid.publisher.base import Order
+from snapbid.publisher.sharing import ObtainedBase
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns as table
 from snapbid.warehouse import registry
@@ -94,15 +95,16 @@ def load(dsn: str, folder: Path) -> tuple[Base, dict[str, Any]]:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(msgspec.json.encode(Order(dsn, str(folder), urgent=True)) + b"\n")
-    process.stdin.flush()
-    told = process.stdout.read()
+    with process.stdin, process.stdout:
+        process.stdin.write(msgspec.json.encode(Order(dsn, str(folder), urgent=True)) + b"\n")
+        process.stdin.flush()
+        told = process.stdout.read()
     _, status, used = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - started
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise BenchError("no base could be made")
-    base = msgspec.json.decode(told, type=Base)
+    base = msgspec.json.decode(told, type=ObtainedBase).base
     return base, {
         "load_s": round(seconds, 2),
         "processor_s": round(used.ru_utime + used.ru_stime, 2),

@@ -26,6 +26,13 @@ class Edit(NamedTuple):
         return source.replace(self.text, self.other)
 
 
+# Two bankers seldom move one bank at the same moment: these wait before they write.
+SLOW_BANKERS: Final = Edit(
+    "ledger/banker.py",
+    "        written = await self._write(",
+    "        await __import__('asyncio').sleep(__import__('random').uniform(0, 1))\n"
+    "        written = await self._write(",
+)
 MUTATIONS: Final[Mapping[str, tuple[Edit, ...]]] = {
     # Acknowledged is what the primary has, whatever its replicas have.
     "WAIT": (
@@ -35,12 +42,15 @@ MUTATIONS: Final[Mapping[str, tuple[Edit, ...]]] = {
     ),
     # A bank is replaced by what a banker made of it, whoever has changed it meanwhile.
     "compare-and-set": (
+        SLOW_BANKERS,
         Edit(
             "ledger/bank.lua",
             "local is_same = (redis.call('GET', key) or '') == ARGV[i + 1]",
             "local is_same = true",
         ),
     ),
+    # Nothing is taken out: the bankers of `compare-and-set`, which must find no difference.
+    "slow bankers": (SLOW_BANKERS,),
     # What notices mean for users leaves the outbox before the shards of the users have it.
     "outbox": (
         Edit(
