@@ -11,8 +11,6 @@ import argparse
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,10 +21,9 @@ from statistics import median
 from typing import Any, Final
 
 import asyncpg
-import msgspec
 import uvloop
 
-from bench import campaigns, pools, requests
+from bench import campaigns, loading, pools, requests
 from bench.about import about
 from bench.agreement import agreement
 from bench.client import LOOPBACK
@@ -39,15 +36,9 @@ from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market
 from snapbid.match.catalog import Base, Catalog, encode, write
 from snapbid.match.document import parse_json
-from snapbid.match.normalised import RULES
-from snapbid.match.normalised import encode as encode_campaign
 from snapbid.match.payload import Builder, put
-from snapbid.publisher.base import Order
-from snapbid.publisher.sharing import ObtainedBase
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns as table
-from snapbid.warehouse import registry
-from snapbid.warehouse.migrate import migrate
 
 COUNTS: Final = (10_000, 100_000, 1_000_000)
 CHANGES: Final = 40
@@ -56,61 +47,6 @@ OVERLAID: Final = 2_000  # campaigns in the overlay that is swapped
 TOUCHES: Final = 4_000  # requests before memory is measured
 WORKERS: Final = (1, 2)
 READY_S: Final = 300.0
-
-
-# -- the warehouse ------------------------------------------------------------------------------
-
-
-async def fill(dsn: str, count: int) -> None:
-    """Store the generated campaigns directly, in the form of an import."""
-    await migrate(dsn)
-    connection = await asyncpg.connect(dsn)
-    try:
-        for descriptor, canonical in pools.REGISTRY.items():
-            await registry.add(connection, descriptor, canonical)
-        texts = map(json.dumps, campaigns.documents(count))
-        parsed = ((parse_json(text.encode()), text) for text in texts)
-        records = (
-            (campaign.id, text, encode_campaign(campaign), RULES) for campaign, text in parsed
-        )
-        await connection.copy_records_to_table(
-            "campaign", records=records, columns=["id", "document", "normalised", "rules"]
-        )
-        await connection.execute("vacuum analyze campaign")
-    finally:
-        await connection.close()
-
-
-# -- loading ------------------------------------------------------------------------------------
-
-
-def load(dsn: str, folder: Path) -> tuple[Base, dict[str, Any]]:
-    """Build a base; time, processor time and peak memory of the process that does it."""
-    started = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "snapbid.publisher"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process.stdin, process.stdout:
-        process.stdin.write(msgspec.json.encode(Order(dsn, str(folder), urgent=True)) + b"\n")
-        process.stdin.flush()
-        told = process.stdout.read()
-    _, status, used = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - started
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise BenchError("no base could be made")
-    base = msgspec.json.decode(told, type=ObtainedBase).base
-    return base, {
-        "load_s": round(seconds, 2),
-        "processor_s": round(used.ru_utime + used.ru_stime, 2),
-        "peak_mib": round(used.ru_maxrss / 1024),
-        "file_mib": round(base.size / 2**20),
-    }
 
 
 def index_bytes(folder: Path, base: Base) -> int:
@@ -274,8 +210,8 @@ def measure(scratch: Path, count: int, *, agreed: bool) -> dict[str, Any]:
         for store in (redis, postgres):
             store.start()
             stack.callback(store.stop)
-        asyncio.run(fill(postgres.dsn, count))
-        base, figures = load(postgres.dsn, scratch)
+        asyncio.run(loading.fill(postgres.dsn, count))
+        base, figures = loading.load(postgres.dsn, scratch)
         figures["index_bytes_a_campaign"] = round(index_bytes(scratch, base) / count, 1)
         figures["overlay"] = overlays(base, scratch)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
