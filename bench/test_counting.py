@@ -1,7 +1,8 @@
 """What counting costs a bid: all that is counted of one that is answered with a bid.
 
-`snapbid_http_requests_total`, `snapbid_bid_requests_total`, `snapbid_bid_seconds`, and of one in 16
-the steps. What is counted of a round trip to Redis is shared by its batch.
+`snapbid_http_requests_total`, `snapbid_bid_requests_total`, `snapbid_bid_seconds`, the answer's
+status and the lane that it leaves. Of one in 16 the steps are counted, too; what is counted of a
+round trip to Redis is shared by its batch.
 """
 
 from pathlib import Path
@@ -10,8 +11,11 @@ from time import perf_counter
 import pytest
 
 from bench.conftest import Each
+from snapbid.exchange._admission import AdmissionControl
+from snapbid.exchange._outcome import Outcome
 from snapbid.exchange.routes import BID_ROUTE
-from snapbid.exchange.timing import BidTimings, StepTimer
+from snapbid.exchange.sightings import Sightings
+from snapbid.exchange.timing import BidTimings
 from snapbid.metrics import Counters, Metrics
 
 SSPS = 20
@@ -24,21 +28,25 @@ def metrics(scratch: Path) -> Metrics:
 
 def test_counting_a_bid(each: Each, metrics: Metrics) -> None:
     requests = Counters(metrics, "snapbid_http_requests_total", "route", "status")
-    times = BidTimings(metrics)
-    name = "snapbid_bid_requests_total"
-    outcomes = [metrics.counter(name, ssp=f"ssp-{n}", outcome="bid") for n in range(SSPS)]
+    whole, admission = BidTimings(metrics).whole, AdmissionControl(perf_counter())
+    name, lane = "snapbid_bid_requests_total", admission.lane("ssp")
+    outcomes = [
+        Outcome(
+            metrics.counter(name, ssp=f"ssp-{n}", outcome="bid"),
+            Sightings(),
+            200,
+            admission,
+            lane,
+            whole,
+        )
+        for n in range(SSPS)
+    ]
 
     def count(n: int) -> None:
         started = perf_counter()
-        steps = StepTimer(times) if times.is_timed() else None
-        if steps:
-            steps.end("decode")
-        if steps:
-            steps.end("match")
-        if steps:
-            steps.end("commit")
-        times.whole.observe(perf_counter() - started)
-        outcomes[n].inc()
+        admission.enter(lane, started)
+        admission.has_body(lane, started, started)
+        outcomes[n].end(perf_counter() - started)
         requests.inc(BID_ROUTE, 200)
 
     each(count, [(n % SSPS,) for n in range(400)])

@@ -2,7 +2,11 @@
 
 from libc.stdint cimport int64_t
 
+cdef extern from "time.h" nogil:
+    int CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_THREAD_CPUTIME_ID
+
 cdef extern from "allowance.h" nogil:
+    int64_t sb_clock(int clock)
     ctypedef struct sb_allowance:
         int64_t steps
         bint is_over

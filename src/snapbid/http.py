@@ -151,19 +151,32 @@ async def read_body(receive: Receive, length: int | None, limit: int) -> bytes:
     try:
         message = await coming
         del awaited[coming]  # an entry that an error leaves behind goes with its tick
-        body: bytes = message.get("body", b"")
-        if len(body) != length:  # else it is complete; its final message would cost another turn
-            if message.get("more_body") or message["type"] == "http.disconnect":
-                body = await _read_rest(message, receive, limit, awaited)
-            elif len(body) > limit:
-                raise _too_large(limit)
-            if length is not None and length != len(body):
-                raise BadRequest("the body was cut short")
-        return body
+        if len(message.get("body", b"")) == length:  # its final message would cost another turn
+            return cast(bytes, message["body"])
+        return await read_rest(message, receive, length, limit, awaited)
     except asyncio.CancelledError:
         if awaited.late:
             raise BodyTimeout from None
         raise
+
+
+async def read_rest(
+    message: Message, receive: Receive, length: int | None, limit: int, awaited: AwaitedMessages
+) -> bytes:
+    """Read on a body that its first message did not complete; see `read_body`."""
+    body: bytes = message.get("body", b"")
+    try:
+        if message.get("more_body") or message["type"] == "http.disconnect":
+            body = await _read_rest(message, receive, limit, awaited)
+        elif len(body) > limit:
+            raise _too_large(limit)
+    except asyncio.CancelledError:
+        if awaited.late:
+            raise BodyTimeout from None
+        raise
+    if length is not None and length != len(body):
+        raise BadRequest("the body was cut short")
+    return body
 
 
 @lru_cache(4096)
@@ -220,6 +233,10 @@ async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> Non
 
 async def drain(receive: Receive) -> bool:
     """Read the rest of a body, within bounds; return whether its end was reached."""
+    return await asyncio.create_task(_drain(receive))  # a time-out needs a task
+
+
+async def _drain(receive: Receive) -> bool:
     size = 0
     try:
         async with asyncio.timeout(DRAIN_S):

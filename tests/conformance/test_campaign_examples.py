@@ -9,7 +9,6 @@ import pytest
 from support.client import LocalApp
 from support.market import RATES, market_of
 
-from snapbid.exchange import endpoint
 from snapbid.export import examples, read
 from snapbid.match.campaign import Campaign
 from snapbid.match.campaign_file import read_file
@@ -30,15 +29,12 @@ def documents(file: str) -> list[object]:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_an_example_bids_on_its_request(
-    file: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_example_bids_on_its_request(file: str, redis_url: str) -> None:
     imported = campaigns(file)
     now_ms = int(MONDAY.timestamp()) * 1000
     assert [warning_of(campaign, now_ms) for campaign in imported] == [None] * len(imported)
-    monkeypatch.setattr(endpoint, "time_ns", lambda: now_ms * 1_000_000)
     market = market_of(documents(file), {"acme": "acme"}, RATES, GeoDatabase(DEFAULT_PATH))
-    with LocalApp(market, redis_url) as app:
+    with LocalApp(market, redis_url, clock=lambda: now_ms) as app:
         reply = app.bid(read(f"{file.partition('.')[0]}.request.json").encode())
     assert reply.status == 200
     [bid] = [bid for seat in reply.json()["seatbid"] for bid in seat["bid"]]
@@ -46,14 +42,11 @@ def test_an_example_bids_on_its_request(
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_what_an_example_targets_decides(
-    file: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_example_targets_decides(file: str, redis_url: str) -> None:
     """A request with nothing but an impression that none of them is for gets no bid."""
-    monkeypatch.setattr(endpoint, "time_ns", lambda: int(MONDAY.timestamp()) * 1_000_000_000)
     market = market_of(documents(file), {"acme": "acme"}, RATES, GeoDatabase(DEFAULT_PATH))
     bare = {"id": "bare", "imp": [{"id": "1", "banner": {"w": 1, "h": 1}}]}
-    with LocalApp(market, redis_url) as app:
+    with LocalApp(market, redis_url, clock=lambda: int(MONDAY.timestamp()) * 1000) as app:
         assert app.bid(json.dumps(bare).encode()).status == 204
 
 

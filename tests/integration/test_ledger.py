@@ -123,7 +123,7 @@ async def test_the_last_of_equal_pairs_in_one_batch_stays(ledger: Ledger, store:
     waiting = [
         remembering(ledger, b"a", (b"1", 1, price), within_s=10.0) for price in (100, 200, 300)
     ]
-    assert await asyncio.gather(*filter(None, waiting)) == ["k"] * 3
+    assert await asyncio.gather(*(done for done in waiting if done is not None)) == ["k"] * 3
     assert await ledger.settle(WIN, b"a", b"1") == "c"
     assert await ledger.settle(WIN, b"a", b"1") == "d"
     assert counts(store)[DAY] == {"b:1": 3, "B:1": 3, "w:1": 1, "W:1": 1, "p:1": 300, "P:1": 300}
@@ -271,7 +271,7 @@ async def test_large_crowds_travel_in_bounded_batches(ledger: Ledger, store: Any
     waiting = [
         remembering(ledger, b"%d" % number, (b"1", 1, 1), within_s=20.0) for number in range(many)
     ]
-    assert all(await asyncio.gather(*filter(None, waiting)))
+    assert all(await asyncio.gather(*(done for done in waiting if done is not None)))
     letters = await asyncio.gather(*(ledger.settle(WIN, b"%d" % n, b"1") for n in range(many)))
     assert set(letters) == {"c"}
     assert counts(store)[DAY]["b:1"] == many
@@ -285,7 +285,7 @@ async def test_records_are_small_hashes(ledger: Ledger, store: Any) -> None:
             remembering(ledger, b"%d" % n, *bids[:25], within_s=60.0)
             for n in range(first, first + 50)
         ]
-        assert all(await asyncio.gather(*filter(None, waiting)))
+        assert all(await asyncio.gather(*(done for done in waiting if done is not None)))
     records = keys(store, "{sb0}:r:*")
     assert sum(store.hlen(key) for key in records) == 2000 * 25
     encodings = {bytes(store.object("encoding", key)) for key in records}

@@ -193,7 +193,7 @@ async def test_an_auction_that_repeats_for_ever_costs_little(ledger: Ledger, sto
             remembering(ledger, b"again", (b"1", 1, round * 2000 + n), within_s=60.0)
             for n in range(2000)
         ]
-        assert all(await asyncio.gather(*filter(None, waiting)))
+        assert all(await asyncio.gather(*(done for done in waiting if done is not None)))
     (key,) = keys(store, "{sb0}:r:1:*")
     assert store.hlen(key) == 33
     assert await ledger.settle(WIN, b"again", b"1") == "c"

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import tempfile
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -54,6 +54,8 @@ class LocalResources:
         tmax_ms: int = 10_000,  # so that a busy machine does not make bids late
         processor_ms: int = 10,
         base_url: str = BASE_URL,
+        clock: Callable[[], int] | None = None,
+        timer: Callable[[], float] | None = None,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="snapbid-test-")
         folder = Path(self._folder.name)
@@ -69,6 +71,8 @@ class LocalResources:
             max_bytes=max_bytes,
             tmax_ms=tmax_ms,
             processor_ms=processor_ms,
+            clock=clock,
+            timer=timer,
         )
         bids = BidEndpoints(bidding)
         if market is not None:

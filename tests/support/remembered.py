@@ -16,6 +16,7 @@ from bench.confirmed import confirm_budgets
 from snapbid.embedded import Redis
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import BILLING, LOSS, WIN
+from snapbid.ledger.replies import Pending
 
 PATIENCE_S = 60.0
 TTL_S = 7200
@@ -114,7 +115,7 @@ def remembering(
     *bids: tuple[bytes, int, int],
     ssp: int = 1,
     within_s: float = 10.0,
-) -> "asyncio.Future[str] | None":
+) -> "Pending[str] | None":
     """The same, to be awaited for the verdicts."""
     plain = [(imp, campaign, price, None) for imp, campaign, price in bids]
     return ledger.remember(auction, ssp, plain, None, within_s)

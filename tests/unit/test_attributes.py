@@ -25,14 +25,13 @@ BEYOND = {("video", "protocol"), ("native", "plcmttype"), ("regs", "gpc"), ("reg
 OTHER_DOCUMENTS = ("dsa", "native")
 # Structs of OpenRTB 2.5's `ext`: their fields count as those of the object itself.
 PLACES = {"regsext": "regs", "userext": "user"}
-# What Python reads: ids, times, consent and users; the matcher reads all else.
+# What Python reads: consent, users and what takes a standard to read; the matcher reads all else.
 READ_IN_PYTHON = {
-    ("bidrequest", "imp"), ("bidrequest", "test"), ("bidrequest", "tmax"), ("bidrequest", "cur"),
-    ("imp", "id"), ("user", "id"), ("user", "buyeruid"), ("user", "consent"), ("user", "eids"),
+    ("user", "id"), ("user", "buyeruid"), ("user", "consent"), ("user", "eids"),
     ("user", "ext"), ("eid", "source"), ("eid", "uids"), ("uid", "id"), ("device", "ifa"),
     ("device", "lmt"), ("device", "dnt"), ("useragent", "browsers"), ("useragent", "platform"),
     ("brandversion", "brand"), ("native", "request"), ("native", "ver"),
-    ("video", "podid"), ("audio", "podid"), ("imp", "qty"), ("qty", "multiplier"),
+    ("video", "podid"), ("audio", "podid"), ("qty", "multiplier"),
 }  # fmt: skip
 
 

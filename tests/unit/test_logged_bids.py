@@ -12,6 +12,7 @@ from support.matching_cases import campaign_of
 from snapbid.auction_log.log import AuctionLog
 from snapbid.exchange.bid import Bidder
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
+from snapbid.http import Answer
 from snapbid.metrics import Metrics
 
 BODY = (
@@ -51,7 +52,7 @@ async def test_every_bid_of_an_answer_is_on_its_way(tmp_path: Path, verdicts: st
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": BODY, "more_body": False}
 
-    asking = asyncio.create_task(endpoint(HEADERS, receive))
+    asking: asyncio.Task[Answer] = asyncio.create_task(endpoint(HEADERS, receive))
     await ledger.asked.wait()
     assert log.rows.in_flight == 3
     ledger.verdicts.set_result(verdicts)

@@ -8,7 +8,6 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from msgspec import structs
 from support import plain_response
 from support.answers import check_bid_response
 
@@ -206,18 +205,39 @@ def test_the_writer_against_a_plain_one(auction: str, bids: list[Bid], currency:
         assert WRITER.length(auction, bid) == len(own)
 
 
-def test_the_writer_refuses_what_is_no_template() -> None:
-    whole = made("{{imp_id}}")
-    for broken in (
-        structs.replace(whole, values=whole.values + b"\0"),
-        structs.replace(whole, values=bytes([len(VALUES), *whole.values[1:]])),
-        structs.replace(whole, pieces=(*whole.pieces[:-1], None)),
-        structs.replace(whole, seat=None),
-    ):
-        with pytest.raises((ValueError, TypeError)):
-            WRITER.write("a", b"b-1", [Bid("1", broken, None)])
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"values": b"\0\1\2"}, ValueError),  # a value without a piece before the next
+        ({"values": bytes([len(VALUES)])}, ValueError),
+        ({"pieces": (b"{", None)}, TypeError),
+        ({"pieces": [b"{", b"}"]}, TypeError),
+        ({"seat": None}, TypeError),
+        ({"number": -1}, OverflowError),
+    ],
+    ids=str,
+)
+def test_what_is_no_template_cannot_be_made(
+    changed: dict[str, Any], error: type[Exception]
+) -> None:
+    fields: dict[str, Any] = {
+        "number": 1, "price_micros": 1, "seat": b"", "pieces": (b"{", b"}"), "values": b"\3",
+    }  # fmt: skip
+    assert Template(**fields).pieces == (b"{", b"}")
+    with pytest.raises(error):
+        Template(**fields | changed)
+
+
+def test_the_writer_refuses_what_is_no_bid() -> None:
+    unmade: list[Any] = [None, Bid.__new__(Bid), "1"]
+    for bid in unmade:
+        with pytest.raises((TypeError, ValueError)):
+            WRITER.write("a", b"b-1", [bid])
+        with pytest.raises((TypeError, ValueError)):
+            WRITER.length("a", bid)
     with pytest.raises(ValueError, match="no bids"):
         WRITER.write("a", b"b-1", [])
+    whole = made("{{imp_id}}")
     assert json.loads(WRITER.write("a", b"b-1", [Bid("1", whole, None)]))["id"] == "a"
 
 

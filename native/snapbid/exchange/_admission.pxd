@@ -18,6 +18,8 @@ cdef class AdmissionControl:
     cdef int _fewest  # requests under way at once, in this interval
     cdef double _least_wait_s
 
+    cpdef bint enter(self, Lane lane, double now) except -1
+    cpdef int has_body(self, Lane lane, double entered, double now) except -1
     cdef int end(self, Lane lane) except -1
     cdef int _begin(self, double now) except -1
     cdef int _adapt(self, double seconds) except -1

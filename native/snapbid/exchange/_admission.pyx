@@ -36,7 +36,9 @@ cdef class AdmissionControl:
     def lane(self, str ssp not None):
         return self._lanes.setdefault(ssp, Lane())
 
-    def enter(self, Lane lane not None, double now):
+    cpdef bint enter(self, Lane lane, double now) except -1:
+        if lane is None:
+            raise TypeError("a request has a lane")
         if now >= self._until:
             self._begin(now)
         if self.under_way >= self.limit and lane.under_way >= self._share:
@@ -46,7 +48,9 @@ cdef class AdmissionControl:
         lane.reading += 1
         return True
 
-    def has_body(self, Lane lane not None, double entered, double now):
+    cpdef int has_body(self, Lane lane, double entered, double now) except -1:
+        if lane is None:
+            raise TypeError("a request has a lane")
         if entered >= self._began:
             lane.reading -= 1
         elif entered >= self._began_before:
@@ -56,6 +60,7 @@ cdef class AdmissionControl:
             lane.under_way += 1
         if now - entered < self._least_wait_s:
             self._least_wait_s = now - entered
+        return 0
 
     def leave(self, Lane lane not None):
         self.end(lane)

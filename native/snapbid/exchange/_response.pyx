@@ -7,13 +7,12 @@ from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
+from snapbid.exchange._bids cimport *
+
 cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(object text)
     const char *PyUnicode_DATA(object text)
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
-
-cdef enum:  # the values between a template's pieces
-    BID_ID, IMP_JSON, AUCTION_ID, IMP_ID, CACHEBUSTER, N_VALUES
 
 cdef enum:
     FIRST = 4096  # bytes of the buffer
@@ -31,13 +30,11 @@ cdef const char *HEXADECIMAL = b"0123456789abcdef"
 
 @cython.final
 cdef class BidIds:
-    cdef bytes _process
-    cdef uint64_t _number
 
     def __cinit__(self, bytes process not None):
         self._process, self._number = process, 0
 
-    def next(self):
+    cpdef bytes next(self):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self._process), digits = 1
         cdef bytes id
         cdef char *at
@@ -57,19 +54,8 @@ cdef class BidIds:
         return id
 
 
-cdef struct Identifier:
-    const char *value  # as a query value
-    Py_ssize_t size
-    const char *json  # NULL: the same in quotes
-    Py_ssize_t json_size
-
-
 @cython.final
 cdef class _Buffer:
-    """What has been written."""
-
-    cdef char *text
-    cdef Py_ssize_t size, capacity
 
     def __dealloc__(self):
         PyMem_Free(self.text)
@@ -131,10 +117,6 @@ cdef class _Buffer:
 
 
 cdef class ResponseWriter:
-    cdef bytes _nurl, _burl, _lurl, _end
-    cdef object _encode
-    cdef Py_ssize_t _most
-    cdef _Buffer _out
 
     def __init__(self, bytes nurl not None, bytes burl not None, bytes lurl not None,
                  bytes end not None, encode, Py_ssize_t most):
@@ -143,12 +125,14 @@ cdef class ResponseWriter:
         self._most = most
         self._out = _Buffer()
 
-    def write(self, str auction_id not None, bytes bid_id not None, list bids not None,
-              str currency not None="USD"):
+    cpdef bytes write(self, str auction_id, bytes bid_id, list bids, str currency="USD"):
         cdef Identifier auction
+        cdef Bid bid
         cdef _Buffer out = self._out
         if self._out is None or not bids:
             raise ValueError("no bids to write")
+        if bid_id is None or currency is None:
+            raise TypeError("an answer has an id and a currency")
         self._out = None  # nobody else writes meanwhile, whatever `encode` does
         try:
             kept = self._identify(auction_id, &auction)
@@ -171,7 +155,7 @@ cdef class ResponseWriter:
             out.rest()
             self._out = out
 
-    def length(self, str auction_id not None, bid):
+    def length(self, str auction_id not None, Bid bid not None):
         cdef Identifier auction
         cdef _Buffer out = _Buffer()
         kept = self._identify(auction_id, &auction)
@@ -180,6 +164,7 @@ cdef class ResponseWriter:
 
     cdef int _seats(self, _Buffer out, list bids, Identifier *auction, bytes bid_id) except -1:
         """Write the bids that have room by seat, in the order of the seats' first bids."""
+        cdef Bid bid
         cdef dict seats = {}
         cdef Py_ssize_t number, room = self._most, start = out.size
         cdef bytes written
@@ -204,19 +189,17 @@ cdef class ResponseWriter:
             out.add(seat)
         return 0
 
-    cdef int _bid(self, _Buffer out, object bid, Identifier *auction, bytes bid_id,
+    cdef int _bid(self, _Buffer out, Bid bid, Identifier *auction, bytes bid_id,
                   Py_ssize_t number) except -1:
         """Write one bid; its id ends in its number, if it has one."""
         cdef Identifier imp, deal
         cdef Py_ssize_t place
         cdef unsigned char value
-        template = bid.template
-        cdef tuple pieces = template.pieces
-        cdef bytes values = template.values
-        imp_id, deal_id = bid.imp_id, bid.deal
-        kept = self._identify(imp_id, &imp)
-        if pieces is None or values is None or len(pieces) != PyBytes_GET_SIZE(values) + 1:
-            raise ValueError("a value stands between two pieces")
+        if bid is None or bid.template is None:
+            raise TypeError("no bid to write")
+        cdef tuple pieces = bid.template.pieces  # checked where the template was made
+        cdef bytes values = bid.template.values
+        kept = self._identify(bid.imp_id, &imp)
         out.add(pieces[0])
         for place in range(PyBytes_GET_SIZE(values)):
             value = values[place]
@@ -226,17 +209,15 @@ cdef class ResponseWriter:
                 out.put(auction.value, auction.size)
             elif value == IMP_ID:
                 out.put(imp.value, imp.size)
-            elif value == BID_ID or value == CACHEBUSTER:
+            else:
                 out.add(bid_id)
                 if number >= 0:
                     out.put(b'-', 1)
                     out.add_number(number)
-            else:
-                raise ValueError("an unknown value")
             out.add(pieces[place + 1])
-        if deal_id is not None:
+        if bid.deal is not None:
             out.put(b',"dealid":', 10)
-            deal_kept = self._identify(deal_id, &deal)
+            deal_kept = self._identify(bid.deal, &deal)
             out.add_json(&deal)
         for url in (self._nurl, self._burl, self._lurl):
             out.add(url)

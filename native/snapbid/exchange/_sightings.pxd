@@ -1,5 +1,7 @@
 """What an SSP sends; see _sightings.pyx."""
 
+from snapbid.match._reader cimport Reader
+
 cdef class RequestCounts:
     cdef readonly int requests, tests, country, ua, ip, ipv6
     cdef readonly dict statuses
@@ -7,3 +9,4 @@ cdef class RequestCounts:
     cdef object _note
 
     cdef int note(self, object status) except -1
+    cdef bint count(self, Reader reader, object request) except -1

@@ -3,6 +3,13 @@
 
 from collections import deque
 
+from snapbid.match._reader cimport *
+
+
+cdef inline bint says(object text) noexcept:
+    """Whether a field says anything: it is there, and neither empty text nor 0."""
+    return is_given(text) and not is_zero(text)
+
 
 cdef class RequestCounts:
 
@@ -16,20 +23,21 @@ cdef class RequestCounts:
         self.statuses = {}
         self.answers.clear()
 
-    def count(self, request):
-        cdef object device = request.device, geo
+    cdef bint count(self, Reader reader, object request) except -1:
+        """Count what the checklist asks of a request; return whether it is a test."""
+        cdef object device = reader.child(request, BIDREQUEST_DEVICE, DEVICE), geo
         self.requests += 1
         if device is not None:
-            geo = device.geo
-            if geo is not None and geo.country:
+            geo = reader.child(device, DEVICE_GEO, GEO)
+            if geo is not None and says(reader.get(geo, GEO_COUNTRY)):
                 self.country += 1
-            if device.ua:
+            if says(reader.get(device, DEVICE_UA)):
                 self.ua += 1
-            if device.ip:
+            if says(reader.get(device, DEVICE_IP)):
                 self.ip += 1
-            elif device.ipv6:
+            elif says(reader.get(device, DEVICE_IPV6)):
                 self.ipv6 += 1
-        if request.test == 1:
+        if is_one(reader.get(request, BIDREQUEST_TEST)):
             self.tests += 1
             return True
         return False

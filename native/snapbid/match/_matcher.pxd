@@ -6,8 +6,9 @@ from allowance cimport sb_allowance
 from snapbid.match._arrangement cimport Arrangement
 from snapbid.match._impression cimport ImpressionReading
 from snapbid.match._layer cimport Layer
+from snapbid.match._reader cimport Reader
 from snapbid.match._request cimport Asker, Interest, RequestReading
-from snapbid.match._search cimport LayerSearch
+from snapbid.match._search cimport LayerSearch, Match
 
 cdef class Workspace:
     cdef RequestReading request
@@ -25,6 +26,8 @@ cdef class Index:
     cdef Workspace spare  # or None
 
     cdef Layer layer(self, uint32_t *rank)
+    cdef Query start(self, Reader reader, object request, str ssp, str canonical, int64_t now_ms,
+                     double left_s, double processor_s)
 
 
 cdef class Query:
@@ -37,3 +40,7 @@ cdef class Query:
     cdef int take_request(self) except -1
     cdef int take_impression(self) except -1
     cdef void stop(self) noexcept
+    cpdef bint impression(self, object imp, list rivals=*) except -1
+    cpdef int allow(self, double left_s, double processor_s) except -1
+    cpdef bint has_time(self) except -1
+    cdef bint take_next(self, Match *best) except -1

@@ -113,6 +113,10 @@ cdef class Index:
 
         It may go on for `left_s`, and for `processor_s` of this thread's processor time.
         """
+        return self.start(reader, request, ssp, canonical, now_ms, left_s, processor_s)
+
+    cdef Query start(self, Reader reader, object request, str ssp, str canonical, int64_t now_ms,
+                     double left_s, double processor_s):
         cdef Query query = Query.__new__(Query, self)
         if reader.structs is None:
             raise ValueError("the reader knows no structs")
@@ -185,7 +189,7 @@ cdef class Query:
             workspace.over.take_impression(workspace.impression)
         return 0
 
-    def impression(self, object imp, list rivals=None):
+    cpdef bint impression(self, object imp, list rivals=None) except -1:
         """Turn to an impression of the request; False if its floor has no exchange rate, or if the
         time is over.
 
@@ -215,11 +219,12 @@ cdef class Query:
         if self.workspace.over is not None:
             self.workspace.over.stop()
 
-    def allow(self, double left_s, double processor_s):
+    cpdef int allow(self, double left_s, double processor_s) except -1:
         """Let the search go on for a time, and some processor time, from now on."""
         sb_allow(&self.allowance, left_s, processor_s)
+        return 0
 
-    def has_time(self):
+    cpdef bint has_time(self) except -1:
         """Look at the clock; return whether the time allowed is not over."""
         return not sb_look(&self.allowance)
 
@@ -228,25 +233,29 @@ cdef class Query:
 
         creative: an index into the campaign's creatives; deal: into the impression's deals, or -1.
         """
-        cdef LayerSearch base = self.workspace.base, over = self.workspace.over
         cdef Match best
+        return (best.rank, best.creative, best.deal) if self.take_next(&best) else None
+
+    cdef bint take_next(self, Match *best) except -1:
+        """Take the next best campaign; return whether there is one."""
+        cdef LayerSearch base = self.workspace.base, over = self.workspace.over
         base.find()
         if over is not None:
             over.find()
         if base.halted or over is not None and over.halted:
             self.undecided += 1
             self.stop()
-            return None
+            return False
         if over is None or base.is_better_than(over):
             if not base.n_matches:
-                return None
-            best = base.take()
+                return False
+            best[0] = base.take()
         elif over.n_matches:
-            best = over.take()
+            best[0] = over.take()
             best.rank += self.index.base.head.campaigns
         else:
-            return None
-        return best.rank, best.creative, best.deal
+            return False
+        return True
 
     def explain(self, uint32_t rank):
         """Return the first rule that refuses the campaign for the impression: (Refusal, dimension).

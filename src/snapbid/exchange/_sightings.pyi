@@ -23,9 +23,6 @@ class RequestCounts:
     def statuses(self) -> dict[int, int]: ...
     @property
     def answers(self) -> deque[int]: ...
-    def count(self, request: object) -> bool:
-        """Count what the checklist asks of a request; return whether it is a test."""
-
     def answered(self, status: int) -> None:
         """Count an answer."""
 

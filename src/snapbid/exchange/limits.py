@@ -11,6 +11,7 @@ from operator import itemgetter
 from time import thread_time
 from typing import Final, Protocol
 
+from snapbid.exchange._bids import ledger_bids as ledger_bids
 from snapbid.exchange.bid import REPLACING, Bidder, Choice, Market, Proposal, Reason, bid_of
 from snapbid.exchange.cost import cost_of
 from snapbid.exchange.request import Imp
@@ -42,20 +43,6 @@ class RemembersBids(Protocol):
     def when_certain(self, then: Callable[[], object]) -> None: ...
 
     def shard_of(self, auction_id: bytes) -> int: ...
-
-
-def ledger_bids(bids: Iterable[Bid]) -> list[LedgerBid]:
-    """Return the bids in the ledger's form."""
-    return [
-        (
-            bid.imp_id.encode(),
-            template.number,
-            template.price_micros if bid.cost_micros is None else bid.cost_micros,
-            template.limits,
-        )
-        for bid in bids
-        if (template := bid.template)
-    ]
 
 
 async def replace_refused(

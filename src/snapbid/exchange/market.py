@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from snapbid.exchange._decision import MarketCore
 from snapbid.exchange.cost import MAX_COST
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.native_answer import native_markup
@@ -35,18 +36,17 @@ class ExhaustedCampaign(NamedTuple):
 
 @dataclass(slots=True)
 class RankCache:
-    """Values built at first use, for one index: templates by (rank, creative), limits by rank."""
+    """Values built at first use, for one index: templates by place, limits by rank."""
 
-    templates: dict[tuple[int, int], Template] = field(default_factory=dict)
+    templates: dict[int, Template] = field(default_factory=dict)
     limits: dict[int, Limits | None] = field(default_factory=dict)
 
 
-class Market:
+class Market(MarketCore):
     """A catalog with its lookups, and the templates of its creatives.
 
-    Each of the ledger's `shards` has a purse for every budget. `exhausted`: by rank, the campaigns
-    that a shard last refused for want of budget. `before`: the market that this one replaces, whose
-    templates and limits are kept where both have the same base.
+    Each of the ledger's `shards` has a purse for every budget. `before`: the market that this one
+    replaces, whose templates and limits are kept where both have the same base.
     """
 
     def __init__(
@@ -57,9 +57,7 @@ class Market:
         before: "Market | None" = None,
     ) -> None:
         self.catalog = catalog
-        self.lookups = lookups
         self.shards = shards
-        self.exhausted: dict[int, ExhaustedCampaign] = {}
         self._ranks: dict[int, int] = {}  # of these, by number
         self._native: dict[tuple[int, int, int], Template] = {}
         self._adapted: dict[tuple[int, int, int | None, str, bool], Template] = {}
@@ -68,6 +66,14 @@ class Market:
         if before is not None and before.catalog.base == catalog.base:
             self._of_base = before._of_base
         self._overlaid = catalog.base.campaigns if catalog.base is not None else 0
+        super().__init__(
+            lookups,
+            catalog.index,
+            catalog.ssps,
+            self._of_base.templates,
+            self._of_overlay.templates,
+            self._overlaid,
+        )
 
     def template(self, rank: int, creative: int, asked: NativeRequest | None = None) -> Template:
         """Return the template of a creative, built at its first use.
@@ -76,15 +82,11 @@ class Market:
         """
         if asked is not None:
             return self._native_template(rank, creative, asked)
-        cache = self._of_base if rank < self._overlaid else self._of_overlay
-        result = cache.templates.get((rank, creative))
+        result = self.found(rank, creative)
         if result is None:
             document = self._document(rank)
             result = self._build(rank, document, document.creatives[creative])
-            if len(cache.templates) >= MAX_TEMPLATES:
-                cache.templates.clear()
-                cache.limits.clear()
-            cache.templates[rank, creative] = result
+            self.keep(rank, creative, result, MAX_TEMPLATES)
         return result
 
     def adapted(
@@ -132,6 +134,8 @@ class Market:
 
     def _build(self, rank: int, document: CampaignPayload, creative: CreativePayload) -> Template:
         limits = (self._of_base if rank < self._overlaid else self._of_overlay).limits
+        if len(limits) >= MAX_TEMPLATES:
+            limits.clear()
         if rank not in limits:
             limits[rank] = limits_of(document, self.shards)
         return template(document, creative, self.catalog.index.price(rank), limits[rank])

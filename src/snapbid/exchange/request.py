@@ -328,46 +328,49 @@ class BidRequest(Struct, gc=False):
     wlangb: Texts = None
 
 
-_decode: Final = msgspec.json.Decoder(BidRequest, strict=False).decode
+decode_plain: Final = msgspec.json.Decoder(BidRequest, strict=False).decode
+"""Decode a body in ASCII, without a look at what every request must have. Raises what msgspec does.
+"""
 
 
-def decode(body: bytes) -> BidRequest:
+def decode(body: bytes, error: Exception | None = None) -> BidRequest:
     """Decode a body to a request that has an id, and impressions with distinct ids.
 
-    Impressions beyond `MAX_IMPRESSIONS` are left out.
+    Impressions beyond `MAX_IMPRESSIONS` are left out. `error`: what `decode_plain` has raised, if
+    that was tried.
     Raises BadRequest, naming the field, for anything else.
     """
     # Made of the shortest values, 256 KiB have more than 100,000 of them.
     if len(body) > MAX_VALUES < len(body) - len(body.translate(None, b",[{")):
         raise BadRequest(f"the body has more than {MAX_VALUES:,} values")
     try:
+        if error is not None:
+            raise error
         # The decoder does not validate UTF-8 in the fields that it skips.
-        request = _decode(body if body.isascii() else body.decode())
+        request = decode_plain(body if body.isascii() else body.decode())
     except msgspec.ValidationError:
         request = decode_tolerantly(body.decode(), BidRequest)
-    except UnicodeDecodeError as error:
-        raise BadRequest(f"the body is not UTF-8 (byte {error.start})") from None
-    except msgspec.DecodeError as error:
+    except UnicodeDecodeError as wrong:
+        raise BadRequest(f"the body is not UTF-8 (byte {wrong.start})") from None
+    except msgspec.DecodeError as wrong:
         if body.startswith(BOM_UTF8) and not body.startswith(BOM_UTF8, len(BOM_UTF8)):
             return decode(body[len(BOM_UTF8) :])
-        raise BadRequest(f"the body is not JSON: {error}") from None
+        raise BadRequest(f"the body is not JSON: {wrong}") from None
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
-    imps, id = request.imp, request.id
-    if imps and len(imps) == 1 and type(only := imps[0].id) is str and only:
-        if type(id) is str and id:
-            return request
-    elif imps is not None and len(imps) > MAX_IMPRESSIONS:
-        del imps[MAX_IMPRESSIONS:]
-    _check(request)
+    check(request)
     return request
 
 
-def _check(request: BidRequest) -> None:
-    """Check what every request must have (contract 4, status 400)."""
+def check(request: BidRequest) -> None:
+    """Leave out the impressions beyond `MAX_IMPRESSIONS`, and check what every request must have
+    (contract 4, status 400). Raises BadRequest.
+    """
+    impressions = request.imp
+    if impressions is not None and len(impressions) > MAX_IMPRESSIONS:
+        del impressions[MAX_IMPRESSIONS:]
     if type(request.id) is not str or not request.id:
         request.id = _required(request.id, "id")
-    impressions = request.imp
     if not impressions:
         raise BadRequest("imp: is required and may not be empty")
     for index, imp in enumerate(impressions):

@@ -10,8 +10,9 @@ from typing import Final
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Struct, structs
 
+from snapbid.exchange._bids import Bid as Bid
+from snapbid.exchange._bids import Template as Template
 from snapbid.exchange._response import ResponseWriter
 from snapbid.exchange.routes import BILLING_PATH, LOSS_PATH, WIN_PATH
 from snapbid.ledger.limits import Limits
@@ -21,7 +22,7 @@ from snapbid.match.payload import CampaignPayload, CreativePayload
 from snapbid.match.rests import marks_of
 
 # The values between a template's pieces: the bid's id, the impression's id as JSON, and those of
-# macros, percent-encoded. `_response.pyx` numbers them in this order.
+# macros, percent-encoded. `_bids.pxd` numbers them in this order.
 VALUES: Final = ("bid_id", "imp_json", "auction_id", "imp_id", "cachebuster")
 
 MAX_ANSWER: Final = 262_144  # bytes of all bids, if they are several
@@ -35,25 +36,6 @@ _END: Final = b'&nbr=${AUCTION_LOSS}"}'
 _json: Final = msgspec.json.encode
 
 
-class Template(Struct, frozen=True):
-    """A creative's bid; for the ledger `number`, of campaign and creative (`marked`), and `limits`.
-
-    Between two of the `pieces` stands one of the VALUES, which `values` has by their numbers. The
-    notification URLs follow. `seat` closes the list of the seat's bids. What follows is for the
-    auction log: `sent_micros` is the price in the currency of the answer.
-    """
-
-    number: int
-    price_micros: int
-    seat: bytes
-    pieces: tuple[bytes, ...]
-    values: bytes
-    limits: Limits | None = None
-    campaign: str = ""
-    creative: str = ""
-    sent_micros: int = 0
-
-
 def adapted(template: Template, price_micros: int, dsa: Declaration | None) -> Template:
     """Return the template with a price in millionths of another currency, and a declaration."""
     pieces = list(template.pieces)
@@ -61,19 +43,17 @@ def adapted(template: Template, price_micros: int, dsa: Declaration | None) -> T
     pieces[_PRICED] = _price(price_micros) + pieces[_PRICED][markup:]
     if dsa is not None:
         pieces[-1] += b',"ext":{"dsa":%b}' % _json(dsa)
-    return structs.replace(template, pieces=tuple(pieces), sent_micros=price_micros)
-
-
-class Bid(Struct, frozen=True, gc=False):
-    """A bid before it is written; `imp_id` and `deal` are the request's own ids.
-
-    `cost_micros`: what the ledger counts in place of the price, if it is something else (`cost`).
-    """
-
-    imp_id: str
-    template: Template
-    deal: str | None
-    cost_micros: int | None = None
+    return Template(
+        template.number,
+        template.price_micros,
+        template.seat,
+        tuple(pieces),
+        template.values,
+        template.limits,
+        template.campaign,
+        template.creative,
+        price_micros,
+    )
 
 
 def template(

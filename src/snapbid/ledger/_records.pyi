@@ -1,8 +1,8 @@
-from asyncio import Future
 from collections.abc import Sequence
 from typing import final
 
 from snapbid.ledger.batch import LedgerBid, Verdicts
+from snapbid.ledger.replies import Pending
 
 def bid_digest(auction_id: bytes, imp_id: bytes) -> bytes:
     """The 16 bytes by which the bid for an auction's impression is found.
@@ -33,7 +33,7 @@ class AnswerBids:
         now: tuple[int, int],
         answer: int,
         counted: bool,
-        done: Future[Verdicts],
+        done: Pending[Verdicts],
         deadline: float,
     ) -> AnswerBids: ...
     @property
@@ -57,7 +57,7 @@ class AnswerBids:
     @property
     def is_limited(self) -> bool: ...
     @property
-    def done(self) -> Future[Verdicts]: ...
+    def done(self) -> Pending[Verdicts]: ...
     @property
     def deadline(self) -> float:
         """Loop time."""

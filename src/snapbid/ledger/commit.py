@@ -28,6 +28,7 @@ from snapbid.ledger.batch import (
 )
 from snapbid.ledger.clock import LedgerClock
 from snapbid.ledger.commits import Observe, unobserved
+from snapbid.ledger.replies import Pending
 
 STALL_S: Final = 1.0  # without a reply, the connection is given up
 HEARTBEAT_S: Final = 0.25  # less than a beat (beat.py), so that one is due at each
@@ -44,7 +45,7 @@ class PendingNotice(msgspec.Struct, frozen=True):
     """
 
     packed: bytes
-    done: "asyncio.Future[str | None]"
+    done: "Pending[str | None]"
     deadline: float
     from_spool: bool = False
 
@@ -57,7 +58,7 @@ class PendingHold(msgspec.Struct, frozen=True):
     """
 
     packed: bytes
-    done: "asyncio.Future[str]"
+    done: "Pending[str]"
     deadline: float
     ends: bool = False
 

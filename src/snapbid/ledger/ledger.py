@@ -18,6 +18,7 @@ from snapbid.ledger.commits import Observe, unobserved
 from snapbid.ledger.connection import Connections
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.records import NOTICE, SPOOLED, NoticeVerdict, bid_digest, moved_to, shard_of
+from snapbid.ledger.replies import Pending
 from snapbid.ledger.scripts import scripts
 from snapbid.ledger.shard import LedgerShard
 from snapbid.ledger.spool import Spool, SpoolFile, SpoolFullError
@@ -92,7 +93,7 @@ class Ledger:
     def _to_spool(self, number: int) -> Callable[[PendingNotice], None]:
         return lambda notice: self._append(number, notice.packed, notice.done)
 
-    def _append(self, number: int, packed: bytes, done: "asyncio.Future[str | None]") -> None:
+    def _append(self, number: int, packed: bytes, done: "Pending[str | None]") -> None:
         """Spool a notice."""
         own_time = not self._clocks[number].is_known
         self._spool.append(number, _spooled(packed), done, own_time=own_time)
@@ -167,7 +168,7 @@ class Ledger:
         user: str | None,
         within_s: float,
         counted: bool = False,
-    ) -> "asyncio.Future[Verdicts] | None":
+    ) -> "Pending[Verdicts] | None":
         """Remember the bids of one answer; each is kept, or refused by its limits.
 
         The result becomes a BidVerdict for each bid once Redis has decided, or "" where that takes
@@ -183,8 +184,13 @@ class Ledger:
         self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None, within_s: float
     ) -> Verdicts:
         """The verdicts that `remember` would give now; "" where Redis is away or too slow."""
+        return await self._loop.create_task(self._look(auction_id, bids, user, within_s))
+
+    async def _look(
+        self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None, within_s: float
+    ) -> Verdicts:
         try:
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(within_s):  # which needs a task
                 return await self.budgets.verdicts(auction_id, bids, user)
         except TimeoutError:
             return ""
@@ -204,7 +210,7 @@ class Ledger:
         packed = NOTICE.pack(kind, reason, bid_digest(auction_id, imp_id), *came, *clock.run)
         others: Iterator[int] | None = None
         while True:
-            done = self._shards[number].settle(packed, NOTICE_S)
+            done: Pending[str | None] | None = self._shards[number].settle(packed, NOTICE_S)
             if done is None:
                 done = self._loop.create_future()
                 self._append(number, packed, done)

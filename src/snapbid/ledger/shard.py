@@ -23,6 +23,7 @@ from snapbid.ledger.connection import Connector
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.link import Link
 from snapbid.ledger.replicas import confirmed, waiting
+from snapbid.ledger.replies import Reply, Turn
 from snapbid.ledger.scripts import of_worker
 from snapbid.ledger.segment import FormerLedger, ShardState
 from snapbid.ledger.wire import Wire
@@ -92,6 +93,7 @@ class LedgerShard:
     def open(self) -> None:
         """Start to connect; needs a running loop."""
         self._loop = asyncio.get_running_loop()
+        self._turn = Turn(self._loop)
         self._link.open()
 
     async def close(self, until: float) -> None:
@@ -114,17 +116,16 @@ class LedgerShard:
         within_s: float,
         counted: bool,
         answer: int | None = None,
-    ) -> "asyncio.Future[Verdicts] | None":
+    ) -> "Reply[Verdicts] | None":
         """See `Ledger.remember`; `answer`: its identity, if it has one already."""
         core = self._core
         if not core.connected:
             return None
-        loop = self._loop
-        now = loop.time()
+        now = self._loop.time()
         time = self._clock.now(now)
         if answer is None:
             answer = self.next_answer()
-        done: asyncio.Future[Verdicts] = loop.create_future()
+        done: Reply[Verdicts] = self._turn.reply()
         if not core.remember(
             AnswerBids(auction_id, ssp, bids, user, time, answer, counted, done, now + within_s)
         ):
@@ -138,11 +139,9 @@ class LedgerShard:
         self._answers = answer = (self._answers + 1) & 0xFFFFFF
         return answer
 
-    def hold(
-        self, packed: bytes, within_s: float, *, ends: bool = False
-    ) -> "asyncio.Future[str] | None":
+    def hold(self, packed: bytes, within_s: float, *, ends: bool = False) -> "Reply[str] | None":
         """Hold an impression of a capped user, or end it; see PendingHold. None: Redis is away."""
-        done: asyncio.Future[str] = self._loop.create_future()
+        done: Reply[str] = self._turn.reply()
         if not self._core.hold(PendingHold(packed, done, self._loop.time() + within_s, ends)):
             return None
         if not self._gathering:
@@ -151,9 +150,9 @@ class LedgerShard:
 
     def settle(
         self, packed: bytes, within_s: float, *, from_spool: bool = False
-    ) -> "asyncio.Future[str | None] | None":
+    ) -> "Reply[str | None] | None":
         """Settle a notice; see PendingNotice. None where Redis is away."""
-        done: asyncio.Future[str | None] = self._loop.create_future()
+        done: Reply[str | None] = self._turn.reply()
         notice = PendingNotice(packed, done, self._loop.time() + within_s, from_spool)
         if not self._core.settle(notice):
             return None
@@ -265,7 +264,11 @@ class LedgerShard:
     def _answered(self, replies: list[Any]) -> None:
         """The replies to what was sent are there."""
         now = self._loop.time()
-        self._core.receive(confirmed(replies, self._replicas), now)
+        self._turn.begin()
+        try:
+            self._core.receive(confirmed(replies, self._replicas), now)
+        finally:
+            self._turn.end()
         if self._core.given_up:
             self._report_given_up()
         if self._core.has_to_take_back:

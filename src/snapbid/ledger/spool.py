@@ -24,6 +24,7 @@ import msgspec
 
 from snapbid.ledger.batch import BidBatch
 from snapbid.ledger.records import NOTICE, NoticeVerdict
+from snapbid.ledger.replies import Pending
 
 MAGIC: Final = b"snapbid\x03"  # at the start of a file
 _ENTRY: Final = Struct(f"<HI{NOTICE.size}s")  # shard, checksum, notice
@@ -59,7 +60,7 @@ class Spool:
         self._path = directory
         self._aside: list[Path] = []
         self._process: SpoolFile | None = None
-        self._unsynced: list[asyncio.Future[str | None]] = []
+        self._unsynced: list[Pending[str | None]] = []
         self._syncing: asyncio.Task[None] | None = None
         self.token = secrets.token_hex(8)
 
@@ -87,7 +88,7 @@ class Spool:
         self,
         shard: int,
         packed: bytes,
-        done: "asyncio.Future[str | None]",
+        done: "Pending[str | None]",
         *,
         own_time: bool = False,
     ) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from snapbid.errors import MethodNotAllowed, Problem
 from snapbid.exchange.routes import BID_ROUTE
+from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
 from snapbid.http import (
     Answer,
     Disconnected,
@@ -77,6 +78,10 @@ class Application:
             LIVE_PATH: Route(HEALTH_ROUTE, self._healthz),
             READY_PATH: Route(HEALTH_ROUTE, self._readyz),
         }
+
+    def is_short(self, path: str) -> bool:
+        """Whether a request to this path awaits nothing but futures, so that it needs no task."""
+        return path in self._resources.bid_endpoints or path in NOTICE_ROUTES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -63,7 +63,7 @@ class BidEndpoints:
             self.handlers.clear()
             self.handlers.update({bid_path(ssp): made for ssp, (_, made) in handlers.items()})
         for endpoint in self._endpoints:
-            endpoint.market = market
+            endpoint.use(market)
         self._has_market = True
 
     def resolve(self, path: str) -> Route | None:

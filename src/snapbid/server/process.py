@@ -27,6 +27,7 @@ POLL_S: Final = 0.01
 def create(listening: Connection) -> "Application":
     """Build the application of this worker; `listening` is told once its port is open."""
     from snapbid.server.app import Application  # not imported where workers are only started
+    from snapbid.server.running import install
     from snapbid.server.worker import Worker
 
     gc.freeze()
@@ -35,9 +36,11 @@ def create(listening: Connection) -> "Application":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # all processes get it when a terminal closes
     # A signal that comes before Granian waits for one would be lost: it stays pending until then.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    return Application(
+    application = Application(
         Worker(require_serving(load(os.environ))), started=partial(_announce, listening)
     )
+    install(application)
+    return application
 
 
 async def _announce(listening: Connection) -> None:

@@ -1,0 +1,180 @@
+# cython: auto_pickle=False, autotestdict=False
+"""What requests wait for, and how they go on, as `_replies.pyi` describes it."""
+
+from asyncio import CancelledError, InvalidStateError, current_task
+
+cimport cython
+
+cdef extern from "Python.h":
+    int PyContext_Enter(object context) except -1
+    int PyContext_Exit(object context) except -1
+
+cdef enum:
+    PENDING, DONE, FAILED, CANCELLED
+
+
+@cython.final
+cdef class Turn:
+    cdef object _loop
+    cdef list _ready
+    cdef bint _is_open
+
+    def __init__(self, loop):
+        self._loop = loop
+        self._ready = []
+
+    def begin(self):
+        self._is_open = True
+
+    def end(self):
+        cdef list ready = self._ready
+        cdef Reply reply
+        self._is_open = False
+        if not ready:
+            return
+        self._ready = []
+        if current_task(self._loop) is not None:  # which another one must not interrupt
+            for reply in ready:
+                reply.wake_later()
+        else:
+            for reply in ready:
+                reply.wake()
+
+    def reply(self):
+        cdef Reply reply = Reply.__new__(Reply)
+        reply._turn = self
+        return reply
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Reply:
+    cdef Turn _turn
+    cdef object _result, _callbacks  # one with its context, or a list of such pairs
+    cdef int _state
+    cdef bint is_blocking
+
+    # -- what sets it -----------------------------------------------------------------------------
+
+    def done(self):
+        return self._state != PENDING
+
+    def set_result(self, result):
+        self.set(DONE, result)
+
+    def set_exception(self, error):
+        self.set(FAILED, error)
+
+    cdef int set(self, int state, result) except -1:
+        if self._state != PENDING:
+            raise InvalidStateError("the reply is there already")
+        self._result, self._state = result, state
+        if self._turn._is_open:
+            self._turn._ready.append(self)
+        else:
+            self.wake_later()
+        return 0
+
+    def cancel(self, msg=None):
+        if self._state != PENDING:
+            return False
+        self._state = CANCELLED
+        self.wake_later()
+        return True
+
+    cdef int wake(self) except -1:
+        """Call those who wait for it, at once."""
+        callbacks, self._callbacks = self._callbacks, None
+        if callbacks is None:
+            return 0
+        for callback, context in (callbacks if type(callbacks) is list else (callbacks,)):
+            if context is not None:
+                try:
+                    PyContext_Enter(context)
+                except RuntimeError:  # it is under way
+                    self._turn._loop.call_soon(callback, self, context=context)
+                    continue
+            try:
+                callback(self)
+            except BaseException as error:
+                self._turn._loop.call_exception_handler(
+                    {"message": f"in callback {callback!r}", "exception": error, "future": self})
+                if not isinstance(error, Exception):
+                    raise
+            finally:
+                if context is not None:
+                    PyContext_Exit(context)
+        return 0
+
+    cdef int wake_later(self) except -1:
+        """Call them in the loop's next turn."""
+        callbacks, self._callbacks = self._callbacks, None
+        if callbacks is not None:
+            for callback, context in (callbacks if type(callbacks) is list else (callbacks,)):
+                self._turn._loop.call_soon(callback, self, context=context)
+        return 0
+
+    # -- what waits for it (asyncio.Future) -------------------------------------------------------
+
+    @property
+    def _asyncio_future_blocking(self):
+        return self.is_blocking
+
+    @_asyncio_future_blocking.setter
+    def _asyncio_future_blocking(self, bint value):
+        self.is_blocking = value
+
+    def get_loop(self):
+        return self._turn._loop
+
+    def cancelled(self):
+        return self._state == CANCELLED
+
+    def exception(self):
+        self.check()
+        return self._result if self._state == FAILED else None
+
+    def result(self):
+        self.check()
+        if self._state == FAILED:
+            raise self._result
+        return self._result
+
+    cdef int check(self) except -1:
+        if self._state == PENDING:
+            raise InvalidStateError("the reply is not there yet")
+        if self._state == CANCELLED:
+            raise CancelledError
+        return 0
+
+    def add_done_callback(self, callback, *, context=None):
+        if self._state != PENDING and not (self._turn._is_open and self._state != CANCELLED):
+            self._turn._loop.call_soon(callback, self, context=context)
+        elif self._callbacks is None:
+            self._callbacks = callback, context
+        elif type(self._callbacks) is list:
+            (<list>self._callbacks).append((callback, context))
+        else:
+            self._callbacks = [self._callbacks, (callback, context)]
+
+    def remove_done_callback(self, callback):
+        callbacks = self._callbacks
+        if callbacks is None:
+            return 0
+        if type(callbacks) is not list:
+            callbacks = [callbacks]
+        kept = [pair for pair in callbacks if pair[0] != callback]
+        self._callbacks = kept or None
+        return len(callbacks) - len(kept)
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._state == PENDING:
+            self.is_blocking = True
+            return self
+        raise StopIteration(self.result())

@@ -1,0 +1,11 @@
+"""What requests to the ledger wait for."""
+
+import asyncio
+from typing import TypeAlias, TypeVar
+
+from snapbid.ledger._replies import Reply as Reply
+from snapbid.ledger._replies import Turn as Turn
+
+T = TypeVar("T")
+
+Pending: TypeAlias = "asyncio.Future[T] | Reply[T]"

@@ -1,0 +1,32 @@
+"""How Granian runs a worker's requests: through `RequestRunner`, which knows which need no task.
+
+Granian has a scheduler of its own for each kind of task, and no setting for another one: what
+builds it in a worker is replaced there. `unit/test_granian.py` fails when a release changes what
+this relies on.
+"""
+
+from asyncio import AbstractEventLoop
+from typing import Any
+
+from granian._granian import CallbackScheduler
+from granian.server import mp
+
+from snapbid.server._running import RequestRunner
+from snapbid.server.app import Application
+
+
+def install(application: Application) -> None:
+    """Have the server that is about to run in this process use the runner."""
+
+    class Scheduler(CallbackScheduler):
+        def __init__(self, loop: AbstractEventLoop, in_task: Any, *_: object) -> None:
+            super().__init__()
+            runner = RequestRunner(loop, application, application.is_short, in_task)
+            self._schedule_fn = runner.schedule
+
+    def new_scheduler(
+        loop: AbstractEventLoop, in_task: Any, impl_asyncio: bool = False
+    ) -> Scheduler:
+        return Scheduler(loop, in_task, None, None, None)
+
+    mp._new_cbscheduler = new_scheduler  # type: ignore[attr-defined]

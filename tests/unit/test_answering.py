@@ -1,0 +1,278 @@
+"""The native way of a bid request: a coroutine that leaves its lane however it ends."""
+
+import asyncio
+import gc
+import json
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.market import RATES, Geo, market_of
+from support.matching_cases import campaign_of
+
+from snapbid.errors import BadRequest, BodyTimeout, TooLarge, UnsupportedMediaType
+from snapbid.exchange.bid import Bidder
+from snapbid.exchange.endpoint import Bidding, BidEndpoint
+from snapbid.exchange.sightings import Sightings
+from snapbid.http import AwaitedMessages, Disconnected, HeaderList, Message
+from snapbid.metrics import Metrics
+
+BODY = b'{"id":"a","imp":[{"id":"1","banner":{"w":300,"h":250}}]}'
+UNANSWERED = BODY.replace(b"300", b"301")
+JSON_TYPE = (b"content-type", b"application/json")
+
+
+def head(body: bytes = BODY, *more: tuple[bytes, bytes]) -> HeaderList:
+    return [JSON_TYPE, (b"content-length", b"%d" % len(body)), *more]
+
+
+def message(body: bytes = BODY, *, more: bool = False) -> Message:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+class PlayedLedger:
+    """A ledger whose verdicts the test sets; `asked` are the bids of each answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.verdicts: asyncio.Future[Any] | None = None
+
+    def remember(self, auction: bytes, ssp: int, bids: Any, user: Any, within_s: float) -> Any:
+        self.asked.append((auction, ssp, bids, user))
+        return self.verdicts
+
+    def when_certain(self, then: Any) -> None:
+        then()
+
+
+class Played:
+    """An endpoint, and the futures that its requests await."""
+
+    def __init__(self, folder: Path) -> None:
+        self.metrics = Metrics(folder)
+        self.ledger = PlayedLedger()
+        own: Any = self.ledger
+        self.bidding = Bidding(
+            Bidder("http://bid.example"), own, self.metrics, max_bytes=1024, tmax_ms=10_000
+        )
+        self.market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+        self.sightings = Sightings()
+        self.endpoint = BidEndpoint("acme", self.market, self.bidding, self.sightings)
+        self.lane = self.bidding.admission.lane("acme")
+
+    def future(self) -> "asyncio.Future[Any]":
+        return asyncio.get_running_loop().create_future()
+
+    def ask(self, coming: Any, headers: HeaderList | None = None) -> Any:
+        return self.endpoint(head() if headers is None else headers, lambda: coming)
+
+    @property
+    def under_way(self) -> tuple[int, int]:
+        return self.lane.under_way, self.lane.reading
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Played]:
+    played = Played(tmp_path)
+    yield played
+    played.metrics.close()
+
+
+async def test_the_states_of_a_bid(played: Played) -> None:
+    coming, played.ledger.verdicts = played.future(), played.future()
+    call = played.ask(coming)
+    assert played.under_way == (0, 0), "nothing happens before it is awaited"
+    assert next(call) is coming
+    assert played.under_way == (1, 1)
+    coming.set_result(message())
+    assert next(call) is played.ledger.verdicts
+    assert played.under_way == (1, 0)
+    (auction, ssp, ((imp, *_),), user), *_ = played.ledger.asked
+    assert (auction, ssp, imp, user) == (b"a", 1, b"1", None)
+    played.ledger.verdicts.set_result("k")
+    with pytest.raises(StopIteration) as stop:
+        next(call)
+    answer = stop.value.value
+    assert answer.start["status"] == 200
+    assert json.loads(answer.body)["seatbid"][0]["bid"][0]["impid"] == "1"
+    assert played.under_way == (0, 0)
+    assert dict(played.sightings.statuses) == {200: 1}
+    with pytest.raises(RuntimeError, match="already awaited"):
+        next(call)
+
+
+async def test_it_may_be_sent_to_as_well(played: Played) -> None:
+    coming = played.future()
+    call = played.ask(coming, head(UNANSWERED))
+    assert call.send(None) is coming
+    coming.set_result(message(UNANSWERED))
+    with pytest.raises(StopIteration) as stop:
+        call.send(None)
+    assert stop.value.value.start["status"] == 204
+    assert not played.ledger.asked
+    assert played.under_way == (0, 0)
+
+
+@pytest.mark.parametrize("verdicts", ["", "kept", "b"])
+async def test_other_verdicts(played: Played, verdicts: str) -> None:
+    """None in time: no bid. What the ledger never says of a bid without limits: an error."""
+    played.ledger.verdicts = played.future()
+    coming = played.future()
+    coming.set_result(message())
+    asked = asyncio.create_task(played.ask(coming))
+    while not played.ledger.asked:
+        await asyncio.sleep(0)
+    played.ledger.verdicts.set_result(verdicts)
+    if verdicts:
+        with pytest.raises(RuntimeError, match="was refused"):
+            await asked
+    else:
+        assert (await asked).start["status"] == 204
+    assert played.under_way == (0, 0)
+    assert dict(played.sightings.statuses) == {500 if verdicts else 204: 1}
+
+
+async def test_a_ledger_that_is_away(played: Played) -> None:
+    coming = played.future()
+    coming.set_result(message())
+    assert (await played.ask(coming)).start["status"] == 204
+    assert played.under_way == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "error"),
+    [
+        (head(BODY + b" "), BODY, BadRequest),  # cut short
+        (head(b"[]"), b"[]", BadRequest),
+        (head(b"{}"), b"{}", BadRequest),
+        (head(b"\xff"), b"\xff", BadRequest),
+        ([(b"content-type", b"text/plain"), *head()[1:]], BODY, UnsupportedMediaType),
+        (head(b"x" * 1025), b"x" * 1025, TooLarge),
+        ([JSON_TYPE], b"x" * 1025, TooLarge),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+async def test_what_is_refused(
+    played: Played, headers: HeaderList, body: bytes, error: type[Exception]
+) -> None:
+    coming = played.future()
+    coming.set_result(message(body))
+    with pytest.raises(error):
+        await played.ask(coming, headers)
+    assert played.under_way == (0, 0)
+    assert played.sightings.statuses
+
+
+@pytest.mark.parametrize("headers", [[JSON_TYPE], head(), head(BODY, (b"content-encoding", b""))])
+async def test_a_body_in_parts(played: Played, headers: HeaderList) -> None:
+    parts = [message(BODY[:10], more=True), message(BODY[10:])]
+    played.ledger.verdicts = played.future()
+    played.ledger.verdicts.set_result("k")
+
+    async def receive() -> Message:
+        await asyncio.sleep(0)
+        return parts.pop(0)
+
+    assert (await played.endpoint(headers, receive)).start["status"] == 200
+    assert played.under_way == (0, 0)
+
+
+async def test_a_client_that_hangs_up(played: Played) -> None:
+    coming = played.future()
+    coming.set_result({"type": "http.disconnect"})
+    with pytest.raises(Disconnected):
+        await played.ask(coming)
+    assert played.under_way == (0, 0)
+    assert not played.sightings.statuses
+
+
+@pytest.mark.parametrize("late", [True, False])
+async def test_a_body_that_does_not_come(played: Played, late: bool) -> None:
+    """Its future is cancelled by the deadline, which says so, or by the server."""
+    messages = AwaitedMessages()
+    played.bidding.body_deadline.current = messages
+    played.endpoint = BidEndpoint("acme", played.market, played.bidding, played.sightings)
+    coming = played.future()
+    asked = asyncio.create_task(played.ask(coming))
+    await asyncio.sleep(0)
+    assert list(messages) == [coming]
+    messages.late = late
+    coming.cancel()
+    with pytest.raises(BodyTimeout if late else asyncio.CancelledError):
+        await asked
+    assert played.under_way == (0, 0)
+    assert dict(played.sightings.statuses) == ({408: 1} if late else {})
+
+
+@pytest.mark.parametrize("where", ["before", "body", "ledger"])
+@pytest.mark.parametrize("how", ["close", "throw", "class"])
+async def test_it_leaves_its_lane_wherever_it_is_ended(
+    played: Played, where: str, how: str
+) -> None:
+    coming, played.ledger.verdicts = played.future(), played.future()
+    call = played.ask(coming)
+    if where == "ledger":
+        coming.set_result(message())
+    if where != "before":
+        assert next(call) is (coming if where == "body" else played.ledger.verdicts)
+    assert played.lane.under_way == (where != "before")
+    if how == "close":
+        call.close()
+        call.close()
+    else:
+        with pytest.raises(OSError, match="gone"):
+            call.throw(OSError("gone")) if how == "throw" else call.throw(OSError, "gone")
+        with pytest.raises(RuntimeError, match="already awaited"):
+            next(call)
+    assert played.under_way == (0, 0)
+    assert dict(played.sightings.statuses) == (
+        {} if where == "before" or how == "close" else {500: 1}
+    )
+
+
+async def test_an_error_of_what_is_awaited(played: Played) -> None:
+    coming, played.ledger.verdicts = played.future(), played.future()
+    coming.set_result(message())
+    asked = asyncio.create_task(played.ask(coming))
+    await asyncio.sleep(0)
+    played.ledger.verdicts.set_exception(OSError("gone"))
+    with pytest.raises(OSError, match="gone"):
+        await asked
+    assert played.under_way == (0, 0)
+    assert dict(played.sightings.statuses) == {500: 1}
+
+
+async def test_a_request_beyond_the_limit_gets_nothing(played: Played) -> None:
+    admission, now = played.bidding.admission, 0.0
+    for _ in range(admission.limit):
+        admission.enter(played.lane, now)
+    full = played.under_way
+    coming = played.future()
+    coming.set_result(message())
+    assert (await played.ask(coming)).start["status"] == 204
+    assert played.under_way[0] in (full[0], full[0] - full[1], 0), "it was never in the lane"
+    assert not played.ledger.asked
+
+
+async def test_nothing_is_kept_of_a_request(played: Played) -> None:
+    class Receiving:
+        def __init__(self, coming: Any) -> None:
+            self.coming = coming
+
+        def __call__(self) -> Any:
+            return self.coming
+
+    played.ledger.verdicts = played.future()
+    played.ledger.verdicts.set_result("k")
+    kept = []
+    for _ in range(3):
+        coming = played.future()
+        coming.set_result(message())
+        receive = Receiving(coming)
+        kept.append(weakref.ref(receive))
+        assert (await played.endpoint(head(), receive)).start["status"] == 200
+    del receive, coming
+    gc.collect()
+    assert [each() for each in kept] == [None] * 3
