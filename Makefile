@@ -97,7 +97,7 @@ SANITIZED_TESTS := tests/property/test_matcher.py tests/property/test_explain.py
 	tests/unit/test_metrics.py tests/unit/test_admission.py tests/unit/test_golive.py \
 	tests/unit/test_response.py tests/unit/test_auction_log.py tests/unit/test_notice.py \
 	tests/unit/test_outcome.py tests/property/test_head.py \
-	tests/unit/test_answering.py \
+	tests/unit/test_answering.py tests/unit/test_replies.py tests/unit/test_running.py \
 	tests/unit/test_bounds.py tests/unit/test_replacing.py tests/unit/test_pods.py \
 	tests/unit/test_logged_bids.py \
 	tests/property/test_bid_entries.py tests/property/test_packed_commands.py

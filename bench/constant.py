@@ -1,8 +1,9 @@
 """ASGI applications that always answer the same: on the product's own server settings, or uvicorn.
 
-python -m bench.constant full|full_read|empty|empty_read [uvicorn|plain]
+python -m bench.constant full|full_read|empty|empty_read [uvicorn|plain|taskless]
 
-`plain`: the threads of the worker are scheduled as the operating system does by itself.
+`plain`: the threads of the worker are scheduled as the operating system does by itself. `taskless`:
+requests run without a task, as the product's bids and notices do.
 """
 
 import multiprocessing
@@ -13,6 +14,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from snapbid.server import serve
+from snapbid.server.running import install
 from snapbid.settings import load
 
 PATH: Final = "/api/v1/openrtb2/acme/bid"
@@ -59,9 +61,12 @@ async def _lifespan(receive: Any, send: Any) -> None:
             return
 
 
-def _load_target(target: str, _listening: object) -> Any:
+def _load_target(target: str, taskless: bool, _listening: object) -> Any:
     module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
+    application = getattr(import_module(module), name)
+    if taskless:
+        install(application, lambda path: True)
+    return application
 
 
 def main() -> None:
@@ -77,7 +82,8 @@ def main() -> None:
     server = serve._server(settings)
     if "plain" not in sys.argv:
         serve.take_turns()
-    server.serve(target_loader=partial(_load_target, target), wrap_loader=False)
+    taskless = "taskless" in sys.argv
+    server.serve(target_loader=partial(_load_target, target, taskless), wrap_loader=False)
 
 
 if __name__ == "__main__":

@@ -63,8 +63,10 @@ def _constants(
         on(served.constant, "constant", "full", 200, rated=True),
         on(served.constant, "constant-read", "full_read", 200),
         on(served.constant, "constant-plain", "full plain", 200),
+        on(served.constant, "constant-taskless-read", "full_read taskless", 200),
         on(served.constant, "constant-204", "empty", 204),
         on(served.constant, "constant-204-read", "empty_read", 204),
+        on(served.constant, "constant-204-taskless-read", "empty_read taskless", 204),
         on(served.uvicorn_constant, "uvicorn-constant", "full", 200, rated=True),
         on(served.uvicorn_constant, "uvicorn-constant-read", "full_read", 200),
     ]

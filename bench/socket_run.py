@@ -40,6 +40,12 @@ ADDED: Final = {
     "a bid, over 1 KB and the body read": ("bid", "constant-read", False),
     "a no-bid, over 204": ("no-bid", "constant-204", True),
     "a no-bid, over 204 and the body read": ("no-bid", "constant-204-read", False),
+    "a bid, over 1 KB without a task, and the body read": ("bid", "constant-taskless-read", False),
+    "a no-bid, over 204 without a task, and the body read": (
+        "no-bid",
+        "constant-204-taskless-read",
+        False,
+    ),
     "a bid of today's sizes, over 1 KB": ("bid-today", "constant", False),
     "remembering a bid": ("bid", "bid-test", False),
     "a win notice, over 1 KB": ("win", "constant", False),
@@ -50,6 +56,7 @@ ADDED: Final = {
 RATIOS: Final[dict[str, tuple[str, str, float | None]]] = {
     "a bid, to the constant answer": ("bid", "constant", 0.7),
     "a bid, to the constant answer with the body read": ("bid", "constant-read", None),
+    "a bid, to the same without a task": ("bid", "constant-taskless-read", None),
     "a bid, to the constant answer, threads scheduled plainly": ("bid", "constant-plain", None),
     "a no-bid, to the constant 204": ("no-bid", "constant-204", None),
     "a win notice, to the constant answer": ("win", "constant", None),

@@ -26,10 +26,12 @@ their time was over.
   with `test: 1`, which are answered but not remembered; `bid-today` is requests of today's sizes.
   `win` is win notices for remembered bids, settled in Redis before they are answered.
 - `constant` is an application that always sends 1 KB (or 204) under the same server settings: the
-  ceiling. `read` reads the request's body first. `constant-plain` leaves its threads to the default
-  scheduling policy (SCHED_OTHER), as Granian does; `snapbid serve` sets SCHED_BATCH, so that the
-  thread that reads requests and the one that answers them take turns instead of preempting each
-  other. `uvicorn-constant` is the same application on uvicorn.
+  ceiling. `read` reads the request's body first. It runs in a task for each request, as Granian
+  runs any application; `taskless` runs without, as the product's bids and notices do
+  (`snapbid/server/running.py`). `constant-plain` leaves its threads to the default scheduling
+  policy (SCHED_OTHER), as Granian does; `snapbid serve` sets SCHED_BATCH, so that the thread that
+  reads requests and the one that answers them take turns instead of preempting each other.
+  `uvicorn-constant` is the same application on uvicorn.
 - `fastapi` is the same bidder as you would write it with FastAPI, pydantic v2, uvicorn[standard]
   and redis-py (`peers/fastapi_bidder`), on the same Redis, with the same campaigns and requests.
   Before the measurement, {compared} bids and a quarter as many no-bids are compared: they are

@@ -1,15 +1,18 @@
 """What `server.granian` relies on in Granian, whose names and signatures are private."""
 
+import asyncio
 import dataclasses
 import inspect
 import threading
 from typing import Any
 
 import pytest
+from granian._granian import CallbackScheduler
 from granian.http import HTTP1Settings
-from granian.server import common
+from granian.server import common, mp
 from granian.server.mp import MPServer, WorkerProcess
 
+from snapbid.server import running
 from snapbid.server.granian import GranianServer
 from snapbid.server.serve import IDLE_MS
 
@@ -109,3 +112,25 @@ def test_what_a_worker_does_when_it_ends() -> None:
     assert {"birth", "interrupt_by_parent", "parent"} <= set(
         common.AbstractWorker.__init__.__code__.co_names
     )
+
+
+def test_what_runs_requests_is_built_by_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`running.install` replaces it in a worker; a request's coroutine is `in_task`."""
+    original: Any = vars(mp)["_new_cbscheduler"]
+    monkeypatch.setattr(mp, "_new_cbscheduler", original)  # put back afterwards
+    assert parameters(original) == ["loop", "cb", "impl_asyncio"]
+    for spawn in (MPServer._spawn_asgi_lifespan_worker, MPServer._spawn_asgi_worker):
+        source = inspect.getsource(inspect.unwrap(spawn))
+        assert "scheduler = _new_cbscheduler(loop, wcallback, impl_asyncio=" in source
+        assert "wcallback = _future_watcher_wrapper(" in source
+
+    async def application(*_: Any) -> None: ...
+
+    running.install(application, lambda path: True)
+    replaced: Any = vars(mp)["_new_cbscheduler"]
+    assert replaced is not original
+    loop = asyncio.new_event_loop()
+    try:
+        assert isinstance(replaced(loop, application, impl_asyncio=True), CallbackScheduler)
+    finally:
+        loop.close()

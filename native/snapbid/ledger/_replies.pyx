@@ -6,6 +6,7 @@ from asyncio import CancelledError, InvalidStateError, current_task
 cimport cython
 
 cdef extern from "Python.h":
+    void PyErr_SetObject(object kind, object value)
     int PyContext_Enter(object context) except -1
     int PyContext_Exit(object context) except -1
 
@@ -13,11 +14,14 @@ cdef enum:
     PENDING, DONE, FAILED, CANCELLED
 
 
+cdef class Waiter:
+
+    cdef int take(self, Reply reply) except -1:
+        raise NotImplementedError
+
+
 @cython.final
 cdef class Turn:
-    cdef object _loop
-    cdef list _ready
-    cdef bint _is_open
 
     def __init__(self, loop):
         self._loop = loop
@@ -49,10 +53,6 @@ cdef class Turn:
 @cython.final
 @cython.freelist(256)
 cdef class Reply:
-    cdef Turn _turn
-    cdef object _result, _callbacks  # one with its context, or a list of such pairs
-    cdef int _state
-    cdef bint is_blocking
 
     # -- what sets it -----------------------------------------------------------------------------
 
@@ -87,6 +87,8 @@ cdef class Reply:
         callbacks, self._callbacks = self._callbacks, None
         if callbacks is None:
             return 0
+        if isinstance(callbacks, Waiter):
+            return (<Waiter>callbacks).take(self)
         for callback, context in (callbacks if type(callbacks) is list else (callbacks,)):
             if context is not None:
                 try:
@@ -109,7 +111,9 @@ cdef class Reply:
     cdef int wake_later(self) except -1:
         """Call them in the loop's next turn."""
         callbacks, self._callbacks = self._callbacks, None
-        if callbacks is not None:
+        if isinstance(callbacks, Waiter):
+            self._turn._loop.call_soon(callbacks, self)
+        elif callbacks is not None:
             for callback, context in (callbacks if type(callbacks) is list else (callbacks,)):
                 self._turn._loop.call_soon(callback, self, context=context)
         return 0
@@ -147,7 +151,18 @@ cdef class Reply:
             raise CancelledError
         return 0
 
+    cdef int call_back(self, Waiter waiter) except -1:
+        """Call this one back; nobody else waits."""
+        if self._callbacks is not None or self._state == CANCELLED or (
+                self._state != PENDING and not self._turn._is_open):
+            self.add_done_callback(waiter)
+        else:
+            self._callbacks = waiter
+        return 0
+
     def add_done_callback(self, callback, *, context=None):
+        if isinstance(self._callbacks, Waiter):
+            self._callbacks = self._callbacks, None
         if self._state != PENDING and not (self._turn._is_open and self._state != CANCELLED):
             self._turn._loop.call_soon(callback, self, context=context)
         elif self._callbacks is None:
@@ -161,6 +176,8 @@ cdef class Reply:
         callbacks = self._callbacks
         if callbacks is None:
             return 0
+        if isinstance(callbacks, Waiter):
+            callbacks = callbacks, None
         if type(callbacks) is not list:
             callbacks = [callbacks]
         kept = [pair for pair in callbacks if pair[0] != callback]
@@ -177,4 +194,8 @@ cdef class Reply:
         if self._state == PENDING:
             self.is_blocking = True
             return self
-        raise StopIteration(self.result())
+        result = self.result()
+        if isinstance(result, (tuple, BaseException)):
+            raise StopIteration(result)
+        PyErr_SetObject(StopIteration, result)
+        raise StopIteration  # without a traceback: as it was set

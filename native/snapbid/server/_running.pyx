@@ -1,8 +1,12 @@
 # cython: auto_pickle=False, autotestdict=False
 """Requests that run without a task, as `_running.pyi` describes it."""
 
+from asyncio import get_running_loop
+
 cimport cython
 from cpython.object cimport PyObject
+
+from snapbid.ledger._replies cimport Reply, Waiter
 
 cdef extern from "Python.h":
     ctypedef enum PySendResult:
@@ -12,8 +16,7 @@ cdef extern from "Python.h":
 
 
 @cython.final
-@cython.freelist(256)
-cdef class _Running:
+cdef class _Running(Waiter):
     """A request's coroutine; as a callback, it goes on with what it awaited."""
 
     cdef object _coroutine, _watcher
@@ -22,11 +25,15 @@ cdef class _Running:
         if self._coroutine is None:
             return
         try:
-            awaited.result()
+            if awaited is not None:
+                awaited.result()
         except BaseException as error:
             self.throw(error)
         else:
             self.go_on()
+
+    cdef int take(self, Reply reply) except -1:
+        return 0 if self._coroutine is None else self.go_on()
 
     cdef int go_on(self) except -1:
         cdef PyObject *result = NULL
@@ -54,7 +61,13 @@ cdef class _Running:
     cdef int wait_for(self, awaited) except -1:
         """Be called back by a future (PEP 3156), which is what a coroutine gives."""
         try:
-            if not awaited._asyncio_future_blocking:
+            if type(awaited) is Reply:
+                (<Reply>awaited).is_blocking = False
+                return (<Reply>awaited).call_back(self)
+            if awaited is None:  # it has had its turn
+                get_running_loop().call_soon(self, None)
+                return 0
+            if not getattr(awaited, "_asyncio_future_blocking", None):
                 raise RuntimeError("a request yields what is no future")
             awaited._asyncio_future_blocking = False
             awaited.add_done_callback(self)

@@ -3,7 +3,13 @@ from collections.abc import Callable, Generator
 from contextvars import Context
 from typing import Any, Generic, Self, TypeVar, final
 
+from typing_extensions import disjoint_base
+
 _T = TypeVar("_T")
+
+@disjoint_base
+class Waiter:
+    """What a reply calls back natively, for which it needs no context."""
 
 @final
 class Turn:

@@ -21,8 +21,9 @@ class RequestRunner:
     """Runs the requests of a worker on its event loop.
 
     A task costs more than what most requests need of one: a request whose path `is_short` is run
-    without, by what it awaits; all it may await are futures of the loop. It goes on when they call
-    back. Any other request is run in a task, by `in_task`.
+    without. All that it may await are futures of the loop (and `asyncio.sleep(0)`): they call it
+    back. What it awaits else, a time-out for example, takes a task of its own. Any other request is
+    run in a task, by `in_task`.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ def create(listening: Connection) -> "Application":
     application = Application(
         Worker(require_serving(load(os.environ))), started=partial(_announce, listening)
     )
-    install(application)
+    install(application, application.is_short)
     return application
 
 

@@ -6,22 +6,28 @@ this relies on.
 """
 
 from asyncio import AbstractEventLoop
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
 
 from granian._granian import CallbackScheduler
 from granian.server import mp
 
+from snapbid.http import Receive, Scope, Send
 from snapbid.server._running import RequestRunner
-from snapbid.server.app import Application
+
+AsgiApplication: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 
-def install(application: Application) -> None:
-    """Have the server that is about to run in this process use the runner."""
+def install(application: AsgiApplication, is_short: Callable[[str], bool]) -> None:
+    """Have the server that is about to run this application, in this process, use the runner.
+
+    `is_short` tells of a path whether a request to it needs no task (`RequestRunner`).
+    """
 
     class Scheduler(CallbackScheduler):
         def __init__(self, loop: AbstractEventLoop, in_task: Any, *_: object) -> None:
             super().__init__()
-            runner = RequestRunner(loop, application, application.is_short, in_task)
+            runner = RequestRunner(loop, application, is_short, in_task)
             self._schedule_fn = runner.schedule
 
     def new_scheduler(

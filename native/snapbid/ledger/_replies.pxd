@@ -1,0 +1,28 @@
+"""What requests wait for, and how they go on; see _replies.pyi."""
+
+cdef class Waiter:
+    """What a reply may call back as it is, where a future's callback has a context. It is callable,
+    too, and raises nothing.
+    """
+
+    cdef int take(self, Reply reply) except -1
+
+
+cdef class Turn:
+    cdef object _loop
+    cdef list _ready
+    cdef bint _is_open
+
+
+cdef class Reply:
+    cdef Turn _turn
+    cdef object _result
+    cdef object _callbacks  # a Waiter, a callback with its context, or a list of those
+    cdef int _state
+    cdef bint is_blocking
+
+    cdef int call_back(self, Waiter waiter) except -1
+    cdef int set(self, int state, result) except -1
+    cdef int wake(self) except -1
+    cdef int wake_later(self) except -1
+    cdef int check(self) except -1

@@ -1,0 +1,255 @@
+"""Requests that run without a task: what they may await, and how they end."""
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from snapbid.ledger._replies import Turn
+from snapbid.server._running import RequestRunner
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+Work = Callable[[], Coroutine[Any, Any, Any]]
+
+
+class Scope(dict[str, Any]):
+    """That can be referred to weakly."""
+
+
+class Watcher:
+    """A request as Granian hands it over, and what it is told."""
+
+    def __init__(self, path: str) -> None:
+        self.scope = Scope(path=path)
+        self.proto = self
+        self.told: list[Any] = []
+        self.task: Any = None
+        self.ended = asyncio.Event()
+
+    def receive(self) -> None: ...
+
+    def send(self) -> None: ...
+
+    def done(self) -> None:
+        self.told.append("done")
+        self.ended.set()
+
+    def err(self, error: BaseException) -> None:
+        self.told.append(error)
+        self.ended.set()
+
+    def taskref(self, task: Any) -> None:
+        self.task = task
+
+
+class Runs:
+    """A runner whose applications are the works by path; those that begin with /short are."""
+
+    def __init__(self, **works: Work) -> None:
+        self.works = works
+        self.wakes = 0
+        loop: Any = asyncio.get_running_loop()
+        self.runner = RequestRunner(loop, self.application, self.is_short, self.in_task)
+
+    def is_short(self, path: str) -> bool:
+        return path.startswith("/short")
+
+    def application(self, scope: Any, receive: Any, send: Any) -> Any:
+        return self.works[scope["path"].partition("-")[2]]()
+
+    async def in_task(self, watcher: Any) -> None:
+        await self.application(watcher.scope, None, None)
+        watcher.done()
+
+    async def outcome(self, path: str) -> list[Any]:
+        watcher = Watcher(path)
+        self.runner.schedule(watcher)
+        await asyncio.wait_for(watcher.ended.wait(), 60)
+        await asyncio.sleep(0)
+        return watcher.told
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    def run(work: Coroutine[Any, Any, Any]) -> Any:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            return runner.run(work)
+
+    return run
+
+
+def future(after: Callable[[Any], None]) -> Any:
+    """A future to which that is done in the next turn."""
+    loop = asyncio.get_running_loop()
+    made: asyncio.Future[Any] = loop.create_future()
+    loop.call_soon(after, made)
+    return made
+
+
+def test_what_a_request_may_await(run: Any) -> None:
+    async def nothing() -> None:
+        assert asyncio.current_task() is None
+
+    async def turns() -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async def futures() -> None:
+        assert await future(lambda it: it.set_result(7)) == 7
+        there = future(lambda it: None)
+        there.set_result(8)
+        assert await there == 8
+
+    async def replies() -> None:
+        loop = asyncio.get_running_loop()
+        turn = Turn(loop)
+        first, second = turn.reply(), turn.reply()
+
+        def answer() -> None:
+            turn.begin()
+            second.set_result("b")
+            first.set_result("a")
+            turn.end()
+
+        loop.call_soon(answer)
+        assert await first == "a"
+        assert await second == "b"
+        later = turn.reply()
+        loop.call_soon(later.set_result, "c")
+        assert await later == "c"
+
+    async def tasks() -> None:
+        async def inner() -> int:
+            async with asyncio.timeout(60):
+                await asyncio.sleep(0)
+            return 9
+
+        assert await asyncio.create_task(inner()) == 9
+
+    async def threads() -> None:
+        assert await asyncio.to_thread(lambda: 10) == 10
+
+    async def all_of_it() -> None:
+        works: dict[str, Work] = {
+            work.__name__: work for work in (nothing, turns, futures, replies, tasks, threads)
+        }
+        runs = Runs(**works)
+        for name in works:
+            assert await runs.outcome(f"/short-{name}") == ["done"], name
+
+    run(all_of_it())
+
+
+def test_what_goes_wrong(run: Any) -> None:
+    """An error of what is awaited is raised there; the request's own is told, once."""
+    error = OSError("gone")
+
+    async def fails() -> None:
+        raise error
+
+    async def awaits_an_error() -> None:
+        await future(lambda it: it.set_exception(error))
+
+    async def catches_it() -> None:
+        with pytest.raises(OSError, match="gone"):
+            await future(lambda it: it.set_exception(error))
+        with pytest.raises(asyncio.CancelledError):
+            await future(lambda it: it.cancel())
+        reply = Turn(asyncio.get_running_loop()).reply()
+        asyncio.get_running_loop().call_soon(reply.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await reply
+        failing = Turn(asyncio.get_running_loop()).reply()
+        asyncio.get_running_loop().call_soon(failing.set_exception, error)
+        with pytest.raises(OSError, match="gone"):
+            await failing
+        assert await future(lambda it: it.set_result(1)) == 1
+
+    class Odd:
+        def __await__(self) -> Any:
+            yield "no future"
+
+    async def awaits_what_is_no_future() -> None:
+        await Odd()
+
+    async def all_of_it() -> None:
+        runs = Runs(fails=fails, awaits=awaits_an_error, catches=catches_it,
+                    odd=awaits_what_is_no_future)  # fmt: skip
+        assert await runs.outcome("/short-fails") == [error]
+        assert await runs.outcome("/short-awaits") == [error]
+        assert await runs.outcome("/short-catches") == ["done"]
+        (told,) = await runs.outcome("/short-odd")
+        assert isinstance(told, RuntimeError)
+        (told,) = await runs.outcome("/short-unknown")
+        assert isinstance(told, KeyError), "raised by the call itself"
+
+    run(all_of_it())
+
+
+def test_any_other_request_runs_in_a_task(run: Any) -> None:
+    async def works() -> None:
+        assert asyncio.current_task() is not None
+        async with asyncio.timeout(60):
+            await asyncio.sleep(0)
+
+    async def all_of_it() -> None:
+        runs, watcher = Runs(works=works), Watcher("/other-works")
+        runs.runner.schedule(watcher)
+        await asyncio.wait_for(watcher.ended.wait(), 60)
+        assert isinstance(watcher.task, asyncio.Task)
+        await watcher.task
+        assert watcher.told == ["done"]
+
+    run(all_of_it())
+
+
+def test_they_start_in_their_order_from_any_thread(run: Any) -> None:
+    started: list[str] = []
+
+    async def all_of_it() -> None:
+        def work(name: str) -> Work:
+            async def works() -> None:
+                started.append(name)
+                await future(lambda it: it.set_result(None))
+
+            return works
+
+        names = [f"n{number}" for number in range(100)]
+        runs = Runs(**{name: work(name) for name in names})
+        watchers = [Watcher(f"/short-{name}") for name in names]
+
+        def schedule() -> None:
+            for watcher in watchers:
+                runs.runner.schedule(watcher)
+
+        thread = threading.Thread(target=schedule)
+        thread.start()
+        for watcher in watchers:
+            await asyncio.wait_for(watcher.ended.wait(), 60)
+        thread.join()
+        assert started == names
+        assert all(watcher.told == ["done"] for watcher in watchers)
+
+    run(all_of_it())
+
+
+def test_nothing_is_kept_of_a_request(run: Any) -> None:
+    async def works() -> None:
+        await future(lambda it: it.set_result(None))
+
+    async def all_of_it() -> None:
+        runs, watcher = Runs(works=works), Watcher("/short-works")
+        scope = weakref.ref(watcher.scope)
+        runs.runner.schedule(watcher)
+        await asyncio.wait_for(watcher.ended.wait(), 60)
+        await asyncio.sleep(0)
+        del watcher
+        gc.collect()  # the watcher is its own protocol
+        assert scope() is None
+
+    run(all_of_it())
