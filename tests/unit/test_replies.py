@@ -3,7 +3,6 @@
 import asyncio
 import contextvars
 import gc
-import sys
 import weakref
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -295,7 +294,6 @@ def test_nothing_is_kept(run: Any) -> None:
         loop = asyncio.get_running_loop()
         own = Turn(loop)
         kept: list[weakref.ref[Any]] = []
-        before = sys.getrefcount(None)
         for _ in range(1_000):
             reply: Reply[Any] = own.reply()
             result, callback = Kept(), Kept()
@@ -307,6 +305,5 @@ def test_nothing_is_kept(run: Any) -> None:
         await asyncio.sleep(0)
         gc.collect()
         assert not any(each() for each in kept)
-        assert abs(sys.getrefcount(None) - before) < 500
 
     run(turns())

@@ -228,8 +228,8 @@ cdef class BidCall:
         cdef MarketCore market = endpoint.market  # for the whole request: ranks belong to one
         cdef AdmissionControl admission = endpoint._admission
         cdef Reader reader = market.lookups
-        cdef double now = endpoint.seconds(), left_s = endpoint._processor_s, allowed_s = endpoint._tmax_s
-        cdef double began = 0
+        cdef double now = endpoint.seconds(), began = 0
+        cdef double left_s = endpoint._processor_s, allowed_s = endpoint._tmax_s
         cdef int64_t number
         cdef Proposal proposal
         cdef object request, decided, tmax
@@ -292,7 +292,8 @@ cdef class BidCall:
             return self.keep()
         auction, bids = proposal.auction_id.encode(), as_ledger_bids(proposal.bids)
         if self._is_test:
-            verdicts = endpoint._ledger.look(auction, bids, user, self._deadline - endpoint.seconds())
+            verdicts = endpoint._ledger.look(
+                auction, bids, user, self._deadline - endpoint.seconds())
         else:
             verdicts = endpoint._ledger.remember(
                 auction, endpoint._number, bids, user, self._deadline - endpoint.seconds())
