@@ -17,6 +17,7 @@ from support.spending import HOLD_S, limits, reserve, sent, state
 from snapbid.ledger.records import BILLING, LOSS, WIN
 
 HOUR = 3600
+SWEPT_AT = 16  # holds of a user
 GIVEN_UP_S = 900  # how long a hold may wait for a spool
 
 
@@ -147,6 +148,19 @@ async def test_what_is_kept_of_users_has_an_end(capped: Capped, store: Any) -> N
     (holds,), (impressions,) = keys(store, "{sb*}:fe:*"), keys(store, "{sb*}:fc:*")
     assert HOLD_S < store.ttl(holds) <= HOLD_S + 60 + GIVEN_UP_S
     assert HOUR < store.ttl(impressions) <= HOUR + 60
+
+
+async def test_holds_that_ended_by_themselves_are_removed(
+    capped: Capped, clock: Clock, store: Any
+) -> None:
+    """Not at each bid, but no more of them stay than SWEPT_AT."""
+    of = limits(caps=((1000, HOUR),))
+    most = 0
+    for number in range(3 * SWEPT_AT):
+        assert await capped.bid(number, of) == "k"
+        clock.now += HOLD_S
+        most = max(most, store.zcard(keys(store, "{sb*}:fe:*")[0]))
+    assert 1 < most <= SWEPT_AT
 
 
 async def test_no_user_sees_more_than_the_cap_in_any_window(

@@ -37,11 +37,12 @@ local function find(bucket, field, id)
 end
 
 local function remove(record, older)
-  redis.call('HDEL', record.key, record.field)
   if older and record.current and not older.current then -- it becomes the pair's record again
+    redis.call('HSET', older.key, record.field, pack_record(older)) -- first, lest the key lose its expiry
     redis.call('HDEL', older.key, older.field)
     older.field, older.current = record.field, true
-    redis.call('HSET', older.key, older.field, pack_record(older))
+  else
+    redis.call('HDEL', record.key, record.field)
   end
 end
 

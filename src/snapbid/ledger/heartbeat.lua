@@ -1,4 +1,5 @@
--- Says that a process is there, what its TTL is, and up to when its notices are settled.
+-- Says that a process is there, what its TTL is, and up to when its notices are settled; and goes on with
+-- what is done now and then.
 --
 -- A process that was signed off while this was under way stays so (sign_off.lua).
 --
@@ -15,6 +16,38 @@ if not announced or math.abs(now - announced) >= 60 then
   if tonumber(ttl) > longest then
     redis.call('HDEL', base .. 'r', 'current') -- the next granule lasts long enough
   end
+end
+
+local BUCKETS_A_BEAT = 256
+local function expire_buckets() -- of granules that take no more records; see records.lua
+  local registry = base .. 'r'
+  local current = redis.call('HGET', registry, 'current') or ''
+  local taking, opened, length = current:match('^(%d+) (%d+) (%d+)')
+  if taking and math.abs(now - opened) >= tonumber(length) then
+    redis.call('HDEL', registry, 'current')
+    taking = nil
+  end
+  local known = granules()
+  for i = #known, 1, -1 do -- the oldest first
+    local granule = known[i]
+    local next_one = granule ~= tonumber(taking) and redis.call('HGET', registry, 'x' .. granule)
+    if next_one then
+      local expires = redis.call('HGET', registry, granule)
+      local after = math.min(next_one + BUCKETS_A_BEAT, BUCKETS)
+      for bucket = next_one, after - 1 do
+        redis.call('EXPIREAT', bucket_key(granule, bucket), expires)
+      end
+      if after < BUCKETS then
+        redis.call('HSET', registry, 'x' .. granule, after)
+      else
+        redis.call('HDEL', registry, 'x' .. granule)
+      end
+      break
+    end
+  end
+end
+if redis.call('EXISTS', base .. 'closed') == 0 then
+  expire_buckets()
 end
 
 local time, spools, token = hold_clock(), base .. 'spools', ARGV[3]

@@ -12,9 +12,9 @@ while at <= size do
   if packed == '' then
     redis.call('ZREM', (cap_keys(campaign, user)), member)
   else
-    local fits, some_ended = within_caps(parse_limits(packed), user)
+    local fits, holds, sweeps = within_caps(parse_limits(packed), user)
     if fits then
-      hold_impression(campaign, user, member, hold_s, some_ended)
+      hold_impression(holds, member, hold_s, sweeps)
     else
       letter = 'c'
     end

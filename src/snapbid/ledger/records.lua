@@ -60,6 +60,9 @@ end
 -- numbered in the order in which they were opened, so that neither a clock nor a TTL that changes
 -- hides what is in one: {sbN}:r has for each when it expires (epoch s), as oNUMBER when it was opened
 -- (epoch ms), and as `current` number, opening time, length and expiry of the one that takes records.
+-- Its buckets get their expiry when it takes no more, a few at each heartbeat (heartbeat.lua): asking
+-- for each record whether its bucket is new costs a tenth of what remembering it does. Until all have
+-- it, xNUMBER is the next bucket whose turn it is.
 -- {sbN}:ttl has the TTLs in force, each with the time at which it was last announced (heartbeat.lua).
 local GRANULE_S, BUCKETS = 1800, 16384
 
@@ -86,20 +89,21 @@ local function granules() -- newest first
   return numbers
 end
 
-local function open_granule(ttl) -- rare: its number and when it expires
+local function open_granule(ttl) -- rare: its number
   local registry = base .. 'r'
   ttl = longest_ttl(tonumber(ttl))
   for _, number in ipairs(granules()) do
-    if tonumber(redis.call('HGET', registry, number)) < now then
+    if tonumber(redis.call('HGET', registry, number)) < now
+      and redis.call('HEXISTS', registry, 'x' .. number) == 0 then
       redis.call('HDEL', registry, number, 'o' .. number)
     end
   end
   local number = (granules()[1] or 0) + 1
   local length = math.max(GRANULE_S, math.floor(ttl / 4)) -- so there are never many
   local expires = digits(now + length + ttl + GRANULE_S) -- after the last of its records is due
-  redis.call('HSET', registry, number, expires, 'o' .. number, digits(now_ms), 'current',
-    number .. ' ' .. digits(now) .. ' ' .. length .. ' ' .. expires)
-  return number, expires
+  redis.call('HSET', registry, number, expires, 'o' .. number, digits(now_ms), 'x' .. number, 0,
+    'current', number .. ' ' .. digits(now) .. ' ' .. length .. ' ' .. expires)
+  return number
 end
 
 local function bucket_key(granule, bucket)

@@ -12,9 +12,9 @@
 local WRITER_S = '604800'
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
 local current = redis.call('HGET', base .. 'r', 'current') -- an error where the ledger is closed
-local granule, opened, length, expires = (current or ''):match('^(%d+) (%d+) (%d+) (%d+)$')
+local granule, opened, length = (current or ''):match('^(%d+) (%d+) (%d+) %d+$')
 if not granule or math.abs(now - opened) >= tonumber(length) then -- or a clock was set
-  granule, expires = open_granule(tonumber(ARGV[5]))
+  granule = open_granule(tonumber(ARGV[5]))
 end
 -- With what was refused, which is nothing yet.
 local last = redis.call('SET', writer, ARGV[3] .. ' ', 'EX', WRITER_S, 'GET')
@@ -68,8 +68,6 @@ while at <= size do
     local key = prefix .. bucket % BUCKETS
     if redis.call('HSETNX', key, field, admitted) == 0 then
       replace(key, field, admitted)
-    elseif redis.call('HLEN', key) == 1 then
-      redis.call('EXPIREAT', key, expires)
     end
   else
     refused[#refused + 1] = place .. letter
