@@ -6,11 +6,12 @@ import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
+from math import ceil
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
-from snapbid.beat import beat
+from snapbid.beat import BEAT_S, beat
 from snapbid.errors import BadRequest, BodyTimeout, Problem, TooLarge, UnsupportedMediaType
 
 Scope: TypeAlias = Mapping[str, Any]
@@ -27,6 +28,7 @@ DRAIN_S: Final = 1.0
 MAX_DEFLATED: Final = 48 << 10  # bytes of an answer that is compressed; some 2 ms
 DEFLATED_AT_ONCE: Final = 16 << 10  # bytes
 ENDED_AT_ONCE: Final = 50  # requests whose bodies have not come
+TICKS: Final = 10
 LEFT_BYTES: Final = 4096  # up to this length the server reads a body with the head
 LEFT_AFTER_S: Final = 0.005  # by then a body has arrived, even if sent after the head
 
@@ -41,31 +43,42 @@ class AwaitedMessages(dict[Awaitable[Message], None]):
     late = False
 
 
+def ticks(timeout_s: float) -> tuple[float, int]:
+    """How often to tick (s), and how many ticks a body has: about ten, and at least its time.
+
+    They are beats of the process where those are more frequent, lest each wake a process at rest.
+    """
+    every_s = timeout_s / TICKS
+    if every_s > BEAT_S:
+        every_s = BEAT_S * (every_s // BEAT_S)
+    return every_s, ceil(timeout_s / every_s)
+
+
 class BodyDeadline:
-    """Ends requests whose bodies do not come in time: a body has all of `TICKS` ticks to come.
+    """Ends requests whose bodies do not come in time: a body has all of `ticks` ticks to come.
 
     Requests are told apart by the tick in which they began, so that one costs neither a timer nor
     a look at the clock. There is one deadline for all requests of a process, since it is the
     process that runs out of what they take.
     """
 
-    TICKS: Final = 10
-
     def __init__(self) -> None:
+        self.ticks = TICKS
         self.current = AwaitedMessages()
         self._earlier: deque[AwaitedMessages] = deque()
 
     async def keep(self, timeout_s: float) -> None:
-        """Tick until cancelled."""
+        """Tick until cancelled, so that a body has at least that time."""
+        every_s, self.ticks = ticks(timeout_s)
         while True:
-            await beat(timeout_s / self.TICKS)
+            await beat(every_s)
             await self.tick()
 
     async def tick(self) -> None:
         """End what is overdue, some at a time: other requests have their turns in between."""
         self._earlier.append(self.current)
         self.current = AwaitedMessages()
-        if len(self._earlier) > self.TICKS:
+        if len(self._earlier) > self.ticks:
             overdue = self._earlier.popleft()
             overdue.late = True
             for number, message in enumerate(list(overdue), 1):

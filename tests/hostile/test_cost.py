@@ -159,7 +159,7 @@ async def slowest_s(app: LocalApp, deadline: http.BodyDeadline) -> dict[str, flo
         await waits("come", began)
     for _ in range(20):
         await waits("wait", time.process_time())
-    for _ in range(deadline.TICKS + 1):
+    for _ in range(deadline.ticks + 1):
         ending = asyncio.create_task(deadline.tick())
         await asyncio.sleep(0)
         await waits("end", time.process_time())

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapbid import http
+from snapbid.beat import BEAT_S
 from snapbid.errors import (
     BadRequest,
     BodyTimeout,
@@ -298,6 +299,15 @@ async def ticks(deadline: http.BodyDeadline, number: int) -> None:
         await deadline.tick()
 
 
+@pytest.mark.parametrize("timeout_s", [0.01, 0.3, 1, 2.5, 2.6, 2.7, 5, 5.2, 7.8, 10, 30, 60, 3600])
+def test_a_body_has_its_time_in_ticks_of_the_process(timeout_s: float) -> None:
+    every_s, number = http.ticks(timeout_s)
+    assert timeout_s - 1e-9 <= every_s * number < timeout_s + every_s
+    assert number >= http.TICKS
+    if timeout_s / http.TICKS > BEAT_S:
+        assert every_s / BEAT_S == pytest.approx(round(every_s / BEAT_S))
+
+
 @pytest.mark.parametrize("parts", [0, 1, 3])
 def test_a_body_has_one_deadline_for_all_of_its_parts(
     parts: int, monkeypatch: pytest.MonkeyPatch
@@ -308,7 +318,7 @@ def test_a_body_has_one_deadline_for_all_of_its_parts(
     async def run() -> None:
         client = SlowClient()
         reading = asyncio.ensure_future(read_json_body(JSON, client.receive, LIMIT))
-        ticks_left = deadline.TICKS
+        ticks_left = deadline.ticks
         for _ in range(parts):
             await asyncio.sleep(0)
             await ticks(deadline, 3)
@@ -337,7 +347,7 @@ def test_a_part_that_comes_with_the_deadline_does_not_extend_it(
         reading = asyncio.ensure_future(read_json_body(JSON, client.receive, LIMIT))
         await asyncio.sleep(0)
         client.send(b"x")
-        await ticks(deadline, deadline.TICKS + 1)
+        await ticks(deadline, deadline.ticks + 1)
         with pytest.raises(BodyTimeout):
             await reading
 

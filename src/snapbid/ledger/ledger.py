@@ -26,6 +26,7 @@ from snapbid.tasks import end
 
 TICK_S: Final = 0.005
 REST_S: Final = BEAT_S  # between ticks while no shard waits for Redis: a heartbeat is due in each
+LOOK_S: Final = 4 * BEAT_S  # between looks for what other processes have left
 NOTICE_S: Final = 0.25  # then the notice goes to the spool
 REPLAY_BATCH: Final = 500
 REPLAY_PATIENCE_S: Final = 60.0
@@ -281,7 +282,7 @@ class Ledger:
             await self._wait()
 
     async def _wait(self) -> None:
-        await beat()
+        await beat(LOOK_S if self._spool.is_empty else BEAT_S)
 
     async def _replay_all(self) -> None:
         if self._spool.holds_own:
