@@ -1,7 +1,10 @@
 """The native packing of bids agrees with the plain one, byte by byte, or refuses as it does."""
 
+import asyncio
+import contextlib
 import struct
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +17,16 @@ from support.oracle_entries import (
     text_digest,
 )
 
-from snapbid.ledger._records import AnswerBids, bid_digest, count, user_digest
+from snapbid.ledger._records import (
+    AnswerBids,
+    bid_digest,
+    count,
+    join,
+    keep,
+    unanswered,
+    user_digest,
+)
+from snapbid.ledger._replies import Turn
 from snapbid.ledger.batch import kept_entries
 from snapbid.ledger.limits import Limits
 
@@ -33,9 +45,9 @@ times = st.tuples(numbers, st.integers(0, 999))
 answers = st.tuples(ids, numbers, bids, texts, times, identities, st.booleans())
 
 
-def native(arguments: Any) -> AnswerBids:
+def native(arguments: Any, done: Any = NOBODY) -> AnswerBids:
     auction, ssp, bids, user, now, answer, counted = arguments
-    return AnswerBids(auction, ssp, bids, user, now, answer, counted, NOBODY, 1.0)
+    return AnswerBids(auction, ssp, bids, user, now, answer, counted, done, 1.0)
 
 
 @given(ids, ids)
@@ -86,6 +98,48 @@ def test_counts(several: list[Any]) -> None:
     for day, names, increments in count([native(arguments) for arguments in several]):
         counted[day] = dict(zip(names, increments, strict=True))
     assert counted == plain_counts(plain_answer(*arguments) for arguments in several)
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    with contextlib.closing(asyncio.new_event_loop()) as made:
+        yield made
+
+
+@given(
+    batch=st.lists(st.tuples(counting, st.booleans(), st.sampled_from(["", "set", "cancelled"])))
+)
+def test_a_batch(loop: asyncio.AbstractEventLoop, batch: list[tuple[Any, bool, str]]) -> None:
+    """What waits is sent, and told that it was kept; by a reply as by a future."""
+    turn, several = Turn(loop), []
+    for arguments, by_future, state in batch:
+        done: Any = loop.create_future() if by_future else turn.reply()
+        several.append(native(arguments, done))
+        if state == "set":
+            done.set_result("before")
+        elif state == "cancelled":
+            done.cancel()
+    waiting = [answer for answer, (*_, state) in zip(several, batch, strict=True) if not state]
+    assert unanswered(several) == waiting
+    assert join(several) == (
+        b"".join(answer.entries for answer in several),
+        any(answer.is_limited for answer in several),
+    )
+    assert keep(several) == [answer for answer in several if answer not in waiting]
+    for answer in waiting:
+        assert answer.done.result() == "k" * answer.bids
+    assert unanswered(several) == []
+    assert keep(several) == several
+    for answer in several:
+        answer.refuse()  # which comes too late
+        assert not answer.accept("b" * answer.bids)
+
+
+@pytest.mark.parametrize("take", [count, join, keep, unanswered])
+def test_a_batch_is_of_answers(take: Callable[[Any], Any]) -> None:
+    for odd in ([None], [b"entries"], (), None):
+        with pytest.raises((TypeError, AttributeError)):
+            take(odd)
 
 
 @given(answers, st.data())

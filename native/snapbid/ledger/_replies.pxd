@@ -1,5 +1,9 @@
 """What requests wait for, and how they go on; see _replies.pyi."""
 
+cdef enum ReplyState:
+    PENDING, DONE, FAILED, CANCELLED
+
+
 cdef class Waiter:
     """What a reply may call back as it is, where a future's callback has a context. It is callable,
     too, and raises nothing.

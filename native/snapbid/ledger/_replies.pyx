@@ -10,10 +10,6 @@ cdef extern from "Python.h":
     int PyContext_Enter(object context) except -1
     int PyContext_Exit(object context) except -1
 
-cdef enum:
-    PENDING, DONE, FAILED, CANCELLED
-
-
 cdef class Waiter:
 
     cdef int take(self, Reply reply) except -1:

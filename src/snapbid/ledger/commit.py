@@ -23,7 +23,10 @@ from snapbid.ledger.batch import (
     AnswerBids,
     BidBatch,
     counters,
+    join,
+    keep,
     kept_entries,
+    unanswered,
     verdicts,
 )
 from snapbid.ledger.clock import LedgerClock
@@ -70,7 +73,7 @@ class TakingBack(msgspec.Struct, frozen=True):
     done: "asyncio.Future[bool] | None" = None
 
 
-T = TypeVar("T", AnswerBids, PendingNotice, PendingHold)
+T = TypeVar("T", PendingNotice, PendingHold)
 
 
 class GroupCommit:
@@ -236,7 +239,7 @@ class GroupCommit:
         if not self._notices:
             self._note_settled(self._hold_clock)
         self._sent_hold_clock = self._hold_clock
-        self._sent_answers = answers = _unanswered(self._answers[:MAX_BATCH])
+        self._sent_answers = answers = unanswered(self._answers[:MAX_BATCH])
         self._sent_notices = notices = _unanswered(self._notices[:MAX_BATCH])
         self._answers, self._notices = self._answers[MAX_BATCH:], self._notices[MAX_BATCH:]
         self._sent_all = not self._notices
@@ -261,9 +264,8 @@ class GroupCommit:
 
     def _remember(self, answers: list[AnswerBids], now_ms: int) -> Command:
         self._batches += 1
-        entries = b"".join([answer.entries for answer in answers])
+        entries, limited = join(answers)
         self._in_doubt = BidBatch(self._writer, self._batches, entries)
-        limited = True in [answer.is_limited for answer in answers]
         name = "remember_limited" if limited else "remember"
         head = (name, now_ms, self._writer, self._batches, self._hold_s, self._ttl_s)
         return (*head, entries, *counters(answers))
@@ -324,8 +326,7 @@ class GroupCommit:
         if not reply:
             raise RedisError("a batch was refused")
         if reply == b"+":
-            late = [answer for answer in answers if not answer.accept(KEPT * answer.bids)]
-            regretted = b"".join([kept_entries(answer, KEPT * answer.bids) for answer in late])
+            regretted = b"".join([kept_entries(late, KEPT * late.bids) for late in keep(answers)])
         else:
             regretted = b"".join(
                 [
