@@ -183,6 +183,49 @@ async def test_huge_prices_are_exact(ledger: Ledger, store: Any) -> None:
     assert counts(store)[DAY]["P:1"] == sum(prices)
 
 
+@pytest.mark.parametrize(
+    "prices",
+    [
+        [2 * 10**14] * 40,
+        [999_999_999_999_999] * 12,
+        [999_999_999_999_999, 1, 1, 10**15, 10**17 + 1, 3, 9_007_199_254_740_993, 5] * 4,
+    ],
+)
+@pytest.mark.parametrize("before", [0, 10**15 - 1, 2**53 + 1, 2**62])
+async def test_wins_of_one_batch_add_up_exactly(
+    ledger: Ledger, store: Any, prices: list[int], before: int
+) -> None:
+    for number, price in enumerate(prices):
+        await remember(ledger, b"%d" % number, (b"1", number % 2, price))
+    key = f"{{sb0}}:c:{segment_of(store)}:{DAY}"
+    store.hset(key, mapping={"p:1": before, "P:1": before})
+    batches = ledger._shards[0].batches
+    settled = [ledger.settle(WIN, b"%d" % number, b"1") for number in range(len(prices))]
+    assert set(await asyncio.gather(*settled)) == {"c"}
+    assert ledger._shards[0].batches == batches + 1
+    of_one = sum(prices[1::2])
+    assert counts(store)[DAY]["p:1"] == before + sum(prices)
+    assert (counts(store)[DAY]["P:0"], counts(store)[DAY]["P:1"]) == (
+        sum(prices) - of_one,
+        before + of_one,
+    )
+    assert counts(store)[DAY]["w:1"] == len(prices)
+
+
+async def test_notices_of_more_counters_than_a_command_takes(ledger: Ledger, store: Any) -> None:
+    campaigns = range(1, 1_902)  # of which each win counts two counters, in one batch
+    await remember(ledger, b"a", *((b"%d" % number, number, 3) for number in campaigns))
+    settled = [ledger.settle(WIN, b"a", b"%d" % number) for number in campaigns]
+    assert set(await asyncio.gather(*settled)) == {"c"}
+    counted = counts(store)[DAY]
+    assert {f: n for f, n in counted.items() if f[0] in "wpWP"} == {
+        "w:1": len(campaigns),
+        "p:1": 3 * len(campaigns),
+        **{f"W:{number}": 1 for number in campaigns},
+        **{f"P:{number}": 3 for number in campaigns},
+    }
+
+
 async def test_large_numbers_and_reasons(ledger: Ledger, store: Any) -> None:
     large = 2**31 - 1
     await remember(ledger, b"a", (b"1", large, 1), ssp=large)

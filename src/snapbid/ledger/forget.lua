@@ -107,5 +107,5 @@ while at <= size do
   end
   place = place + 1
 end
-name_changed()
+write_counts()
 return 1

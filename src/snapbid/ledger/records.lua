@@ -31,22 +31,71 @@ local function date(day) -- days since 1970-01-01 to YYYY-MM-DD (proleptic Grego
   return text
 end
 
-local MOST_CHANGED = 1000 -- that are kept until they are named
-local changed, changes = {}, 0
-local function name_changed() -- to the drain, at the end of a script
-  if changes > 0 then
-    redis.call('SADD', base .. 'd', unpack(changed, 1, changes))
-    changes = 0
+-- Lua adds up exactly what has no more digits than this. Redis adds up the rest, which stays below 2^63.
+local EXACT_DIGITS, LARGEST_EXACT, MOST_ARGUMENTS = 15, 1e15, 2000
+
+-- Raises counters of a day by what stands behind their names: `many` of them from a place of the list on.
+-- With `fewer`, by less, by name. The drain is told that they changed.
+local function raise_counters(day, list, from, many, fewer)
+  local key, prefix = counters_of(day)
+  for first = from, from + many - 1, MOST_ARGUMENTS do
+    local last = math.min(first + MOST_ARGUMENTS, from + many) - 1
+    local before = redis.call('HMGET', key, unpack(list, first, last))
+    local sums, summed, changed, changes = {}, 0, {}, 0
+    for i = first, last do
+      local field, sum, by = list[i], before[i - first + 1] or '0', list[i + many]
+      if fewer then
+        by = by - (fewer[field] or 0)
+      end
+      if by ~= 0 then
+        if #sum <= EXACT_DIGITS then
+          sums[summed + 1], sums[summed + 2] = field, sum + by
+          summed = summed + 2
+        else
+          redis.pcall('HINCRBY', key, field, by)
+        end
+        changes = changes + 1
+        changed[changes] = prefix .. field
+      end
+    end
+    if summed > 0 then
+      redis.call('HSET', key, unpack(sums))
+    end
+    if changes > 0 then
+      redis.call('SADD', base .. 'd', unpack(changed))
+    end
   end
 end
 
+-- Counters are raised at the end of a script, each once: by day, and by name.
+local counted = {}
 local function count(day, field, by) -- `day` is YYYY-MM-DD, `by` are digits
-  local key, prefix = counters_of(day)
-  redis.pcall('HINCRBY', key, field, by) -- a sum stays below 2^63
-  changes = changes + 1
-  changed[changes] = prefix .. field
-  if changes == MOST_CHANGED then
-    name_changed()
+  local sums = counted[day]
+  if not sums then
+    sums = {}
+    counted[day] = sums
+  end
+  local sum = (sums[field] or 0) + by
+  if math.abs(sum) >= LARGEST_EXACT then
+    local key, prefix = counters_of(day)
+    redis.pcall('HINCRBY', key, field, by)
+    redis.call('SADD', base .. 'd', prefix .. field)
+  else
+    sums[field] = sum
+  end
+end
+
+local function write_counts()
+  for day, sums in pairs(counted) do
+    local list, many = {}, 0
+    for field in pairs(sums) do
+      many = many + 1
+      list[many] = field
+    end
+    for i = 1, many do
+      list[many + i] = sums[list[i]]
+    end
+    raise_counters(day, list, 1, many)
   end
 end
 

@@ -88,37 +88,11 @@ if #refused > 0 then
   redis.call('SET', writer, ARGV[3] .. ' ' .. table.concat(refused, ' '), 'EX', WRITER_S)
 end
 
--- Lua adds up exactly what has no more digits than this.
-local EXACT_DIGITS, MOST_ARGUMENTS = 15, 2000
 local at_day = 7
 while ARGV[at_day] do
   local day, many = ARGV[at_day], tonumber(ARGV[at_day + 1])
-  local key, prefix = counters_of(day)
-  local fewer, next_day = less[day], at_day + 2 + 2 * many
-  for first = at_day + 2, at_day + 1 + many, MOST_ARGUMENTS do
-    local last = math.min(first + MOST_ARGUMENTS - 1, at_day + 1 + many)
-    local before, sums = redis.call('HMGET', key, unpack(ARGV, first, last)), {}
-    for i = first, last do
-      local field, sum, by = ARGV[i], before[i - first + 1] or '0', ARGV[i + many]
-      if fewer then
-        by = by - (fewer[field] or 0)
-      end
-      if by ~= 0 then
-        if #sum <= EXACT_DIGITS then
-          sums[#sums + 1] = field
-          sums[#sums + 1] = sum + by
-        else
-          redis.pcall('HINCRBY', key, field, by)
-        end
-        changes = changes + 1
-        changed[changes] = prefix .. field
-      end
-    end
-    if #sums > 0 then
-      redis.call('HSET', key, unpack(sums))
-    end
-    name_changed()
-  end
-  at_day = next_day
+  raise_counters(day, ARGV, at_day + 2, many, less[day])
+  at_day = at_day + 2 + 2 * many
 end
+write_counts()
 return '+' .. table.concat(refused)

@@ -103,5 +103,5 @@ end
 for name, times in pairs(anomalies) do
   count_anomaly(name, digits(times))
 end
-name_changed()
+write_counts()
 return table.concat(letters)
