@@ -8,7 +8,7 @@ local function parse_limits(packed)
   local limits = parsed[packed]
   if not limits then
     local campaign, day, growth, total, caps, at = struct.unpack('<I4Bc0Bc0Bc0B', packed)
-    limits = {campaign = tostring(campaign), day = day, growth = growth, total = total,
+    limits = {campaign = string.format('%d', campaign), day = day, growth = growth, total = total,
       day_number = tonumber(day),
       total_number = tonumber(total), has_budget = day ~= '' or total ~= '', caps = NO_CAPS,
       in_escrow = day == IN_ESCROW or total == IN_ESCROW}

