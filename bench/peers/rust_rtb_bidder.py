@@ -130,9 +130,9 @@ async def _fill(dsn: str, checkout: Path, market: Sequence[Campaign]) -> None:
         for table, columns, rows in _targeting(market):
             values = ", ".join(f"${n}" for n in range(1, len(columns.split(",")) + 1))
             await connection.executemany(f"insert into {table} ({columns}) values ({values})", rows)
-        # Plans decide in which order campaigns are read, of which the bidder scores the first few. With
-        # statistics of some tables alone, as autovacuum leaves them within minutes, the next refresh
-        # read them in another order, and two impressions took 150 instead of 250 us.
+        # Plans decide in which order campaigns are read, of which the bidder scores the first few.
+        # With statistics of some tables alone, as autovacuum leaves them within minutes, the next
+        # refresh read them in another order, and two impressions took 150 instead of 250 us.
         await connection.execute("vacuum analyze")
     finally:
         await connection.close()

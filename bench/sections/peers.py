@@ -25,7 +25,8 @@ PEERS: Final = {
     "rust-rtb-bidder": """\
 - `rust-rtb-bidder` ({}, its release profile) keeps budgets and frequency caps in its process,
   stores no bid, and answers without markup. It looks users' segments up in Redis and keeps them for
-  a minute; its event stream and telemetry are off.
+  a minute; its event stream and telemetry are off. Its PostgreSQL is vacuumed and analysed first:
+  the order in which it reads campaigns, of which it scores the first few, follows the query's plan.
 """,
     "aws-bidder": """\
 - `aws-bidder` ({}, Go) is the bidder of AWS' guidance for a real-time bidder. It reads three
