@@ -132,6 +132,15 @@ async def test_records_leave_redis(fresh_redis: str, tmp_path: Path, store: Any)
     assert len(granules) <= (TTL_S + 2 * GRANULE_S) // GRANULE_S + 1
 
 
+async def test_records_really_expire(fresh_redis: str, tmp_path: Path, store: Any) -> None:
+    """By Redis's own clock, where it is ours as well."""
+    clock = Clock(store.time()[0] - 2 * GRANULE_S - 10)
+    async with opened(fresh_redis, tmp_path, clock=clock, ttl_s=4) as ledger:
+        assert await remember(ledger, b"a", (b"1", 1, 1))
+        beat(store, store.time()[0], ALL_BUCKETS)
+    assert not keys(store, "{sb0}:r:*")
+
+
 async def test_a_bucket_expires_only_when_its_granule_takes_no_more(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:

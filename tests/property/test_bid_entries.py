@@ -23,10 +23,9 @@ from snapbid.ledger._records import (
     count,
     join,
     keep,
-    unanswered,
     user_digest,
 )
-from snapbid.ledger._replies import Turn
+from snapbid.ledger._replies import Turn, unanswered
 from snapbid.ledger.batch import kept_entries
 from snapbid.ledger.limits import Limits
 
@@ -125,17 +124,17 @@ def test_a_batch(loop: asyncio.AbstractEventLoop, batch: list[tuple[Any, bool, s
         b"".join(answer.entries for answer in several),
         any(answer.is_limited for answer in several),
     )
-    assert keep(several) == [answer for answer in several if answer not in waiting]
+    assert keep(several, "k") == [answer for answer in several if answer not in waiting]
     for answer in waiting:
         assert answer.done.result() == "k" * answer.bids
     assert unanswered(several) == []
-    assert keep(several) == several
+    assert keep(several, "k") == several
     for answer in several:
         answer.refuse()  # which comes too late
         assert not answer.accept("b" * answer.bids)
 
 
-@pytest.mark.parametrize("take", [count, join, keep, unanswered])
+@pytest.mark.parametrize("take", [count, join, lambda batch: keep(batch, "k"), unanswered])
 def test_a_batch_is_of_answers(take: Callable[[Any], Any]) -> None:
     for odd in ([None], [b"entries"], (), None):
         with pytest.raises((TypeError, AttributeError)):

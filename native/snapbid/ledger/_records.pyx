@@ -6,7 +6,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from snapbid.ledger._replies cimport DONE, PENDING, Reply
+from snapbid.ledger._replies cimport DONE, Reply, is_pending
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
@@ -17,8 +17,6 @@ cdef extern from "blake2b.h" nogil:
     void sb_blake2b_begin(sb_blake2b *hash, size_t size)
     void sb_blake2b_update(sb_blake2b *hash, const void *input, size_t size)
     void sb_blake2b_end(sb_blake2b *hash, uint8_t *digest, size_t size)
-
-cdef str KEPT = "k"  # BidVerdict.KEPT
 
 cdef enum:
     DIGEST_SIZE = 16
@@ -174,13 +172,8 @@ cdef class AnswerBids:
             put_bytes(put(at, <uint32_t>PyBytes_GET_SIZE(packed), 2), packed)
         return entry
 
-    cdef bint is_waited_for(self) except -1:
-        if type(self.done) is Reply:
-            return (<Reply>self.done)._state == PENDING
-        return not self.done.done()
-
     cdef bint pass_on(self, str verdicts) except -1:
-        if not self.is_waited_for():
+        if not is_pending(self.done):
             return False
         if type(self.done) is Reply:
             (<Reply>self.done).set(DONE, verdicts)
@@ -196,12 +189,6 @@ cdef class AnswerBids:
 
 
 @cython.nonecheck(True)
-def unanswered(list answers not None):
-    cdef AnswerBids answer
-    return [answer for answer in answers if answer.is_waited_for()]
-
-
-@cython.nonecheck(True)
 def join(list answers not None):
     cdef AnswerBids answer
     cdef bint limited = False
@@ -213,11 +200,9 @@ def join(list answers not None):
 
 
 @cython.nonecheck(True)
-def keep(list answers not None):
+def keep(list answers not None, str kept not None):
     cdef AnswerBids answer
-    return [
-        answer for answer in answers
-        if not answer.pass_on(KEPT if answer.bids == 1 else KEPT * answer.bids)]
+    return [answer for answer in answers if not answer.pass_on(kept * answer.bids)]
 
 
 cdef int tally(AnswerBids answer, dict ssps, dict campaigns) except -1:

@@ -30,3 +30,8 @@ cdef class Reply:
     cdef int wake(self) except -1
     cdef int wake_later(self) except -1
     cdef int check(self) except -1
+
+
+cdef inline bint is_pending(object done) except -1:
+    """Of a reply or a future."""
+    return (<Reply>done)._state == PENDING if type(done) is Reply else not done.done()

@@ -10,6 +10,11 @@ cdef extern from "Python.h":
     int PyContext_Enter(object context) except -1
     int PyContext_Exit(object context) except -1
 
+
+def unanswered(list requests not None):
+    return [request for request in requests if is_pending(request.done)]
+
+
 cdef class Waiter:
 
     cdef int take(self, Reply reply) except -1:

@@ -68,14 +68,11 @@ class AnswerBids:
     def refuse(self) -> None:
         """The bids will not be remembered."""
 
-def unanswered(answers: list[AnswerBids]) -> list[AnswerBids]:
-    """Leave out those that were given up: they need not be sent."""
-
 def join(answers: list[AnswerBids]) -> tuple[bytes, bool]:
     """The entries of all bids, and whether any has limits."""
 
-def keep(answers: list[AnswerBids]) -> list[AnswerBids]:
-    """Pass on that all bids were kept; return the answers that wait for it no longer."""
+def keep(answers: list[AnswerBids], kept: str) -> list[AnswerBids]:
+    """Pass on that verdict for each bid; return the answers that wait for it no longer."""
 
 def count(answers: list[AnswerBids]) -> list[tuple[int, list[bytes], list[int]]]:
     """What answers count, if all bids are kept: days, each with counters and increments."""

@@ -7,6 +7,9 @@ from typing_extensions import disjoint_base
 
 _T = TypeVar("_T")
 
+def unanswered(requests: list[_T]) -> list[_T]:
+    """Leave out those whose `done` was given up: they need not be sent."""
+
 @disjoint_base
 class Waiter:
     """What a reply calls back natively, for which it needs no context."""

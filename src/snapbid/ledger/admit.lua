@@ -4,7 +4,7 @@
 -- The bid stands at a place of `bids`, as in remember.lua.
 local function admit(bids, start, value, packed, hold_s)
   local limits, size, user, holds, sweeps, fits = parse_limits(packed), #value, nil, nil, nil, nil
-  if limits.least then
+  if #limits.caps > 0 then
     size = size - 20
     user = value:sub(size + 1, size + 16)
     if SHARDS == 1 then -- else hold.lua did that in the user's
@@ -14,18 +14,17 @@ local function admit(bids, start, value, packed, hold_s)
       end
     end
   end
-  local kept = value
   if limits.has_budget then
     hold_for(hold_s)
     local price = value:sub(HEAD_SIZE + 1, size)
     if not afford(open_purse(limits.campaign), price, limits, true) then
       return nil, 'b'
     end
-    kept = value:sub(1, HEAD_SIZE) .. packed_ends .. (user and value:sub(HEAD_SIZE + 1) or price)
+    value = value:sub(1, HEAD_SIZE) .. packed_ends .. (user and value:sub(HEAD_SIZE + 1) or price)
   end
   if holds then
     local member = bids:sub(start + 1, start + 16) .. value:sub(15, 18) -- digest and identity
     hold_impression(holds, member, hold_s, sweeps)
   end
-  return kept
+  return value
 end

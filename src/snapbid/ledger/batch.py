@@ -9,7 +9,6 @@ from snapbid.ledger._records import AnswerBids as AnswerBids
 from snapbid.ledger._records import count
 from snapbid.ledger._records import join as join
 from snapbid.ledger._records import keep as keep
-from snapbid.ledger._records import unanswered as unanswered
 from snapbid.ledger.limits import DAY_S, Limits
 from snapbid.ledger.records import BidVerdict
 

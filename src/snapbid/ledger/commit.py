@@ -13,7 +13,7 @@ acknowledged after some of its requests had given up.
 import asyncio
 import secrets
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from redis.exceptions import RedisError, ResponseError
@@ -26,12 +26,11 @@ from snapbid.ledger.batch import (
     join,
     keep,
     kept_entries,
-    unanswered,
     verdicts,
 )
 from snapbid.ledger.clock import LedgerClock
 from snapbid.ledger.commits import Observe, unobserved
-from snapbid.ledger.replies import Pending
+from snapbid.ledger.replies import Pending, unanswered
 
 STALL_S: Final = 1.0  # without a reply, the connection is given up
 HEARTBEAT_S: Final = 0.25  # less than a beat (beat.py), so that one is due at each
@@ -71,9 +70,6 @@ class TakingBack(msgspec.Struct, frozen=True):
 
     batch: BidBatch
     done: "asyncio.Future[bool] | None" = None
-
-
-T = TypeVar("T", PendingNotice, PendingHold)
 
 
 class GroupCommit:
@@ -240,7 +236,7 @@ class GroupCommit:
             self._note_settled(self._hold_clock)
         self._sent_hold_clock = self._hold_clock
         self._sent_answers = answers = unanswered(self._answers[:MAX_BATCH])
-        self._sent_notices = notices = _unanswered(self._notices[:MAX_BATCH])
+        self._sent_notices = notices = unanswered(self._notices[:MAX_BATCH])
         self._answers, self._notices = self._answers[MAX_BATCH:], self._notices[MAX_BATCH:]
         self._sent_all = not self._notices
         now_ms = self._clock.now_ms(now)
@@ -257,7 +253,7 @@ class GroupCommit:
         return commands
 
     def _hold(self, now_ms: int) -> list[Command]:
-        self._sent_holds = holds = _unanswered(self._holds[:MAX_BATCH])
+        self._sent_holds = holds = unanswered(self._holds[:MAX_BATCH])
         self._holds = self._holds[MAX_BATCH:]
         packed = b"".join([hold.packed for hold in holds])
         return [("hold", now_ms, self._hold_s, packed)] if holds else []
@@ -326,7 +322,9 @@ class GroupCommit:
         if not reply:
             raise RedisError("a batch was refused")
         if reply == b"+":
-            regretted = b"".join([kept_entries(late, KEPT * late.bids) for late in keep(answers)])
+            regretted = b"".join(
+                [kept_entries(late, KEPT * late.bids) for late in keep(answers, KEPT)]
+            )
         else:
             regretted = b"".join(
                 [
@@ -369,7 +367,7 @@ class GroupCommit:
             if not hold.ends:
                 _refuse(hold)
         self._sent_answers, self._answers, self._sent_notices, self._notices = [], [], [], []
-        self._sent_holds, self._holds = [], _unanswered(holds)
+        self._sent_holds, self._holds = [], unanswered(holds)
         self._sent, self._sent_at = [], None
         self._hold_clock = self._settled_until = None  # of another data set, perhaps
 
@@ -384,8 +382,3 @@ def _expect(reply: Any) -> Any:
 def _refuse(hold: PendingHold) -> None:
     if not hold.done.done():
         hold.done.set_result("")
-
-
-def _unanswered(requests: list[T]) -> list[T]:
-    """Leave out those that were given up: they need not be sent."""
-    return [request for request in requests if not request.done.done()]

@@ -20,17 +20,13 @@ end
 
 local BUCKETS_A_BEAT = 256
 local function expire_buckets() -- of granules that take no more records; see records.lua
-  local registry = base .. 'r'
-  local current = redis.call('HGET', registry, 'current') or ''
-  local taking, opened, length = current:match('^(%d+) (%d+) (%d+)')
-  if taking and math.abs(now - opened) >= tonumber(length) then
-    redis.call('HDEL', registry, 'current')
-    taking = nil
+  local registry, taking, known = base .. 'r', current_granule(), granules()
+  if not taking then
+    redis.call('HDEL', registry, 'current') -- lest a worker whose clock is behind add a bucket
   end
-  local known = granules()
   for i = #known, 1, -1 do -- the oldest first
     local granule = known[i]
-    local next_one = granule ~= tonumber(taking) and redis.call('HGET', registry, 'x' .. granule)
+    local next_one = granule ~= taking and redis.call('HGET', registry, 'x' .. granule)
     if next_one then
       local expires = redis.call('HGET', registry, granule)
       local after = math.min(next_one + BUCKETS_A_BEAT, BUCKETS)

@@ -82,7 +82,7 @@ local function close_purse(purse)
       forget_old_days(purse)
     end
     purse.held, purse.more = purse.held + purse.more, 0
-    redis.call('HSET', purse.key, 't', string.format('%d', purse.total), -- as Redis does, and faster
+    redis.call('HSET', purse.key, 't', string.format('%d', purse.total), -- as Redis would, more slowly
       today, string.format('%d', purse.day), hold_field, string.format('%d', purse.held))
     queue_hold(purse)
   end

@@ -108,7 +108,7 @@ end
 -- Records made at about the same time lie in one granule, which expires as a whole. Granules are
 -- numbered in the order in which they were opened, so that neither a clock nor a TTL that changes
 -- hides what is in one: {sbN}:r has for each when it expires (epoch s), as oNUMBER when it was opened
--- (epoch ms), and as `current` number, opening time, length and expiry of the one that takes records.
+-- (epoch ms), and as `current` number, opening time and length (s) of the one that takes records.
 -- Its buckets get their expiry when it takes no more, a few at each heartbeat (heartbeat.lua): asking
 -- for each record whether its bucket is new costs a tenth of what remembering it does. Until all have
 -- it, xNUMBER is the next bucket whose turn it is.
@@ -124,6 +124,16 @@ local function longest_ttl(at_least)
     end
   end
   return longest
+end
+
+-- The number of the granule that takes records: none where there is none, or its time is over; where the
+-- ledger is closed, an error.
+local function current_granule()
+  local current = redis.call('HGET', base .. 'r', 'current') or ''
+  local number, opened, length = current:match('^(%d+) (%d+) (%d+)')
+  if number and math.abs(now - opened) < tonumber(length) then -- and no clock was set
+    return tonumber(number)
+  end
 end
 
 local numbers
@@ -151,7 +161,7 @@ local function open_granule(ttl) -- rare: its number
   local length = math.max(GRANULE_S, math.floor(ttl / 4)) -- so there are never many
   local expires = digits(now + length + ttl + GRANULE_S) -- after the last of its records is due
   redis.call('HSET', registry, number, expires, 'o' .. number, digits(now_ms), 'x' .. number, 0,
-    'current', number .. ' ' .. digits(now) .. ' ' .. length .. ' ' .. expires)
+    'current', number .. ' ' .. digits(now) .. ' ' .. length)
   return number
 end
 

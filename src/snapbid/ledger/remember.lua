@@ -11,11 +11,7 @@
 -- A batch in which no bid has limits is sent to this script without what admit.lua needs.
 local WRITER_S = '604800'
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
-local current = redis.call('HGET', base .. 'r', 'current') -- an error where the ledger is closed
-local granule, opened, length = (current or ''):match('^(%d+) (%d+) (%d+) %d+$')
-if not granule or math.abs(now - opened) >= tonumber(length) then -- or a clock was set
-  granule = open_granule(tonumber(ARGV[5]))
-end
+local granule = current_granule() or open_granule(tonumber(ARGV[5]))
 -- With what was refused, which is nothing yet.
 local last = redis.call('SET', writer, ARGV[3] .. ' ', 'EX', WRITER_S, 'GET')
 if last and math.abs(tonumber(last) or last:match('^%-?%d+')) >= number then

@@ -5,6 +5,7 @@ from typing import TypeAlias, TypeVar
 
 from snapbid.ledger._replies import Reply as Reply
 from snapbid.ledger._replies import Turn as Turn
+from snapbid.ledger._replies import unanswered as unanswered
 
 T = TypeVar("T")
 
