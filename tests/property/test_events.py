@@ -35,13 +35,15 @@ def resolved(value: Any) -> Any:
 
 
 POOL = [resolved(value) for rows in (*WRONG.values(), *RIGHT.values()) for value, _ in rows]
+# Copies: an envelope's later change may go into a value of an earlier one.
+POOLED = st.sampled_from(POOL).map(deepcopy)
 SCALARS = (
     st.none()
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=8)
-    | st.sampled_from(POOL)
+    | POOLED
     | st.sampled_from(list(VALID.values()))
 )
 VALUES = st.recursive(
@@ -110,7 +112,7 @@ UNKNOWN = st.sampled_from(
         DIGEST.upper(),
         DIGEST[1:],
     ]
-)
+).map(deepcopy)
 
 
 @st.composite
@@ -131,6 +133,17 @@ def nearly_valid(draw: st.DrawFn) -> dict[str, Any]:
 
 def encode(document: Any, *, ascii_only: bool = False) -> bytes:
     return json.dumps(document, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+
+
+@given(st.lists(POOLED))
+def test_what_is_drawn_can_be_changed(values: list[Any]) -> None:
+    before = deepcopy(POOL)
+    for value in values:
+        if isinstance(value, dict):
+            value["changed"] = True
+        elif isinstance(value, list):
+            value.append("changed")
+    assert before == POOL
 
 
 @settings(max_examples=1000)
