@@ -162,6 +162,24 @@ async def test_a_bucket_expires_only_when_its_granule_takes_no_more(
         assert await ledger.settle(WIN, b"a-4", b"1") == "c"
 
 
+async def test_a_clock_set_right_again_does_not_lengthen_a_granule(
+    fresh_redis: str, tmp_path: Path, store: Any
+) -> None:
+    """Opened while it was ten days ahead, it would take records, and keep them, until then."""
+    clock = Clock(NOON + 10 * 86_400)
+    async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
+        await remember(ledger, b"a", (b"1", 1, 1))
+        clock.now -= GRANULE_S - 1
+        await remember(ledger, b"b", (b"1", 1, 1))
+        assert takers(store) == [1]  # little enough to stay
+        clock.now = NOON
+        await remember(ledger, b"c", (b"1", 1, 1))
+        assert sorted(takers(store)) == [1, 2]
+        beat(store, NOON + GRANULE_S, 2 * ALL_BUCKETS)
+        assert expiries(store, 2) == {int(NOON) + TTL_S + 2 * GRANULE_S}
+        assert await settle_all(ledger, b"c", b"1") == "ccc"
+
+
 async def test_no_granule_is_dropped_before_its_buckets_expire(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:
