@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from support.cluster import Cluster
 from support.commands import invoke
 from support.counted import register
 from support.moved import PRICE, Machine, books, draining, machine, settled
-from support.remembered import opened, remember, until
+from support.remembered import looking, open_granule, opened, remember, until
 from support.stack import clean_environ
 
 from snapbid.drain.counters import ShardCounters
@@ -83,6 +84,13 @@ async def until_used(new: Machine, used: int, held: int) -> None:
     assert await new.used() == (used, held)
 
 
+def enlarge_granules(place: LedgerPlace) -> None:
+    """Have every other shard take its records in more buckets."""
+    with looking(place.url) as store:
+        for shard in range(0, place.shards, 2):
+            open_granule(store, 1, 131_072, time.time(), shard)
+
+
 async def put_events(place: LedgerPlace) -> None:
     queues = EventQueues(place.url, shards=place.shards)
     await queues.open()
@@ -136,6 +144,7 @@ async def move_between(
 ) -> None:
     spool = tmp_path / "spool"
     async with draining(old, dsn, tmp_path / "m1"), machine(old, spool, BIDS) as before:
+        await asyncio.to_thread(enlarge_granules, old)
         await bid_before(before)
         await put_events(old)
         for interrupt in interruptions:

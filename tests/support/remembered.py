@@ -21,6 +21,8 @@ from snapbid.ledger.replies import Pending
 PATIENCE_S = 60.0
 TTL_S = 7200
 HOLD_S = 60
+GRANULE_S = 1800
+REGISTRY = "{sb0}:r"
 KINDS = (WIN, BILLING, LOSS)
 FIELDS = ("b:1", "w:1", "i:1", "l:1:1", "p:1")
 Counts = dict[str, dict[str, int]]  # day -> field -> value
@@ -135,6 +137,18 @@ def looking(url: str) -> Iterator[redis.Redis]:
 
 def keys(client: redis.Redis, pattern: str = "*") -> list[bytes]:
     return sorted(client.scan_iter(pattern, count=1000))
+
+
+def open_granule(
+    client: redis.Redis, number: int, buckets: int, now: float, shard: int = 0, ttl_s: int = TTL_S
+) -> None:
+    """Have a granule of that size take the records of bids, as if it had come to that."""
+    registry, opened, length = f"{{sb{shard}}}:r", int(now), max(GRANULE_S, ttl_s // 4)
+    client.hset(registry, str(number), opened + length + ttl_s + GRANULE_S)
+    client.hset(registry, f"o{number}", opened * 1000)
+    client.hset(registry, f"b{number}", buckets)
+    client.hset(registry, f"x{number}", 0)
+    client.hset(registry, "current", f"{number} {opened} {length} {buckets}")
 
 
 def segment_of(client: redis.Redis, shard: int = 0) -> str:

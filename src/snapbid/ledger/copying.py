@@ -96,7 +96,8 @@ class Copy:
                 self.expires = max(self.expires, int(expires))
         if granules:
             registry = closing.granules_key(ShardKeys(to))
-            await self._write(to, "HSET", registry, *_flat(dict(granules.values())))
+            buckets = {b"b%d" % own: known[b"b" + name] for name, (own, _) in granules.items()}
+            await self._write(to, "HSET", registry, *_flat(dict(granules.values()) | buckets))
         return granules
 
     async def _copy_records(

@@ -18,22 +18,31 @@ if not announced or math.abs(now - announced) >= 60 then
   end
 end
 
-local BUCKETS_A_BEAT = 256
-local function expire_buckets() -- of granules that take no more records; see records.lua
-  local registry, taking, known = base .. 'r', current_granule(), granules()
-  if not taking then
-    redis.call('HDEL', registry, 'current') -- lest a worker whose clock is behind add a bucket
+-- Ends the granule whose time is over, lest a worker whose clock is behind add a bucket, or whose buckets
+-- are full. The next bid opens another one.
+local function end_granule()
+  local number, buckets = current_granule()
+  if number and (buckets == MOST_BUCKETS or records_a_bucket(number, buckets) < FULL) then
+    return number
   end
+  redis.call('HDEL', base .. 'r', 'current')
+end
+
+-- Redis deletes what is over in turns of up to 25 ms: not all of a granule in the same second.
+local BUCKETS_A_BEAT, APART_S = 256, 600
+local function expire_buckets(taking) -- of granules that take no more records; see records.lua
+  local registry, known = base .. 'r', granules()
   for i = #known, 1, -1 do -- the oldest first
     local granule = known[i]
     local next_one = granule ~= taking and redis.call('HGET', registry, 'x' .. granule)
     if next_one then
-      local expires = redis.call('HGET', registry, granule)
-      local after = math.min(next_one + BUCKETS_A_BEAT, BUCKETS)
+      local expires, buckets = redis.call('HGET', registry, granule), buckets_of[granule]
+      local after = math.min(next_one + BUCKETS_A_BEAT, buckets)
       for bucket = next_one, after - 1 do
-        redis.call('EXPIREAT', bucket_key(granule, bucket), expires)
+        local own = math.floor(expires + APART_S * bucket / buckets)
+        redis.call('EXPIREAT', base .. 'r:' .. granule .. ':' .. bucket, digits(own))
       end
-      if after < BUCKETS then
+      if after < buckets then
         redis.call('HSET', registry, 'x' .. granule, after)
       else
         redis.call('HDEL', registry, 'x' .. granule)
@@ -43,7 +52,7 @@ local function expire_buckets() -- of granules that take no more records; see re
   end
 end
 if redis.call('EXISTS', base .. 'closed') == 0 then
-  expire_buckets()
+  expire_buckets(end_granule())
 end
 
 local time, spools, token = hold_clock(), base .. 'spools', ARGV[3]

@@ -107,13 +107,17 @@ end
 --
 -- Records made at about the same time lie in one granule, which expires as a whole. Granules are
 -- numbered in the order in which they were opened, so that neither a clock nor a TTL that changes
--- hides what is in one: {sbN}:r has for each when it expires (epoch s), as oNUMBER when it was opened
--- (epoch ms), and as `current` number, opening time and length (s) of the one that takes records.
--- Its buckets get their expiry when it takes no more, a few at each heartbeat (heartbeat.lua): asking
--- for each record whether its bucket is new costs a tenth of what remembering it does. Until all have
--- it, xNUMBER is the next bucket whose turn it is.
+-- hides what is in one: {sbN}:r has for each when it expires (epoch s), as bNUMBER how many buckets it
+-- has, as oNUMBER when it was opened (epoch ms), and as `current` number, opening time, length (s) and
+-- buckets of the one that takes records.
+-- Redis looks for a record among all of its bucket, so a granule whose buckets are full takes no more
+-- (heartbeat.lua), and the next one has twice as many; later ones have as many as they need.
+-- Its buckets get their expiry when it takes no more, a few at each heartbeat: asking for each record
+-- whether its bucket is new costs a tenth of what remembering it does. Until all have it, xNUMBER is
+-- the next bucket whose turn it is.
 -- {sbN}:ttl has the TTLs in force, each with the time at which it was last announced (heartbeat.lua).
-local GRANULE_S, BUCKETS = 1800, 16384
+local GRANULE_S, FULL, SAMPLED = 1800, 32, 16 -- records of a bucket; buckets that are asked
+local LEAST_BUCKETS, MOST_BUCKETS, OF_BUCKET = 16384, 1048576, 65536
 
 local function longest_ttl(at_least)
   local longest, all = at_least, redis.call('HGETALL', base .. 'ttl')
@@ -126,47 +130,86 @@ local function longest_ttl(at_least)
   return longest
 end
 
--- The number of the granule that takes records: none where there is none, or its time is over; where the
--- ledger is closed, an error.
-local function current_granule()
+-- Number and buckets of the granule that was opened last, when that was and how long it takes records
+-- (s). None where a heartbeat has ended it, or none ever was; where the ledger is closed, an error.
+local function latest_granule()
   local current = redis.call('HGET', base .. 'r', 'current') or ''
-  local number, opened, length = current:match('^(%d+) (%d+) (%d+)')
-  if number and math.abs(now - opened) < tonumber(length) then -- and no clock was set
-    return tonumber(number)
+  local number, opened, length, buckets = current:match('^(%d+) (%d+) (%d+) (%d+)$')
+  if number then
+    return tonumber(number), tonumber(buckets), tonumber(opened), tonumber(length)
+  end
+end
+
+-- The same of the one that takes records now; none where its time is over.
+local function current_granule()
+  local number, buckets, opened, length = latest_granule()
+  if number and math.abs(now - opened) < length then -- and no clock was set
+    return number, buckets
   end
 end
 
 local numbers
+local buckets_of = {} -- by granule
 local function granules() -- newest first
   if not numbers then
     numbers = {}
-    for _, name in ipairs(redis.call('HKEYS', base .. 'r')) do
-      numbers[#numbers + 1] = tonumber(name)
+    local all = redis.call('HGETALL', base .. 'r')
+    for i = 1, #all, 2 do
+      local name, number = all[i], tonumber(all[i])
+      if number then
+        numbers[#numbers + 1] = number
+      elseif name:sub(1, 1) == 'b' then
+        buckets_of[tonumber(name:sub(2))] = tonumber(all[i + 1])
+      end
     end
     table.sort(numbers, function(a, b) return a > b end)
   end
   return numbers
 end
 
-local function open_granule(ttl) -- rare: its number
+local function records_a_bucket(granule, buckets) -- of those that are asked
+  local records = 0
+  for bucket = 0, buckets - 1, buckets / SAMPLED do
+    records = records + redis.call('HLEN', base .. 'r:' .. granule .. ':' .. bucket)
+  end
+  return records / SAMPLED
+end
+
+local function enough_buckets(before) -- for as many records as the granule before took
+  local had = buckets_of[before]
+  if not had then
+    return LEAST_BUCKETS
+  end
+  local records, buckets = records_a_bucket(before, had), LEAST_BUCKETS
+  local needed = records < FULL and records * had / FULL or 2 * had
+  while buckets < needed and buckets < MOST_BUCKETS do
+    buckets = 2 * buckets
+  end
+  return buckets
+end
+
+local function open_granule(ttl) -- rare: its number, and buckets
   local registry = base .. 'r'
   ttl = longest_ttl(tonumber(ttl))
   for _, number in ipairs(granules()) do
     if tonumber(redis.call('HGET', registry, number)) < now
       and redis.call('HEXISTS', registry, 'x' .. number) == 0 then
-      redis.call('HDEL', registry, number, 'o' .. number)
+      redis.call('HDEL', registry, number, 'o' .. number, 'b' .. number)
     end
   end
-  local number = (granules()[1] or 0) + 1
+  local before = granules()[1] or 0
+  local number = before + 1
   local length = math.max(GRANULE_S, math.floor(ttl / 4)) -- so there are never many
+  local buckets = enough_buckets(before)
   local expires = digits(now + length + ttl + GRANULE_S) -- after the last of its records is due
-  redis.call('HSET', registry, number, expires, 'o' .. number, digits(now_ms), 'x' .. number, 0,
-    'current', number .. ' ' .. digits(now) .. ' ' .. length)
-  return number
+  redis.call('HSET', registry, number, expires, 'o' .. number, digits(now_ms), 'b' .. number, buckets,
+    'x' .. number, 0, 'current', string.format('%d %.0f %d %d', number, now, length, buckets))
+  return number, buckets
 end
 
-local function bucket_key(granule, bucket)
-  return base .. 'r:' .. granule .. ':' .. bucket % BUCKETS
+-- Beyond OF_BUCKET, some of the field's bits count as well.
+local function bucket_key(granule, buckets, bucket, field)
+  return base .. 'r:' .. granule .. ':' .. (bucket + OF_BUCKET * field:byte(1)) % buckets
 end
 
 -- Records -------------------------------------------------------------------------------------
@@ -242,7 +285,7 @@ end
 
 local function find_record(bucket, field) -- rare
   for _, granule in ipairs(granules()) do
-    local key = bucket_key(granule, bucket)
+    local key = bucket_key(granule, buckets_of[granule], bucket, field)
     local value = redis.call('HGET', key, field)
     if value then
       return unpack_record(value, key, field)
@@ -251,10 +294,13 @@ local function find_record(bucket, field) -- rare
 end
 
 -- The pair's newest record, with its key and field: mostly in the granule that takes records.
-local newest
+local latest, latest_buckets
 local function newest_record(bucket, field)
-  newest = newest or (redis.call('HGET', base .. 'r', 'current') or '0'):match('^%d+')
-  local key = bucket_key(newest, bucket)
+  if not latest then
+    latest, latest_buckets = latest_granule()
+    latest, latest_buckets = latest or 0, latest_buckets or 1
+  end
+  local key = bucket_key(latest, latest_buckets, bucket, field)
   local value = redis.call('HGET', key, field)
   if value then
     return unpack_record(value, key, field)
@@ -266,7 +312,7 @@ end
 -- granule, the others were replaced.
 local function each_record(bucket, field, use)
   for _, granule in ipairs(granules()) do
-    local key = bucket_key(granule, bucket)
+    local key = bucket_key(granule, buckets_of[granule], bucket, field)
     local value = redis.call('HGET', key, field)
     if value then
       local record = unpack_record(value, key, field)

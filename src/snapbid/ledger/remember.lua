@@ -11,7 +11,10 @@
 -- A batch in which no bid has limits is sent to this script without what admit.lua needs.
 local WRITER_S = '604800'
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
-local granule = current_granule() or open_granule(tonumber(ARGV[5]))
+local granule, buckets = current_granule()
+if not granule then
+  granule, buckets = open_granule(tonumber(ARGV[5]))
+end
 -- With what was refused, which is nothing yet.
 local last = redis.call('SET', writer, ARGV[3] .. ' ', 'EX', WRITER_S, 'GET')
 if last and math.abs(tonumber(last) or last:match('^%-?%d+')) >= number then
@@ -61,7 +64,7 @@ while at <= size do
   end
   if admitted then
     kept = true
-    local key = string.format(of_bucket, bucket % BUCKETS)
+    local key = string.format(of_bucket, (bucket + OF_BUCKET * field:byte(1)) % buckets)
     if redis.call('HSETNX', key, field, admitted) == 0 then
       replace(key, field, admitted)
     end
