@@ -40,7 +40,7 @@ local function expire_buckets(taking) -- of granules that take no more records; 
       local after = math.min(next_one + BUCKETS_A_BEAT, buckets)
       for bucket = next_one, after - 1 do
         local own = math.floor(expires + APART_S * bucket / buckets)
-        redis.call('EXPIREAT', base .. 'r:' .. granule .. ':' .. bucket, digits(own))
+        redis.call('EXPIREAT', string.format(keys_of(granule), bucket), digits(own))
       end
       if after < buckets then
         redis.call('HSET', registry, 'x' .. granule, after)

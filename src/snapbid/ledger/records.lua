@@ -167,10 +167,14 @@ local function granules() -- newest first
   return numbers
 end
 
+local function keys_of(granule) -- of its buckets; formatting costs half of what joining does
+  return base .. 'r:' .. granule .. ':%d'
+end
+
 local function records_a_bucket(granule, buckets) -- of those that are asked
   local records = 0
   for bucket = 0, buckets - 1, buckets / SAMPLED do
-    records = records + redis.call('HLEN', base .. 'r:' .. granule .. ':' .. bucket)
+    records = records + redis.call('HLEN', string.format(keys_of(granule), bucket))
   end
   return records / SAMPLED
 end
@@ -207,9 +211,9 @@ local function open_granule(ttl) -- rare: its number, and buckets
   return number, buckets
 end
 
--- Beyond OF_BUCKET, some of the field's bits count as well.
-local function bucket_key(granule, buckets, bucket, field)
-  return base .. 'r:' .. granule .. ':' .. (bucket + OF_BUCKET * field:byte(1)) % buckets
+local format, byte = string.format, string.byte
+local function bucket_key(of_granule, buckets, bucket, field)
+  return format(of_granule, (bucket + OF_BUCKET * byte(field)) % buckets)
 end
 
 -- Records -------------------------------------------------------------------------------------
@@ -285,7 +289,7 @@ end
 
 local function find_record(bucket, field) -- rare
   for _, granule in ipairs(granules()) do
-    local key = bucket_key(granule, buckets_of[granule], bucket, field)
+    local key = bucket_key(keys_of(granule), buckets_of[granule], bucket, field)
     local value = redis.call('HGET', key, field)
     if value then
       return unpack_record(value, key, field)
@@ -294,13 +298,13 @@ local function find_record(bucket, field) -- rare
 end
 
 -- The pair's newest record, with its key and field: mostly in the granule that takes records.
-local latest, latest_buckets
+local of_latest, latest_buckets
 local function newest_record(bucket, field)
-  if not latest then
-    latest, latest_buckets = latest_granule()
-    latest, latest_buckets = latest or 0, latest_buckets or 1
+  if not of_latest then
+    local latest, buckets = latest_granule()
+    of_latest, latest_buckets = keys_of(latest or 0), buckets or 1
   end
-  local key = bucket_key(latest, latest_buckets, bucket, field)
+  local key = bucket_key(of_latest, latest_buckets, bucket, field)
   local value = redis.call('HGET', key, field)
   if value then
     return unpack_record(value, key, field)
@@ -312,7 +316,7 @@ end
 -- granule, the others were replaced.
 local function each_record(bucket, field, use)
   for _, granule in ipairs(granules()) do
-    local key = bucket_key(granule, buckets_of[granule], bucket, field)
+    local key = bucket_key(keys_of(granule), buckets_of[granule], bucket, field)
     local value = redis.call('HGET', key, field)
     if value then
       local record = unpack_record(value, key, field)

@@ -21,7 +21,7 @@ if last and math.abs(tonumber(last) or last:match('^%-?%d+')) >= number then
   redis.call('SET', writer, last, 'EX', WRITER_S)
   return 0
 end
-local of_bucket = base .. 'r:' .. granule .. ':%d' -- formatting costs half of what joining does
+local of_granule = keys_of(granule)
 
 local function replace(key, field, value) -- rare
   local before = redis.call('HGET', key, field)
@@ -64,7 +64,7 @@ while at <= size do
   end
   if admitted then
     kept = true
-    local key = string.format(of_bucket, (bucket + OF_BUCKET * field:byte(1)) % buckets)
+    local key = bucket_key(of_granule, buckets, bucket, field)
     if redis.call('HSETNX', key, field, admitted) == 0 then
       replace(key, field, admitted)
     end
