@@ -50,7 +50,7 @@ RUNS: Final = {
         ("--rounds=5", "--seconds=1.5", "--half-rounds=3", "--half-seconds=2"),
         "constant, processor µs",
     ),
-    "ledger": Run(ledger, ("--bids=300000", "--rounds=3")),
+    "ledger": Run(ledger, ("--rounds=3",)),
     "drain": Run(drain, ("--seconds=20",)),
     "together": Run(together, ("--rounds=3", "--seconds=3")),
     "limits": Run(limits, ("--rounds=40",)),
