@@ -24,9 +24,10 @@ answered 204. Run it with checkouts of the peers, or of one:
 PEERS: Final = {
     "rust-rtb-bidder": """\
 - `rust-rtb-bidder` ({}, its release profile) keeps budgets and frequency caps in its process,
-  stores no bid, and answers without markup. It looks users' segments up in Redis and keeps them for
-  a minute; its event stream and telemetry are off. Its PostgreSQL is vacuumed and analysed first:
-  the order in which it reads campaigns, of which it scores the first few, follows the query's plan.
+  stores no bid, and answers without markup. Its event stream and telemetry are off. It looks users'
+  segments up in Redis and keeps them, here for an hour: with its default, a minute, its circuit
+  breaker opened each time that a saturated process asked for them anew, and it bid without segments
+  and caps until long after, at half to two thirds of the processor time.
 """,
     "aws-bidder": """\
 - `aws-bidder` ({}, Go) is the bidder of AWS' guidance for a real-time bidder. It reads three
