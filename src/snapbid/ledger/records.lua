@@ -211,9 +211,9 @@ local function open_granule(ttl) -- rare: its number, and buckets
   return number, buckets
 end
 
-local format, byte = string.format, string.byte
+-- Where there are more than OF_BUCKET, some of the field's bits count as well.
 local function bucket_key(of_granule, buckets, bucket, field)
-  return format(of_granule, (bucket + OF_BUCKET * byte(field)) % buckets)
+  return string.format(of_granule, (bucket + OF_BUCKET * string.byte(field)) % buckets)
 end
 
 -- Records -------------------------------------------------------------------------------------
