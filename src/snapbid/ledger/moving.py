@@ -27,6 +27,7 @@ from snapbid.ledger.segment import ShardState, segment_script
 CARRIED_S: Final = 60.0  # for the drain, to carry what was counted, while it gets on with that
 LOOK_S: Final = 0.1
 GONE: Final = 1000  # keys that are removed at once
+_WAITING: Final = "return redis.call('SCARD', KEYS[1]) + redis.call('SCARD', KEYS[2])"
 
 T = TypeVar("T")
 
@@ -342,7 +343,9 @@ async def _await_rounds(source: LedgerSide) -> None:
 
 
 async def _changed(redis: Redis, keys: ShardKeys) -> int:
-    return int(await redis.scard(keys.changed)) + int(await redis.scard(keys.taken))
+    """How many counters wait for the drain. In one step, since it moves them to and fro."""
+    count: Any = await redis.eval(_WAITING, 2, keys.changed, keys.taken)
+    return int(count)
 
 
 async def _sum(ledger: LedgerSide, count: Callable[[ShardKeys], Awaitable[int]]) -> int:
