@@ -140,15 +140,15 @@ def keys(client: redis.Redis, pattern: str = "*") -> list[bytes]:
 
 
 def open_granule(
-    client: redis.Redis, number: int, buckets: int, now: float, shard: int = 0, ttl_s: int = TTL_S
+    client: redis.Redis, number: int, buckets: int, now: float, shard: int = 0
 ) -> None:
     """Have a granule of that size take the records of bids, as if it had come to that."""
-    registry, opened, length = f"{{sb{shard}}}:r", int(now), max(GRANULE_S, ttl_s // 4)
-    client.hset(registry, str(number), opened + length + ttl_s + GRANULE_S)
+    registry, opened = f"{{sb{shard}}}:r", int(now)
+    client.hset(registry, str(number), opened + GRANULE_S + TTL_S + GRANULE_S)
     client.hset(registry, f"o{number}", opened * 1000)
     client.hset(registry, f"b{number}", buckets)
     client.hset(registry, f"x{number}", 0)
-    client.hset(registry, "current", f"{number} {opened} {length} {buckets}")
+    client.hset(registry, "current", f"{number} {opened} {GRANULE_S} {buckets}")
 
 
 def segment_of(client: redis.Redis, shard: int = 0) -> str:
