@@ -150,26 +150,29 @@ class GroupCommit:
         """Whether it is known what became of this batch and of those before it."""
         return all(doubtful.number > batch for doubtful in self.in_doubt)
 
-    def remember(self, answer: AnswerBids) -> bool:
-        """Take an answer's bids, unless Redis is away or too many wait for it."""
+    # Each returns how many such requests wait now; 0 where it was not taken, since Redis is away or
+    # too many wait for it already.
+
+    def remember(self, answer: AnswerBids) -> int:
+        """Take an answer's bids."""
         if not self.connected or len(self._answers) >= MAX_WAITING:
-            return False
+            return 0
         self._answers.append(answer)
-        return True
+        return len(self._answers)
 
-    def settle(self, notice: PendingNotice) -> bool:
-        """Take a notice, unless Redis is away or too many wait for it."""
+    def settle(self, notice: PendingNotice) -> int:
+        """Take a notice."""
         if not self.connected or len(self._notices) >= MAX_WAITING:
-            return False
+            return 0
         self._notices.append(notice)
-        return True
+        return len(self._notices)
 
-    def hold(self, hold: PendingHold) -> bool:
-        """Take a hold to make, unless Redis is away, or one to end; unless too many wait for it."""
+    def hold(self, hold: PendingHold) -> int:
+        """Take a hold to make, or one to end, which may wait for a Redis that is away."""
         if not (self.connected or hold.ends) or len(self._holds) >= MAX_WAITING:
-            return False
+            return 0
         self._holds.append(hold)
-        return True
+        return len(self._holds)
 
     def take_back(self, entry: TakingBack) -> bool:
         """Take a batch to take back, which another process has left; unless Redis is away."""

@@ -1,9 +1,10 @@
 """One shard of the ledger over its connection: when to send, and what happens in time.
 
 An idle shard sends at once. A busy one forms larger batches by itself, since what comes during a
-round trip waits for the next; no request waits for a timer. A clock that ticks beside it answers
-for those whose time is up, and gives up a connection that has stalled. An idle connection gets a
-heartbeat now and then, so that its end is known before a bid needs it.
+round trip waits for the next; no request waits for a timer. Where many requests are ready at the
+same time, the first of them go ahead, so that Redis works while this process does. A clock that
+ticks beside it answers for those whose time is up, and gives up a connection that has stalled. An
+idle connection gets a heartbeat now and then, so that its end is known before a bid needs it.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from snapbid.ledger.segment import FormerLedger, ShardState
 from snapbid.ledger.wire import Wire
 
 TURNS: Final = 16  # of the loop that a batch may wait for company
-ENOUGH: Final = 64  # in a batch, to wait no longer
+ENOUGH: Final = 32  # in a batch, to wait no longer
 
 logger = logging.getLogger("snapbid")
 
@@ -126,12 +127,13 @@ class LedgerShard:
         if answer is None:
             answer = self.next_answer()
         done: Reply[Verdicts] = self._turn.reply()
-        if not core.remember(
+        waiting = core.remember(
             AnswerBids(auction_id, ssp, bids, user, time, answer, counted, done, now + within_s)
-        ):
+        )
+        if not waiting:
             return None
-        if not self._gathering:
-            self._stir()
+        if waiting == ENOUGH or not self._gathering:
+            self._stir(waiting)
         return done
 
     def next_answer(self) -> int:
@@ -142,10 +144,12 @@ class LedgerShard:
     def hold(self, packed: bytes, within_s: float, *, ends: bool = False) -> "Reply[str] | None":
         """Hold an impression of a capped user, or end it; see PendingHold. None: Redis is away."""
         done: Reply[str] = self._turn.reply()
-        if not self._core.hold(PendingHold(packed, done, self._loop.time() + within_s, ends)):
+        hold = PendingHold(packed, done, self._loop.time() + within_s, ends)
+        waiting = self._core.hold(hold)
+        if not waiting:
             return None
-        if not self._gathering:
-            self._stir()
+        if waiting == ENOUGH or not self._gathering:
+            self._stir(waiting)
         return done
 
     def settle(
@@ -154,10 +158,11 @@ class LedgerShard:
         """Settle a notice; see PendingNotice. None where Redis is away."""
         done: Reply[str | None] = self._turn.reply()
         notice = PendingNotice(packed, done, self._loop.time() + within_s, from_spool)
-        if not self._core.settle(notice):
+        waiting = self._core.settle(notice)
+        if not waiting:
             return None
-        if not self._gathering:
-            self._stir()
+        if waiting == ENOUGH or not self._gathering:
+            self._stir(waiting)
         return done
 
     def take_back(self, batch: BidBatch) -> "asyncio.Future[bool] | None":
@@ -165,15 +170,14 @@ class LedgerShard:
         done: asyncio.Future[bool] = self._loop.create_future()
         if not self._core.take_back(TakingBack(batch, done)):
             return None
-        if not self._gathering:
-            self._stir()
+        self._stir()
         return done
 
     def tick(self, now: float) -> None:
         """Answer for those whose deadline has passed; `now` is loop time."""
         if self._core.expire(now) and self._wire is not None:
             self._wire.end(RedisError("it has stalled"))
-        elif self._wire is not None and self._core.is_due(now) and not self._gathering:
+        elif self._wire is not None and self._core.is_due(now):
             self._stir()
 
     @property
@@ -231,9 +235,13 @@ class LedgerShard:
         self._wire = None
         self._core.disconnect()
 
-    def _stir(self) -> None:
-        """Begin a batch, unless one is under way."""
-        if not self._core.is_busy:
+    def _stir(self, waiting: int = 0) -> None:
+        """Begin a batch, unless one is under way; at once where enough requests wait for it."""
+        if self._core.is_busy:
+            return
+        if waiting >= ENOUGH:
+            self._send()
+        elif not self._gathering:
             self._gathering = True
             self._loop.call_soon(self._gather, 0, TURNS)
 
@@ -274,7 +282,7 @@ class LedgerShard:
         if self._core.has_to_take_back:
             self._send()
         elif self._core.waiting:
-            self._stir()
+            self._stir(self._core.waiting)
 
     def _report_given_up(self) -> None:
         for token in self._core.given_up:

@@ -18,6 +18,7 @@ PLANS: Final = (
     (LOSS, WIN), (BILLING, WIN),
 )  # fmt: skip
 TICKS_S: Final = (0.005, 0.02, 0.02, 0.02)  # of the workers' ledgers; a busy process is late
+ENOUGH: Final = (1, 2, 3, 32)  # requests of a batch that waits for no more
 HOLDS_S: Final = (3, 3, 5)
 TTLS_S: Final = (6, 12, 60, 7200, 86_400)
 WITHIN_S: Final = (0.1, 0.1, 0.1, 0.1, 1.0, 0.0003, 0.0008, 0.005)
@@ -90,6 +91,7 @@ class Draft:
             "drain": int(rng.random() < 0.9),
             "budget": self.budget,
             "tick": rng.choice(TICKS_S),
+            "enough": rng.choice(ENOUGH),
         }
         if posted:
             first["events"] = 1

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from snapbid.drain import run as drain_run
-from snapbid.ledger import commit
+from snapbid.ledger import commit, shard
 from snapbid.ledger import ledger as ledger_module
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.limits import Limits
@@ -75,7 +75,11 @@ class Player(ClusterStage):
     async def _play(self) -> None:
         loop = self.world.loop
         tick_s = float(self.settings.get("tick", TICK_S))
-        with _pace(tick_s, commit.HEARTBEAT_S, drain_run.PAUSE_S, ROUND_S):
+        enough = int(self.settings.get("enough", shard.ENOUGH))
+        with (
+            _pace(tick_s, commit.HEARTBEAT_S, drain_run.PAUSE_S, ROUND_S),
+            replaced(shard, ENOUGH=enough),
+        ):
             self._begin()
             begin_s = BEGIN_S if self._escrow is None else GRANTED_S
             for step in self.script.steps:
