@@ -132,8 +132,7 @@ class LedgerShard:
         )
         if not waiting:
             return None
-        if waiting == ENOUGH or not self._gathering:
-            self._stir(waiting)
+        self._stir(waiting)
         return done
 
     def next_answer(self) -> int:
@@ -148,8 +147,7 @@ class LedgerShard:
         waiting = self._core.hold(hold)
         if not waiting:
             return None
-        if waiting == ENOUGH or not self._gathering:
-            self._stir(waiting)
+        self._stir(waiting)
         return done
 
     def settle(
@@ -161,8 +159,7 @@ class LedgerShard:
         waiting = self._core.settle(notice)
         if not waiting:
             return None
-        if waiting == ENOUGH or not self._gathering:
-            self._stir(waiting)
+        self._stir(waiting)
         return done
 
     def take_back(self, batch: BidBatch) -> "asyncio.Future[bool] | None":
