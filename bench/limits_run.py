@@ -41,7 +41,7 @@ from snapbid.metrics import Metrics
 
 PLOT: Final = "pacing.svg"
 CAMPAIGNS: Final = 10_000
-LANES: Final = 64
+LANES: Final = 128  # which form batches of 64 on average: the first 32, all others, and so on
 TURN: Final = 1000  # bids of a market before the turn of the next
 ALONE: Final = 200  # of them that come one after the other
 DAY_S: Final = 86_400
@@ -134,7 +134,9 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
     own: dict[str, list[float]] = {kind: [] for kind in KINDS}
     redis_own: dict[str, list[float]] = {kind: [] for kind in KINDS}
     redis_alone: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    batches = turns = 0
     async with ledger_over(redis, folder) as ledger:
+        (shard,) = ledger._shards
         markets = {kind: market(CAMPAIGNS, more) for kind, more in KINDS.items()}
         packing = {k: _endpoint(made, bidder, Batches(), metrics) for k, made in markets.items()}
         sending = {k: _endpoint(made, bidder, ledger, metrics) for k, made in markets.items()}
@@ -144,8 +146,10 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
                 for kind in KINDS:
                     own[kind].append(await _worker_turn(packing[kind], answered))
                     if number % 10 == 0:
+                        before = shard.batches
                         spent = await _redis_turn(sending[kind], answered, client, LANES, TURN)
                         redis_own[kind].append(spent)
+                        batches, turns = batches + shard.batches - before, turns + 1
                         spent = await _redis_turn(sending[kind], answered, client, 1, ALONE)
                         redis_alone[kind].append(spent)
     metrics.close()
@@ -166,7 +170,14 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
         for kind in KINDS
         if kind != "plain"
     }
-    return {"kinds": figures, "added": added, "rounds": rounds, "lanes": LANES, "turn": TURN}
+    return {
+        "kinds": figures,
+        "added": added,
+        "rounds": rounds,
+        "lanes": LANES,
+        "turn": TURN,
+        "bids_a_batch": round(turns * TURN / batches, 1),
+    }
 
 
 def _added(values: list[float], plain: list[float]) -> list[float]:

@@ -14,6 +14,11 @@ encode; without waiting and sockets) and of Redis; medians of the differences wi
 their quartiles.
 """
 
+BATCHES: Final = """
+{lanes} requests at the same time form batches of {bids_a_batch} bids, in which a bid without limits
+costs Redis {plain[redis_us_a_bid]} µs.
+"""
+
 REFUSED: Final = """
 What Redis takes while campaigns that were refused for want of budget wait, in per cent of a core:
 with the heartbeats of so many workers, and the one reader that hears for them all which campaigns
@@ -37,12 +42,14 @@ WHERE: Final = {  # results of before have no bids that come alone
 
 def render(result: dict[str, Any]) -> str:
     rows = []
-    for title, own in result["cost"]["added"].items():
+    cost = result["cost"]
+    for title, own in cost["added"].items():
         added = [own[name] for name in WHERE.values() if name in own]
         rows.append((title, *(f"{us:.1f} ({low:.1f} to {high:.1f})" for us, low, high in added)))
+    batches = BATCHES.format(plain=cost["kinds"]["plain"], **cost) if "bids_a_batch" in cost else ""
     costs = table(("", *list(WHERE)[: len(rows[0]) - 1]), rows)
     refused = _refused(result["refused"]) if "refused" in result else ""  # not in older results
-    return TEXT + about(result) + costs + refused + PACING.format(**result["pacing"])
+    return TEXT + about(result) + costs + batches + refused + PACING.format(**result["pacing"])
 
 
 def _refused(measured: list[dict[str, Any]]) -> str:
