@@ -8,14 +8,19 @@ from typing import Any, Final
 
 import msgspec
 
-from bench import requests, served
+from bench import campaigns, requests, served
 from bench.client import drive, notice, request, run
+from bench.confirmed import confirm_budgets
 from bench.constant import PATH
 from bench.processes import BenchError, ServerProcess
 
 CAMPAIGNS: Final = 10_000
 REQUESTS: Final = 2_000
 COMPARED: Final = 500  # requests whose answers must be equal
+LIMITS: Final[dict[str, Any]] = {  # which are never reached
+    "budget": {"daily": 10**6, "total": 10**7},
+    "frequency_caps": [{"impressions": 10**6, "seconds": 3600}],
+}
 
 
 class Contender(msgspec.Struct):
@@ -34,6 +39,7 @@ class Contender(msgspec.Struct):
 def start(stack: ExitStack, scratch: Path, core: int, store_core: int) -> list[Contender]:
     """Starts all servers. Raises BenchError where two bidders answer differently."""
     product = stack.enter_context(served.product(scratch, core, store_core, CAMPAIGNS))
+    limited = _limited(stack, scratch, core, store_core)
     peer = stack.enter_context(served.fastapi_bidder(scratch, core, product))
     made = requests.make(REQUESTS)
     bids, no_bids = answered(product, made, 200), answered(product, requests.no_bids(made), 204)
@@ -42,6 +48,7 @@ def start(stack: ExitStack, scratch: Path, core: int, store_core: int) -> list[C
     return [
         Contender("bid", product, bids, 200, rated=True),
         Contender("bid-test", product, answered(product, requests.unremembered(made), 200), 200),
+        Contender("bid-limited", limited, bids, 200, rated=True),
         Contender("bid-today", product, answered(product, requests.grown(made), 200), 200),
         Contender("no-bid", product, no_bids, 204, rated=True),
         Contender("win", product, wins, 200, rated=True),
@@ -50,6 +57,16 @@ def start(stack: ExitStack, scratch: Path, core: int, store_core: int) -> list[C
         Contender("fastapi-no-bid", peer, no_bids, 204, rated=True),
         Contender("fastapi-win", peer, wins, 200, rated=True),
     ]
+
+
+def _limited(stack: ExitStack, scratch: Path, core: int, store_core: int) -> ServerProcess:
+    """The product with the same campaigns, each with a budget and a cap."""
+    own = scratch / "limited"
+    own.mkdir(mode=0o711)
+    documents = [document | LIMITS for document in campaigns.documents(CAMPAIGNS)]
+    server = stack.enter_context(served.product(own, core, store_core, documents))
+    confirm_budgets(server.environ["SNAPBID_REDIS_URL"])
+    return server
 
 
 def _constants(

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 import uvloop
 
+from bench import redis_time
 from bench.about import about, write
 from bench.processes import STOP_S, BenchError, processor_s
 from snapbid.drain.counters import ShardCounters
@@ -145,9 +146,8 @@ class Bench:
     async def processor_s(self) -> tuple[float, float]:
         """What PostgreSQL, and Redis, have taken so far."""
         rows = await self._warehouse.fetch(_SERVERS, APPLICATION)
-        info = await self._client.info("cpu")
         postgres = sum(processor_s(row["pid"]) for row in rows)
-        return postgres, info["used_cpu_user"] + info["used_cpu_sys"]
+        return postgres, redis_time.processor_s(await self._client.info("cpu"))
 
 
 @contextmanager

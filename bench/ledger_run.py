@@ -20,6 +20,7 @@ import asyncpg
 import redis
 import uvloop
 
+from bench import redis_time
 from bench.about import about, write
 from bench.processes import BenchError, processor_s
 from bench.spread import spread
@@ -100,11 +101,10 @@ async def _drain(
     turns: dict[str, list[dict[str, float]]] = {}
 
     async def times() -> dict[str, float]:
-        redis_cpu: Any = await client.info("cpu")
         return {
             "drain": time.process_time(),
             "PostgreSQL for the drain": processor_s(server),
-            "Redis for the drain": redis_cpu["used_cpu_user"] + redis_cpu["used_cpu_sys"],
+            "Redis for the drain": redis_time.processor_s(await client.info("cpu")),
         }
 
     try:
@@ -168,8 +168,7 @@ async def _fill(ledger: Ledger, client: redis.Redis, bids: int) -> dict[str, flo
     last adds to its processor time (µs)."""
 
     def processor_us() -> float:
-        used: Any = client.info("cpu")
-        return float(used["used_cpu_user"] + used["used_cpu_sys"]) * 1e6
+        return redis_time.processor_s(client.info("cpu")) * 1e6
 
     client.flushall()
     empty = client.info("memory")["used_memory"]

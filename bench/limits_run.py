@@ -25,10 +25,11 @@ from typing import Any, Final
 import redis as redis_client
 import uvloop
 
-from bench import refused, requests
+from bench import redis_time, refused, requests
 from bench.about import about, write
 from bench.client import as_new_auctions
 from bench.confirmed import confirm_budgets
+from bench.contenders import LIMITS
 from bench.market import SSP, market
 from snapbid.embedded import Home, Redis
 from snapbid.exchange.bid import Bidder, Market
@@ -50,10 +51,7 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
     "budget": {"budget": {"daily": 10**6, "total": 10**7}},
     "even budget": {"budget": {"daily": 10**6, "pacing": "even"}},
     "capped": {"frequency_caps": [{"impressions": 10**6, "seconds": 3600}]},
-    "budget and capped": {
-        "budget": {"daily": 10**6, "total": 10**7},
-        "frequency_caps": [{"impressions": 10**6, "seconds": 3600}],
-    },
+    "budget and capped": LIMITS,
 }
 
 
@@ -231,14 +229,9 @@ async def _redis_turn(
         for body in left:
             assert await _answers(endpoint, body)
 
-    before = _redis_seconds(client)
+    before = redis_time.processor_s(client.info("cpu"))
     await asyncio.gather(*(lane() for _ in range(lanes)))
-    return (_redis_seconds(client) - before) / bids * 1e6
-
-
-def _redis_seconds(client: Any) -> float:
-    info = client.info("cpu")
-    return float(info["used_cpu_user"] + info["used_cpu_sys"])
+    return (redis_time.processor_s(client.info("cpu")) - before) / bids * 1e6
 
 
 # -- pacing -------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 import redis
 import uvloop
 
+from bench import redis_time
 from bench.about import about, write
 from bench.ledger_run import AUCTION
 from bench.processes import BenchError, cores, pinned
@@ -55,8 +56,7 @@ class Store(NamedTuple):
 
     def processor_s(self) -> float:
         """What all nodes have taken so far."""
-        infos: list[Any] = [node.info("cpu") for node in self.nodes]
-        return sum(float(info["used_cpu_user"] + info["used_cpu_sys"]) for info in infos)
+        return sum(redis_time.processor_s(node.info("cpu")) for node in self.nodes)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any, Final
 import redis as redis_client
 
 from bench.confirmed import confirm_budgets
+from bench.redis_time import processor_s
 from snapbid.embedded import Redis
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import Limits
@@ -78,11 +79,7 @@ async def _refuse(ledger: Ledger, campaigns: int) -> None:
 
 async def _share(client: Any) -> float:
     """Per cent of a core that Redis takes."""
-    began, before = monotonic(), _seconds(client)
+    began, before = monotonic(), processor_s(client.info("cpu"))
     await asyncio.sleep(TURN_S)
-    return round((_seconds(client) - before) / (monotonic() - began) * 100, 2)
-
-
-def _seconds(client: Any) -> float:
-    info = client.info("cpu")
-    return float(info["used_cpu_user"] + info["used_cpu_sys"])
+    took = processor_s(client.info("cpu")) - before
+    return round(took / (monotonic() - began) * 100, 2)

@@ -27,6 +27,7 @@ from bench.about import about, write
 from bench.client import MAX_SECONDS, Outcome, drive, quantile, run, schedule
 from bench.contenders import CAMPAIGNS, COMPARED, Contender, start
 from bench.processes import BenchError, cores, pinned
+from bench.redis_time import processor_s_of
 from bench.spread import spread
 
 CONNECTIONS: Final = 64
@@ -88,7 +89,8 @@ class Sample(msgspec.Struct):
 
 class HalfSample(msgspec.Struct):
     """One turn at half of a contender's capacity. Latencies from the scheduled time; `lag_ms`:
-    how long after it the client sent though a connection was free, the 99th percentile.
+    how long after it the client sent though a connection was free, the 99th percentile. Processor
+    times a request, that of Redis being 0 where there is none.
     """
 
     p50_ms: float
@@ -96,6 +98,8 @@ class HalfSample(msgspec.Struct):
     p999_ms: float
     lag_ms: float
     late: float
+    processor_us: float
+    redis_us: float
 
 
 def saturate(contender: Contender, seconds: float) -> Sample:
@@ -120,11 +124,17 @@ def saturate(contender: Contender, seconds: float) -> Sample:
 def relax(contender: Contender, seconds: float, rate: float) -> HalfSample:
     """Send `rate` requests a second. Raises BenchError at a wrong answer."""
     _schedule(contender, WARM_UP_S, rate)
+    server, url = contender.server, contender.server.environ.get("SNAPBID_REDIS_URL")
+    processor, redis = server.processor_s(), processor_s_of(url) if url else 0.0
     outcome = _schedule(contender, seconds, rate)
+    processor = server.processor_s() - processor
+    redis = processor_s_of(url) - redis if url else 0.0
     return HalfSample(
         **outcome.quantiles_ms(),
         lag_ms=quantile(outcome.lags, 0.99) * 1e3,
         late=_late(outcome, contender),
+        processor_us=processor / outcome.requests * 1e6,
+        redis_us=redis / outcome.requests * 1e6,
     )
 
 

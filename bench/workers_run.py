@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import redis
 
-from bench import requests
+from bench import redis_time, requests
 from bench.about import about, write
 from bench.client import MAX_SECONDS, drive, run
 from bench.contenders import CAMPAIGNS, REQUESTS, answered
@@ -62,8 +62,7 @@ class Contender:
         return bids, outcome.seconds
 
     def _redis_s(self) -> float:
-        info: Any = self._store.info("cpu")
-        return float(info["used_cpu_user"] + info["used_cpu_sys"])
+        return redis_time.processor_s(self._store.info("cpu"))
 
 
 @contextmanager

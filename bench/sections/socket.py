@@ -23,7 +23,8 @@ their time was over.
 
 - `bid` is the product with {campaigns} campaigns under the server settings of `snapbid serve`, end
   to end: each bid is remembered in Redis before it is answered. `bid-test` is the same requests
-  with `test: 1`, which are answered but not remembered; `bid-today` is requests of today's sizes.
+  with `test: 1`, which are answered but not remembered; `bid-today` is requests of today's sizes;
+  `bid-limited` is the same campaigns, each with a budget and a frequency cap.
   `win` is win notices for remembered bids, settled in Redis before they are answered.
 - `constant` is an application that always sends 1 KB (or 204) under the same server settings: the
   ceiling. `read` reads the request's body first. It runs in a task for each request, as Granian
@@ -42,7 +43,9 @@ HALF_TEXT: Final = """
 At half of each contender's capacity: requests leave on schedule, however slow the answers are, and
 latency counts from the scheduled time. {half_rounds} rounds of {half_seconds_a_turn} s, medians;
 p99.9 if a turn has {enough:,} requests. "Client late" is the 99th percentile of how late requests
-left though a connection was free, and is part of the latencies.
+left though a connection was free, and is part of the latencies. Processor time, of the serving
+process and of Redis, is higher than of a saturated server, whose threads and whose Redis are woken
+for many requests at once.
 
 """
 
@@ -59,6 +62,7 @@ and quartiles. The key figures are bold.
 """
 
 QUANTILES: Final = ("p50_ms", "p99_ms", "p999_ms", "lag_ms")
+TIMES: Final = ("processor_us", "redis_us")
 
 
 def render(result: dict[str, Any]) -> str:
@@ -134,9 +138,12 @@ def _half(half: dict[str, Any], seconds: float) -> str:
         middle = {quantile: f"{own[quantile]['median']:.2f}" for quantile in QUANTILES}
         if own["requests_per_s"] * seconds < ENOUGH:
             middle["p999_ms"] = ""
+        times = [f"{own[name]['median']:.1f}" for name in TIMES if name in own]
         late = f"{own['late']['median']:.2%}"
-        rows.append((name, f"{own['requests_per_s']:,}", *middle.values(), late))
-    columns = ("requests/s", "p50 ms", "p99 ms", "p99.9 ms", "client late ms", "late")
+        rows.append((name, f"{own['requests_per_s']:,}", *middle.values(), late, *times))
+    columns = ["requests/s", "p50 ms", "p99 ms", "p99.9 ms", "client late ms", "late"]
+    if len(rows[0]) > len(columns) + 1:  # results of before have no processor time
+        columns += ["µs a request", "Redis µs"]
     return table(("", *columns), rows)
 
 

@@ -1,18 +1,20 @@
 """What a given traffic needs, from measured costs of single steps, and what gives way first.
 
-The costs are processor time, microseconds, of a small server with two shared cores; a quiet or a
-newer one may need half. What is planned with is half of what a core, a link or a disk can do.
+The costs are processor time, microseconds, of a small server with two shared cores
+(bench/README.md); a quiet or a newer one may need half. A worker's are those of a saturated one:
+what a core can do. Those of Redis come from workers at half of that, whose batches are small. What
+is planned with is half of what a core, a link or a disk can do.
 """
 
 import math
 from typing import Final, NamedTuple
 
-BID_US: Final = 56.0  # of a worker
-NO_BID_US: Final = 33.0
-NOTICE_US: Final = 27.0
-LEDGER_PLAIN_US: Final = 15.0  # of Redis, for a bid in a batch
-LEDGER_LIMITED_US: Final = 65.0  # with a budget or a cap
-LEDGER_NOTICE_US: Final = 50.0
+BID_US: Final = 32.0  # of a worker
+NO_BID_US: Final = 20.0
+NOTICE_US: Final = 16.0
+LEDGER_PLAIN_US: Final = 17.0  # of Redis, for a bid
+LEDGER_LIMITED_US: Final = 40.0  # with a budget and a cap
+LEDGER_NOTICE_US: Final = 30.0
 COUNTER_US: Final = 10.0  # of the drain and PostgreSQL, with a counter that has changed
 BID_BYTES: Final = 52  # in Redis, for as long as the bid is remembered
 REQUEST_BYTES: Final = 2_250  # on the wire, headers too
