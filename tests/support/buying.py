@@ -30,7 +30,10 @@ def campaign(number: int, cpm: int, budget: int, width: int) -> dict[str, Any]:
 
 
 class Buying:
-    """Sends bids and fires their notices; knows what each campaign has spent for certain."""
+    """Sends bids and fires their notices; knows what each campaign has spent for certain.
+
+    `unanswered`: by width the requests without an answer, whose bids may count or be held.
+    """
 
     def __init__(self, port: int, widths: int, rng: random.Random, prefix: object) -> None:
         self._port = port
@@ -39,7 +42,7 @@ class Buying:
         self._prefix = prefix
         self._auctions = 0
         self.wins = Counter[str]()
-        self.lost = Counter[str]()
+        self.unanswered = Counter[int]()
         self.statuses = Counter[int | None]()
 
     async def run(self, done: Callable[[], bool], lanes: int = LANES, losses: float = 0.2) -> None:
@@ -57,13 +60,17 @@ class Buying:
         body = json.dumps(bid_request(f"{self._prefix}-{self._auctions}", [(width, 50)], tmax=2000))
         reply = await lane.post("/api/v1/openrtb2/acme/bid", body.encode())
         self.statuses[reply.status if reply else None] += 1
+        self.unanswered[width] += reply is None
         if reply is None or reply.status != 200:
             return
         bid = json.loads(reply.body)["seatbid"][0]["bid"][0]
         lost = self._rng.random() < losses
         for kind in ("lurl",) if lost else ("nurl", "burl"):
             reply = await lane.get(bid[kind].removeprefix(BASE_URL).replace("${AUCTION_LOSS}", "1"))
-            if kind == "nurl" and reply is not None and reply.status == 200:
+            is_settled = reply is not None and reply.status == 200
+            if kind != "burl" and not is_settled:
+                self.unanswered[width] += 1
+            elif kind == "nurl":
                 self.wins[bid["cid"]] += 1
 
 
