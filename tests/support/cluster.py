@@ -278,9 +278,9 @@ class Cluster:
 
     def _hears_ahead(self, node: Server) -> bool:
         """Whether it has heard of another one later than now, by its clock."""
-        seconds, micros = map(int, node.call("TIME"))
-        now_ms = seconds * 1000 + micros // 1000
-        return any(int(line[5]) > now_ms for line in self.lines(node))
+        heard_ms = max(int(line[5]) for line in self.lines(node))
+        seconds, micros = map(int, node.call("TIME"))  # asked last: it hears of others all the time
+        return heard_ms > seconds * 1000 + micros // 1000
 
     def flush(self) -> None:
         for node in self.nodes:
