@@ -19,24 +19,22 @@ from redis.crc import key_slot
 from support import books, sending
 from support.books import Books, agreed, document, set_up, trade
 from support.client import Reply
-from support.cluster import Cluster, Sentinel, Sentinels, Server, folder, until
+from support.cluster import Cluster, Sentinels, Server, folder, until
 from support.commands import invoke, succeed
 from support.paused_caps import CAPPED_AND_FREE, assert_caps_pause, capped_answer
 from support.remembered import opened, remember, settle_all
 from support.remembered import until as awaited
 from support.spending import bid_request
-from support.stack import JWT_SECRET, Stack, run
+from support.stack import JWT_SECRET, Stack
 from support.trading import Trading
 from support.wire import Wire
 
-from snapbid.ledger.arrangement import fetch_risks
 from snapbid.ledger.connection import Connections
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.records import shard_of
 from snapbid.report import tokens
-from snapbid.risks import forbids
 
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
 SHARDS = 3
@@ -363,40 +361,3 @@ def _has(server: Server, auctions: list[bytes]) -> bool:
     """Whether a replica has what was counted of as many auctions."""
     (key,) = server.call("KEYS", "{sb0}:c:*")
     return bool(server.call("HGET", key, "b:1") == str(len(auctions)))
-
-
-def test_a_url_that_names_something_else_is_refused(cluster: Cluster, database: str) -> None:
-    node = cluster.nodes[0].address
-    with (
-        folder() as path,
-        contextlib.closing(Server(path)) as plain,
-        contextlib.closing(Server(path, "--cluster-enabled", "yes")) as lonely,
-        contextlib.closing(Sentinel.watching(path, plain)) as sentinel,
-    ):
-        for url, replicas, mistake in (
-            (f"redis://{node}", None, "names one Redis, and that is a node of a cluster"),
-            (f"redis+cluster://{plain.address}", None, f"{plain.address}, which is no node of"),
-            (f"redis+cluster://{node},{plain.address}", None, f"{plain.address}, which is no node"),
-            (f"redis+cluster://{node},{lonely.address}", None, f"{lonely.address}, which belongs"),
-            (f"redis+cluster://{lonely.address}", 0, "no primary that is up has slots"),
-            (f"redis+cluster://{sentinel.address}", None, f"{sentinel.address}, which is no node"),
-            (f"redis://{sentinel.address}", None, "names one Redis, and that is a sentinel"),
-            (f"redis+sentinel://{plain.address}/x", None, f"{plain.address}, which is no sentinel"),
-            (f"redis+sentinel://{sentinel.address}/x", None, "'x', which a sentinel does not know"),
-            (cluster.url, 2, "too few replicas ("),
-        ):
-            risks = asyncio.run(fetch_risks(url, replicas))  # the node may be a replica by now
-            (risk,) = [risk for risk in risks if mistake in str(risk)]
-            assert forbids(risk, allow_volatile=True)
-        assert asyncio.run(fetch_risks(cluster.url, None)) == []
-        for command in ("serve", "drain"):
-            done = run(
-                {
-                    "SNAPBID_REDIS_URL": f"redis+cluster://{plain.address}",
-                    "SNAPBID_DATABASE_URL": database,
-                    "SNAPBID_JWT_SECRET": JWT_SECRET,
-                },
-                command,
-            )
-            assert done.returncode == 2
-            assert "is no node of a cluster" in done.stderr
