@@ -44,9 +44,11 @@ def children_of(pid: int) -> dict[int, str]:
 def descendants(pid: int) -> dict[int, str]:
     """A process and all its live descendants: pid to command line."""
     command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
-    processes = {pid: command.decode(errors="replace")}
-    for child in children_of(pid):
-        processes |= descendants(child)
+    processes, parents = {pid: command.decode(errors="replace")}, [pid]
+    while parents:
+        children = children_of(parents.pop())
+        processes |= children
+        parents += children
     return processes
 
 
