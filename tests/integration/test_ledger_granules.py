@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.granules import forget_size, open_granule
 from support.remembered import (
     GRANULE_S,
     NOON,
@@ -12,7 +13,6 @@ from support.remembered import (
     TTL_S,
     Clock,
     keys,
-    open_granule,
     opened,
     remember,
     remembering,
@@ -307,8 +307,7 @@ async def test_a_granule_of_before_they_had_sizes_has_the_least(
     async with opened(fresh_redis, tmp_path, clock=Clock(NOON)) as ledger:
         for name in (b"a", b"b"):
             await remember(ledger, name, (b"1", 1, 1))
-        store.hdel(REGISTRY, "b1")
-        store.hset(REGISTRY, "current", f"1 {int(NOON)} {GRANULE_S}")
+        forget_size(store, 1, NOON)
         assert await ledger.settle(WIN, b"a", b"1") == "c"
         beat(store, NOON, ALL_BUCKETS)
         assert takers(store) == []

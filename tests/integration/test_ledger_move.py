@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ from redis.exceptions import ConnectionError, ResponseError
 from support.cluster import Cluster
 from support.commands import invoke
 from support.counted import register
+from support.granules import age_granules, enlarge_granules
 from support.moved import PRICE, Machine, books, draining, machine, settled
-from support.remembered import looking, open_granule, opened, remember, until
+from support.remembered import opened, remember, until
 from support.stack import clean_environ
 
 from snapbid.drain.counters import ShardCounters
@@ -84,13 +84,6 @@ async def until_used(new: Machine, used: int, held: int) -> None:
     assert await new.used() == (used, held)
 
 
-def enlarge_granules(place: LedgerPlace) -> None:
-    """Have every other shard take its records in more buckets."""
-    with looking(place.url) as store:
-        for shard in range(0, place.shards, 2):
-            open_granule(store, 1, 131_072, time.time(), shard)
-
-
 async def put_events(place: LedgerPlace) -> None:
     queues = EventQueues(place.url, shards=place.shards)
     await queues.open()
@@ -146,6 +139,7 @@ async def move_between(
     async with draining(old, dsn, tmp_path / "m1"), machine(old, spool, BIDS) as before:
         await asyncio.to_thread(enlarge_granules, old)
         await bid_before(before)
+        await asyncio.to_thread(age_granules, old)
         await put_events(old)
         for interrupt in interruptions:
             with pytest.MonkeyPatch.context() as patch:

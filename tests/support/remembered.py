@@ -139,18 +139,6 @@ def keys(client: redis.Redis, pattern: str = "*") -> list[bytes]:
     return sorted(client.scan_iter(pattern, count=1000))
 
 
-def open_granule(
-    client: redis.Redis, number: int, buckets: int, now: float, shard: int = 0
-) -> None:
-    """Have a granule of that size take the records of bids, as if it had come to that."""
-    registry, opened = f"{{sb{shard}}}:r", int(now)
-    client.hset(registry, str(number), opened + GRANULE_S + TTL_S + GRANULE_S)
-    client.hset(registry, f"o{number}", opened * 1000)
-    client.hset(registry, f"b{number}", buckets)
-    client.hset(registry, f"x{number}", 0)
-    client.hset(registry, "current", f"{number} {opened} {GRANULE_S} {buckets}")
-
-
 def segment_of(client: redis.Redis, shard: int = 0) -> str:
     """The segment that a shard counts in."""
     name: Any = client.hget(f"{{sb{shard}}}:segment", "segment")
