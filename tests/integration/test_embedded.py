@@ -26,25 +26,48 @@ from snapbid.embedded.home import LONGEST_SOCKET, SOCKET_PATH_MAX
 OWNER = Path(__file__).parents[1] / "support" / "owner.py"
 SOURCES = Path(__file__).parents[2] / "src"
 NOBODY = pwd.getpwnam("nobody")
-# Reads what is closed to it, as the interpreter below a closed home directory, but writes nothing.
+CAPABILITIES = int(Path("/proc/self/status").read_text().partition("CapEff:")[2].split()[0], 16)
+DAC_READ_SEARCH, SETPCAP = 1 << 2, 1 << 8  # linux/capability.h
+NEEDS_SETPCAP = pytest.mark.skipif(
+    not CAPABILITIES & SETPCAP, reason="only root with the capability SETPCAP can give up others"
+)
+# Reads what is closed to it, as the interpreter below a closed home directory, but writes nothing,
+# unless this is a container, where the capability to do both is all there is.
+READS = "+dac_read_search" if CAPABILITIES & DAC_READ_SEARCH else "+dac_override"
 ORDINARY = [
     *("setpriv", f"--reuid={NOBODY.pw_uid}", f"--regid={NOBODY.pw_gid}", "--clear-groups"),
-    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search", "--"),
+    *(f"--inh-caps={READS}", f"--ambient-caps={READS}"),
+    *(["--securebits=+no_setuid_fixup"] if CAPABILITIES & SETPCAP else []),
+    "--",
 ]
+# What a container's root has, as Docker and Podman start it, of what matters here.
+CONTAINER = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+setfcap"
+
+
+def bounded(capabilities: str) -> list[str]:
+    return ["setpriv", f"--bounding-set={capabilities}", "--inh-caps=-all", "--"]
+
+
+CONTAINERS = {
+    "container": bounded(CONTAINER),
+    "no setpcap": bounded(f"{CONTAINER},-setpcap"),
+}
 
 
 class Owner:
     """A process that owns an instance: see owner.py."""
 
-    def __init__(self, home: Path, prefix: list[str]) -> None:
+    def __init__(self, home: Path, prefix: list[str], packages: Path | None = None) -> None:
         self.home = home
+        path = [str(folder) for folder in (packages, SOURCES) if folder]
         self.process = subprocess.Popen(
             [*prefix, sys.executable, str(OWNER), str(home)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, "PYTHONPATH": ":".join(path), "PYTHONDONTWRITEBYTECODE": "1"},
+            umask=0o077,
         )
         assert self.process.stdout
         line = self.process.stdout.readline()
@@ -102,8 +125,10 @@ def home(place: Path, initialise: Callable[[Path], None]) -> Path:
 def own() -> Iterator[Callable[..., Owner]]:
     with contextlib.ExitStack() as stack:
 
-        def start(home: Path, prefix: list[str] | None = None) -> Owner:
-            owner = Owner(home, prefix or [])
+        def start(
+            home: Path, prefix: list[str] | None = None, packages: Path | None = None
+        ) -> Owner:
+            owner = Owner(home, prefix or [], packages)
             stack.callback(owner.leave)
             return owner
 
@@ -273,14 +298,39 @@ def test_a_home_of_somebody_else(place: Path, own: Callable[..., Owner]) -> None
             own(home, prefix)
 
 
-def test_root_without_the_capability_is_told_what_to_do(
-    place: Path, own: Callable[..., Owner]
+@NEEDS_SETPCAP
+@pytest.mark.parametrize("capabilities", ["all", *CONTAINERS])
+async def test_root_in_a_home_that_is_closed_to_others(
+    closed: Path, capabilities: str, own: Callable[..., Owner]
 ) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root needs capabilities")
-    without = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override", "--"]
-    with pytest.raises(EmbeddedError, match=r"as `nobody` here \(.+\): run as an ordinary user"):
-        own(place / "home", without)
+    """As Debian makes root's; what a umask of 077 has installed is closed in the same way."""
+    prefix = CONTAINERS.get(capabilities)
+    home = closed / f"home-{capabilities}"
+    first = own(home, prefix, closed)
+    await store(first)
+    first.kill([first.process.pid, *first.pids])
+    second = own(home, prefix, closed)
+    await assert_kept(second)
+    copies = [Path(file.read_text()) for file in home.glob("programs")]
+    assert len(copies) == 1 or capabilities != "no setpcap"
+    second.leave()
+    assert second.process.returncode == 0
+    assert not any(copy.exists() for copy in copies)
+
+
+@NEEDS_SETPCAP
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "second"])
+def test_root_without_the_capability_is_told_what_to_do(
+    place: Path, own: Callable[..., Owner], is_first: bool
+) -> None:
+    if not is_first:
+        before = own(place / "home")
+        before.kill([before.process.pid, *before.pids])
+    with pytest.raises(
+        EmbeddedError,
+        match=r"^PostgreSQL cannot start: .* as `nobody` here \(.+\): run as an ordinary user",
+    ):
+        own(place / "home", bounded(f"{CONTAINER},-dac_override"))
 
 
 def test_redis_that_cannot_start_says_why(place: Path) -> None:

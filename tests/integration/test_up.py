@@ -21,6 +21,7 @@ from support.stack import Stack, run
 from snapbid.embedded.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Restarter
 
 Start = Callable[..., Stack]
+SOURCES = Path(__file__).parents[2] / "src"
 READY = "Ctrl-C stops everything"
 
 
@@ -131,6 +132,17 @@ def test_from_nothing_to_a_bid_to_a_clean_end(up: Start, home: Path) -> None:
     await_end(watched)
     assert "Traceback" not in instance.output
     assert not (home / "env").exists()
+
+
+def test_root_in_a_home_that_is_closed_to_others(closed: Path) -> None:
+    """Mode 0700, as Debian makes root's; what was installed there with this umask is closed too."""
+    environ = {"SNAPBID_HOME": str(closed / "var"), "PYTHONPATH": f"{closed}:{SOURCES}"}
+    instance = Stack(environ, "up")
+    with contextlib.closing(instance):
+        instance.launch("sh", "-c", 'umask 077; exec "$@"', "sh")
+        await_text(instance, READY)
+        assert instance.stop() == 0
+        assert "Traceback" not in instance.output
 
 
 def test_the_secret_given_is_used(running: Stack) -> None:

