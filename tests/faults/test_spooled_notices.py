@@ -1,4 +1,4 @@
-"""Notices from the spool count when they came, for the bid that was meant (contract 5)."""
+"""Notices from the spool count for the bid that was meant, on a day that is open (contract 5)."""
 
 import asyncio
 import time
@@ -10,11 +10,13 @@ from support.proxy import FaultProxy, Way
 from support.remembered import (
     NOON,
     Clock,
+    anomalies,
     at,
     counts,
     kill,
     opened,
     remember,
+    settle_all,
     spool_files,
     sum_of,
     until,
@@ -23,6 +25,8 @@ from support.remembered import (
 from snapbid.embedded import Redis
 from snapbid.ledger.records import NOTICE, SPOOLED, WIN, bid_digest
 from snapbid.ledger.scripts import scripts
+
+LONG_S = 4 * 86_400  # bids are remembered over the end of a day
 
 
 @pytest.fixture
@@ -146,7 +150,7 @@ async def test_a_notice_that_comes_before_redis_has_told_its_time(
 async def test_a_spooled_notice_is_of_its_own_time(
     own_redis: Redis, tmp_path: Path, store: Any, clock: Clock
 ) -> None:
-    """Replayed after the bid would be forgotten, and after its day has closed."""
+    """Replayed after the bid would be forgotten: it is known by when the notice came."""
     clock.now = at("2030-06-15T23:50:00")
     async with opened(own_redis.url, tmp_path, clock=clock) as ledger:
         for auction in (b"a", b"b", b"late"):
@@ -159,9 +163,49 @@ async def test_a_spooled_notice_is_of_its_own_time(
         assert await ledger.settle(WIN, b"b", b"1") == "s"
         clock.now = at("2030-06-16T01:50:01")
         assert await ledger.settle(WIN, b"late", b"1") == "s"
-        clock.now = at("2030-06-16T02:30:00")
+        clock.now = at("2030-06-16T01:59:59")
         own_redis.start()
         await until(lambda: not spool_files(tmp_path))
     assert counts(store) == {
         "2030-06-15": {"b:1": 3, "B:1": 3, "w:1": 2, "W:1": 2, "p:1": 14, "P:1": 14}
     }
+
+
+@pytest.mark.parametrize(
+    ("came", "settled", "counted_on"),
+    [
+        ("2030-06-15T23:55:00", "2030-06-16T01:59:59", "2030-06-15"),
+        ("2030-06-15T23:55:00", "2030-06-16T02:00:00", "2030-06-16"),
+        ("2030-06-16T01:59:59", "2030-06-16T02:00:00", "2030-06-16"),
+        ("2030-06-16T01:59:59", "2030-06-17T01:00:00", "2030-06-17"),
+        ("2030-06-16T02:30:00", "2030-06-16T02:31:00", "2030-06-16"),
+        ("2030-06-16T02:30:00", "2030-06-17T00:10:00", "2030-06-17"),
+    ],
+)
+async def test_a_spooled_notice_leaves_a_closed_day_as_it_is(
+    own_redis: Redis,
+    tmp_path: Path,
+    store: Any,
+    clock: Clock,
+    came: str,
+    settled: str,
+    counted_on: str,
+) -> None:
+    """It counts on the day on which it is settled, where that of its bid has closed by then."""
+    clock.now = at("2030-06-15T23:50:00")
+    async with opened(own_redis.url, tmp_path, clock=clock, ttl_s=LONG_S) as ledger:
+        assert await remember(ledger, b"a", (b"1", 1, 7))
+        before = counts(store)["2030-06-15"]
+        kill(own_redis)
+        await until(lambda: not ledger.connected)
+        clock.now = at(came)
+        assert await settle_all(ledger, b"a", b"1", 9) == "sss"
+        clock.now = at(settled)
+        own_redis.start()
+        await until(lambda: not spool_files(tmp_path))
+    expected = {"2030-06-15": before}
+    notices = {"w:1": 1, "W:1": 1, "p:1": 7, "P:1": 7, "i:1": 1, "I:1": 1, "l:1:9": 1}
+    expected[counted_on] = expected.get(counted_on, {}) | notices
+    assert counts(store) == expected
+    is_late = counted_on != "2030-06-15"
+    assert bool(anomalies(store)) == is_late

@@ -11,6 +11,7 @@ import pytest
 from support.remembered import (
     NOON,
     Clock,
+    at,
     counts,
     expected,
     keys,
@@ -149,6 +150,21 @@ async def test_notices_counted_for_a_late_bid_are_moved(
         assert await state(second) == (PRICE, PRICE, 0, 0)
         assert await state(second, 2) == (0, 0, 0, 0)
         assert not keys(store, "{sb0}:fc:2:*")
+
+
+async def test_a_late_bid_that_is_taken_back_leaves_a_closed_day_as_it_is(
+    fresh_redis: str, tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record goes, and stays out of all days to come."""
+    clock = Clock(at("2030-06-15T23:59:00"))
+    async with opened(fresh_redis, tmp_path, clock=clock, ttl_s=86_400) as ledger:
+        async with in_doubt(ledger, None, monkeypatch):
+            before = counts(store)
+            clock.now = at("2030-06-16T02:00:00")
+        await flushed(ledger)
+        assert await ledger.settle(WIN, b"a", b"1") == "u"
+    assert counts(store) == before
+    assert list(before) == ["2030-06-15"]
 
 
 async def test_spooled_notices_of_a_late_bid_are_those_of_the_bid_after_it(

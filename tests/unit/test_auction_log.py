@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,24 @@ def test_a_notice_is_read_as_it_was_written(directory: Path, metrics: Metrics) -
     assert replayed["time"].microsecond == 5_000
     assert (loss["kind"], loss["verdict"], loss["loss_reason"]) == ("loss", "duplicate", 102)
     assert (loss["auction_id"], loss["notice_key"]) == ("�", None)
+
+
+def test_a_late_notice_from_the_spool_has_the_day_on_which_it_counts(
+    directory: Path, metrics: Metrics
+) -> None:
+    digest, began = bid_digest(b"a", b"1"), datetime.now(UTC)
+
+    async def work() -> None:
+        log = AuctionLog(directory, metrics)
+        await log.open()
+        log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "l")
+        await log.close()
+
+    asyncio.run(work())
+    convert(directory)
+    (late,) = read(directory)
+    assert late["verdict"] == "late"
+    assert began - timedelta(seconds=1) <= late["time"] <= datetime.now(UTC)
 
 
 def test_long_ids_are_cut(directory: Path, metrics: Metrics) -> None:

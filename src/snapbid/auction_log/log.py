@@ -9,12 +9,13 @@ import asyncio
 import logging
 import secrets
 from pathlib import Path
+from time import time
 from typing import Final
 
 from snapbid.auction_log._rows import RowWriter
 from snapbid.auction_log.segments import RowSegment, spool_of
 from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import NOTICE, SPOOLED
+from snapbid.ledger.records import NOTICE, SPOOLED, NoticeVerdict
 from snapbid.metrics import Metrics
 
 RETRY_S: Final = 1.0
@@ -88,10 +89,14 @@ class AuctionLog:
         self._told = lost
 
     def replayed(self, packed: bytes, verdict: str) -> None:
-        """Write what became of a notice from the spool (`ledger.records.NOTICE`)."""
+        """Write what became of a notice from the spool (`ledger.records.NOTICE`).
+
+        A late one has the time of now, by whose day it counts.
+        """
         kind, reason, digest, seconds, ms, *_ = NOTICE.unpack(packed)
-        came_ms = seconds * 1000 + ms
-        self.rows.notice(came_ms, kind & ~SPOOLED, verdict, reason, digest, None, True)
+        is_late = verdict == NoticeVerdict.LATE
+        time_ms = int(time() * 1000) if is_late else seconds * 1000 + ms
+        self.rows.notice(time_ms, kind & ~SPOOLED, verdict, reason, digest, None, True)
 
 
 class LoggedNotices:

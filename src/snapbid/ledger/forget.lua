@@ -60,7 +60,7 @@ local function move_notices(digest, record, other) -- rare
         count_notice(date(day), record, kind, '-')
       end
       if open and other then
-        settle_record(digest, other, kind, record.reason or 0, now_ms)
+        settle_record(digest, other, kind, record.reason or 0, now_ms, now)
       elseif other and bit.band(other.kinds, kind) == 0 then
         other.kinds = other.kinds + kind
         other.reason = other.reason or record.reason
@@ -70,8 +70,11 @@ local function move_notices(digest, record, other) -- rare
   end
 end
 
-local function uncount(time, field)
-  count(date(math.floor(time / DAY_S)), field, '-1')
+local function uncount(time, field) -- a closed day keeps what it has
+  local day = math.floor(time / DAY_S)
+  if is_open(day, now) then
+    count(date(day), field, '-1')
+  end
 end
 
 local refused = {}

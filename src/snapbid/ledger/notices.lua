@@ -1,4 +1,5 @@
--- How a notice counts for a record: once, on the day of the bid while that is open.
+-- How a notice counts for a record: once, on the day of the bid while that is open, and never on one
+-- that has closed.
 
 -- Of a creative that the SSP rejects for what it is, by its mark.
 local FILTERED, FILTERED_TO, ANSWERS = 200, 213, 16777216
@@ -31,7 +32,9 @@ local function is_open(day, seconds) -- at that time
 end
 
 -- Counts a notice that came at a time (epoch ms) for a record that is known then; gives the letter.
-local function settle_record(digest, record, kind, reason, came_ms)
+-- Where the bid's day is closed by when it is settled (epoch s), it counts on the day of that: they
+-- are a moment apart, or a spool lies between them.
+local function settle_record(digest, record, kind, reason, came_ms, settled)
   if bit.band(record.kinds, kind) ~= 0 then
     return 'd'
   end
@@ -46,11 +49,11 @@ local function settle_record(digest, record, kind, reason, came_ms)
   end
   record.kinds = record.kinds + kind
   redis.call('HSET', record.key, record.field, pack_record(record))
-  local day, came = math.floor(record.time / DAY_S), math.floor(came_ms / 1000)
-  if is_open(day, came) then
+  local day = math.floor(record.time / DAY_S)
+  if is_open(day, settled) then
     count_notice(date(day), record, kind, '')
     return 'c'
   end
-  count_notice(date(math.floor(came / DAY_S)), record, kind, '')
+  count_notice(date(math.floor(settled / DAY_S)), record, kind, '')
   return 'l'
 end

@@ -37,7 +37,7 @@ class BidVerdict(StrEnum):
 
 
 class NoticeVerdict(StrEnum):
-    """What became of a notice. `LATE` is counted on the day of the notice, not on the bid's."""
+    """What became of a notice. `LATE` is counted on the day on which it is settled."""
 
     COUNTED = "c"
     LATE = "l"

@@ -4,8 +4,11 @@
 --          (1 win, 2 billing, 4 loss; with 128 it comes from a spool), int16 loss reason, uint16
 --          bucket, 14 bytes field, uint32 + uint16 when it came (epoch s, ms), and the same when the
 --          run of Redis began that its worker had reached last (0 where that is unknown)
--- Returns a letter for each: c counted, l counted late (on the day of the notice), d a repeat,
--- u unknown.
+-- Returns a letter for each: c counted, l counted late (on the day on which it is settled), d a
+-- repeat, u unknown.
+--
+-- A notice finds its bid by when it came, and counts by when it is settled: one that waited in a spool
+-- until the bid's day had closed changes nothing there.
 --
 -- A notice that comes now counts for the record that is there, whatever the clocks say. One from a
 -- spool is meant for the newest of the pair's bids that had been made when it came; of those, where the
@@ -68,7 +71,8 @@ local function is_late(record, came_ms) -- rare
   return time - came_ms > LATE_MS and record.made_ms <= time
 end
 
-local off_time = math.abs(server_ms() - now_ms) > NOTED_STEP_BACK_MS -- the sender's, as it sent them
+local settled_ms = server_ms()
+local off_time = math.abs(settled_ms - now_ms) > NOTED_STEP_BACK_MS -- the sender's, as it sent them
 
 local ANOMALY = {l = 10, d = 20, u = 30} -- and the kind: drain/names.py
 local anomalies = {} -- by SSP and code: those of a flood of repeats are counted at once
@@ -92,7 +96,7 @@ while at <= size do
   local age_ms = record and came_ms - record.made_ms
   if record and (age_ms <= ttl_ms or remembers(age_ms)) then
     letter = settle_record(notices:sub(start + 3, start + 18), record, kind % SPOOLED, reason,
-      came_ms)
+      came_ms, settled_ms / 1000)
   end
   if record and letter ~= 'c' then
     local name = record.ssp .. ':' .. ANOMALY[letter] + kind % SPOOLED

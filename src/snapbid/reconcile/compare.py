@@ -3,7 +3,7 @@
 A claim agrees where the auction log has the bid and a counted notice of its kind, on the same UTC
 day and at the same price. Everything else is a dispute, with one of the causes below; a claim may
 have two. What counts is the rule of contract 5: a notice belongs to the day of its bid, or, where
-that was closed, to the day on which it came (`late` in the log).
+that was closed, to the day of its row in the log (`late` there).
 """
 
 from collections import Counter, defaultdict

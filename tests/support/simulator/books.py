@@ -32,6 +32,7 @@ from support.simulator.entries import (
     days_of_bid,
     days_of_notice,
     describe,
+    is_closed,
 )
 from support.simulator.limits import LimitBooks
 
@@ -70,8 +71,13 @@ class Books:
                 if record.asked_at <= notice.done_at + notice.spooled_skew_s:
                     record.lost_at = record.asked_at
 
+    def shown(self, walls: Walls) -> None:
+        """Clocks have shown these times."""
+        self.latest_wall_s = max(self.latest_wall_s, walls[1])
+
     def promised(self, answer: Answer, kept: list[Record], now: float, wall: Walls) -> None:
         """It was answered 200, with these bids."""
+        self.shown(wall)
         answer.kept = kept
         for record in answer.records:
             record.answered_at, record.answered_wall = now, wall
@@ -85,6 +91,7 @@ class Books:
 
     def declined(self, answer: Answer, now: float, wall: Walls) -> None:
         """It was answered 204: nothing of it may stay."""
+        self.shown(wall)
         for record in answer.records:
             record.answered_at, record.answered_wall, record.unknown = now, wall, False
 
@@ -125,6 +132,7 @@ class Books:
                 record.lost_at = min(record.lost_at, notice.sent_at)
 
     def acknowledged(self, notice: Notice, now: float, wall: Walls, is_spooled: bool) -> None:
+        self.shown(wall)
         notice.done_at, notice.done_wall, notice.acknowledged = now, wall, True
         notice.is_spooled = is_spooled
         if notice.kind == LOSS:
@@ -149,6 +157,7 @@ class Books:
             record.won_at = min(record.won_at, now)
 
     def refused(self, notice: Notice, now: float, wall: Walls) -> None:
+        self.shown(wall)
         notice.done_at, notice.done_wall, notice.refused = now, wall, True
 
     def _candidates(self, notice: Notice) -> Iterator[Record]:
@@ -302,7 +311,7 @@ class Books:
             bounds.add(days, "bids", ssp, 1, not lost)
             for record in answer.kept:
                 bounds.add(days, "campaign bids", record.campaign.name, 1, not lost)
-        elif any(record.unknown for record in answer.records):
+        elif is_closed(days, self.latest_wall_s) or any(r.unknown for r in answer.records):
             bounds.add(days, "bids", ssp, 1, False)
             for record in answer.records:
                 bounds.add(days, "campaign bids", record.campaign.name, 1, False)
@@ -357,7 +366,7 @@ class Books:
         days: set[int] = set()
         for notice in notices:
             if notice.sent_at <= first or not must:
-                days |= days_of_notice(record, notice)
+                days |= days_of_notice(record, notice, self.latest_wall_s)
         times = 1 + sum(  # counted, forgotten with the data, and counted again
             any(notice.sent_at < lost.at for notice in notices)
             and any(notice.done_at > lost.at or notice.is_spooled for notice in notices)

@@ -199,9 +199,19 @@ def days_of_bid(record: Record) -> set[int]:
     return days_of((record.asked_wall[0] - record.skew_s, last + record.skew_s))
 
 
-def days_of_notice(record: Record, notice: Notice) -> set[int]:
-    """On which it may count: the bid's while that is open by some clock, or else its own."""
+def is_closed(days: set[int], wall_s: float) -> bool:
+    """Whether one of the days may be closed by then: it keeps what was counted on it."""
+    return wall_s >= (min(days) + 1) * DAY_S + OPEN_S
+
+
+def days_of_notice(record: Record, notice: Notice, latest_wall_s: float) -> set[int]:
+    """On which it may count: the bid's while that is open by some clock, or else its own.
+
+    One from a spool is settled at any time until now.
+    """
     done = notice.done_wall[1] if notice.done_at < NEVER else notice.sent_wall[1] + 60
+    if notice.is_spooled or notice.done_at == NEVER:
+        done = max(done, latest_wall_s)
     first, last = notice.sent_wall[0] - notice.skew_s, done + notice.skew_s
     days = set()
     for day in days_of_bid(record):

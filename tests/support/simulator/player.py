@@ -244,7 +244,7 @@ class Player(ClusterStage):
             await asyncio.sleep(LOOK_S)
             figures = self.figures()
             self.books.seen(figures)
-            self.books.latest_wall_s = self.world.walls()[1]
+            self.books.shown(self.world.walls())
             differences = self.books.bounds().compare(figures)
             if self._escrow is not None and (entries := self._escrow.undelivered()):
                 differences.append(f"outboxes: {entries} entries are not delivered")
