@@ -1,5 +1,9 @@
-"""Errors that know their HTTP status; the application turns them into answers in one place."""
+"""Errors that know their HTTP status; the application turns them into answers in one place.
 
+And what the log says: how its lines look, and where an error was raised.
+"""
+
+import logging
 import traceback
 from collections.abc import Sequence
 from typing import ClassVar, TypeAlias
@@ -148,3 +152,8 @@ def where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     frames_text = " > ".join(f"{frame.name}:{frame.lineno}" for frame in frames)
     return f"{type(error).__name__} in {frames_text}"
+
+
+def log_to_stderr() -> None:
+    """Log with time and level, as each process of ours does."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

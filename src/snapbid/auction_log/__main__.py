@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from snapbid.auction_log.writer import LogWriter
+from snapbid.errors import log_to_stderr
 
 LOOK_S: Final = 1.0
 NICE: Final = 10
@@ -22,7 +23,7 @@ logger = logging.getLogger("snapbid")
 
 def main(directory: Path, rotate_s: float) -> None:
     """Convert until the standard input ends."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # meant for the server, which tells us when to end
     with suppress(OSError):

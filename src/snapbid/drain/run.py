@@ -23,7 +23,7 @@ from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.drain.leases import GIVEN_UP_S, IdleError
 from snapbid.drain.rests import RestKeeper
 from snapbid.drain.watch import APPLICATION, WatchedConnection, connect, watch
-from snapbid.errors import where
+from snapbid.errors import log_to_stderr, where
 from snapbid.golive.store import EvidenceStore
 from snapbid.ledger import connection as ledger
 from snapbid.ledger.budgets import Budgets
@@ -59,7 +59,8 @@ RETRY_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 CONNECT_S: Final = 5.0
 COMMAND_S: Final = 60.0  # however busy the warehouse is with it
 FROZEN_S: Final = 10.0  # amid a transaction, whose locks others wait for
-SILENT_S: Final = 30.0  # between statements; one that works has them each second
+SILENT_S: Final = 30.0  # between statements, after which PostgreSQL ends the session
+KEPT_ALIVE: Final = 3  # statements in that time, where there is nothing to do
 YIELDED_S: Final = 2 * PAUSE_S  # in which it can take it
 WAREHOUSE: Final = "the warehouse"
 LAST_ROUND_S: Final = 20.0  # when told to stop, however busy machine and disk are
@@ -126,7 +127,7 @@ RESTS: Final = Duty(
 
 def run(settings: StoreSettings, metrics: Path) -> int:
     """Drain until SIGTERM, SIGINT or SIGHUP: the exit status."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     try:
         counts = Metrics(metrics)
     except OSError as error:
@@ -221,7 +222,7 @@ class Process:
                 await self._fail(WAREHOUSE, error)
 
     @contextlib.asynccontextmanager
-    async def _place(self) -> AsyncIterator[asyncpg.Connection | None]:
+    async def _place(self) -> AsyncIterator[WatchedConnection | None]:
         """A connection that holds the drain's place; None where it is time to stop."""
         connection = await self._unless_stopped(self._connect())
         if connection is None:
@@ -257,7 +258,7 @@ class Process:
             },
         )
 
-    async def _drain_on(self, connection: asyncpg.Connection) -> None:
+    async def _drain_on(self, connection: WatchedConnection) -> None:
         """Do rounds until told to stop, or until Redis was away for so long that another drain,
         which may reach it, had better have the place.
         """
@@ -299,6 +300,7 @@ class Process:
                 self._tell(str(error), logging.ERROR)
                 await self._pause(PAUSE_S)
                 continue
+            await connection.keep_alive(SILENT_S / KEPT_ALIVE)
             self._recover()
             read_at = now()
             await self._pause(PAUSE_S)

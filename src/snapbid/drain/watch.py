@@ -43,6 +43,12 @@ class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
         super().__init__(*args, **more)
         self.asked_at: float | None = None
         self.server_process = 0
+        self._quiet_since = monotonic()
+
+    async def keep_alive(self, every_s: float) -> None:
+        """Ask something if that long nothing was asked: the server ends sessions that are idle."""
+        if monotonic() - self._quiet_since >= every_s:
+            await self.fetchval("select 1")
 
     async def _waiting(self, answer: Any) -> Any:
         self.asked_at = monotonic()
@@ -50,6 +56,7 @@ class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
             return await answer
         finally:
             self.asked_at = None
+            self._quiet_since = monotonic()
 
     async def execute(self, *args: Any, **more: Any) -> Any:
         return await self._waiting(super().execute(*args, **more))

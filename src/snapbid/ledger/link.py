@@ -9,6 +9,7 @@ from redis.exceptions import RedisError
 
 from snapbid.ledger.connection import Connector
 from snapbid.ledger.nodes import is_moved
+from snapbid.ledger.wire import ClosedIdleError
 from snapbid.tasks import end
 
 RETRY_S: Final = (0.05, 0.1, 0.2, 0.4)
@@ -33,7 +34,8 @@ class Link:
     """Connects for its user, again and again, until it is closed.
 
     Where a node says that another one is to be asked now, that is connected to at once. `describe`
-    begins the warning that is logged once for each time that Redis is away;
+    begins the warning that is logged once for each time that Redis is away, which it is not where a
+    connection ended idle and the next one is made;
     `connect_s` is how long connecting and `prepare` may take.
     """
 
@@ -65,7 +67,7 @@ class Link:
             await end(self._task)
 
     async def _run(self) -> None:
-        failures = 0
+        failures, told = 0, False
         while True:
             connection = self._connect()
             has_moved = False
@@ -73,13 +75,14 @@ class Link:
                 async with asyncio.timeout(self._connect_s):
                     await connection.connect()  # type: ignore[no-untyped-call]
                     await self._user.prepare(connection)
-                failures = 0
+                failures, told = 0, False
                 await self._user.use(connection)
             except (RedisError, OSError, EOFError) as error:  # TimeoutError is an OSError
                 self._connect.doubt(error)
                 has_moved = failures == 0 and is_moved(error)
-                if failures == 0 and not has_moved:
+                if not told and not has_moved and not isinstance(error, ClosedIdleError):
                     logger.warning("%s: %s", self._describe, error or type(error).__name__)
+                    told = True
                 failures += 1
             except Exception:
                 logger.exception("%s", self._describe)

@@ -17,6 +17,13 @@ from snapbid.ledger._wire import pack_command
 _PARTIAL: Final = object()
 
 
+class ClosedIdleError(ConnectionError):
+    """Redis has closed a connection that waited for no reply, as its `timeout` has it."""
+
+    def __init__(self) -> None:
+        super().__init__("Redis has closed the connection")
+
+
 class Wire(asyncio.Protocol):
     """Takes over a connection that waits for nothing; close that as ever.
 
@@ -43,7 +50,7 @@ class Wire(asyncio.Protocol):
         Where the connection is closing already, its end is told in a later turn of the loop.
         """
         if self._transport.is_closing():
-            self.end(ConnectionError("Redis has closed the connection"))
+            self.end(ClosedIdleError())
             return
         self._expected = len(commands)
         self._replies = []
@@ -67,4 +74,6 @@ class Wire(asyncio.Protocol):
             self.end(error)
 
     def connection_lost(self, error: Exception | None) -> None:
+        if error is None and len(self._replies) == self._expected:
+            error = ClosedIdleError()
         self.end(error or ConnectionError("Redis has closed the connection"))

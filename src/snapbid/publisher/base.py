@@ -24,6 +24,7 @@ from typing import BinaryIO, Final, cast
 import asyncpg
 import msgspec
 
+from snapbid.errors import log_to_stderr
 from snapbid.match.catalog import Base
 from snapbid.match.normalised import RULES
 from snapbid.match.payload import Builder
@@ -123,7 +124,7 @@ def _exit_with_stdin() -> None:
 
 
 def main() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
     threading.Thread(target=_exit_with_stdin, daemon=True).start()
     if not order.urgent:

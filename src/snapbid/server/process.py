@@ -11,6 +11,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final
 
+from snapbid.errors import log_to_stderr
 from snapbid.settings import load, require_serving
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def create(listening: Connection) -> "Application":
     from snapbid.server.running import install
     from snapbid.server.worker import Worker
 
+    log_to_stderr()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
     _end_with_parent()

@@ -22,6 +22,7 @@ from granian.log import LogLevels
 
 from snapbid import preflight
 from snapbid.auction_log.segments import spool_of
+from snapbid.errors import log_to_stderr
 from snapbid.ops import OpsPaths, OpsServer, Watch
 from snapbid.publisher import CatalogPublisher
 from snapbid.recording.recorder import open_file
@@ -63,7 +64,7 @@ def serve(settings: ServingSettings) -> int:
     SIGHUP replaces the workers, one by one.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there are some
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     multiprocessing.set_start_method("spawn", force=True)  # no threads are taken along
     publisher = CatalogPublisher(settings.database_url, settings.catalog_path)
     log = settings.auction_log

@@ -7,12 +7,14 @@ of a deck have every fault once; times, durations and targets depend on both num
 import contextlib
 import json
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from snapbid.drain.run import SILENT_S
 from snapbid.ledger.records import bid_digest
 from support import books, logged, partner, sending
 from support.cluster import until
@@ -30,11 +32,14 @@ from support.soak.stage import Capped, Stage
 from support.soak.tally import Recovery, Tally
 from support.soak.traffic import BUDGETS, CAMPAIGNS, CAP, Traffic, of_all, of_family, totals
 
+ALARM: Final = re.compile(r" (WARNING|ERROR|CRITICAL) |^Traceback")
 HANDS: Final = 5  # of a deck
 TOGETHER: Final = 0.4  # of the faults are combined with another
 SETTLED_S: Final = 90.0
 SOONER_S: Final = 20.0  # where a mechanism is taken out
 LONG_S: Final = 5.0  # of a recovery; then it says of what
+REST_S: Final = SILENT_S + 5.0  # before the traffic of a deck's first hand
+WORK_S: Final = 3.0  # of traffic before the first fault
 
 
 class Seed(NamedTuple):
@@ -102,7 +107,12 @@ class Run:
 
     def play(self) -> None:
         wire = self._stage.wire
+        if self._seed.hand == 0:
+            time.sleep(REST_S)
         wire.call(self._traffic.start())
+        time.sleep(WORK_S)
+        for what in self._alarms():
+            self._differs(f"without a fault: {what}")
         try:
             for step in self._steps:
                 self._play(step)
@@ -243,10 +253,16 @@ class Run:
             if left := [path.name for path in folder.rglob("*.rows")]:
                 self._differs(f"the auction log is complete but for {left}")
 
+    def _outputs(self) -> list[tuple[str, str]]:
+        programs = [*self._stage.served, *self._stage.drains]
+        return [(program.command[0], program.output) for program in programs]
+
+    def _alarms(self) -> list[str]:
+        return [f"{name}: {line}" for name, output in self._outputs() for line in alarms(output)]
+
     def _told(self) -> Iterator[str]:
         """Unexpected errors in the output of the programs."""
-        programs = [*self._stage.served, *self._stage.drains]
-        for name, output in ((program.command[0], program.output) for program in programs):
+        for name, output in self._outputs():
             if partner.MARK in output:
                 yield f"{name} logs what a partner sent"
             lines = output.splitlines()
@@ -262,6 +278,11 @@ class Run:
             tally.answered(kind, of_kind)
         tally.answered("event", self._traffic.partner.statuses)
         tally.answered("report", self._traffic.reports)
+
+
+def alarms(output: str) -> list[str]:
+    """The lines of a program's log that somebody ought to read."""
+    return [line for line in output.splitlines() if ALARM.search(line)]
 
 
 def _end(traceback: list[str]) -> str:
