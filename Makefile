@@ -125,24 +125,26 @@ exchange: $(VENV)/.dev build
 # What a wheel must not depend on differs between the two builds: place, time zone, hash seed. Their
 # files have the time of the last commit and the same modes whatever the umask.
 SOURCES := pyproject.toml setup.py README.md LICENSE native src
+VERSION = $$($(PY) src/snapbid/version.py)
 wheel: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
 wheel: $(VENV)/.run
 	@rm -rf build/wheel && mkdir -p build/wheel/first build/wheel/second/further/down dist
 	@echo "building the wheel twice"
 	@umask 022; for place in first second/further/down; do tar c --mode=u=rwX,go=rX \
 	--exclude='*.so' --exclude=__pycache__ --exclude='*.egg-info' $(SOURCES) | \
-	tar x -C build/wheel/$$place || exit 1; done; \
+	tar x -C build/wheel/$$place && printf "Version: %s\n" "$(VERSION)" \
+	> build/wheel/$$place/PKG-INFO || exit 1; done; \
 	$(MAKE_WHEEL) build/wheel/one build/wheel/first & \
 	TZ=Asia/Kathmandu PYTHONHASHSEED=7 \
 	$(MAKE_WHEEL) build/wheel/two build/wheel/second/further/down && wait $$!
 	@cd build/wheel/one && for wheel in *.whl; do cmp "$$wheel" "../two/$$wheel" || exit 1; done
-	@cp build/wheel/one/*.whl dist/ && cd dist && sha256sum $$(ls ../build/wheel/one)
+	@cp build/wheel/one/*.whl dist/ && sha256sum dist/$$(ls build/wheel/one)
 
 MAKE_WHEEL = $(PIP) wheel --no-build-isolation --no-deps --no-cache-dir --wheel-dir
 
 BUILDER ?= podman
 container:
-	$(BUILDER) build -f src/snapbid/export/files/Containerfile -t snapbid .
+	$(BUILDER) build --build-arg VERSION="$$($(PYTHON) src/snapbid/version.py)" -f src/snapbid/export/files/Containerfile -t snapbid .
 
 # One resolution of everything, for all platforms and versions of Python; each list is a part of it.
 COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -1,4 +1,5 @@
-"""Builds the Cython extensions from native/; everything else is in pyproject.toml.
+"""Builds the Cython extensions from native/; everything but the version
+(src/snapbid/version.py) is in pyproject.toml.
 
 SNAPBID_DEBUG=1 adds annotated HTML beside the generated C (build/cython) and line tracing.
 CFLAGS may choose another level of optimisation and symbols for a debugger (`-O1 -g`).
@@ -6,6 +7,7 @@ SNAPBID_BUILT=1 installs the package alone, where the extensions have been built
 """
 
 import os
+import runpy
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ BUILT = bool(os.environ.get("SNAPBID_BUILT"))
 CFLAGS = os.environ.get("CFLAGS", "").split()
 PROCESSORS = os.cpu_count() or 1
 SOURCES = glob("native/snapbid/*/*.pyx")
+VERSION = runpy.run_path("src/snapbid/version.py")
 
 
 def compiler_options() -> list[str]:
@@ -64,6 +67,7 @@ def translate(*extensions: Extension) -> Any:
 if __name__ == "__main__":
     largest_first = sorted(SOURCES, key=os.path.getsize, reverse=True)
     setup(
+        version=VERSION["of_sources"](Path.cwd()) or VERSION["RELEASE"],
         ext_modules=[]
         if BUILT
         else translate(

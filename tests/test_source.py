@@ -26,7 +26,7 @@ LAYERS = {
     "domain and stores": {"match", "reference", "ledger", "warehouse"},
     "ground": {
         "access", "addresses", "beat", "settings", "errors", "metrics", "http", "reasons", "risks",
-        "tasks", "setting_values", "suppression",
+        "tasks", "setting_values", "suppression", "version",
     },
 }  # fmt: skip
 APART = (LAYERS["rooms"], {"ledger", "warehouse"})  # these know nothing of each other

@@ -27,6 +27,7 @@ from snapbid.cli.size import size
 from snapbid.cli.ssps import ssp, token
 from snapbid.cli.status import status
 from snapbid.settings import SettingsError
+from snapbid.version import version
 
 
 class _Commands(ShellGroup):
@@ -37,8 +38,21 @@ class _Commands(ShellGroup):
             raise console.WrongSettings("\n".join(error.mistakes)) from error
 
 
+def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        click.echo(f"snapbid, version {version()}")
+        ctx.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="snapbid", prog_name="snapbid")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def main() -> None:
     """Snapbid: an OpenRTB bidder with its reports.
 

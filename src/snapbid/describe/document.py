@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import msgspec
 
-import snapbid
 from snapbid.describe import bidding, demanding, diagnosing, ingesting, reporting
 from snapbid.describe.attributes import ATTRIBUTES
 from snapbid.describe.event_schemas import event_schemas
@@ -14,6 +13,7 @@ from snapbid.describe.openapi import Example, Fragment
 from snapbid.describe.openrtb import request_schemas, response_schemas
 from snapbid.events.routes import BATCH_PATH, SINGLE_PATH
 from snapbid.settings import Settings
+from snapbid.version import RELEASE
 
 EXAMPLES: Final = "x-examples"  # of an operation: `openapi.Example`s
 
@@ -57,7 +57,7 @@ def document(settings: Settings) -> dict[str, Any]:
     """The document for a server with these settings."""
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Snapbid", "version": snapbid.__version__, "description": INFO},
+        "info": {"title": "Snapbid", "version": RELEASE, "description": INFO},
         "servers": [{"url": settings.base_url}],
         "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
         "paths": _paths(settings),

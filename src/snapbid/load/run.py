@@ -4,7 +4,6 @@ import asyncio
 import gc
 import signal
 from datetime import UTC, datetime
-from importlib.metadata import version
 from random import Random
 from time import perf_counter
 from typing import Final, Protocol
@@ -31,6 +30,7 @@ from snapbid.load.result import (
 from snapbid.load.tally import Tally
 from snapbid.load.verdict import judge
 from snapbid.reference import rates
+from snapbid.version import version
 
 AT_ONCE: Final = 32  # sends in a row before answers are read
 SWEEP_S: Final = 0.05
@@ -277,7 +277,7 @@ class LoadRun:
         return LoadResult(
             target=options.target.url,
             started=started.strftime("%Y-%m-%d %H:%M:%S UTC"),
-            version=version("snapbid"),
+            version=version(),
             seed=options.seed,
             settings=described(options),
             phases=phases,

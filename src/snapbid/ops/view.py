@@ -8,7 +8,6 @@ this one.
 import platform
 from collections import defaultdict
 from collections.abc import Sequence
-from importlib.metadata import version
 from time import time
 from typing import Final
 
@@ -24,6 +23,7 @@ from snapbid.ops.verdict import ServingVerdict
 from snapbid.ops.watch import CampaignMoney, Watch
 from snapbid.ops.words import MEANINGS, STATES
 from snapbid.risks import Risk
+from snapbid.version import version
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
 STEPS: Final = ("decode", "match", "commit")
@@ -220,9 +220,7 @@ def page(watch: Watch) -> Page:
 
 def _about(watch: Watch) -> About:
     settings = watch.settings
-    return About(
-        platform.node(), version("snapbid"), watch.started_at, settings.workers, settings.port
-    )
+    return About(platform.node(), version(), watch.started_at, settings.workers, settings.port)
 
 
 def _age(at: float, moment: float | None) -> float | None:
