@@ -43,7 +43,8 @@ class Bench:
         self.redis = redis = Redis.from_url(redis_url)
         self.connection = connection
         self.metrics = Metrics(folder)
-        self.drain = EventDrain(redis, self.metrics, GEO, HISTORY)
+        self.references = GEO, HISTORY
+        self.drain = EventDrain(redis, self.metrics, *self.references)
 
     async def accept(
         self, *documents: dict[str, Any], product: Product = CASINO, at: int = NOW
@@ -81,4 +82,4 @@ class Bench:
         finally:
             bench.metrics.close()
             await bench.redis.aclose()
-            await connection.close()
+            await bench.connection.close()

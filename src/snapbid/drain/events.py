@@ -1,17 +1,21 @@
 """Accepted events from the streams into the warehouse, exactly once (contract 7).
 
-A round takes the oldest entries of each stream that this drain carries, enriches their events,
-stores them in one transaction together with the flags of their sequences, and then deletes the
-entries. Whatever dies in between, the next round does the same again: the warehouse keeps the first
-event of each id, so storing it again changes nothing. What it refuses goes to the dead letters,
-alone.
+A round takes requests of each stream that this drain carries, of the products in turns, enriches
+their events, stores them in one transaction together with the flags of their sequences, and then
+deletes the entries. Whatever dies in between, the next round does the same again: the warehouse
+keeps the first event of each id, so storing it again changes nothing.
+
+What the warehouse refuses is found by halving, and goes to the dead letters, alone. So does what
+fails in any other way, slowly or with the connection: its products are carried apart from others
+from then on, and in halves of what has failed twice (suspects.py). That is the events' doing only
+where the warehouse takes a plain event at the same time.
 
 Events of one product are stored by one drain at a time. They may be in several streams where the
 number of shards was changed, and of a sequence each drain must see what the other has stored.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from time import monotonic, time
@@ -25,7 +29,8 @@ from redis.exceptions import RedisError
 from snapbid.drain import sequences
 from snapbid.drain.event_days import EventDays
 from snapbid.drain.lags import LAGS
-from snapbid.drain.streams import EventStream, EventStreams
+from snapbid.drain.streams import EventStream, EventStreams, Waiting
+from snapbid.drain.suspects import TWICE, Suspects
 from snapbid.events.enrich import Enricher
 from snapbid.ledger import queue
 from snapbid.metrics import Metrics
@@ -38,8 +43,11 @@ from snapbid.warehouse.events import DeadLetter, EventRow
 
 ROWS: Final = 1_000  # in one transaction
 ROUND_S: Final = 3.0  # then others have their turn, whatever is left
+REVISE_S: Final = 1.0  # of a round, for cash-outs that are flagged anew
+STATEMENT_S: Final = 3.0  # in a transaction, once it has its locks
 DATA_ERRORS: Final = ("22", "23", "54", "P0")  # SQLSTATE classes that are about the row itself
 
+_CONNECTION_ENDED: Final = (asyncpg.InterfaceError, asyncpg.PostgresConnectionError)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 logger = logging.getLogger("snapbid")
@@ -82,13 +90,17 @@ class EventDrain:
         self._enricher = Enricher(geo.place, details, DailyRates(history))
         self._suppression = Suppression()
         self._suppression_mark: tuple[object, ...] | None = None
+        self._suspects = Suspects()
+        self._revised_at_once = ROWS
+        self._revisions_failed = 0
         self._stored = metrics.counter("snapbid_events_stored_total")
         self._conflicts = metrics.counter("snapbid_event_conflicts_total")
         self._dead = metrics.counter("snapbid_event_dead_letters_total")
         self._lag = metrics.histogram("snapbid_event_lag_seconds", LAGS)
 
     async def begin(self) -> None:
-        """Nothing is to be announced: entries are deleted by name, after they were stored."""
+        """Take nothing for granted that is in memory; entries are deleted by name."""
+        self._streams.forget()
 
     async def round(self, connection: asyncpg.Connection) -> int:
         """Carry what is there, for some seconds at most; give how many events.
@@ -107,23 +119,87 @@ class EventDrain:
                 try:
                     count = await self._carry_some(connection, stream)
                 except RedisError as error:
+                    stream.forget()
                     errors[stream.number] = error
                     continue
                 if count is not None:
                     carried += count
                     busy.append(stream)
             left = busy
+        await self._revise(connection)
         self._streams.note(streams, errors)
         return carried
 
     async def _carry_some(self, connection: asyncpg.Connection, stream: EventStream) -> int | None:
-        """Carry the oldest entries; give how many events they had, None where there are none."""
-        entries = await stream.read()
-        if not entries:
-            return None
-        count = await self._carry(connection, [fields for _, fields in entries])
-        await stream.remove([id for id, _ in entries])
+        """Carry some of what waits; give how many events that were, None where nothing waits."""
+        await stream.look()
+        requests = await stream.take(ROWS, self._suspects.products)
+        count = await self._carry_or_put_back(connection, stream, requests)
+        suspect = self._suspects.next_of(stream.waits)
+        if suspect is None:
+            return count if requests else None
+        more = await stream.take_of(suspect, ROWS)
+        return count + await self._carry_or_put_back(connection, stream, more)
+
+    async def _carry_or_put_back(
+        self, connection: asyncpg.Connection, stream: EventStream, requests: Sequence[Waiting]
+    ) -> int:
+        """Carry requests; where they fail though the warehouse is well they wait, apart."""
+        products = {request.product for request in requests}
+        try:
+            count = await self._carry(connection, requests)
+        except Exception as error:
+            stream.put_back(requests)
+            self._suspects.add(products)
+            if connection.is_closed():
+                raise
+            await self._take_a_plain_event(connection)
+            logger.warning(
+                "storing %d requests with events failed, they are tried apart: %s",
+                len(requests),
+                type(error).__name__,
+            )
+            return 0
+        self._suspects.clear(products)
+        await stream.finish(requests)
         return count
+
+    async def _take_a_plain_event(self, connection: asyncpg.Connection) -> None:
+        """Raise what the warehouse raises where it takes no event at all; nothing is stored."""
+        now = _moment(round(self._clock() * 1000))
+        plain = EventRow("plain", "", "login", now, now, None, None, None, "{}", "{}", b"", None)
+        transaction = connection.transaction()
+        await transaction.start()
+        try:
+            await events.limit_statements(connection, STATEMENT_S)
+            await events.store(connection, [plain])
+        finally:
+            if not connection.is_closed():
+                await transaction.rollback()
+
+    async def _revise(self, connection: asyncpg.Connection) -> None:
+        """Flag cash-outs anew, in pages; those that fail, at last alone, keep their flags."""
+        until = monotonic() + REVISE_S
+        more = 1
+        while more and monotonic() < until:
+            rows = self._revised_at_once
+            try:
+                more = await sequences.revise(connection, rows, STATEMENT_S)
+            except Exception as error:
+                self._revisions_failed += 1
+                if connection.is_closed():
+                    raise
+                await self._take_a_plain_event(connection)
+                if self._revisions_failed < TWICE:
+                    continue
+                if rows == 1:
+                    logger.error("an event keeps its flags: %s", type(error).__name__)
+                    await sequences.skip(connection)
+                self._revised_at_once = max(1, rows // 2)
+                self._revisions_failed = 0
+            else:
+                self._revised_at_once = min(ROWS, 2 * rows)
+                self._revisions_failed = 0
 
     async def _look_at_rates(self, connection: asyncpg.Connection) -> None:
         revision = await rates.revision(connection)
@@ -132,11 +208,9 @@ class EventDrain:
             self._enricher = self._enricher._replace(rates=daily)
             self._rates_revision = revision
 
-    async def _carry(
-        self, connection: asyncpg.Connection, entries: Sequence[Mapping[bytes, bytes]]
-    ) -> int:
+    async def _carry(self, connection: asyncpg.Connection, requests: Sequence[Waiting]) -> int:
         letters: list[DeadLetter] = []
-        queued = [event for fields in entries for event in _read(fields, letters)]
+        queued = [event for request in requests for event in _read(request, letters)]
         for start in range(0, len(queued), ROWS):
             chunk = queued[start : start + ROWS]
             rows = [
@@ -182,47 +256,79 @@ class EventDrain:
         rows: Sequence[tuple[Queued, EventRow]],
         letters: list[DeadLetter],
     ) -> None:
-        """One transaction; what the warehouse refuses is found by halving, and kept back alone."""
+        """Store in one transaction; halve what is refused, or has failed often enough before."""
         if not rows:
             return
+        ids = [row.event_id for _, row in rows]
+        if reason := self._suspects.verdict(ids):
+            await self._store_halves(connection, rows, letters, reason)
+            return
+        if self._suspects.has_failed(ids):
+            await self._take_a_plain_event(connection)
         try:
-            async with connection.transaction():
-                known = await self._suppress(connection, [row for _, row in rows])
-                await events.hold_products(connection, {row.product for row in known})
-                stored = await events.store(connection, known)
-                new = {row.event_id: row for row in known if row.event_id in stored.event_ids}
-                await sequences.check(connection, list(new.values()))
-        except asyncpg.PostgresError as error:
-            if (error.sqlstate or "")[:2] not in DATA_ERRORS:
+            await self._store_all(connection, [row for _, row in rows])
+        except Exception as error:
+            reason = _reason(error)
+            if not _is_refusal(error):
+                self._suspects.note(ids, reason)
                 raise
-            if len(rows) == 1:
-                reason = f"refused: {type(error).__name__} ({error.sqlstate})"
-                letters.append(rows[0][0].letter(reason))
-                return
-        else:
-            self._stored.inc(len(stored.event_ids))
-            self._conflicts.inc(stored.conflicts)
+            await self._store_halves(connection, rows, letters, reason)
+
+    async def _store_halves(
+        self,
+        connection: asyncpg.Connection,
+        rows: Sequence[tuple[Queued, EventRow]],
+        letters: list[DeadLetter],
+        reason: str,
+    ) -> None:
+        if len(rows) == 1:
+            letters.append(rows[0][0].letter(reason))
             return
         half = len(rows) // 2
         await self._store(connection, rows[:half], letters)
         await self._store(connection, rows[half:], letters)
 
+    async def _store_all(self, connection: asyncpg.Connection, rows: Sequence[EventRow]) -> None:
+        async with connection.transaction():
+            known = await self._suppress(connection, rows)
+            await events.hold_products(connection, {row.product for row in known})
+            await events.limit_statements(connection, STATEMENT_S)
+            stored = await events.store(connection, known)
+            new = {row.event_id: row for row in known if row.event_id in stored.event_ids}
+            await sequences.check(connection, list(new.values()))
+        self._stored.inc(len(stored.event_ids))
+        self._conflicts.inc(stored.conflicts)
 
-def _read(fields: Mapping[bytes, bytes], letters: list[DeadLetter]) -> list[Queued]:
-    """The events of one entry, in the order in which they were accepted."""
-    queued = []
-    for packed in fields.values():
-        try:
-            request = queue.decode(packed)
-        except msgspec.DecodeError as error:
-            reason = f"cannot be read: {type(error).__name__}"
-            letters.append(DeadLetter(None, None, None, reason, packed))
-            continue
-        queued += [
-            Queued(request.received_at_ms, request.product, event_id, envelope)
-            for event_id, envelope in request.events
-        ]
-    return queued
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether an error is about the data of a row."""
+    state = error.sqlstate if isinstance(error, asyncpg.PostgresError) else None
+    return (state or "")[:2] in DATA_ERRORS
+
+
+def _reason(error: BaseException) -> str:
+    """Why an event is not stored, without its values."""
+    while isinstance(error, _CONNECTION_ENDED) and error.__context__ is not None:
+        error = error.__context__
+    name = type(error).__name__
+    if isinstance(error, asyncpg.PostgresError):
+        return f"{'refused' if _is_refusal(error) else 'fails'}: {name} ({error.sqlstate})"
+    return f"fails: {name}"
+
+
+def _read(request: Waiting, letters: list[DeadLetter]) -> list[Queued]:
+    """The events of a request, in the order in which they were accepted."""
+    assert request.packed is not None
+    try:
+        read = queue.decode(request.packed)
+    except msgspec.DecodeError as error:
+        reason = f"cannot be read: {type(error).__name__}"
+        letters.append(DeadLetter(None, None, None, reason, request.packed))
+        return []
+    return [
+        Queued(read.received_at_ms, read.product, event_id, envelope)
+        for event_id, envelope in read.events
+    ]
 
 
 def _row(event: Queued, enricher: Enricher) -> EventRow:

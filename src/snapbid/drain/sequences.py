@@ -7,10 +7,14 @@ itself is never flagged. An event that contradicts its reference is flagged `cur
 
     bonus_offered <- bonus_claimed <- bonus_completed <- bonus_cashed_out (also <- bonus_claimed)
     deposit_initiated <- deposit, deposit_failed
+
+An id has one event of each name, but any number of cash-outs. These are flagged as they come, and
+anew in pages, in transactions of their own, once the claim or the completion follows them: however
+many there are, no transaction has more than a page. Of one bonus `MEMBERS` are flagged anew.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -45,6 +49,9 @@ FLAGS: Final[tuple[str, ...]] = (
 _BONUS: Final = (OFFERED, CLAIMED, COMPLETED, CASHED_OUT)
 _DEPOSIT: Final = (INITIATED, "deposit", "deposit_failed")
 _IDS: Final = dict.fromkeys(_BONUS, "bonus_id") | dict.fromkeys(_DEPOSIT, "transaction_id")
+MEMBERS: Final = 100_000  # cash-outs of a bonus that are flagged anew
+AT_ONCE: Final = 100  # bonuses in a page
+
 _TOLERANCE: Final = Decimal("1e-9")  # relative
 
 
@@ -132,23 +139,53 @@ def _digest(kind: str, product: str, id: object) -> bytes:
 
 
 async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None:
-    """Set the flags of new events, and of earlier events that refer to them."""
-    sequences: set[bytes] = set()
-    cashed_out = []
+    """Set the flags of new events, and of the few earlier events that refer to them.
+
+    Cash-outs that came before their claim or completion may be many: `revise` flags them.
+    """
+    own: set[bytes] = set()
+    cashed_out: list[str] = []
+    bonus_of: dict[bytes, bytes] = {}  # by the sequence of cash-outs to revise
     for row in new:
         if row.sequence is None:
             continue
         if row.event not in _BONUS:
-            sequences.add(row.sequence)
+            own.add(row.sequence)
             continue
         id = _decode(row.context).get("bonus_id")
-        sequences.add(_digest("bonus", row.product, id))
+        bonus = _digest("bonus", row.product, id)
+        own.add(bonus)
         if row.event == CASHED_OUT:
             cashed_out.append(row.event_id)
-        else:
-            sequences.add(_digest("cashout", row.product, id))
-    if not sequences:
-        return
+        elif row.event in REFERENCES[CASHED_OUT]:
+            bonus_of[_digest("cashout", row.product, id)] = bonus
+    if own:
+        await _flag(connection, own, cashed_out)
+        await events.revise_later(connection, bonus_of)
+
+
+async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) -> int:
+    """Flag some cash-outs anew, `rows` at most, in a transaction; give of how many bonuses."""
+    async with connection.transaction():
+        await events.limit_statements(connection, statement_s)
+        revisions = await events.fetch_revisions(connection, min(rows, AT_ONCE), rows)
+        cashed_out = [id for revision in revisions for id in revision.event_ids]
+        await _flag(connection, {revision.bonus for revision in revisions}, cashed_out)
+        await events.note_revised(connection, revisions, MEMBERS)
+    return len(revisions)
+
+
+async def skip(connection: asyncpg.Connection) -> None:
+    """Let the cash-out that is due keep its flags."""
+    async with connection.transaction():
+        due = await events.fetch_revisions(connection, 1, 1)
+        await events.note_revised(connection, due, MEMBERS)
+
+
+async def _flag(
+    connection: asyncpg.Connection, sequences: Iterable[bytes], cashed_out: Iterable[str]
+) -> None:
+    """Set the flags of all events of sequences, and of cash-outs whose bonus is among these."""
     steps: dict[tuple[str, str, object], list[Step]] = {}
     members = {}
     for member in await events.fetch_members(connection, sequences, cashed_out):

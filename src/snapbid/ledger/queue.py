@@ -53,6 +53,24 @@ def decode(packed: bytes) -> QueuedEvents:
     return _decode(packed)
 
 
+class _Outline(msgspec.Struct, frozen=True, array_like=True):
+    received_at_ms: int
+    product: str
+    events: list[msgspec.Raw]
+
+
+_decode_outline: Final = msgspec.msgpack.Decoder(_Outline).decode
+
+
+def outline(packed: bytes) -> tuple[str, int]:
+    """The product of a field of the stream, "" where it cannot be read, and how many events."""
+    try:
+        request = _decode_outline(packed)
+    except msgspec.DecodeError:
+        return "", 1
+    return request.product, len(request.events)
+
+
 def encode(received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]) -> bytes:
     """Encode a request as a field of the stream: the members of QueuedEvents."""
     return _encode((received_at_ms, product, events))

@@ -1,7 +1,7 @@
 """Stored events: each id once, with tables for conflicts and for dead letters (contract 7)."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from operator import attrgetter, itemgetter
@@ -56,6 +56,18 @@ class SequenceMember(NamedTuple):
     arrival: int
     flags: list[str]
     context: str
+
+
+class Revision(NamedTuple):
+    """Cash-outs of a bonus that are to be flagged anew: a page of them, in the order of their ids.
+
+    `bonus` is the sequence of the bonus' other events; `revised` counts the pages before as well.
+    """
+
+    sequence: bytes
+    bonus: bytes
+    event_ids: list[str]
+    revised: int
 
 
 class DeadLetter(NamedTuple):
@@ -129,6 +141,29 @@ where e.event_id = f.event_id and e.received_at = f.received_at
 """
 
 
+# By turns, those that waited longest first; a page of each. Sequence by sequence, as above.
+_REVISIONS: Final = """
+with due as (
+    select * from event_revision order by at limit $1 for update skip locked
+)
+select sequence, bonus, revised, coalesce(page.ids, '{}') as ids
+from due cross join lateral (
+    select array_agg(event_id order by event_id) as ids from (
+        select event_id from event_ids
+        where sequence = due.sequence and event_id > due.after
+        order by event_id limit greatest(1, $2 / (select count(*) from due))
+    ) as ids_of_page
+) as page
+"""
+_REVISE_LATER: Final = """
+insert into event_revision (sequence, bonus)
+select n.sequence, n.bonus from unnest($1::bytea[], $2::bytea[]) as n (sequence, bonus)
+cross join lateral (select from event_ids where sequence = n.sequence limit 1) as any_of_it
+order by 1
+on conflict (sequence) do update set after = '', revised = 0
+"""
+
+
 async def join(connection: asyncpg.Connection) -> bool:
     """Be one of the drains of events until the connection ends; False beside one of no leases.
 
@@ -153,6 +188,11 @@ async def hold_products(connection: asyncpg.Connection, products: Iterable[str])
         _PRODUCTS,
         list(products),
     )
+
+
+async def limit_statements(connection: asyncpg.Connection, seconds: float) -> None:
+    """Have the server end a statement of this transaction that takes longer."""
+    await connection.execute(f"set local statement_timeout = {round(seconds * 1000)}")
 
 
 async def store(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> StoreResult:
@@ -211,6 +251,43 @@ async def set_flags(
             [",".join(names) for _, names in of_day],
             day,
         )
+
+
+# -- cash-outs that are flagged anew --------------------------------------------------------------
+
+
+async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, bytes]) -> None:
+    """Note cash-outs, sequence -> that of the bonus' other events, to be flagged anew, if any."""
+    if bonus_of:
+        await connection.execute(_REVISE_LATER, list(bonus_of), list(bonus_of.values()))
+
+
+async def fetch_revisions(
+    connection: asyncpg.Connection, sequences: int, rows: int
+) -> list[Revision]:
+    """Fetch pages of cash-outs to flag now, `rows` in all; no other drain has them meanwhile."""
+    found = await connection.fetch(_REVISIONS, sequences, rows)
+    return [Revision(row["sequence"], row["bonus"], row["ids"], row["revised"]) for row in found]
+
+
+async def note_revised(
+    connection: asyncpg.Connection, revisions: Iterable[Revision], most: int
+) -> None:
+    """Note that the pages are flagged; what has no more, or `most` events by now, is done."""
+    going_on = []
+    for revision in revisions:
+        revised = revision.revised + len(revision.event_ids)
+        if revision.event_ids and revised < most:
+            going_on.append((revision.sequence, revision.event_ids[-1], revised))
+        else:
+            await connection.execute(
+                "delete from event_revision where sequence = $1", revision.sequence
+            )
+    await connection.executemany(
+        "update event_revision set after = $2, revised = $3, at = clock_timestamp()"
+        " where sequence = $1",
+        going_on,
+    )
 
 
 def _by_day(

@@ -225,8 +225,10 @@ def _events_removed_first() -> Iterator[None]:
     """Events leave the stream before the warehouse has them."""
     really = EventStream.read
 
-    async def read(self: EventStream) -> Sequence[tuple[bytes, Mapping[bytes, bytes]]]:
-        entries = await really(self)
+    async def read(
+        self: EventStream, *span: bytes
+    ) -> Sequence[tuple[bytes, Mapping[bytes, bytes]]]:
+        entries = await really(self, *span)
         if entries:
             await self.remove([id for id, _ in entries])
         return entries
