@@ -209,3 +209,27 @@ async def test_a_spooled_notice_leaves_a_closed_day_as_it_is(
     assert counts(store) == expected
     is_late = counted_on != "2030-06-15"
     assert bool(anomalies(store)) == is_late
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        [b"a/b"],  # its URL was encoded twice
+        [b"a%2Fb"],  # an id that looks like it
+        [b"a%2Fb", b"a/b"],  # two auctions
+    ],
+)
+async def test_a_spooled_notice_counts_for_its_other_reading_only_where_it_is_unknown(
+    own_redis: Redis, proxy: FaultProxy, tmp_path: Path, store: Any, known: list[bytes]
+) -> None:
+    async with opened(own_redis.url, tmp_path / "a") as first:
+        for price, auction in zip((7, 50), known, strict=False):
+            assert await remember(first, auction, (b"1", 1, price))
+        async with opened(proxy.redis_url, tmp_path / "b") as second:
+            await proxy.refuse()
+            proxy.cut()
+            for _ in range(2):
+                assert await second.settle(WIN, b"a%2Fb", b"1", 0, (b"a/b", b"1")) == "s"
+            await proxy.resume()
+            await until(lambda: not spool_files(tmp_path / "b"))
+    assert sum_of(store) == {"b:1": len(known), "w:1": 1, "p:1": 7}

@@ -51,7 +51,7 @@ class Conversation:
         answer = AnswerBids(auction, 3, bids, None, now, self.answers, False, done, until)
         return done if self.core.remember(answer) else None
 
-    def notice(self, within_s: float = 0.25, **more: bool) -> "asyncio.Future[str | None] | None":
+    def notice(self, within_s: float = 0.25, **more: Any) -> "asyncio.Future[str | None] | None":
         done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         packed = NOTICE.pack(WIN, 0, b"d" * 16, NOW_MS // 1000, 0, 0, 0)
         taken = self.core.settle(PendingNotice(packed, done, self.now + within_s, **more))

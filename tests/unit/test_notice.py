@@ -22,7 +22,7 @@ from snapbid.exchange.notice import (
 )
 from snapbid.http import Answer, Message
 from snapbid.ledger.ledger import SpoolFullError
-from snapbid.ledger.records import BILLING, LOSS, WIN
+from snapbid.ledger.records import ALTERED, BILLING, LOSS, WIN
 from snapbid.metrics import Metrics, exposition
 
 
@@ -33,11 +33,20 @@ class Settled:
         self.letter = letter
         self.error = error
         self.calls: list[tuple[int, bytes, bytes, int]] = []
+        self.otherwise: list[tuple[bytes, bytes] | None] = []
 
-    async def settle(self, kind: int, auction_id: bytes, imp_id: bytes, reason: int = 0) -> str:
+    async def settle(
+        self,
+        kind: int,
+        auction_id: bytes,
+        imp_id: bytes,
+        reason: int = 0,
+        otherwise: tuple[bytes, bytes] | None = None,
+    ) -> str:
         if self.error:
             raise self.error
         self.calls.append((kind, auction_id, imp_id, reason))
+        self.otherwise.append(otherwise)
         return self.letter
 
 
@@ -218,3 +227,68 @@ def test_a_notice_that_cannot_be_kept_is_not_acknowledged(metrics: Metrics) -> N
     with pytest.raises(Unavailable) as raised:
         fire(endpoint, b"id=a&impId=1")
     assert raised.value.status == 503
+
+
+KINDS = (WIN, BILLING, LOSS)
+
+
+@pytest.mark.parametrize(
+    "ampersand",
+    [b"&amp;", b"&AMP;", b"&amp;amp;", b"&amp%3B", b"&amp%3bamp;"],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_ampersand_that_html_escapes_is_one(
+    metrics: Metrics, kind: int, ampersand: bytes
+) -> None:
+    settled = Settled()
+    text = ampersand.join([b"id=AbC%2B%2Fid-1%3D%3D", b"impId=1", b"nbr=102"])
+    fire(NoticeEndpoint(kind, settled, metrics), text)
+    reason = 102 if kind == LOSS else 0
+    assert settled.calls == [(kind | ALTERED, b"AbC+/id-1==", b"1", reason)]
+
+
+def test_a_loss_whose_reason_alone_is_escaped_has_it(metrics: Metrics) -> None:
+    settled = Settled()
+    fire(NoticeEndpoint(LOSS, settled, metrics), b"id=a&impId=1&amp;nbr=2")
+    assert settled.calls == [(LOSS | ALTERED, b"a", b"1", 2)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_unknown_as_it_came_is_settled_for_its_ids_decoded_once_more(
+    metrics: Metrics, kind: int
+) -> None:
+    settled, unknown = Settled("u"), []
+    endpoint = NoticeEndpoint(kind, settled, metrics, lambda *ids: unknown.append(ids))
+    fire(endpoint, b"id=%2525a%252B&impId=1%2525&nbr=3")
+    reason = 3 if kind == LOSS else 0
+    assert settled.calls == [
+        (kind, b"%25a%2B", b"1%25", reason),
+        (kind | ALTERED, b"%a+", b"1%", reason),
+    ]
+    assert unknown == [(kind, b"%25a%2B", b"1%25"), (kind, b"%a+", b"1%")]
+
+
+@pytest.mark.parametrize("letter", "clds")
+def test_what_is_known_as_it_came_is_left_alone(metrics: Metrics, letter: str) -> None:
+    """What goes to a spool is known later: there, its other reading stands beside it."""
+    settled = Settled(letter)
+    fire(NoticeEndpoint(WIN, settled, metrics), b"id=%252B&impId=1")
+    assert settled.calls == [(WIN, b"%2B", b"1", 0)]
+    assert settled.otherwise == [(b"+", b"1")]
+
+
+@pytest.mark.parametrize(
+    "text", [b"id=a%2B%20&impId=1", b"id=100%25&impId=%25zz", b"id=%25&impId=%"]
+)
+def test_ids_without_escapes_have_no_other_reading(metrics: Metrics, text: bytes) -> None:
+    settled = Settled("u")
+    fire(NoticeEndpoint(WIN, settled, metrics), text)
+    assert len(settled.calls) == 1
+    assert settled.otherwise == [None]
+
+
+def test_the_longest_ids_may_be_encoded_twice(metrics: Metrics) -> None:
+    settled = Settled()
+    auction = "é" * 256
+    fire(NoticeEndpoint(WIN, settled, metrics), f"id={quote(quote(auction))}&impId=1".encode())
+    assert settled.calls == [(WIN | ALTERED, auction.encode(), b"1", 0)]

@@ -386,7 +386,7 @@ async def test_a_time_by_the_machines_own_clock_becomes_that_of_redis(tmp_path: 
     loop = asyncio.get_running_loop()
     waiting: list[asyncio.Future[str | None]] = [loop.create_future() for _ in range(3)]
     for number, done in enumerate(waiting):
-        spool.append(2, notice(number), done, own_time=number != 1)
+        spool.append([(2, notice(number))], done, own_time=number != 1)
     await asyncio.gather(*waiting)
     await spool.close()
     (spooled,) = Spool(tmp_path, PLENTY).abandoned()

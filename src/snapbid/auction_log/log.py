@@ -15,7 +15,7 @@ from typing import Final
 from snapbid.auction_log._rows import RowWriter
 from snapbid.auction_log.segments import RowSegment, spool_of
 from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import NOTICE, SPOOLED, NoticeVerdict
+from snapbid.ledger.records import NOTICE, NOTICE_KINDS, NoticeVerdict
 from snapbid.metrics import Metrics
 
 RETRY_S: Final = 1.0
@@ -96,7 +96,7 @@ class AuctionLog:
         kind, reason, digest, seconds, ms, *_ = NOTICE.unpack(packed)
         is_late = verdict == NoticeVerdict.LATE
         time_ms = int(time() * 1000) if is_late else seconds * 1000 + ms
-        self.rows.notice(time_ms, kind & ~SPOOLED, verdict, reason, digest, None, True)
+        self.rows.notice(time_ms, kind & NOTICE_KINDS, verdict, reason, digest, None, True)
 
 
 class LoggedNotices:
@@ -106,13 +106,25 @@ class LoggedNotices:
         self._ledger = ledger
         self._rows = rows
 
-    async def settle(self, kind: int, auction_id: bytes, imp_id: bytes, reason: int = 0) -> str:
+    async def settle(
+        self,
+        kind: int,
+        auction_id: bytes,
+        imp_id: bytes,
+        reason: int = 0,
+        otherwise: tuple[bytes, bytes] | None = None,
+    ) -> str:
         """See `Ledger.settle`."""
         rows = self._rows
         came_ms = rows.begin()
         try:
-            verdict = await self._ledger.settle(kind, auction_id, imp_id, reason)
+            verdict = await self._ledger.settle(kind, auction_id, imp_id, reason, otherwise)
+            kind &= NOTICE_KINDS
             rows.notice(came_ms, kind, verdict, reason, auction_id, imp_id)
+            if otherwise is not None and verdict == NoticeVerdict.SPOOLED:
+                rows.notice(
+                    came_ms, kind, verdict, reason, *otherwise
+                )  # which of them, is replayed
         finally:
             rows.end()
         return verdict

@@ -3,8 +3,10 @@
 Of an SSP, `b` counts answers with bids, `w`, `p` and `i` wins, their CPM and billing notices, `l`
 losses by reason, `n` anomalies by code (`anomaly_daily`): the notice's kind, 1 win, 2 billing or
 4 loss, and 10 where it was late, 20 repeated, 30 later than bids are remembered; 40 a bid on a pair
-of auction and impression that the SSP had used before. Of a campaign, `B`, `W`, `P`, `I`; and by
-SSP, `r168.202`: how often it has rejected the creative with that mark, for that loss reason.
+of auction and impression that the SSP had used before; 50 with the kind a notice whose URL was
+altered, 60 a loss beside a win or billing notice of the same bid. Of a campaign, `B`, `W`, `P`,
+`I`; and by SSP, `r168.202`: how often it has rejected the creative with that mark, for that loss
+reason.
 
 Those from before there were segments begin with the day.
 """

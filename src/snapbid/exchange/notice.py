@@ -6,22 +6,29 @@
 
 The answer is the same transparent pixel whether the notice counts, is a repeat, or names an unknown
 auction: SSPs do not fire again, and learn nothing about other SSPs' auctions.
+
+URLs are altered on their way: HTML layers write `&amp;impId`, and clients encode what is encoded.
+Where the parameters cannot be found the first is undone, and a notice that is unknown as it came is
+settled for its ids decoded once more. What comes as it was sent pays for none of this.
 """
 
+import re
 from collections.abc import Callable
 from typing import Final, Protocol
+from urllib.parse import unquote_to_bytes
 
 from snapbid.errors import BadRequest, Unavailable
 from snapbid.exchange._query import first_values
 from snapbid.exchange.routes import NOTICE_NAMES
 from snapbid.http import Answer, Receive, Scope, answer
 from snapbid.ledger.ledger import SpoolFullError
-from snapbid.ledger.records import LOSS, NoticeVerdict
+from snapbid.ledger.records import ALTERED, LOSS, NoticeVerdict
 from snapbid.metrics import Counter, Metrics
 
 PARAMETERS: Final = (b"id", b"impId", b"nbr")
 MAX_ID: Final = 512  # bytes
 NO_REASON: Final = -1
+_ESCAPED: Final = re.compile(rb"&(?:amp(?:;|%3B))+", re.IGNORECASE)  # an ampersand, by HTML
 _UNKNOWN: Final = NoticeVerdict.UNKNOWN.value
 OUTCOMES: Final = {verdict: verdict.name.lower() for verdict in NoticeVerdict}
 
@@ -34,7 +41,14 @@ PIXEL: Final = answer(200, PIXEL_GIF, b"image/gif", ((b"cache-control", b"no-sto
 class SettlesNotices(Protocol):
     """A ledger that settles notices; see `ledger.Ledger.settle`."""
 
-    async def settle(self, kind: int, auction_id: bytes, imp_id: bytes, reason: int = 0) -> str: ...
+    async def settle(
+        self,
+        kind: int,
+        auction_id: bytes,
+        imp_id: bytes,
+        reason: int = 0,
+        otherwise: tuple[bytes, bytes] | None = None,
+    ) -> str: ...
 
 
 class NoticeEndpoint:
@@ -58,16 +72,22 @@ class NoticeEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
         """Settle a notice. Raises BadRequest without ids, Unavailable if it could not be kept."""
-        query = scope["query_string"]
+        query, kind = scope["query_string"], self._kind
         auction_id, imp_id, given = first_values(query, PARAMETERS)
-        if not auction_id or not imp_id or len(query) > MAX_ID:
-            _check("id", auction_id)
-            _check("impId", imp_id)
+        if not auction_id or not imp_id or len(query) > MAX_ID or (kind == LOSS and not given):
+            kind, auction_id, imp_id, given = _read_closely(kind, query)
         if scope["method"] == "HEAD":
             return PIXEL
         reason = loss_reason(given) if self._kind == LOSS else 0
+        otherwise = None
+        if b"%" in auction_id or b"%" in imp_id:
+            otherwise = _decoded_again(auction_id, imp_id)
         try:
-            verdict = await self._ledger.settle(self._kind, auction_id, imp_id, reason)
+            verdict = await self._ledger.settle(kind, auction_id, imp_id, reason, otherwise)
+            if verdict == _UNKNOWN and otherwise is not None:
+                self._unknown(self._kind, auction_id, imp_id)
+                auction_id, imp_id = otherwise
+                verdict = await self._ledger.settle(kind | ALTERED, auction_id, imp_id, reason)
         except SpoolFullError:
             raise Unavailable("the notice cannot be kept at the moment") from None
         self._outcomes[verdict].inc()
@@ -79,6 +99,31 @@ class NoticeEndpoint:
 def loss_reason(text: bytes) -> int:
     """Parse OpenRTB's loss reason; NO_REASON for anything but 1 to 4 digits."""
     return int(text) if 1 <= len(text) <= 4 and text.isdigit() else NO_REASON
+
+
+def _read_closely(kind: int, query: bytes) -> tuple[int, bytes, bytes, bytes]:
+    """Read a query in which something is missing or long: kind, both ids and the loss reason.
+
+    Raises BadRequest.
+    """
+    restored = _ESCAPED.sub(b"&", query)
+    if restored != query:
+        kind |= ALTERED
+    auction_id, imp_id, given = first_values(restored, PARAMETERS)
+    if len(auction_id) > MAX_ID or len(imp_id) > MAX_ID:  # no bid has such ids
+        again = _decoded_again(auction_id, imp_id)
+        if again is not None:
+            kind |= ALTERED
+            auction_id, imp_id = again
+    _check("id", auction_id)
+    _check("impId", imp_id)
+    return kind, auction_id, imp_id, given
+
+
+def _decoded_again(auction_id: bytes, imp_id: bytes) -> tuple[bytes, bytes] | None:
+    """Decode both ids once more; None where that changes nothing."""
+    again = unquote_to_bytes(auction_id), unquote_to_bytes(imp_id)
+    return None if again == (auction_id, imp_id) else again
 
 
 def _check(name: str, value: bytes) -> None:

@@ -44,12 +44,14 @@ class PendingNotice(msgspec.Struct, frozen=True):
     """A notice that waits to be settled.
 
     `done` becomes a NoticeVerdict, or None where a notice from the spool was not settled.
+    `otherwise`: shard and notice that follow it into the spool.
     """
 
     packed: bytes
     done: "Pending[str | None]"
     deadline: float
     from_spool: bool = False
+    otherwise: tuple[int, bytes] | None = None
 
 
 class PendingHold(msgspec.Struct, frozen=True):

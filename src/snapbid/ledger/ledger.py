@@ -17,7 +17,16 @@ from snapbid.ledger.commit import GroupCommit, PendingNotice
 from snapbid.ledger.commits import Observe, unobserved
 from snapbid.ledger.connection import Connections
 from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.records import NOTICE, SPOOLED, NoticeVerdict, bid_digest, moved_to, shard_of
+from snapbid.ledger.records import (
+    ALTERED,
+    NOTICE,
+    OTHERWISE,
+    SPOOLED,
+    NoticeVerdict,
+    bid_digest,
+    moved_to,
+    shard_of,
+)
 from snapbid.ledger.replies import Pending
 from snapbid.ledger.scripts import scripts
 from snapbid.ledger.shard import LedgerShard
@@ -92,12 +101,21 @@ class Ledger:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _to_spool(self, number: int) -> Callable[[PendingNotice], None]:
-        return lambda notice: self._append(number, notice.packed, notice.done)
+        return lambda notice: self._append(number, notice.packed, notice.done, notice.otherwise)
 
-    def _append(self, number: int, packed: bytes, done: "Pending[str | None]") -> None:
-        """Spool a notice."""
+    def _append(
+        self,
+        number: int,
+        packed: bytes,
+        done: "Pending[str | None]",
+        otherwise: tuple[int, bytes] | None,
+    ) -> None:
+        """Spool a notice, with its other reading if it has one."""
         own_time = not self._clocks[number].is_known
-        self._spool.append(number, _spooled(packed), done, own_time=own_time)
+        notices = [(number, _spooled(packed))]
+        if otherwise is not None:
+            notices.append((otherwise[0], _spooled(otherwise[1])))
+        self._spool.append(notices, done, own_time=own_time)
 
     def _now_s(self) -> float:
         return self._clocks[0].now_ms(self._loop.time()) / 1000
@@ -200,31 +218,49 @@ class Ledger:
         """The shard that has this auction's share of the budgets."""
         return shard_of(auction_id, len(self._shards))
 
-    async def settle(self, kind: int, auction_id: bytes, imp_id: bytes, reason: int = 0) -> str:
+    async def settle(
+        self,
+        kind: int,
+        auction_id: bytes,
+        imp_id: bytes,
+        reason: int = 0,
+        otherwise: tuple[bytes, bytes] | None = None,
+    ) -> str:
         """Settle a notice, or spool it where Redis is away: a NoticeVerdict.
 
-        `reason` is a loss's. Raises SpoolFullError where the notice can be kept nowhere.
+        `reason` is a loss's; `kind` has ALTERED where the URL was altered on its way. A notice that
+        is spooled, and turns out unknown later, is settled for the ids `otherwise`. Raises
+        SpoolFullError where the notice can be kept nowhere.
         """
         number = shard_of(auction_id, len(self._shards))
         clock = self._clocks[number]
         came = clock.now(self._loop.time())
         packed = NOTICE.pack(kind, reason, bid_digest(auction_id, imp_id), *came, *clock.run)
+        other: tuple[int, bytes] | None = None
+        if otherwise is not None:
+            other = (
+                shard_of(otherwise[0], len(self._shards)),
+                NOTICE.pack(
+                    kind | ALTERED | OTHERWISE, reason, bid_digest(*otherwise), *came, *clock.run
+                ),
+            )
         others: Iterator[int] | None = None
         while True:
-            done: Pending[str | None] | None = self._shards[number].settle(packed, NOTICE_S)
+            done: Pending[str | None] | None
+            done = self._shards[number].settle(packed, NOTICE_S, otherwise=other)
             if done is None:
                 done = self._loop.create_future()
-                self._append(number, packed, done)
+                self._append(number, packed, done, other)
             verdict = await done
             assert verdict is not None
             if verdict != NoticeVerdict.UNKNOWN:
                 return verdict
             if others is None:
                 others = self._moved_to(auction_id, number)
-            other = next(others, None)
-            if other is None:
+            moved = next(others, None)
+            if moved is None:
                 return verdict
-            number = other
+            number = moved
 
     def _moved_to(self, auction_id: bytes, own: int) -> Iterator[int]:
         """The other shards that may know an auction's bids, since the ledger was moved."""
@@ -297,15 +333,18 @@ class Ledger:
 
     async def _settle_all(self, spooled: SpoolFile) -> bool:
         notices = spooled.notices(int(self._now_s() * 1000), self._clocks[0].behind_ms)
+        verdict: str | None = None  # of the notice before
         for start in range(0, len(notices), REPLAY_BATCH):
             batch = notices[start : start + REPLAY_BATCH]
             waiting = [
-                self._shards[shard % len(self._shards)].settle(
-                    packed, REPLAY_PATIENCE_S, from_spool=True
-                )
+                None if packed[0] & OTHERWISE else self._settle_spooled(shard, packed)
                 for shard, packed in batch
             ]
             for done, (shard, packed) in zip(waiting, batch, strict=True):
+                if packed[0] & OTHERWISE:
+                    if verdict != NoticeVerdict.UNKNOWN:
+                        continue
+                    done = self._settle_spooled(shard, packed)
                 if done is None or (verdict := await done) is None:
                     return False
                 if verdict == NoticeVerdict.UNKNOWN:
@@ -316,6 +355,11 @@ class Ledger:
                     self._replayed(packed, verdict)
         logger.info("settled %d notices from the spool", len(notices))
         return True
+
+    def _settle_spooled(self, shard: int, packed: bytes) -> "Pending[str | None] | None":
+        return self._shards[shard % len(self._shards)].settle(
+            packed, REPLAY_PATIENCE_S, from_spool=True
+        )
 
     async def _settle_moved(self, packed: bytes, own: int) -> str | None:
         """Settle a notice from the spool whose bid its shard does not know, in another one, where

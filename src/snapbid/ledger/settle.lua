@@ -1,7 +1,8 @@
 -- Settles a batch of notices: finds each one's bid and counts it, once; in one step.
 --
 -- ARGV     1 now (epoch ms); 2 how long bids are remembered (s); 3 the notices, each uint8 kind
---          (1 win, 2 billing, 4 loss; with 128 it comes from a spool), int16 loss reason, uint16
+--          (1 win, 2 billing, 4 loss; with 32 its URL was altered, with 64 it is another reading of
+--          one from a spool, with 128 it comes from a spool), int16 loss reason, uint16
 --          bucket, 14 bytes field, uint32 + uint16 when it came (epoch s, ms), and the same when the
 --          run of Redis began that its worker had reached last (0 where that is unknown)
 -- Returns a letter for each: c counted, l counted late (on the day on which it is settled), d a
@@ -20,7 +21,7 @@
 -- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
 -- counts for the record that is there if that seems to be of the future: the clock was set back. Where
 -- that may have been while it was under way, the sender's time tells, which is not that of Redis then.
-local SPOOLED, LARGEST_SKEW_MS, LATE_MS = 128, 600000, 5
+local SPOOLED, ALTERED, KINDS, LARGEST_SKEW_MS, LATE_MS = 128, 32, 8, 600000, 5
 local ttl_ms = ARGV[2] * 1000
 local function remembers(age_ms) -- rare: whether another worker does
   return age_ms <= longest_ttl(tonumber(ARGV[2])) * 1000
@@ -75,7 +76,12 @@ local settled_ms = server_ms()
 local off_time = math.abs(settled_ms - now_ms) > NOTED_STEP_BACK_MS -- the sender's, as it sent them
 
 local ANOMALY = {l = 10, d = 20, u = 30} -- and the kind: drain/names.py
+local OF_ALTERED, LOST_AND_WON, LOST = 50, 60, 5 -- LOST: with what was won or billed, at least this
 local anomalies = {} -- by SSP and code: those of a flood of repeats are counted at once
+local function note(record, code)
+  local name = record.ssp .. ':' .. code
+  anomalies[name] = (anomalies[name] or 0) + 1
+end
 local notices, at, size, letters = ARGV[3], 1, #ARGV[3], {}
 while at <= size do
   local start, kind, reason, bucket, field, seconds, ms, run, run_ms = at
@@ -95,12 +101,17 @@ while at <= size do
   end
   local age_ms = record and came_ms - record.made_ms
   if record and (age_ms <= ttl_ms or remembers(age_ms)) then
-    letter = settle_record(notices:sub(start + 3, start + 18), record, kind % SPOOLED, reason,
+    letter = settle_record(notices:sub(start + 3, start + 18), record, kind % KINDS, reason,
       came_ms, settled_ms / 1000)
+    if kind % 64 >= ALTERED then
+      note(record, OF_ALTERED + kind % KINDS)
+    end
+    if letter ~= 'd' and record.kinds % KINDS >= LOST and (record.kinds - kind) % KINDS < LOST then
+      note(record, LOST_AND_WON)
+    end
   end
   if record and letter ~= 'c' then
-    local name = record.ssp .. ':' .. ANOMALY[letter] + kind % SPOOLED
-    anomalies[name] = (anomalies[name] or 0) + 1
+    note(record, ANOMALY[letter] + kind % KINDS)
   end
   letters[#letters + 1] = letter
 end

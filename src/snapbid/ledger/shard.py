@@ -151,11 +151,16 @@ class LedgerShard:
         return done
 
     def settle(
-        self, packed: bytes, within_s: float, *, from_spool: bool = False
+        self,
+        packed: bytes,
+        within_s: float,
+        *,
+        from_spool: bool = False,
+        otherwise: tuple[int, bytes] | None = None,
     ) -> "Reply[str | None] | None":
         """Settle a notice; see PendingNotice. None where Redis is away."""
         done: Reply[str | None] = self._turn.reply()
-        notice = PendingNotice(packed, done, self._loop.time() + within_s, from_spool)
+        notice = PendingNotice(packed, done, self._loop.time() + within_s, from_spool, otherwise)
         waiting = self._core.settle(notice)
         if not waiting:
             return None

@@ -81,23 +81,28 @@ class Spool:
     async def write(self, shard: int, packed: bytes) -> None:
         """Return when the notice is on disk. Raises SpoolFullError where it cannot be."""
         done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self.append(shard, packed, done)
+        self.append([(shard, packed)], done)
         await done
 
     def append(
         self,
-        shard: int,
-        packed: bytes,
+        notices: Sequence[tuple[int, bytes]],
         done: "Pending[str | None]",
         *,
         own_time: bool = False,
     ) -> None:
-        """Write the notice; `done` becomes SPOOLED once it is synced, or SpoolFullError.
+        """Write notices, each with its shard; `done` becomes SPOOLED once they are synced, or
+        SpoolFullError.
 
-        `own_time`: it came at that time by the clock of this machine, not by that of Redis.
+        `own_time`: they came at that time by the clock of this machine, not by that of Redis.
         """
+        marks = _OWN_TIME if own_time else 0
         try:
-            self._append(shard | _OWN_TIME if own_time else shard, packed)
+            self._append(
+                b"".join(
+                    [_ENTRY.pack(shard | marks, crc32(packed), packed) for shard, packed in notices]
+                )
+            )
         except SpoolFullError as error:
             if not done.done():
                 done.set_exception(error)
@@ -106,16 +111,15 @@ class Spool:
         if self._syncing is None:
             self._syncing = asyncio.create_task(self._sync())
 
-    def _append(self, shard: int, packed: bytes) -> None:
-        entry = _ENTRY.pack(shard, crc32(packed), packed)
+    def _append(self, entries: bytes) -> None:
         try:
             if self._file is None:
                 self._open()
             assert self._file is not None
-            if self._left + self._size + len(entry) > self._max_bytes:
+            if self._left + self._size + len(entries) > self._max_bytes:
                 raise SpoolFullError("the spool is full")
-            written = os.write(self._file, entry)
-            if written != len(entry):
+            written = os.write(self._file, entries)
+            if written != len(entries):
                 os.ftruncate(self._file, self._size)
                 raise SpoolFullError("the disk is full")
             self._size += written
