@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from support.stack import JWT_SECRET, Stack, connected, execute
 
 from snapbid.diagnosis.routes import diagnosis_path
 from snapbid.report import tokens
+from snapbid.warehouse import registry
 from snapbid.warehouse.diagnosis import _NOTICES, _REQUESTS
 
 KINDS = {"win": "nurl", "billing": "burl", "loss": "lurl"}
@@ -29,12 +31,19 @@ OTHER_KEY = b"another secret of 32 bytes or more"
 @pytest.fixture(scope="module")
 def stack(module_database: str, module_stack: Callable[..., Stack]) -> Iterator[Stack]:
     """Two workers and a drain."""
-    asyncio.run(books.set_up(module_database))
+    asyncio.run(set_up(module_database))
     served = module_stack(SNAPBID_WORKERS="2")
     drain = Stack(served.environ, "drain")
     with contextlib.closing(drain):
         drain.launch()
         yield served
+
+
+async def set_up(dsn: str) -> None:
+    await books.set_up(dsn)
+    async with connected(dsn) as connection:
+        for ssp in ("luna", "sola"):
+            await registry.add(connection, ssp, ssp)
 
 
 def token(ssp: str) -> str:
@@ -134,7 +143,11 @@ def test_what_became_of_an_ssps_traffic(stack: Stack) -> None:
             ("", "the body is not JSON"): (1, "$"),
             ("Content-Type", "must be application/json"): (1, "Content-Type"),
         },
-        "notices": {"win": (2, 2, 0, 0), "billing": (1, 0, 0, 0), "loss": (1, 1, 0, 0)},
+        "notices": {
+            "win": (2, 2, 0, 0, 0),
+            "billing": (1, 0, 0, 0, 0),
+            "loss": (1, 1, 0, 0, 0),
+        },
         "unbilled": 1,
         "reused": 1,
     }
@@ -161,6 +174,79 @@ def test_what_became_of_an_ssps_traffic(stack: Stack) -> None:
     assert states == ["pass", "fail", "fail", "pass", "pass", "fail"]
     (day,) = latest["days"]
     assert (day["requests"], day["bids"], day["wins"], day["billed"]) == (13, 5, 2, 1)
+
+
+def test_what_an_ssp_did_not_mean(stack: Stack) -> None:
+    """What was answered like anything else, and helped nobody, is shown (contract 11)."""
+    assert (
+        send(stack, "luna", request("small", imp=[{"id": "1", "banner": {"w": 9, "h": 9}}])) == 204
+    )
+    dear = {"id": "1", "banner": {"w": 300, "h": 250}, "bidfloor": 900}
+    assert send(stack, "luna", request("dear", imp=[dear])) == 204
+    assert send(stack, "luna", request("dear 2", imp=[dear])) == 204
+    assert send(stack, "luna", request("bad", badv=["shop.example"])) == 204
+    native = {"request": json.dumps({"assets": [{"title": {"len": 90}}]})}
+    assert send(stack, "luna", request("native", imp=[{"id": "1", "native": native}])) == 204
+    device = {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": "United States"}}
+    assert send(stack, "luna", request("named", device=device))["impid"] == "1"
+    assert send(stack, "luna", request("cased", Site={"domain": "a.example"}))["impid"] == "1"
+    cased = {"id": "imp", "Imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
+    assert send(stack, "luna", cased) == 400
+    assert send(stack, "luna", request("id", imp=[{"ID": "1"}])) == 400
+    assert send(stack, "luna", gzip.compress(json.dumps(request("zip")).encode())) == 400
+    assert send(stack, "luna", request("untyped"), "")["impid"] == "1"
+    rule = "is required, and its name is written in other letters"
+    wanted = {
+        "rules": {"floor": 2, "size": 1, "blocked advertiser": 1, "format": 1},
+        "unused": {
+            ("device.geo.country", "is no country of ISO 3166-1"): True,
+            ("imp[].native.request.assets[].id", "is missing"): True,
+            ("site", "is not read, since its name is written in other letters"): True,
+        },
+        "broken": {
+            ("imp", rule): (1, "$.imp"),
+            ("imp[].id", rule): (1, "$.imp[0].id"),
+            ("Content-Encoding", "is missing, the body is gzip"): (1, "Content-Encoding"),
+        },
+        "lacking": {"Content-Type": 1},
+    }
+
+    def told() -> dict[str, Any]:
+        asyncio.run(forget_answers(stack))
+        seen = read(stack, "luna").json()
+        return {
+            "rules": {share["rule"]: share["sampled"] for share in seen["noCampaign"]},
+            "unused": {(f["field"], f["rule"]): f["requests"] > 0 for f in seen["unused"]},
+            "broken": figures(seen)["broken"],
+            "lacking": figures(seen)["lacking"],
+        }
+
+    eventually(lambda: told() == wanted, f"{wanted}")
+    page = read(stack, "luna", accept="text/html").body
+    assert b"the last rule that stood" in page
+    assert b"assets[].id" in page
+
+
+def test_a_notice_whose_url_was_altered_counts_and_is_shown(stack: Stack) -> None:
+    """As clients fire it: encoded twice, escaped for HTML, with the macro; the bid once in all."""
+    auction = "AbC+/id-1=="
+    bids = [send(stack, "sola", request(f"{auction}{number}")) for number in range(2)]
+    altered = [url.replace("&", "&amp;") for url in bids[0].values() if "/rtb/" in str(url)]
+    kinds = {bids[0][name] for name in KINDS.values()}
+    twice = [url.replace("%", "%25") for url in kinds]
+    for url in (*altered, *twice, *kinds):
+        fire(stack, url)
+    fire(stack, bids[1]["lurl"])
+    wanted = {"win": (1, 2, 0, 0, 2), "billing": (1, 2, 0, 0, 2), "loss": (2, 2, 0, 0, 2)}
+    more: dict[str, Any] = {}
+
+    def told() -> bool:
+        asyncio.run(forget_answers(stack))
+        more.update(read(stack, "sola", today()).json())
+        return bool(figures(more)["notices"] == wanted)
+
+    eventually(told, f"{wanted}")
+    assert (more["lossesWithoutReason"], more["lostAndWon"]) == (2, 1)
 
 
 async def forget_answers(stack: Stack) -> None:

@@ -129,17 +129,18 @@ def test_an_ssp_that_goes_live(stack: Stack) -> None:
 
 def test_what_an_ssp_does_wrong(stack: Stack) -> None:
     device = {"ipv6": "2001:db8::1", "geo": {"country": ""}}
-    assert bid(stack, "acme", request_of(1), {}) == 415
-    assert bid(stack, "acme", request_of(2, device=device))["impid"] == "1"
+    text = {"content-type": "text/plain"}
+    assert bid(stack, "acme", request_of(1), text) == 415
+    assert bid(stack, "acme", request_of(2, device=device), {})["impid"] == "1"
     assert bid(stack, "acme", request_of(3, imp=[])) == 400
     won = bid(stack, "acme", request_of(4))
     fire(stack, won["burl"])
     wanted = (PASS, FAIL, FAIL, FAIL, PASS, FAIL)
     document = await_states(stack, "acme", *wanted, evidence="on 1 of 4 requests")
     _, content_type, answers, win, _, fields = document["items"]
-    assert content_type["evidence"][0].startswith(
-        "missing or another one on 1 of 4 requests, the latest at 20"
-    )
+    untyped, other = content_type["evidence"]
+    assert untyped.startswith("missing, and read as JSON all the same, on 1 of 4 requests, the l")
+    assert other.startswith("another one, which is refused, on 1 of 4 requests, the latest at 20")
     assert "Content-Type: application/json" in content_type["fix"]
     problems = [line.split(": ", 1)[1] for line in answers["evidence"][2:]]
     assert sorted(problems) == [
@@ -207,3 +208,16 @@ def test_wrong_input(stack: Stack, database: str) -> None:
     result = invoke(away, "golive", "acme")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == ("Redis (SNAPBID_REDIS_URL) failed: nothing listens at 127.0.0.1:1\n")
+
+
+def test_a_country_that_is_none_is_not_included(stack: Stack) -> None:
+    """Seen: `United States` passed, and no campaign that wants the USA bid."""
+    for number, country in enumerate(("United States", "XKX", "usa", "US", "")):
+        device = {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": country}}
+        bid(stack, "nova", request_of(number, device=device))
+    wanted = (PASS, PASS, PASS, UNSEEN, UNSEEN, FAIL)
+    document = await_states(stack, "nova", *wanted, evidence="device.geo.country: 40.0% (2 of 5)")
+    item = document["items"][5]
+    strange = "device.geo.country is no country of ISO 3166-1, and counts as absent: 2"
+    assert item["evidence"][-1] == strange
+    assert item["fix"].endswith("as a country's code (USA, not United States)")

@@ -260,6 +260,10 @@ cdef class BidCall:
         decided = endpoint._decider.propose(
             request, endpoint._ssp, market, endpoint.now_ms(), self._deadline - now, left_s)
         self.end_step(endpoint._matching)
+        if endpoint._sightings._wanted > 0 and PyBytes_GET_SIZE(body) <= endpoint._large:
+            endpoint._sightings.sample((
+                body, request, endpoint._ssp, market, endpoint.now_ms(),
+                (<NoBid>decided).reason if type(decided) is NoBid else None))
         if type(decided) is NoBid:
             if (<NoBid>decided).undecided:
                 endpoint.cut_short((<NoBid>decided).undecided)

@@ -84,7 +84,7 @@ cdef class EndpointCore:
         if not (PyList_CheckExact(imps) and PyList_GET_SIZE(imps) == 1
                 and PyUnicode_CheckExact(id) and PyUnicode_GET_LENGTH(id)
                 and has_id(reader, (<list>imps)[0])):
-            self._check(request)
+            self._check(request, body)
         return request
 
     cdef object answer(self, bytes body):

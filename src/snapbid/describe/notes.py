@@ -22,7 +22,15 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "lateShare": "Share of the answers that came too late, 0 to 1.",
         "notices": "By kind: `win`, `billing`, `loss`.",
         "winsWithoutBilling": "Wins that no billing notice followed.",
+        "lossesWithoutReason": "Losses whose `nbr` is no code: its macro was left in place, say.",
+        "lostAndWon": "Bids with a loss notice beside a win or billing notice.",
         "reusedAuctions": "Auction ids that were sent more than once.",
+    },
+    "RuleShare": {
+        "rule": "What stood last between such a request and the campaigns.",
+        "requests": "How many of all without a campaign, as the sample has it.",
+        "sampled": "How many requests of the sample were so.",
+        "meaning": "In words.",
     },
     "OutcomeShare": {
         "code": "Reason or error code.",
@@ -40,6 +48,7 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "duplicate": "Repeats, which count nothing.",
         "unknown": "For a bid that is no longer remembered.",
         "late": "Counted on another day than their bid's.",
+        "altered": "Their URL was not the bid's, and was put right.",
     },
     "DiagnosisDay": {
         "date": "UTC.",

@@ -9,14 +9,16 @@ import msgspec
 from msgspec import Struct
 
 from snapbid.diagnosis.window import MINUTES, DiagnosisWindow
-from snapbid.diagnosis.words import ERRORS, NO_BID
+from snapbid.diagnosis.words import ERRORS, NO_BID, rule_meaning
 from snapbid.exchange.bid import Reason
-from snapbid.golive.checklist import REQUIRED, Item, judge
+from snapbid.golive.checklist import NO_COUNTRY, REQUIRED, Item, judge
+from snapbid.golive.examination import EXAMINED, RULE, UNMATCHED, UNUSED
 from snapbid.golive.store import RecentEvidence, SspEvidence
 from snapbid.warehouse.diagnosis import DayHistory
 
 KINDS: Final = {"win": (1, "w"), "billing": (2, "i"), "loss": (4, "l")}
 REUSED: Final = 40
+LOST_AND_WON: Final = 60
 _OUTCOME: Final = "outcome:"
 _BROKEN: Final = "broken:"
 _INTERNAL: Final = "status:500"
@@ -28,6 +30,18 @@ class OutcomeShare(Struct, frozen=True):
 
     code: str
     requests: int
+    meaning: str
+
+
+class RuleShare(Struct, frozen=True):
+    """Requests without a campaign, by the last rule that stood; `requests` of those without one.
+
+    It follows from a sample; `sampled` of it were so.
+    """
+
+    rule: str
+    requests: int
+    sampled: int
     meaning: str
 
 
@@ -44,12 +58,14 @@ class NoticeCounts(Struct, frozen=True):
     """Notices of one kind. `late`, part of `counted`: counted on another day than their bid's.
 
     `unknown`: for a bid that is no longer remembered. What names no bid at all names no SSP either.
+    `altered`: whose URL was not the bid's, and was put right.
     """
 
     counted: int
     duplicate: int
     unknown: int
     late: int
+    altered: int
 
 
 class DiagnosisDay(Struct, frozen=True, rename="camel"):
@@ -73,12 +89,16 @@ class Diagnosis(Struct, frozen=True, rename="camel"):
     tests: int
     bids: int
     no_bids: list[OutcomeShare]
+    no_campaign: list[RuleShare]
     errors: list[OutcomeShare]
     late_share: float
     lacking: list[FieldFault]
     broken: list[FieldFault]
+    unused: list[FieldFault]
     notices: dict[str, NoticeCounts]
     wins_without_billing: int
+    losses_without_reason: int
+    lost_and_won: int
     reused_auctions: int
     days: list[DiagnosisDay]
     checklist: list[Item] | None
@@ -135,22 +155,27 @@ def diagnose(
         tests=counts["tests"],
         bids=outcomes["bid"],
         no_bids=_shares(outcomes, _REASONS),
+        no_campaign=_rules(counts, outcomes[Reason.NO_CAMPAIGN.value]),
         errors=_shares(
             outcomes, {code: ERRORS.get(code, "") for code in outcomes.keys() - _REASONS.keys()}
         ),
         late_share=round(late / requests, 6) if requests else 0.0,
         lacking=_lacking(counts),
         broken=_broken(counts, examples),
+        unused=_unused(counts, requests),
         notices={
             kind: NoticeCounts(
                 notices[kind],
                 notices[f"{kind}_duplicate"],
                 notices[f"{kind}_expired"],
                 notices[f"{kind}_late"],
+                notices[f"{kind}_altered"],
             )
             for kind in KINDS
         },
         wins_without_billing=max(notices["win"] - notices["billing"], 0),
+        losses_without_reason=notices["loss_unsaid"],
+        lost_and_won=notices["lost_and_won"],
         reused_auctions=notices["bid_reused"],
         days=[] if window.days is None else _days(window.days.days(), history),
         checklist=checklist,
@@ -176,13 +201,43 @@ def _shares(outcomes: Mapping[str, int], meanings: Mapping[str, str]) -> list[Ou
     return sorted(shares, key=lambda share: (-share.requests, share.code))
 
 
+def _rules(counts: Mapping[str, int], requests: int) -> list[RuleShare]:
+    """The rules that stood last, the most frequent first, as the samples have them."""
+    examined = counts.get(UNMATCHED, 0)
+    shares = [
+        RuleShare(rule, round(requests * by / examined), by, rule_meaning(rule))
+        for name, by in counts.items()
+        if name.startswith(RULE)
+        for rule in [name.removeprefix(RULE)]
+    ]
+    return sorted(shares, key=lambda share: (-share.sampled, share.rule))
+
+
 def _lacking(counts: Mapping[str, int]) -> list[FieldFault]:
     total = counts.get("requests", 0)
-    return [
-        FieldFault(field, "is missing or empty", total - counts.get(name, 0), f"$.{field}")
+    strange = Counter(country=counts.get("strange_country", 0))
+    faults = [
+        FieldFault(field, "is missing or empty", missing, f"$.{field}")
         for name, field in REQUIRED.items()
-        if counts.get(name, 0) < total
+        if (missing := total - counts.get(name, 0) - strange[name]) > 0
     ]
+    if untyped := counts.get("untyped", 0):
+        faults.append(FieldFault("Content-Type", "is missing", untyped, "Content-Type"))
+    return faults
+
+
+def _unused(counts: Mapping[str, int], requests: int) -> list[FieldFault]:
+    """What requests hold that cannot be used: of samples, as shares of all requests."""
+    faults = []
+    if strange := counts.get("strange_country", 0):
+        field = REQUIRED["country"]
+        faults.append(FieldFault(field, f"is {NO_COUNTRY}", strange, f"$.{field}"))
+    for name, by in counts.items():
+        if name.startswith(UNUSED):
+            field, _, rule = name.removeprefix(UNUSED).partition(": ")
+            times = round(requests * by / counts[EXAMINED])
+            faults.append(FieldFault(field, rule, times, f"$.{field}"))
+    return sorted(faults, key=lambda fault: (-fault.requests, fault.field, fault.rule))
 
 
 def _broken(counts: Mapping[str, int], examples: Mapping[str, str]) -> list[FieldFault]:
@@ -227,9 +282,11 @@ def _notices_of_minutes(counts: Mapping[str, int]) -> Counter[str]:
     notices: Counter[str] = Counter({"bids": counts.get("status:200", 0)})
     for kind, (code, letter) in KINDS.items():
         notices[kind] = counts.get(f"notice:{letter}", 0)
-        for tens, outcome in enumerate(("late", "duplicate", "expired"), 1):
+        for tens, outcome in ((1, "late"), (2, "duplicate"), (3, "expired"), (5, "altered")):
             notices[f"{kind}_{outcome}"] = counts.get(f"anomaly:{tens * 10 + code}", 0)
     notices["bid_reused"] = counts.get(f"anomaly:{REUSED}", 0)
+    notices["lost_and_won"] = counts.get(f"anomaly:{LOST_AND_WON}", 0)
+    notices["loss_unsaid"] = counts.get("notice:l:-1", 0)
     return notices
 
 

@@ -30,6 +30,7 @@ def page(body: bytes) -> str:
             *_figures(seen),
             *_days(seen["days"]),
             *_outcomes(seen),
+            *_rules(seen),
             *_faults(seen),
             *_notices(seen),
             *_checklist(seen["checklist"]),
@@ -47,6 +48,8 @@ def _figures(seen: dict[str, Any]) -> Iterator[str]:
         ("answered too late", f"{seen['lateShare']:.2%}"),
         ("wins", f"{wins:,}"),
         ("wins without billing", f"{seen['winsWithoutBilling']:,}"),
+        ("losses without a reason", f"{seen['lossesWithoutReason']:,}"),
+        ("both lost and won", f"{seen['lostAndWon']:,}"),
         ("auction ids used again", f"{seen['reusedAuctions']:,}"),
     ):
         yield f"<div><dt>{name}<dd>{value}</div>"
@@ -80,25 +83,42 @@ def _days(days: Sequence[dict[str, Any]]) -> Iterator[str]:
 def _outcomes(seen: dict[str, Any]) -> Iterator[str]:
     for title, shares in (("Answers without a bid", "noBids"), ("Errors", "errors")):
         if seen[shares]:
-            total = seen["requests"]
             yield f"<h2>{title}</h2>"
-            yield from _table(
-                ("why", "requests", "share", "what it means"),
-                (
-                    [
-                        f"<code>{escape(share['code'])}</code>",
-                        f"{share['requests']:,}",
-                        _bar(share["requests"], total),
-                        escape(share["meaning"]),
-                    ]
-                    for share in seen[shares]
-                ),
-            )
+            yield from _shares(("why", "code"), seen[shares], "requests", seen["requests"])
+
+
+def _rules(seen: dict[str, Any]) -> Iterator[str]:
+    rules = seen["noCampaign"]
+    if rules:
+        total = sum(share["sampled"] for share in rules)
+        yield "<h2>No campaign: the last rule that stood</h2>"
+        yield from _shares(("rule", "rule"), rules, "sampled", total)
+        yield f"<p class=note>From {total:,} requests that were looked at.</p>"
+
+
+def _shares(
+    name: tuple[str, str], shares: Sequence[dict[str, Any]], part: str, whole: int
+) -> Iterator[str]:
+    """A table of shares with their meanings; `name` is the first column's head and field."""
+    head, field = name
+    yield from _table(
+        (head, "requests", "share", "what it means"),
+        (
+            [
+                f"<code>{escape(share[field])}</code>",
+                f"{share['requests']:,}",
+                _bar(share[part], whole),
+                escape(share["meaning"]),
+            ]
+            for share in shares
+        ),
+    )
 
 
 def _faults(seen: dict[str, Any]) -> Iterator[str]:
     for title, faults in (
         ("What requests lack", "lacking"),
+        ("What cannot be used", "unused"),
         ("Why requests were refused", "broken"),
     ):
         if seen[faults]:
@@ -119,7 +139,7 @@ def _faults(seen: dict[str, Any]) -> Iterator[str]:
 
 def _notices(seen: dict[str, Any]) -> Iterator[str]:
     yield "<h2>Notices</h2>"
-    columns = ("counted", "late", "duplicate", "unknown")
+    columns = ("counted", "late", "duplicate", "unknown", "altered")
     yield from _table(
         ("kind", *columns),
         (
@@ -129,7 +149,8 @@ def _notices(seen: dict[str, Any]) -> Iterator[str]:
     )
     yield (
         "<p class=note>Late ones are among the counted: on the day when they came. Unknown are "
-        "those for bids that are no longer remembered; what names no bid names no SSP, either.</p>"
+        "those for bids that are no longer remembered; what names no bid names no SSP, either. Of "
+        "altered ones the URL was not the bid's: encoded twice, say, or with &amp;amp;.</p>"
     )
 
 

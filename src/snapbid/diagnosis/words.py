@@ -3,9 +3,10 @@
 from typing import Final
 
 from snapbid.exchange.bid import Reason
+from snapbid.exchange.refusals import BUDGET, DEAL_FLOOR, NO_CAMPAIGNS, SIZE
 
 NO_BID: Final = {
-    Reason.NO_CAMPAIGN: "no campaign matches the request, or its floor is above every bid",
+    Reason.NO_CAMPAIGN: "no campaign matches the request: see the rules that stood last",
     Reason.NO_MEDIA: "no impression has banner, video, audio or native: send one of them",
     Reason.CURRENCY: "cur has neither USD nor a currency with an exchange rate: add USD",
     Reason.FLOOR_CURRENCY: "bidfloorcur has no exchange rate: state the floor in USD",
@@ -18,6 +19,28 @@ NO_BID: Final = {
     Reason.RATE: "more requests in a second than agreed",
     Reason.STORE_DOWN: "the bidder could not store the bid: nothing to do on your side",
 }
+RULES: Final = {
+    NO_CAMPAIGNS: "no campaign is active",
+    BUDGET: "the budgets of the campaigns that match are used up for now",
+    "flight": "the campaigns that match have not started yet, or are over",
+    "no recognised user": "campaigns with frequency caps need a user: user.id, device.ifa, an eid",
+    "deal terms": "the deals' seats, domains or prices by duration keep out their campaigns",
+    DEAL_FLOOR: "the deals' floors are above the bids",
+    "private auction": "private_auction is 1, and no campaign has one of the deals",
+    "floor": "the floor is above the bids of all campaigns that match",
+    "seat": "wseat or bseat keeps out the campaigns that match",
+    "blocked app": "bapp blocks the campaigns that match",
+    "blocked advertiser": "badv blocks the campaigns that match",
+    "blocked category": "bcat or acat keeps out the campaigns that match",
+    "pod": "an advertiser has another impression of the pod already",
+    "dsa": "dsarequired asks for what no campaign declares",
+    "geo_radius": "lat and lon are outside the campaigns' areas, or missing",
+    "creative": "mimes, battr, api, duration and the like keep out the creatives",
+    "creative rests": "the creatives were rejected before, and are tried again later",
+    SIZE: "no campaign has a creative of these banner sizes",
+    "format": "no campaign has a creative for this media type",
+}
+"""What stood last between a request and the campaigns; see `rule_meaning` for the rest."""
 ERRORS: Final = {
     "bad_request": "the body is not what OpenRTB asks for: the broken fields are below",
     "unsupported_media_type": "send Content-Type: application/json, plain or as gzip",
@@ -26,3 +49,8 @@ ERRORS: Final = {
     "request_timeout": "the body did not come in time",
     "internal": "the bidder's own fault",
 }
+
+
+def rule_meaning(rule: str) -> str:
+    """What a rule of `exchange.refusals` means; those that are not listed are of targeting."""
+    return RULES.get(rule) or f"no campaign is for this {rule.replace('_', ' ')}, or it is missing"

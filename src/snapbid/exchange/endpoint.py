@@ -40,6 +40,7 @@ from snapbid.metrics import Counters, Metrics
 GZIP_FROM: Final = 1024  # bytes of a response
 GZIP_TO: Final = 2 * MAX_ANSWER  # a longer one is of a single bid, and would take too much time
 LARGE: Final = 16_384  # bytes of a body whose decoding is a share of the request's processor time
+CONTENT_TYPE: Final = b"content-type"
 NO_CONTENT: Final = answer(204)
 
 
@@ -162,8 +163,15 @@ class BidEndpoint(BidAnswering):
         return leave_body(dict(headers), receive, self._bidding.admission.waited_s)
 
     def read_closely(self, headers: HeaderList, receive: Receive) -> Awaitable[bytes]:
-        """Read a body whose headers are not the usual ones."""
-        return read_json_body(dict(headers), receive, self._bidding.max_bytes)
+        """Read a body whose headers are not the usual ones.
+
+        Without a Content-Type it is JSON (OpenRTB 2.6, 2.2).
+        """
+        fields = dict(headers)
+        if not fields.get(CONTENT_TYPE):
+            self._sightings.untyped()
+            fields[CONTENT_TYPE] = JSON
+        return read_json_body(fields, receive, self._bidding.max_bytes)
 
     def read_rest(
         self, message: Message, receive: Receive, length: int, awaited: AwaitedMessages

@@ -136,8 +136,55 @@ NATIVE_REQUESTS: Final = NativeRequests()
 _decoder: Final = msgspec.json.Decoder(NativeMarkup, strict=False)
 
 
+def fault_of(request: Any) -> str:
+    """Why a native request cannot be read: a rule and what follows in its path, `.ver: is …`."""
+    if isinstance(request, dict):
+        request = msgspec.json.encode(request).decode()
+    markup = _decode(request) if isinstance(request, str) else None
+    if markup is None:
+        return ": is no native request"
+    assets = markup.assets or ()
+    ids = [asset.id for asset in assets]
+    if not assets:
+        return ".assets: is missing or empty"
+    if len(assets) > MAX_ASSETS:
+        return f".assets: has more than {MAX_ASSETS} entries"
+    if None in ids:
+        return ".assets[].id: is missing"
+    if len(set(ids)) < len(ids):
+        return ".assets[].id: is the same as another's"
+    if not _are_of_a_kind(assets):
+        return ".assets[]: has neither title, img, video nor data"
+    return ".ver: is no version of Native that is known"
+
+
 def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
     """Read a native request; `version` counts where it names none."""
+    markup = _decode(text)
+    if markup is None:
+        return None
+    known = _version(markup.ver if markup.ver not in (None, "") else version)
+    assets = markup.assets
+    if known is None or not assets or len(assets) > MAX_ASSETS:
+        return None
+    ids = {asset.id for asset in assets}
+    if None in ids or len(ids) < len(assets):
+        return None
+    if not _are_of_a_kind(assets):
+        return None
+    required = [asset for asset in assets if asset.required == 1]
+    return NativeRequest(
+        number=number,
+        version=known,
+        assets=tuple(assets),
+        trackers=frozenset(_trackers(markup.eventtrackers or () if known == "1.2" else ())),
+        privacy=known == "1.2" and markup.privacy == 1,
+        required_kinds=_required_kinds(required),
+    )
+
+
+def _decode(text: str) -> NativeMarkup | None:
+    """What stands in a native request, out of its wrapper; None where that cannot be told."""
     try:
         markup = _decoder.decode(text)
     except (msgspec.ValidationError, UnicodeEncodeError):
@@ -147,24 +194,15 @@ def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
             return None
     except (msgspec.DecodeError, RecursionError):
         return None
-    markup = markup.native or markup
-    known = _version(markup.ver if markup.ver not in (None, "") else version)
-    assets = markup.assets
-    if known is None or not assets or len(assets) > MAX_ASSETS:
-        return None
-    ids = {asset.id for asset in assets}
-    if None in ids or len(ids) < len(assets):
-        return None
-    required = [asset for asset in assets if asset.required == 1]
-    if not all(asset.title or asset.img or asset.video or asset.data for asset in required):
-        return None
-    return NativeRequest(
-        number=number,
-        version=known,
-        assets=tuple(assets),
-        trackers=frozenset(_trackers(markup.eventtrackers or () if known == "1.2" else ())),
-        privacy=known == "1.2" and markup.privacy == 1,
-        required_kinds=_required_kinds(required),
+    return markup.native or markup
+
+
+def _are_of_a_kind(assets: Iterable[AssetAsked]) -> bool:
+    """Whether each required asset is something that is known."""
+    return all(
+        asset.title or asset.img or asset.video or asset.data
+        for asset in assets
+        if asset.required == 1
     )
 
 

@@ -4,6 +4,7 @@ Field names are OpenRTB's (2.5 and 2.6); a field that 2.6 moved out of `ext` is 
 places. A request is decoded in one typed pass; if that fails, `tolerance` reads the body again.
 """
 
+import re
 from codecs import BOM_UTF8
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -12,6 +13,7 @@ from msgspec import Meta, Struct
 
 from snapbid.errors import BadRequest
 from snapbid.exchange.bounds import MAX_IMPRESSIONS, MAX_VALUES
+from snapbid.exchange.spelling import misspelt_in
 from snapbid.exchange.tolerance import decode_tolerantly
 
 Text: TypeAlias = str | int | None  # some send numbers as ids
@@ -328,6 +330,9 @@ class BidRequest(Struct, gc=False):
     wlangb: Texts = None
 
 
+COMPRESSED: Final = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+_INDEX: Final = re.compile(r"\[\d+\]")
+
 decode_plain: Final = msgspec.json.Decoder(BidRequest, strict=False).decode
 """Decode a body in ASCII, without a look at what every request must have. Raises what msgspec does.
 """
@@ -351,6 +356,7 @@ def decode(body: bytes, error: Exception | None = None) -> BidRequest:
     except msgspec.ValidationError:
         request = decode_tolerantly(body.decode(), BidRequest)
     except UnicodeDecodeError as wrong:
+        _check_compression(body)
         raise BadRequest(f"the body is not UTF-8 (byte {wrong.start})") from None
     except msgspec.DecodeError as wrong:
         if body.startswith(BOM_UTF8) and not body.startswith(BOM_UTF8, len(BOM_UTF8)):
@@ -358,24 +364,31 @@ def decode(body: bytes, error: Exception | None = None) -> BidRequest:
         raise BadRequest(f"the body is not JSON: {wrong}") from None
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
-    check(request)
+    check(request, body)
     return request
 
 
-def check(request: BidRequest) -> None:
+def _check_compression(body: bytes) -> None:
+    """Raise BadRequest for a body that is compressed, whatever its headers say."""
+    for encoding, begin in COMPRESSED.items():
+        if body.startswith(begin):
+            raise BadRequest(f"Content-Encoding: is missing, the body is {encoding}")
+
+
+def check(request: BidRequest, body: bytes = b"") -> None:
     """Leave out the impressions beyond `MAX_IMPRESSIONS`, and check what every request must have
-    (contract 4, status 400). Raises BadRequest.
+    (contract 4, status 400). `body` is what the request was decoded from. Raises BadRequest.
     """
     impressions = request.imp
     if impressions is not None and len(impressions) > MAX_IMPRESSIONS:
         del impressions[MAX_IMPRESSIONS:]
     if type(request.id) is not str or not request.id:
-        request.id = _required(request.id, "id")
+        request.id = _required(request.id, "id", body)
     if not impressions:
-        raise BadRequest("imp: is required and may not be empty")
+        raise _missing("imp", body)
     for index, imp in enumerate(impressions):
         if type(imp.id) is not str or not imp.id:
-            imp.id = _required(imp.id, "imp[%d].id", index)
+            imp.id = _required(imp.id, f"imp[{index}].id", body)
     if len(impressions) > 1:
         seen: dict[Text, int] = {}
         for index, imp in enumerate(impressions):
@@ -383,10 +396,18 @@ def check(request: BidRequest) -> None:
                 raise BadRequest(f"imp[{index}].id: is the same as imp[{seen[imp.id]}].id")
 
 
-def _required(value: Text, path: str, *indexes: int) -> str:
+def _required(value: Text, path: str, body: bytes) -> str:
     if isinstance(value, str):
         if value:
             return value
     elif value is not None:
         return str(value)
-    raise BadRequest(f"{path % indexes if indexes else path}: is required and may not be empty")
+    raise _missing(path, body)
+
+
+def _missing(path: str, body: bytes) -> BadRequest:
+    """The refusal of a request without a field, which says if its name is in other letters."""
+    rule = "is required and may not be empty"
+    if _INDEX.sub("[]", path) in misspelt_in(body, BidRequest):
+        rule = "is required, and its name is written in other letters"
+    return BadRequest(f"{path}: {rule}")

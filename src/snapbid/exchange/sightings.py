@@ -15,6 +15,7 @@ from snapbid.exchange.request import BidRequest
 
 KEPT: Final = 20  # latest answers, and latest problems, of an SSP
 MAX_TESTS: Final = 20  # test requests of an SSP in one write
+SAMPLED: Final = 20  # requests of an SSP that are examined between two writes, at most
 MAX_DETAIL: Final = 200
 MAX_RULES: Final = 50  # broken rules of an SSP in one write
 _PATH: Final = re.compile(r"[A-Za-z][\w.\[\]-]*: ")
@@ -44,19 +45,29 @@ class SightingTotals(msgspec.Struct):
 class Sightings(RequestCounts):
     """Counts what one SSP sends to this worker between two writes."""
 
-    __slots__ = ("_broken", "_content_type", "_examples", "_problems", "notices", "tested")
+    __slots__ = (
+        "_broken",
+        "_content_type",
+        "_examples",
+        "_problems",
+        "_untyped",
+        "examined",
+        "notices",
+        "tested",
+    )
 
     def __init__(self) -> None:
-        super().__init__(KEPT)
+        super().__init__(KEPT, SAMPLED)
         self._clear()
 
     def _clear(self) -> None:
         self.clear()
-        self._content_type = 0
+        self._content_type = self._untyped = 0
         self._problems: deque[str] = deque(maxlen=KEPT)
         self._broken: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
         self.notices: Counter[str] = Counter()  # of test bids
+        self.examined: Counter[str] = Counter()  # what samples have shown (golive/examination.py)
         self.tested: list[tuple[str, list[str]]] = []  # auction id, impression ids
 
     def test(self, request: BidRequest) -> None:
@@ -64,6 +75,10 @@ class Sightings(RequestCounts):
         if len(self.tested) < MAX_TESTS:
             imps = [str(imp.id) for imp in request.imp or ()]
             self.tested.append((str(request.id), imps[:MAX_TESTS]))
+
+    def untyped(self) -> None:
+        """Count a request without Content-Type, which is read all the same."""
+        self._untyped += 1
 
     def refused(self, problem: Problem) -> None:
         """Count an error answer."""
@@ -84,12 +99,15 @@ class Sightings(RequestCounts):
             requests=self.requests,
             tests=self.tests,
             country=self.country,
+            strange_country=self.strange_country,
             ua=self.ua,
             ip=self.ip,
             ipv6=self.ipv6,
             content_type=self._content_type,
+            untyped=self._untyped,
         )
         counts.update(self.notices)
+        counts.update(self.examined)
         counts.update({f"broken:{rule}": by for rule, by in self._broken.items()})
         totals = SightingTotals(
             +counts,

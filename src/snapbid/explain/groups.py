@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from snapbid.exchange.refusals import BANNER, DEAL_FLOOR, LABELS
+from snapbid.exchange.refusals import SIZE as SIZE_LABEL
 from snapbid.exchange.request import BidRequest, Deal, Imp
 from snapbid.explain import words
 from snapbid.explain.carried import Carried, asked, sizes_of
@@ -16,7 +18,6 @@ from snapbid.match.payload import CampaignPayload, decode_payload
 from snapbid.match.single import FORMAT_NAME, Refusal
 
 SAMPLE = 20  # how many campaigns of a group are named: those with the highest prices
-BANNER = 1  # as in OpenRTB 2.6, 4.2.3, mtype
 
 CAPPED = "frequency cap reached"
 PACED = "budget spent for now (even pacing)"
@@ -24,23 +25,6 @@ SPENT = "budget spent"
 UNCONFIRMED = "budget not confirmed yet"
 CAPS_AWAY = "frequency caps away"
 _LIMITS = {CAPPED, CAPS_AWAY, PACED, SPENT, UNCONFIRMED}
-_LABELS = {
-    Refusal.REFUSED_INACTIVE: "paused",
-    Refusal.REFUSED_TIME: "flight",
-    Refusal.REFUSED_DEAL: "deal terms",
-    Refusal.REFUSED_PRIVATE_AUCTION: "private auction",
-    Refusal.REFUSED_SEAT: "seat",
-    Refusal.REFUSED_BLOCKED_APP: "blocked app",
-    Refusal.REFUSED_BLOCKED_ADVERTISER: "blocked advertiser",
-    Refusal.REFUSED_BLOCKED_CATEGORY: "blocked category",
-    Refusal.REFUSED_DSA: "dsa",
-    Refusal.REFUSED_POD: "pod",
-    Refusal.REFUSED_DISTANCE: "geo_radius",
-    Refusal.REFUSED_CREATIVE: "creative",
-    Refusal.REFUSED_RESTING: "creative rests",
-    Refusal.REFUSED_USER: "no recognised user",
-    Refusal.REFUSED_FLOOR: "floor",
-}
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -95,11 +79,11 @@ class Groups:
         """Record the matcher's verdict on a campaign; `name` is that of a dimension, if any."""
         if refusal == Refusal.NOT_REFUSED:
             return
-        label, code = name or _LABELS[refusal], code_of(refusal, name)
+        label, code = name or LABELS[refusal], code_of(refusal, name)
         if name == FORMAT_NAME and self._sizes and self._has_banner(rank):
-            label, code = "size", SIZE
+            label, code = SIZE_LABEL, SIZE
         elif refusal == Refusal.REFUSED_DEAL and self._index.price(rank) < self._lowest:
-            label, code = "deal floor", BELOW_DEAL_FLOOR
+            label, code = DEAL_FLOOR, BELOW_DEAL_FLOOR
         self._add(rank, label, code, name)
 
     def limit(self, rank: int, verdict: str, document: CampaignPayload) -> None:

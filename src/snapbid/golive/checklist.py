@@ -16,6 +16,7 @@ State = Literal["pass", "fail", "not seen yet"]
 GOOD: Final = (200, 204)
 ENOUGH: Final = 10  # notices of one kind, after which one of the other should have come
 SHOWN: Final = 5  # answers, problems, strays in the evidence
+NO_COUNTRY: Final = "no country of ISO 3166-1"
 REQUIRED: Final = {"country": "device.geo.country", "ua": "device.ua", "ip": "device.ip"}
 
 
@@ -73,19 +74,23 @@ def _path(seen: SspEvidence, url: str) -> Item:
 
 def _content_type(seen: SspEvidence) -> Item:
     title = "Content-Type: application/json is set on all requests."
-    total, wrong = _total(seen), seen.counts.get("content_type", 0)
+    total = _total(seen)
+    missing, other = seen.counts.get("untyped", 0), seen.counts.get("content_type", 0)
     if not total:
         return Item(2, title, "not seen yet", ("no request",))
-    if not wrong:
+    if not missing and not other:
         return Item(2, title, "pass", (f"set on all of {_many(total, 'request')}",))
-    at = shown_time(seen.last_at["content_type"])
-    return Item(
-        2,
-        title,
-        "fail",
-        (f"missing or another one on {wrong:,} of {_many(total, 'request')}, the latest at {at}",),
-        "send the header Content-Type: application/json with every bid request",
+    evidence = tuple(
+        f"{what} {count:,} of {_many(total, 'request')}, the latest at "
+        + shown_time(seen.last_at[name])
+        for name, count, what in (
+            ("untyped", missing, "missing, and read as JSON all the same, on"),
+            ("content_type", other, "another one, which is refused, on"),
+        )
+        if count
     )
+    fix = "send the header Content-Type: application/json with every bid request"
+    return Item(2, title, "fail", evidence, fix)
 
 
 def _answers(seen: SspEvidence) -> Item:
@@ -178,10 +183,15 @@ def _fields(seen: SspEvidence) -> Item:
     ]
     if seen.counts.get("ipv6", 0):
         evidence.append(f"device.ipv6 in place of device.ip: {seen.counts['ipv6']:,}")
+    strange = seen.counts.get("strange_country", 0)
+    if strange:
+        evidence.append(f"device.geo.country is {NO_COUNTRY}, and counts as absent: {strange:,}")
     lacking = [field for field, count in having.items() if count < total]
     if not lacking:
         return Item(6, title, "pass", tuple(evidence))
     fix = f"include {' and '.join(lacking)} in every bid request"
+    if strange:
+        fix += "; as a country's code (USA, not United States)"
     return Item(6, title, "fail", tuple(evidence), fix)
 
 

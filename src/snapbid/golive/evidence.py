@@ -14,18 +14,20 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Iterable
-from time import time
+from time import perf_counter, time
 from typing import Final, NamedTuple, TypeAlias
 
 from redis.exceptions import RedisError
 
 from snapbid.beat import BEAT_S, beat
-from snapbid.exchange.sightings import Sightings, SightingTotals
+from snapbid.exchange.sightings import SAMPLED, Sightings, SightingTotals
+from snapbid.golive.examination import Sample, examine
 from snapbid.golive.store import EvidenceStore
 from snapbid.ledger.records import BILLING, LOSS, WIN, bid_digest
 from snapbid.tasks import end
 
 WRITE_S: Final = 4 * BEAT_S
+EXAMINING_S: Final = 0.005  # of each write
 LOOKS: Final = 3  # writes during which an unknown notice is looked for among the tests
 MAX_TESTS: Final = 200  # impressions of test requests, recorded in one write
 MAX_UNKNOWN: Final = 1000  # notices that are looked for
@@ -105,6 +107,7 @@ class Evidence:
     async def write(self) -> None:
         """Write once; keep what Redis does not accept. Raises RedisError, OSError."""
         now = int(self._clock())
+        await self._examine()
         for number, sightings in self._ssps.items():
             for auction, imps in sightings.tested:
                 self._tested += ((_digest(auction, imp), number) for imp in imps)
@@ -128,6 +131,16 @@ class Evidence:
                 self._number += 1
             await self._store.write(self._batch, now, self._writer, self._number)
             self._batch = {}
+
+    async def _examine(self) -> None:
+        """Examine samples of all SSPs in turns, within the time, with other tasks in between."""
+        taken = [(own, own.take_samples(SAMPLED)) for own in self._ssps.values()]
+        until = perf_counter() + EXAMINING_S
+        for nth in range(SAMPLED):
+            for sightings, samples in taken:
+                if nth < len(samples) and perf_counter() < until:
+                    sightings.examined.update(examine(Sample(*samples[nth])))
+                    await asyncio.sleep(0)
 
     def _collect(self, number: int, sightings: Sightings, now: int) -> None:
         sent = sightings.take(now)

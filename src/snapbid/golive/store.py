@@ -19,7 +19,7 @@ This is evidence, not accounting: what a worker has counted in its last second m
 batch counts twice: where the answer to one was lost it is sent again, with its number. Notices of
 remembered bids are read from the ledger's own counters, and when these last grew from `{sbN}:seen`
 (drain/counters.py). To the minutes, the drain adds what it has carried of notices: `notice:w`,
-`anomaly:21`.
+`notice:l:-1` (losses without a reason, which are in `notice:l`, too), `anomaly:21`.
 """
 
 from collections import Counter
@@ -43,7 +43,8 @@ HOURS_KEPT_S: Final = 8 * 24 * HOUR_S
 TEST_KEPT_S: Final = 900
 MAX_STRAYS: Final = 100
 NOTICE_DAYS: Final = 3  # UTC, today among them: as long as the ledger's counters stay in Redis
-_REASONS: Final = range(-1, 10_000)
+NO_REASON: Final = -1  # of a loss: a macro left in place, say
+_REASONS: Final = range(NO_REASON, 10_000)
 
 
 class SspEvidence(msgspec.Struct, frozen=True):
@@ -124,6 +125,8 @@ class EvidenceStore:
             for (number, kind, code), more in grown.items():
                 key = f"{GOLIVE}{number}:m:{now // MINUTE_S}"
                 pipe.hincrby(key, f"anomaly:{code}" if kind == "n" else f"notice:{kind}", more)
+                if kind == "l" and code == NO_REASON:
+                    pipe.hincrby(key, f"notice:l:{code}", more)
                 pipe.expire(key, MINUTES_KEPT_S)
             await pipe.execute()
 

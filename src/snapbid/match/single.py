@@ -6,10 +6,11 @@ from snapbid.match._rules import Refusal as Refusal
 from snapbid.match.campaign import Campaign
 from snapbid.match.payload import put
 
-__all__ = ["FORMAT_NAME", "Refusal", "dimension_name", "index_of"]
+__all__ = ["DIMENSION_NAMES", "FORMAT_NAME", "Refusal", "dimension_name", "index_of"]
 
 FORMAT_NAME = "format"
 _NAMES = {number: name for name, number in DIMENSIONS.items()} | {FORMAT_DIMENSION: FORMAT_NAME}
+DIMENSION_NAMES = tuple(_NAMES.values())
 
 
 def dimension_name(number: int) -> str:

@@ -44,7 +44,7 @@ class SourceCounters(NamedTuple):
 
 
 class GrownCount(NamedTuple):
-    """Of an SSP by number: `w`, `i`, `l`, or `n` with the anomaly's code."""
+    """Of an SSP by number: `w`, `i`, `l` (code -1: without a reason), or `n` with its code."""
 
     number: int
     kind: str
@@ -182,7 +182,7 @@ select (select count(*) from changed) as changed,
     array(select position from incoming where not is_known order by position) as unknown,
     (
         select json_agg(json_build_array(number, kind, code, more)) from (
-            select number, kind, case kind when 'n' then reason else 0 end as code,
+            select number, kind, case when kind = 'n' or reason = -1 then reason else 0 end as code,
                 sum(more)::bigint as more
             from sums where kind in ('w', 'i', 'l', 'n') group by 1, 2, 3
         ) as grown

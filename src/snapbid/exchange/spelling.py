@@ -1,0 +1,69 @@
+"""Names of fields that are written in other letters: `Imp` for `imp`.
+
+JSON's names are compared with their case, so such a field is not there. It is read nowhere; who
+sends it is told (contract 11).
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+MAX_BODY: Final = 16_384  # bytes; parsing more would hold other requests up
+MAX_ITEMS: Final = 20  # of a list that are looked at
+
+_Fields = dict[str, tuple[str, type[Struct] | None]]  # by name in small letters
+
+
+def misspelt_in(body: bytes, struct: type[Struct]) -> Iterator[str]:
+    """Yield those of a body; none of one that is long, or no plain JSON."""
+    if len(body) > MAX_BODY:
+        return
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    yield from misspelt(document, struct)
+
+
+def misspelt(document: Any, struct: type[Struct], path: str = "") -> Iterator[str]:
+    """Yield the paths, `imp[].banner`, of a struct's fields that are there in other letters."""
+    if not isinstance(document, dict):
+        return
+    fields = _fields(struct)
+    for given, value in document.items():
+        name, below = fields.get(given.lower(), ("", None))
+        if not name:
+            continue
+        if given != name:
+            if name not in document:
+                yield path + name
+            continue
+        if below is not None:
+            items = value if isinstance(value, list) else [value]
+            step = f"{path}{name}[]." if isinstance(value, list) else f"{path}{name}."
+            for item in items[:MAX_ITEMS]:
+                yield from misspelt(item, below, step)
+
+
+@cache
+def _fields(struct: type[Struct]) -> _Fields:
+    info = msgspec.inspect.type_info(struct)
+    assert isinstance(info, msgspec.inspect.StructType)
+    return {
+        field.encode_name.lower(): (field.encode_name, _struct_of(field.type))
+        for field in info.fields
+    }
+
+
+def _struct_of(annotation: msgspec.inspect.Type) -> type[Struct] | None:
+    """The struct of a field, of its items, or of its alternatives."""
+    if isinstance(annotation, msgspec.inspect.StructType):
+        return annotation.cls
+    if isinstance(annotation, msgspec.inspect.ListType):
+        return _struct_of(annotation.item_type)
+    if isinstance(annotation, msgspec.inspect.UnionType):
+        return next(filter(None, map(_struct_of, annotation.types)), None)
+    return None
