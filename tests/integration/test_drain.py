@@ -20,6 +20,7 @@ from snapbid.drain.counters import START, Reading, ShardCounters, ShardsAwayErro
 from snapbid.metrics import read
 from snapbid.warehouse import absorb, leases
 from snapbid.warehouse.absorb import SourceCounters
+from snapbid.warehouse.fence import Batch
 
 
 @pytest.fixture
@@ -257,10 +258,11 @@ class TestTwoDrains:
         source = await absorb.source_of(bench.connection, *key)
         reading = await old.read(1)
         (segment,) = reading.segments
-        await absorb.absorb(bench.connection, [SourceCounters(source, 1, segment.counters)])
+        batch = Batch(1, state.segment)
+        await absorb.absorb(bench.connection, [SourceCounters(source, batch, segment.counters)])
         await bench.drain([new])
         await bench.ledger.count(DAY, {"b:1": 2})
-        assert (await new.read(2)).size == 1
+        assert (await new.read(3)).size == 1
         with pytest.raises(SupersededError):
             await old.release(reading, reading.size, 1)
         await bench.drain([new])

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.draining import DAY_S
@@ -215,7 +216,167 @@ class TestOlderLedger:
         assert caplog.text.count("older than the warehouse: what was counted") == 1
 
 
+class TestReplacedLedger:
+    """A Redis that goes on running gets other data: REPLICAOF, then REPLICAOF NO ONE."""
+
+    @pytest.mark.parametrize("is_connected", [True, False])
+    async def test_figures_never_go_down(self, stores: Stores, is_connected: bool) -> None:
+        """Seen: the warehouse went from 40 wins down to 25, and stayed below 45."""
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 25)
+            await stores.drain()
+            with stores.replica() as replica:
+                await stores.sell(ledger, 15)
+                await stores.drain()
+                assert await stores.wins() == 40
+                replica.put_back()
+            if is_connected:
+                await stores.sell(ledger, 5)
+        if not is_connected:
+            async with stores.ledger() as ledger:
+                await stores.sell(ledger, 5)
+        await stores.drain(2)
+        assert (await stores.wins(), await stores.bids()) == (45, 45)
+
+    async def test_a_copy_with_counts_that_were_not_drained(self, stores: Stores) -> None:
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 25)
+            with stores.replica() as replica:
+                for total in (40, 50):
+                    await stores.sell(ledger, 15 if total == 40 else 10)
+                    await stores.drain()
+                    assert await stores.wins() == total
+                    replica.put_back()
+            await stores.sell(ledger, 5)
+            await stores.drain()
+        assert (await stores.wins(), await stores.bids()) == (55, 55)
+
+    async def test_a_running_drain_notices(self, stores: Stores) -> None:
+        async with stores.ledger() as ledger, stores.draining() as drain:
+            await stores.sell(ledger, 25)
+            await drain()
+            with stores.replica() as replica:
+                await stores.sell(ledger, 15)
+                await drain()
+                replica.put_back()
+            await stores.sell(ledger, 5)
+            await drain()
+        assert (await stores.wins(), await stores.bids()) == (45, 45)
+
+    async def test_what_was_spent_stays_spent(self, stores: Stores) -> None:
+        own = limits(1, total=BUDGET, daily=BUDGET)
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 2, own) == 2
+            await stores.drain()
+            with stores.replica() as replica:
+                assert await stores.sell(ledger, 5, own) == 5
+                await stores.drain()
+                replica.put_back()
+            assert await stores.sell(ledger, 1, own) == 0
+            await stores.drain()
+            assert await stores.sell(ledger, 12, own) == 3
+
+    async def test_data_that_was_written_back_key_by_key(self, stores: Stores) -> None:
+        """Redis does not know that; the drain does, from then on."""
+        async with stores.ledger() as ledger, stores.draining() as drain:
+            await stores.sell(ledger, 25)
+            await drain()
+            client = stores.client()
+            keys: Any = await client.keys()
+            copy: list[Any] = [(key, await client.dump(key)) for key in keys]
+            await stores.sell(ledger, 15)
+            await drain()
+            for key, value in copy:
+                await client.restore(key, 0, value, replace=True)
+            await client.aclose()
+            await drain()
+            assert (await stores.wins(), await stores.bids()) == (40, 40)
+            await stores.sell(ledger, 5)
+            await drain()
+        assert (await stores.wins(), await stores.bids()) == (45, 45)
+
+
 class TestOlderWarehouse:
+    async def test_it_has_less_than_the_ledger_has_read(self, stores: Stores) -> None:
+        """Seen: the ledger went back, nothing was counted, and the warehouse went back to a moment
+        in between; the drain began anew for ever."""
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 1)
+        await stores.drain()
+        older = stores.copy_ledger()
+        backup = ""
+        for count in (1, 2, 4):
+            async with stores.ledger() as ledger:
+                await stores.sell(ledger, count)
+            await stores.drain()
+            backup = backup or stores.copy_warehouse()
+        assert await stores.wins() == 8
+        stores.restore_ledger(older)
+        await stores.drain()
+        stores.restore_warehouse(backup)
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 5)
+        await stores.drain(2)
+        assert (await stores.wins(), await stores.bids()) == (7, 7)
+
+    @pytest.mark.parametrize("absorbed", [1, 2, 3])
+    async def test_it_has_a_part_of_a_round(
+        self, stores: Stores, absorbed: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Seen: a standby two batches behind was promoted amid a round of several."""
+        monkeypatch.setattr("snapbid.drain.counters.BATCH", 1)
+        async with stores.ledger() as ledger:
+            for campaign in (1, 2):
+                await stores.sell(ledger, 3, campaign=campaign)
+            await stores.lose_after(absorbed)
+            backup = stores.copy_warehouse()
+            await stores.lose_after(absorbed + 3)
+            stores.restore_warehouse(backup)
+            await stores.sell(ledger, 1)
+            await stores.drain(2)
+        assert (await stores.wins(), await stores.wins("c-2"), await stores.bids()) == (4, 3, 7)
+
+    async def test_it_goes_back_and_then_to_what_it_had_been(self, stores: Stores) -> None:
+        """Batches of the same number may have held something else."""
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 1)
+            await stores.drain()
+            before = stores.copy_warehouse()
+            await stores.sell(ledger, 2)
+            await stores.drain()
+            later = stores.copy_warehouse()
+            stores.restore_warehouse(before)
+            await stores.sell(ledger, 4)
+            await stores.drain()
+            assert await stores.wins() == 7
+            stores.restore_warehouse(later)
+            await stores.drain(2)
+        assert (await stores.wins(), await stores.bids()) == (7, 7)
+
+    async def test_both_go_back_to_different_moments_and_forward_again(
+        self, stores: Stores
+    ) -> None:
+        """What the ledger has counted since then is not in the later backup."""
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 1)
+        await stores.drain()
+        older = stores.copy_ledger()
+        for count in (2, 4):
+            async with stores.ledger() as ledger:
+                await stores.sell(ledger, count)
+            await stores.drain()
+        later = stores.copy_warehouse()
+        stores.restore_ledger(older)
+        for count in (8, 16):
+            async with stores.ledger() as ledger:
+                await stores.sell(ledger, count)
+            await stores.drain()
+        assert await stores.wins() == 31
+        stores.restore_warehouse(later)
+        await stores.drain(2)
+        assert (await stores.wins(), await stores.bids()) == (31, 31)
+
     async def test_it_catches_up(self, stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
         async with stores.ledger() as ledger:
             await stores.sell(ledger, 3)

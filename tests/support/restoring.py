@@ -2,15 +2,17 @@
 
 import contextlib
 import shutil
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 from redis.asyncio import Redis as Client
 
-from snapbid.drain.counters import ShardCounters
-from snapbid.embedded import Redis
+from snapbid.drain.counters import NOTHING, Reading, ShardCounters, SupersededError
+from snapbid.embedded import Home, Redis
+from snapbid.embedded.cluster import free_ports
 from snapbid.ledger.banker import BankedBudget, Banker
 from snapbid.ledger.connection import Connections
 from snapbid.ledger.ledger import Ledger
@@ -19,7 +21,7 @@ from snapbid.ledger.records import WIN
 from snapbid.metrics import Metrics
 from support.counted import register
 from support.draining import Clock, drain_of
-from support.remembered import NOON, opened
+from support.remembered import NOON, looking, opened
 from support.spending import reserve
 from support.stack import Databases, connected
 
@@ -73,6 +75,20 @@ class Stores:
             shutil.copytree(copy, self.redis.data)
         self.redis.start()
 
+    @contextlib.contextmanager
+    def replica(self) -> Iterator["Replica"]:
+        """Another Redis, which has what the ledger has now, and gets no more of it."""
+        self._copies += 1
+        with Home(self._scratch / f"replica-{self._copies}") as home:
+            other = Redis(home)
+            other.start()
+            try:
+                replica = Replica(self.redis, other)
+                _follow(replica.redis, self.redis)
+                yield replica
+            finally:
+                other.stop()
+
     def client(self) -> Client:
         return Client.from_url(self.redis.url)
 
@@ -112,18 +128,50 @@ class Stores:
 
     async def drain(self, rounds: int = 1) -> None:
         """Some rounds of a drain that has just started."""
+        async with self.draining() as drain:
+            for _ in range(rounds):
+                await drain()
+
+    @contextlib.asynccontextmanager
+    async def draining(
+        self, shard: Callable[[Client, int], ShardCounters] = ShardCounters
+    ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """A running drain: what does a round, beginning anew where one asks for it."""
         metrics = Metrics(self._scratch / "metrics")
         client = self.client()
         try:
             async with connected(self.dsn) as connection:
-                shards = [ShardCounters(client, number) for number in range(self.shards)]
+                shards = [shard(client, number) for number in range(self.shards)]
                 drain = drain_of(client, shards, metrics, self.clock)
                 await drain.begin()
-                for _ in range(rounds):
-                    await drain.round(connection)
+
+                async def round_() -> None:
+                    try:
+                        await drain.round(connection)
+                    except SupersededError:
+                        await drain.begin()
+                        await drain.round(connection)
+
+                yield round_
         finally:
             await client.aclose()
             metrics.close()
+
+    async def lose_after(self, batches: int) -> None:
+        """Have a drain absorb so many batches of a round, and end before it knows."""
+
+        class Ending(ShardCounters):
+            left = batches
+
+            async def read(self, batch: int, after: Reading = NOTHING) -> Reading:
+                if not self.left:
+                    raise ConnectionAbortedError
+                self.left -= 1
+                return await super().read(batch, after)
+
+        async with self.draining(Ending) as drain:
+            with contextlib.suppress(ConnectionAbortedError):
+                await drain()
 
     async def bank(self, limits: Limits) -> None:
         """One round of a banker for a campaign."""
@@ -165,6 +213,30 @@ class Stores:
             assert await ledger.settle(WIN, auction, b"1") == "c"
             kept += 1
         return kept
+
+
+class Replica:
+    """Of a ledger, with its data of some moment."""
+
+    def __init__(self, ledger: Redis, redis: Redis) -> None:
+        self.redis = redis
+        self._ledger = ledger
+
+    def put_back(self) -> None:
+        """Its data is the ledger's again, whose Redis goes on running."""
+        _follow(self._ledger, self.redis)
+
+
+def _follow(redis: Redis, primary: Redis) -> None:
+    """Have a Redis take over the data of another one, which both have from then on."""
+    (port,) = free_ports(1)
+    with looking(primary.url) as from_, looking(redis.url) as to:
+        from_.config_set("port", port)
+        to.replicaof("127.0.0.1", port)
+        while to.info("replication")["master_link_status"] != "up":
+            time.sleep(0.01)
+        to.replicaof("NO", "ONE")
+        from_.config_set("port", 0)
 
 
 async def prepare(dsn: str) -> None:

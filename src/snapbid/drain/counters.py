@@ -64,13 +64,14 @@ class SegmentReading(NamedTuple):
 class Reading(NamedTuple):
     """A batch of counters of one data set, all read in one moment.
 
-    `size` names were read, of which `strangers` are of no counter. The next batch begins at
-    `place`, in this `run` of Redis only; `is_left`: the names had been moved aside before, and more
-    may have changed since.
+    `segment` was counted in then. `size` names were read, of which `strangers` are of no counter.
+    The next batch begins at `place`, in this `run` of Redis only; `is_left`: the names had been
+    moved aside before, and more may have changed since.
     """
 
     epoch: str
     segments: list[SegmentReading]
+    segment: str = ""
     run: bytes = b""
     place: bytes = START
     size: int = 0
@@ -144,7 +145,7 @@ class ShardCounters:
         if reply is None:
             raise SupersededError(f"shard {self.number} has other data than before")
         await self._await_replicas()
-        epoch, run, place, is_left, count, strangers, *hashes = reply
+        epoch, own, run, place, is_left, count, strangers, *hashes = reply
         segments: dict[str, SegmentReading] = {}
         for head, generation, fields, values in hashes:
             where, number = parse_head(head), int(generation)
@@ -159,7 +160,8 @@ class ShardCounters:
                 elif value:
                     reading.counters.append(CounterValue(day, number, *parsed, int(value)))
         found = [segment for segment in segments.values() if segment.counters]
-        return Reading(epoch.decode(), found, run, place, count, bool(is_left), strangers)
+        more = run, place, count, bool(is_left), strangers
+        return Reading(epoch.decode(), found, own.decode(), *more)
 
     async def note_seen(self, reading: Reading, now: float) -> None:
         """Note of which SSPs notices were counted until now (epoch s), for the go-live check."""
@@ -207,6 +209,22 @@ class ShardCounters:
         args: list[str | int] = [segment, day, *(value for row in rows for value in row)]
         if not await self._carry(keys=self._keys.script_keys, args=args):
             raise SupersededError(f"shard {self.number} has begun another segment")
+
+    async def begin_segment(self, segment: str) -> ShardState:
+        """Begin another segment after this one, though Redis is the same; give the state.
+
+        Raises SupersededError if another segment has begun since.
+        """
+        await self.change(segment, run="another")
+        return await self.fetch_state()
+
+    async def read_when_left(self, segment: str) -> int:
+        """The number of the last batch that was read before another segment followed this one.
+
+        -1 of a segment that this data never had.
+        """
+        number: Any = await self._redis.hget(self._keys.left, segment)
+        return -1 if number is None else int(number)
 
     async def fetch_segments(self) -> list[str]:
         """List the segments that may have counters."""

@@ -26,6 +26,7 @@ from snapbid.metrics import Metrics
 from snapbid.tasks import end
 from snapbid.warehouse import absorb
 from snapbid.warehouse.absorb import Absorbed, SourceCounters
+from snapbid.warehouse.fence import Batch
 
 TIDY_EVERY_S: Final = 600.0
 SUMMED: Final = 4  # shards in one statement
@@ -40,7 +41,7 @@ class _ShardRound:
     def __init__(self, shard: ShardCounters) -> None:
         self.shard = shard
         self.reading = NOTHING  # the last batch
-        self.batch = 0
+        self.batch = Batch(0, "")
         self.count = 0  # of the names aside, as far as they were read
         self.is_left = False  # more may have changed than was aside
         self.waiting: list[bytes] = []
@@ -197,9 +198,10 @@ class Drain:
 
         async def read(shard: ShardCounters) -> None:
             part = parts[shard.number]
-            part.batch = self._fence.next_batch(shard.number)
+            number = self._fence.next_batch(shard.number)
             is_first = part.reading.place == START
-            part.reading = await shard.read(part.batch, part.reading)
+            part.reading = await shard.read(number, part.reading)
+            part.batch = Batch(number, part.reading.segment)
             part.count += part.reading.size
             if is_first:
                 part.is_left = part.reading.is_left
@@ -209,7 +211,7 @@ class Drain:
             part = parts[shard.number]
             _report_strangers(part.reading.strangers)
             if part.reading.place == START:
-                await shard.release(part.reading, part.count, part.batch, part.waiting)
+                await shard.release(part.reading, part.count, part.batch.number, part.waiting)
                 part.unknown += len(part.waiting)
                 part.count, part.waiting = 0, []
 
@@ -255,7 +257,9 @@ class Drain:
             _keep(parts, done.unknown)
         for part in parts:
             is_stored = done.is_stored and bool(part.reading.segments)
-            await self._fence.pass_batch(connection, part.shard.number, is_absorbed=is_stored)
+            await self._fence.pass_batch(
+                connection, part.shard.number, part.batch, is_absorbed=is_stored
+            )
         return done.changed
 
     async def _absorb(

@@ -6,17 +6,18 @@
 -- ARGV     1 the batch's number; 2 about how many counters; 3 the place where the batch before has
 --          ended, 0 for the first one; 4 the run of Redis that it was read in: another one has
 --          other places
--- Returns nothing where the data is another than that of the batch before. Else the epoch, the run,
--- where this batch has ended (0: it is the last one), whether names were there still, how many names
+-- Returns nothing where the data is another than that of the batch before: no two batches have the same
+-- number. Else the epoch, the segment that is counted in, the run, where this batch has ended (0: it is the last one), whether names were there still, how many names
 -- it has, those of no counter, and for each hash what stands before the fields, its generation, the
 -- fields and their values. A first batch without names has no number.
 local SOME = 4000 -- what `unpack` takes
 
 local run = redis.call('INFO', 'server'):match('run_id:(%x+)')
 local epoch = redis.call('GET', KEYS[1])
-local last, number = tonumber(redis.call('HGET', KEYS[5], 'read') or 0), tonumber(ARGV[1])
+local state = redis.call('HMGET', KEYS[5], 'segment', 'read')
+local number = tonumber(ARGV[1])
 local place, is_left = ARGV[3], 0
-if not epoch or last ~= number and last ~= number - 1 or place ~= '0' and ARGV[4] ~= run then
+if not epoch or tonumber(state[2] or 0) ~= number - 1 or place ~= '0' and ARGV[4] ~= run then
   return false
 end
 if place == '0' then
@@ -47,7 +48,7 @@ for _, name in ipairs(names) do
   end
   fields[#fields + 1] = field
 end
-local reply = {epoch, run, place, is_left, #names, strangers}
+local reply = {epoch, state[1], run, place, is_left, #names, strangers}
 for _, hash in ipairs(hashes) do
   local head, key, fields = unpack(hash)
   local values = {}

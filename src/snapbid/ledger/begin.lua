@@ -5,8 +5,7 @@
 --          Where the ledger is closed (closing.py), workers are refused; the drain, which has no
 --          arguments, only while it is being filled
 -- ARGV[2]  of who fills a closed ledger, anything
--- Returns the epoch, the segment, when that began (epoch s), and the other fields of {sbN}:segment as
--- keys.py lists them.
+-- Returns the epoch, the segment, and the other fields of {sbN}:segment as keys.py lists them.
 local closed = redis.call('GET', base .. 'closed')
 if closed and not ARGV[2] and (ARGV[1] or closed:sub(1, 4) == 'fill') then
   return redis.error_reply('CLOSED the ledger is ' .. closed)
@@ -15,6 +14,5 @@ local name = enter_segment()
 if ARGV[1] and ARGV[1] ~= '' then
   redis.call('HSETNX', state_key, 'warehouse', ARGV[1])
 end
-return {redis.call('GET', KEYS[1]), name, redis.call('HGET', base .. 'segments', name),
-  unpack(redis.call('HMGET', state_key,
+return {redis.call('GET', KEYS[1]), name, unpack(redis.call('HMGET', state_key,
   'confirmed', 'carried', 'warehouse', 'read', 'released', 'outdated', 'moved'))}

@@ -31,6 +31,7 @@ from snapbid.ledger.batch import (
 from snapbid.ledger.clock import LedgerClock
 from snapbid.ledger.commits import Observe, unobserved
 from snapbid.ledger.replies import Pending, unanswered
+from snapbid.ledger.segment import parse_time
 
 STALL_S: Final = 1.0  # without a reply, the connection is given up
 HEARTBEAT_S: Final = 0.25  # less than a beat (beat.py), so that one is due at each
@@ -348,8 +349,9 @@ class GroupCommit:
         self._to_take_back = []
 
     def _take_heartbeat(self, reply: list[Any], asked_at: float, now: float) -> None:
-        server_ms, hold_clock, *given_up = reply
+        server_ms, hold_clock, began, *given_up = reply
         self._clock.adjust(int(server_ms), asked_at, now)
+        self._clock.run = parse_time((began or b"").decode())
         self._hold_clock = int(hold_clock)
         self.given_up += [token.decode() for token in given_up]
 

@@ -31,6 +31,8 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
                               and e are in an open ledger
     {sbN}:segment             which run of Redis is counting, and how far the drain is (below)
     {sbN}:segments            segments that may have counters -> when each began (epoch s)
+    {sbN}:left                segments that another one followed -> number of the last batch that
+                              the drain had read by then
     {sbN}:c:SEGMENT:YYYY-MM-DD  counters of a day, cumulative
     {sbN}:d                   names of the counters that changed: `SEGMENT YYYY-MM-DD FIELD`
     {sbN}:d:taken             those that the drain is absorbing
@@ -44,7 +46,8 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
 
 The hash {sbN}:segment has
 
-    segment, run              the segment that is counted in, and the run id of its Redis
+    segment, run, origin      the segment that is counted in, the run id of its Redis, and whose
+                              replica that was before
     confirmed                 the segment for which budgets are known to be what was spent
     carried                   set once budgets have what the warehouse knew when the epoch began
     warehouse                 whose campaigns and SSPs the numbers stand for
@@ -83,7 +86,7 @@ REPORT_CACHE: Final = "report:cache:"
 class ShardKeys:
     """The keys of one shard that Python code names; the scripts name the others."""
 
-    __slots__ = ("changed", "drained_at", "epoch", "events", "generations", "mark", "owner",
+    __slots__ = ("changed", "drained_at", "epoch", "events", "generations", "left", "mark", "owner",
                  "prefix", "script_keys", "seen", "segments", "state", "taken")  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -100,6 +103,7 @@ class ShardKeys:
         self.seen = f"{prefix}seen"
         self.state = f"{prefix}segment"
         self.segments = f"{prefix}segments"
+        self.left = f"{prefix}left"
 
     def allowances(self, campaign: int) -> str:
         """What the shard was granted of a campaign's budget."""

@@ -30,13 +30,11 @@ def parse_former(text: str) -> list[FormerLedger]:
 class ShardState(NamedTuple):
     """The reply of begin.lua; `warehouse` is "" until a drain has said whose numbers these are.
 
-    `began`: when the segment did (epoch s, ms). `former`: the ledgers from which this one was
-    moved, oldest first.
+    `former`: the ledgers from which this one was moved, oldest first.
     """
 
     epoch: str
     segment: str
-    began: tuple[int, int]
     is_confirmed: bool
     is_carried: bool
     warehouse: str
@@ -48,15 +46,12 @@ class ShardState(NamedTuple):
     @classmethod
     def parse(cls, reply: Sequence[bytes | None]) -> Self:
         texts = [(value or b"").decode() for value in reply]
-        epoch, segment, began, confirmed, carried, warehouse, read, released, outdated, moved = (
-            texts
-        )
+        epoch, segment, confirmed, carried, warehouse, read, released, outdated, moved = texts
         is_confirmed = confirmed == segment
         batches = int(read or 0), int(released or 0)
         return cls(
             epoch,
             segment,
-            _parse_time(began),
             is_confirmed,
             bool(carried),
             warehouse,
@@ -66,7 +61,7 @@ class ShardState(NamedTuple):
         )
 
 
-def _parse_time(text: str) -> tuple[int, int]:
+def parse_time(text: str) -> tuple[int, int]:
     """Epoch s and ms of `1766000000.123`; zeros of a segment that is gone."""
     seconds, _, ms = text.partition(".")
     return int(seconds or 0), int(ms or 0)

@@ -218,7 +218,6 @@ class LedgerShard:
         self._waiting = waiting(self._keys.mark, self._replicas)
         await self._confirm(connection)
         self._core.begin(replies, asked_at, answered_at)
-        self._clock.run = state.began
         self._report_given_up()
 
     async def _confirm(self, connection: AbstractConnection) -> None:

@@ -20,6 +20,8 @@ from typing import Final, NamedTuple
 import asyncpg
 import msgspec
 
+from snapbid.warehouse.fence import Batch
+
 
 class CounterValue(NamedTuple):
     """A counter as Redis has it: `kind` and `reason` as in its name (drain/names.py).
@@ -36,10 +38,10 @@ class CounterValue(NamedTuple):
 
 
 class SourceCounters(NamedTuple):
-    """Counters of a source, as read under the number of a batch (drain_fence)."""
+    """Counters of a source, as read in a batch."""
 
     source: int
-    batch: int
+    batch: Batch
     counters: Sequence[CounterValue]
 
 
@@ -91,8 +93,8 @@ with incoming as materialized (
     left join campaign_number c on c.number = i.number and i.kind ~ '^[BWPIr]'
 ),
 fence as (
-    update drain_fence f set batch = b.batch
-    from unnest($8::int[], $9::bigint[]) as b (source, batch)
+    update drain_fence f set batch = b.batch, segment = b.segment
+    from unnest($8::int[], $9::bigint[], $10::text[]) as b (source, batch, segment)
     join drain_source s on s.source = b.source
     where f.epoch = s.epoch and f.shard = s.shard and f.batch < b.batch
 ),
@@ -227,8 +229,9 @@ async def absorb(connection: asyncpg.Connection, read: Sequence[SourceCounters])
 
     Raises asyncpg.DataError where a sum is more than a column holds.
     """
-    batches = [each.source for each in read], [each.batch for each in read]
-    row = await connection.fetchrow(_ABSORB, *_columns(read), *batches)
+    sources, batches = [each.source for each in read], [each.batch for each in read]
+    numbers, segments = [batch.number for batch in batches], [batch.segment for batch in batches]
+    row = await connection.fetchrow(_ABSORB, *_columns(read), sources, numbers, segments)
     grown = msgspec.json.decode(row["grown"] or "[]")
     return Absorbed(
         row["changed"],
@@ -241,7 +244,7 @@ async def differing(
     connection: asyncpg.Connection, source: int, counters: Sequence[CounterValue]
 ) -> list[int]:
     """List the indices of the counters that are not absorbed completely."""
-    columns = _columns([SourceCounters(source, 0, counters)])
+    columns = _columns([SourceCounters(source, Batch(0, ""), counters)])
     rows = await connection.fetch(_DIFFERING, *columns)
     return [row["position"] - 1 for row in rows]
 

@@ -5,8 +5,16 @@ data set. A restored backup has that of its time, and so differs from what the l
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import asyncpg
+
+
+class Batch(NamedTuple):
+    """A batch of counters: `segment` was counted in when it was read."""
+
+    number: int
+    segment: str
 
 
 async def identity(connection: asyncpg.Connection) -> str:
@@ -14,24 +22,26 @@ async def identity(connection: asyncpg.Connection) -> str:
     return str(await connection.fetchval("select id from warehouse_identity"))
 
 
-async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int) -> int:
-    """Fetch the number of the last batch that was absorbed of a data set, 0 for a new one."""
+async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int) -> Batch:
+    """Fetch the last batch that was absorbed of a data set, number 0 for a new one."""
     await connection.execute(
         "insert into drain_fence (epoch, shard) values ($1, $2) on conflict do nothing",
         epoch,
         shard,
     )
-    return int(
-        await connection.fetchval(
-            "select batch from drain_fence where epoch = $1 and shard = $2", epoch, shard
-        )
+    row = await connection.fetchrow(
+        "select batch, segment from drain_fence where epoch = $1 and shard = $2", epoch, shard
     )
+    return Batch(*row)
 
 
-async def set_batch(connection: asyncpg.Connection, epoch: str, shard: int, batch: int) -> None:
-    """Continue from the ledger's batch number if the warehouse is the older of the two."""
+async def set_batch(connection: asyncpg.Connection, epoch: str, shard: int, batch: Batch) -> None:
+    """Go on after this batch: it added nothing, or the ledger still names all that it had."""
     await connection.execute(
-        "update drain_fence set batch = $3 where epoch = $1 and shard = $2", epoch, shard, batch
+        "update drain_fence set batch = $3, segment = $4 where epoch = $1 and shard = $2",
+        epoch,
+        shard,
+        *batch,
     )
 
 
