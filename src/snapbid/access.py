@@ -21,10 +21,19 @@ _PORT: Final = re.compile(r"(?:\[([^\]]*)\]|([0-9.]+))(?::[0-9]{1,5})?")
 
 
 class SspAccess(NamedTuple):
-    """Who may send as an SSP: from which networks (none: any), how many a second (None: any)."""
+    """Who may send as an SSP: from which networks (none: any), how many a second (None: any).
+
+    `signed`: the notification URLs of its bids are signed.
+    """
 
     allow: tuple[str, ...] = ()
     qps: int | None = None
+    signed: bool = False
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether not everybody may send any number of requests."""
+        return bool(self.allow) or self.qps is not None
 
 
 def parse_network(text: str) -> Network:

@@ -134,6 +134,7 @@ async def test_what_happens_beside_the_counts_is_counted_for_its_ssp(
     ledger: Ledger, store: Any, clock: Clock
 ) -> None:
     """Repeats, reuse of an auction's id, and notices that come after the bid is forgotten."""
+    ledger.use_families({4: 3})
     for ssp in (3, 3, 4, 4, 3):
         assert await remember(ledger, b"a", (b"1", 7, 100), ssp=ssp)
     assert anomalies(store) == {DAY: {"n:3:40": 1, "n:4:40": 1}}, "not where the SSP is another"

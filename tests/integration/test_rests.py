@@ -11,6 +11,7 @@ import pytest
 from support.commands import invoke, succeed
 from support.ops import ask, data
 from support.processes import eventually
+from support.remembered import looking
 from support.stack import Stack, execute
 
 AUCTIONS = itertools.count(1)
@@ -76,26 +77,28 @@ def resting(stack: Stack) -> list[Any]:
     return list(json.loads(succeed(stack.environ, "creative", "list", "--json")))
 
 
-def test_three_losses_let_a_creative_rest(stack: Stack) -> None:
-    """Of any of the reasons, at any of the SSP's descriptors; a repeat is no second one."""
-    made = bids_of(stack, "acme", "bad")
-    good = next(bids_of(stack, "acme", "good"))
-    lose(stack, next(made), 202, times=4)
-    lose(stack, next(bids_of(stack, "acme-eu", "bad")), 213)
-    for reason in (102, 199, 214, 1):
-        lose(stack, next(made), reason)
-    lose(stack, good, 200)
-    lose(stack, next(bids_of(stack, "nova", "bad")), 200)
-    assert offered(stack, "acme") == {"good", "bad"}
-    assert resting(stack) == []
-    lose(stack, next(made), 203)
+def counted_bids(stack: Stack, ssp: str, creative: str) -> list[Any]:
+    """Twenty bids of a creative that the SSP has just rejected for the first time."""
+    bids = bids_of(stack, ssp, creative)
+    with looking(stack.environ["SNAPBID_REDIS_URL"]) as store:
+        before = store.hlen("{sb0}:rejected")
+        lose(stack, next(bids), 202)
+        eventually(lambda: store.hlen("{sb0}:rejected") > before, "its bids are counted")
+    return list(itertools.islice(bids, 20))
+
+
+def test_a_creative_that_an_ssp_rejects_is_suspended(stack: Stack) -> None:
+    """At all of the SSP's descriptors, and nowhere else."""
+    for ssp, creative, losses in (("nova", "good", 3), ("acme-eu", "bad", 5)):
+        for made in counted_bids(stack, ssp, creative)[:losses]:
+            lose(stack, made, 213)
     eventually(lambda: resting(stack) != [], "a creative rests")
     eventually(lambda: offered(stack, "acme") == {"good"}, "the workers know")
     assert offered(stack, "acme-eu") == {"good"}
     assert offered(stack, "nova") == {"good", "bad"}
     (rest,) = resting(stack)
     assert (rest["ssp"], rest["campaign"], rest["creative"]) == ("acme", "spring", "bad")
-    assert (rest["losses"], rest["until"] - rest["since"]) == (3, 86_400)
+    assert (rest["losses"], rest["until"] - rest["since"]) == (5, 86_400)
 
 
 def test_the_rest_is_shown_and_ended_by_hand(stack: Stack, module_database: str) -> None:
@@ -144,11 +147,11 @@ def test_what_the_ledger_counts_is_of_the_creative_that_was_shown(
     stack: Stack, module_database: str
 ) -> None:
     """Creatives that come, go and change places in the meantime change nothing."""
-    made = list(itertools.islice(bids_of(stack, "acme", "bad"), 3))
+    made = counted_bids(stack, "acme", "bad")
     creatives = [{"id": "new", **MARKUP}, {"id": "bad", **MARKUP}, {"id": "good", **MARKUP}]
     changed = {**CAMPAIGN, "creatives": creatives}
     succeed(stack.environ, "campaign", "import", "-", input=json.dumps(changed))
-    for each in made:
+    for each in made[:5]:
         lose(stack, each, 210)
     eventually(lambda: [each["creative"] for each in resting(stack)] == ["bad"], "it rests")
     succeed(stack.environ, "campaign", "import", "-", input=json.dumps(CAMPAIGN))

@@ -13,7 +13,7 @@ from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
 
 from snapbid.errors import BadRequest, BodyTimeout, TooLarge, UnsupportedMediaType
-from snapbid.exchange.bid import Bidder
+from snapbid.exchange.bid import Bidder, Reason
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.exchange.sightings import Sightings
 from snapbid.http import AwaitedMessages, Disconnected, HeaderList, Message
@@ -45,6 +45,9 @@ class PlayedLedger:
 
     def when_certain(self, then: Any) -> None:
         then()
+
+    def shard_of(self, auction: bytes) -> int:
+        return 0
 
 
 class Played:
@@ -115,9 +118,9 @@ async def test_it_may_be_sent_to_as_well(played: Played) -> None:
     assert played.under_way == (0, 0)
 
 
-@pytest.mark.parametrize("verdicts", ["", "kept", "b"])
-async def test_other_verdicts(played: Played, verdicts: str) -> None:
-    """None in time: no bid. What the ledger never says of a bid without limits: an error."""
+@pytest.mark.parametrize(("verdicts", "reason"), [("", Reason.LATE), ("t", Reason.TAKEN)])
+async def test_other_verdicts(played: Played, verdicts: str, reason: Reason) -> None:
+    """None in time, or another family has a bid on the auction: no bid."""
     played.ledger.verdicts = played.future()
     coming = played.future()
     coming.set_result(message())
@@ -125,13 +128,11 @@ async def test_other_verdicts(played: Played, verdicts: str) -> None:
     while not played.ledger.asked:
         await asyncio.sleep(0)
     played.ledger.verdicts.set_result(verdicts)
-    if verdicts:
-        with pytest.raises(RuntimeError, match="was refused"):
-            await asked
-    else:
-        assert (await asked).start["status"] == 204
+    assert (await asked).start["status"] == 204
     assert played.under_way == (0, 0)
-    assert dict(played.sightings.statuses) == {500 if verdicts else 204: 1}
+    assert dict(played.sightings.statuses) == {204: 1}
+    counted = played.metrics.counter("snapbid_bid_requests_total", ssp="acme", outcome=reason.value)
+    assert counted.value == 1
 
 
 async def test_a_ledger_that_is_away(played: Played) -> None:

@@ -147,7 +147,7 @@ async def test_a_late_answer_is_taken_back_alone(talk: Conversation) -> None:
     number, entries = talk.sent[0][3], talk.sent[0][4]
     assert number == 1
     assert identities(entries) == [1, 1], "those that were kept"
-    assert [entries[0], entries[RECORD_AT + entries[RECORD_AT - 1]]] == [3, 2]
+    assert [entries[0], entries[RECORD_AT + entries[RECORD_AT - 1]]] == [11, 10]
     talk.reply(1)
     assert not talk.core.in_doubt
     assert talk.send() == ["remember"]

@@ -16,11 +16,13 @@ from snapbid.exchange._query import first_values
 from snapbid.exchange.notice import (
     MAX_ID,
     NO_REASON,
+    PIXEL,
     PIXEL_GIF,
     NoticeEndpoint,
     loss_reason,
 )
-from snapbid.http import Answer, Message
+from snapbid.exchange.signing import NoticeSigner, family_of
+from snapbid.http import Answer, Message, Scope
 from snapbid.ledger.ledger import SpoolFullError
 from snapbid.ledger.records import ALTERED, BILLING, LOSS, WIN
 from snapbid.metrics import Metrics, exposition
@@ -42,10 +44,11 @@ class Settled:
         imp_id: bytes,
         reason: int = 0,
         otherwise: tuple[bytes, bytes] | None = None,
+        family: bytes = b"",
     ) -> str:
         if self.error:
             raise self.error
-        self.calls.append((kind, auction_id, imp_id, reason))
+        self.calls.append((kind, family + auction_id, imp_id, reason))
         self.otherwise.append(otherwise)
         return self.letter
 
@@ -292,3 +295,66 @@ def test_the_longest_ids_may_be_encoded_twice(metrics: Metrics) -> None:
     auction = "é" * 256
     fire(NoticeEndpoint(WIN, settled, metrics), f"id={quote(quote(auction))}&impId=1".encode())
     assert settled.calls == [(WIN | ALTERED, auction.encode(), b"1", 0)]
+
+
+SIGNER = NoticeSigner(b"s" * 32)
+FAMILY = family_of("acme")
+
+
+def fire_signed(endpoint: NoticeEndpoint, token: bytes, text: bytes, method: str = "GET") -> Answer:
+    scope: dict[str, Any] = {"method": method, "query_string": text}
+    return asyncio.run(endpoint.signed(token.decode(), scope, nothing))
+
+
+@pytest.mark.parametrize("text", [b"id=a%2Fb&impId=1", b"id=a%252Fb&impId=1"])
+def test_a_signed_notice_counts_for_its_family_alone(metrics: Metrics, text: bytes) -> None:
+    """As it came, or where its URL was encoded twice: the token tells which of both is meant."""
+    settled = Settled()
+    endpoint = NoticeEndpoint(WIN, settled, metrics, signer=SIGNER)
+    token = SIGNER.token(FAMILY, b"a/b", b"1")
+    assert fire_signed(endpoint, token, text) is PIXEL
+    kind = WIN | ALTERED if b"%25" in text else WIN
+    assert settled.calls == [(kind, FAMILY + b"a/b", b"1", 0)]
+    assert settled.otherwise == [None]
+
+
+def test_without_a_token_that_fits_nothing_counts(metrics: Metrics) -> None:
+    settled = Settled()
+    endpoint = NoticeEndpoint(WIN, settled, metrics, signer=SIGNER, only_signed=True)
+    token = SIGNER.token(FAMILY, b"a", b"1")
+    for other, text in (
+        (token, b"id=b&impId=1"),
+        (token, b"id=a&impId=2"),
+        (token[:-1] + b"_", b"id=a&impId=1"),
+        (b"", b"id=a&impId=1"),
+    ):
+        assert fire_signed(endpoint, other, text) is PIXEL
+    assert fire(endpoint, b"id=a&impId=1") is PIXEL
+    assert settled.calls == []
+    unsigned = metrics.counter("snapbid_notices_total", kind="win", outcome="unsigned")
+    assert unsigned.value == 5
+    with pytest.raises(BadRequest, match="impId"):
+        fire_signed(endpoint, token, b"id=a")
+    assert fire_signed(endpoint, token, b"id=a&impId=1") is PIXEL
+    assert len(settled.calls) == 1
+
+
+class Noted:
+    def __init__(self) -> None:
+        self.calls: list[tuple[bytes, bytes, int]] = []
+
+    def note(self, scope: Scope, auction_id: bytes, imp_id: bytes, reason: int) -> None:
+        self.calls.append((auction_id, imp_id, reason))
+
+
+@pytest.mark.parametrize(("kind", "letter", "is_noted"), [
+    (LOSS, "c", True), (LOSS, "l", True), (LOSS, "d", False), (LOSS, "u", False),
+    (LOSS, "s", False), (WIN, "c", False), (BILLING, "c", False),
+])  # fmt: skip
+def test_losses_that_were_settled_may_reject(
+    metrics: Metrics, kind: int, letter: str, is_noted: bool
+) -> None:
+    noted = Noted()
+    endpoint = NoticeEndpoint(kind, Settled(letter), metrics, rejections=noted)
+    fire(endpoint, b"id=a&impId=1&nbr=203")
+    assert noted.calls == ([(b"a", b"1", 203)] if is_noted else [])

@@ -9,7 +9,9 @@ OF_LUA = frozenset((
     "ipairs", "pairs", "tonumber", "tostring", "type", "unpack",
 ))  # fmt: skip
 USES = re.compile(r"(?<![\w.:])([a-z_]+)\(")
-FOR_LIMITS = {"remember": {"admit", "close_purses"}}  # what it never comes to without limits
+FOR_LIMITS = {
+    "remember": {"admit", "close_purses", "undo_admission"}
+}  # what it never comes to without limits
 CODE_OF_SEVERAL = ("call_banker", "allowances", "post")
 
 

@@ -89,7 +89,7 @@ cdef class BidCall:
     cdef double _started, _deadline, _step_began
     cdef bint _is_timed, _is_test, _is_admitted
     cdef bytes _response
-    cdef Proposal _proposal  # where a bid may be refused, or is logged
+    cdef Proposal _proposal
     cdef MarketCore _market
     cdef object _began_ms, _result
 
@@ -289,8 +289,7 @@ cdef class BidCall:
             endpoint.cut_short(proposed - PyList_GET_SIZE(proposal.bids))
         if endpoint._log is not None:
             self._began_ms = endpoint._log.begin(PyList_GET_SIZE(proposal.bids))
-        if proposal.limited or endpoint._log is not None:
-            self._proposal = proposal
+        self._proposal = proposal
         if self._is_test and not proposal.limited:
             self._is_timed = False  # there is no commit
             return self.keep()
@@ -310,16 +309,13 @@ cdef class BidCall:
 
     cdef int has_verdicts(self, object verdicts) except -1:
         cdef BidAnswering endpoint = self._endpoint
-        cdef Proposal proposal = self._proposal
         if not PyUnicode_Check(verdicts):
             raise TypeError("verdicts are text")
         if all_kept(verdicts, endpoint._kept):
             return self.keep()
         if PyUnicode_GET_LENGTH(verdicts):
-            if proposal is None:
-                raise RuntimeError("a bid without limits was refused")
             return self.wait_for(REPLACING, endpoint.replace_refused(
-                proposal, self._market, verdicts, self._deadline, self._is_test, self._began_ms))
+                self._proposal, self._market, verdicts, self._deadline, self._is_test, self._began_ms))
         return self.end(endpoint._late)
 
     cdef int keep(self) except -1:

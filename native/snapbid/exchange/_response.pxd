@@ -34,13 +34,15 @@ cdef class _Buffer:
 
 
 cdef class ResponseWriter:
-    cdef bytes _nurl, _burl, _lurl, _end
-    cdef object _encode
+    cdef tuple _urls
+    cdef bytes _end
+    cdef object _encode, _sign
     cdef Py_ssize_t _most
     cdef _Buffer _out
 
     cpdef bytes write(self, str auction_id, bytes bid_id, list bids, str currency=*)
-    cdef int _seats(self, _Buffer out, list bids, Identifier *auction, bytes bid_id) except -1
-    cdef int _bid(self, _Buffer out, Bid bid, Identifier *auction, bytes bid_id,
+    cdef int _seats(self, _Buffer out, list bids, str auction_id, Identifier *auction,
+                    bytes bid_id) except -1
+    cdef int _bid(self, _Buffer out, Bid bid, str auction_id, Identifier *auction, bytes bid_id,
                   Py_ssize_t number) except -1
     cdef tuple _identify(self, str text, Identifier *id)

@@ -118,10 +118,13 @@ cdef class _Buffer:
 
 cdef class ResponseWriter:
 
-    def __init__(self, bytes nurl not None, bytes burl not None, bytes lurl not None,
-                 bytes end not None, encode, Py_ssize_t most):
-        self._nurl, self._burl, self._lurl, self._end = nurl, burl, lurl, end
-        self._encode = encode
+    def __init__(self, tuple urls not None, bytes end not None, encode, Py_ssize_t most,
+                 sign=None):
+        for start, path in urls:
+            if type(start) is not bytes or type(path) is not bytes:
+                raise TypeError("a URL's start and path are bytes")
+        self._urls, self._end = urls, end
+        self._encode, self._sign = encode, sign
         self._most = most
         self._out = _Buffer()
 
@@ -141,10 +144,10 @@ cdef class ResponseWriter:
             out.put(b',"seatbid":[{"bid":[', 20)
             if len(bids) == 1:
                 bid = bids[0]
-                self._bid(out, bid, &auction, bid_id, 0)
+                self._bid(out, bid, auction_id, &auction, bid_id, 0)
                 out.add(bid.template.seat)
             else:
-                self._seats(out, bids, &auction, bid_id)
+                self._seats(out, bids, auction_id, &auction, bid_id)
             out.put(b'],"bidid":"', 11)
             out.add(bid_id)
             out.put(b'","cur":"', 9)
@@ -159,10 +162,11 @@ cdef class ResponseWriter:
         cdef Identifier auction
         cdef _Buffer out = _Buffer()
         kept = self._identify(auction_id, &auction)
-        self._bid(out, bid, &auction, _EMPTY, -1)
+        self._bid(out, bid, auction_id, &auction, _EMPTY, -1)
         return out.size
 
-    cdef int _seats(self, _Buffer out, list bids, Identifier *auction, bytes bid_id) except -1:
+    cdef int _seats(self, _Buffer out, list bids, str auction_id, Identifier *auction,
+                    bytes bid_id) except -1:
         """Write the bids that have room by seat, in the order of the seats' first bids."""
         cdef Bid bid
         cdef dict seats = {}
@@ -171,7 +175,7 @@ cdef class ResponseWriter:
         cdef bint is_first = True
         for number in range(len(bids)):
             bid = bids[number]
-            self._bid(out, bid, auction, bid_id, number)
+            self._bid(out, bid, auction_id, auction, bid_id, number)
             written = out.since(start)
             room -= PyBytes_GET_SIZE(written)
             if room < 0 and number:
@@ -189,7 +193,7 @@ cdef class ResponseWriter:
             out.add(seat)
         return 0
 
-    cdef int _bid(self, _Buffer out, Bid bid, Identifier *auction, bytes bid_id,
+    cdef int _bid(self, _Buffer out, Bid bid, str auction_id, Identifier *auction, bytes bid_id,
                   Py_ssize_t number) except -1:
         """Write one bid; its id ends in its number, if it has one."""
         cdef Identifier imp, deal
@@ -219,8 +223,12 @@ cdef class ResponseWriter:
             out.put(b',"dealid":', 10)
             deal_kept = self._identify(bid.deal, &deal)
             out.add_json(&deal)
-        for url in (self._nurl, self._burl, self._lurl):
-            out.add(url)
+        token = None if self._sign is None else self._sign(auction_id, bid.imp_id)
+        for url in self._urls:
+            out.add(<bytes>(<tuple>url)[0])
+            if token is not None:
+                out.add(token)
+            out.add(<bytes>(<tuple>url)[1])
             out.put(auction.value, auction.size)
             out.put(b'&impId=', 7)
             out.put(imp.value, imp.size)

@@ -113,12 +113,13 @@ class LoggedNotices:
         imp_id: bytes,
         reason: int = 0,
         otherwise: tuple[bytes, bytes] | None = None,
+        family: bytes = b"",
     ) -> str:
         """See `Ledger.settle`."""
         rows = self._rows
         came_ms = rows.begin()
         try:
-            verdict = await self._ledger.settle(kind, auction_id, imp_id, reason, otherwise)
+            verdict = await self._ledger.settle(kind, auction_id, imp_id, reason, otherwise, family)
             kind &= NOTICE_KINDS
             rows.notice(came_ms, kind, verdict, reason, auction_id, imp_id)
             if otherwise is not None and verdict == NoticeVerdict.SPOOLED:

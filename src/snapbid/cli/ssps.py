@@ -44,6 +44,7 @@ def ssp_add(descriptor: str, canonical: str | None) -> None:
     examples=[
         "snapbid ssp set acme --allow 192.0.2.0/24 --allow 2001:db8::/32 --qps 500",
         "snapbid ssp set acme --qps any",
+        "snapbid ssp set acme --signed-notices",
     ],
 )
 @click.argument("descriptor", metavar="ID")
@@ -61,22 +62,34 @@ def ssp_add(descriptor: str, canonical: str | None) -> None:
     metavar="N",
     help="At most so many requests a second, over all workers; `any` ends it.",
 )
-def ssp_set(descriptor: str, networks: tuple[str, ...], rate: str | None) -> None:
-    """Narrow who may send bid requests as an SSP, and how many."""
+@click.option(
+    "--signed-notices/--plain-notices",
+    "signed",
+    default=None,
+    help="Whether the notification URLs of its bids carry a token without which a notice counts "
+    "nothing.",
+)
+def ssp_set(
+    descriptor: str, networks: tuple[str, ...], rate: str | None, signed: bool | None
+) -> None:
+    """Narrow who may send bid requests as an SSP, and how many; sign its notices."""
     from snapbid.warehouse import registry
 
-    if not networks and rate is None:
-        raise console.WrongInput("nothing to set: give --allow or --qps")
+    if not networks and rate is None and signed is None:
+        raise console.WrongInput("nothing to set: give --allow, --qps or --signed-notices")
     allow, qps, mistakes = _access(networks, rate)
     if mistakes:
         raise console.WrongInput("\n".join(mistakes))
 
     async def work(connection: "asyncpg.Connection") -> SspAccess:
-        return await registry.set_access(connection, descriptor, allow=allow, qps=qps)
+        return await registry.set_access(
+            connection, descriptor, allow=allow, qps=qps, signed=signed
+        )
 
     access = _registered(work)
     of, limit = ", ".join(access.allow) or "any", access.qps or "any"
-    click.echo(f"{descriptor}: allow {of}, qps {limit}")
+    notices = "signed" if access.signed else "plain"
+    click.echo(f"{descriptor}: allow {of}, qps {limit}, notices {notices}")
 
 
 def _access(
@@ -134,12 +147,14 @@ def ssp_list(as_json: bool) -> None:
     known = console.in_warehouse(work)
     if as_json:
         console.print_json(
-            {"descriptor": name, "canonical": of, "allow": access.allow, "qps": access.qps}
-            for name, of, access in known
+            {"descriptor": name, "canonical": of, **access._asdict()} for name, of, access in known
         )
     else:
-        rows = [(name, of, ",".join(each.allow), each.qps or "") for name, of, each in known]
-        console.print_table(("descriptor", "canonical", "allow", "qps"), rows)
+        rows = [
+            (name, of, ",".join(each.allow), each.qps or "", "signed" if each.signed else "")
+            for name, of, each in known
+        ]
+        console.print_table(("descriptor", "canonical", "allow", "qps", "notices"), rows)
 
 
 def _registered(work: console.Work[T]) -> T:

@@ -12,6 +12,7 @@ NO_BID: Final = {
     Reason.FLOOR_CURRENCY: "bidfloorcur has no exchange rate: state the floor in USD",
     Reason.PRIVATE_AUCTION: "private_auction is 1, and no campaign has one of the deals",
     Reason.LIMITED: "the budgets or frequency caps of the campaigns that match are used up",
+    Reason.TAKEN: "another SSP has bid on an auction and impression of these ids: make ids unique",
     Reason.LONG_ID: "an id is over 512 bytes: the notification URLs could not carry it",
     Reason.CUT_SHORT: "the request took too much time: send fewer impressions, shorter lists",
     Reason.LATE: "there was not enough time before tmax: allow more, or send from nearer by",

@@ -3,10 +3,10 @@
 Of an SSP, `b` counts answers with bids, `w`, `p` and `i` wins, their CPM and billing notices, `l`
 losses by reason, `n` anomalies by code (`anomaly_daily`): the notice's kind, 1 win, 2 billing or
 4 loss, and 10 where it was late, 20 repeated, 30 later than bids are remembered; 40 a bid on a pair
-of auction and impression that the SSP had used before; 50 with the kind a notice whose URL was
-altered, 60 a loss beside a win or billing notice of the same bid. Of a campaign, `B`, `W`, `P`,
-`I`; and by SSP, `r168.202`: how often it has rejected the creative with that mark, for that loss
-reason.
+of auction and impression that the SSP had used before, 41 one on another SSP's; 50 with the kind a
+notice whose URL was altered, 60 a loss beside a win or billing notice of the same bid. Of a
+campaign, `B`, `W`, `P`, `I`; and by SSP, `r168.202`: how often it has rejected the creative with
+that mark, for that loss reason, and `q168`: how many bids it got of it since it first did.
 
 Those from before there were segments begin with the day.
 """
@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 
 _WHERE: Final = re.compile(rb"(?:[0-9a-f]{10} )?\d{4}-\d\d-\d\d")
 _FIELD: Final = re.compile(
-    rb"([bwpiBWPI]):([1-9]\d{0,9})|([ln]|r[1-9]\d{0,2}\.2\d\d):([1-9]\d{0,9}):(-1|0|[1-9]\d{0,9})"
+    rb"([bwpiBWPI]):([1-9]\d{0,9})"
+    rb"|([ln]|r[1-9]\d{0,2}\.2\d\d|q[1-9]\d{0,2}):([1-9]\d{0,9}):(-1|0|[1-9]\d{0,9})"
 )
 _MOST: Final = 2**31 - 1
 _KINDS: Final = {kind.encode(): kind for kind in "bwpiBWPIln"}
@@ -71,7 +72,7 @@ def parse_field(field: bytes) -> CounterField | None:
 def format_field(field: CounterField) -> bytes:
     """The field of these parts."""
     kind, number, reason = field
-    has_reason = kind[0] in "lnr"
+    has_reason = kind[0] in "lnrq"
     return (f"{kind}:{number}:{reason}" if has_reason else f"{kind}:{number}").encode()
 
 

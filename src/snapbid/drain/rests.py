@@ -11,16 +11,16 @@ import asyncpg
 
 from snapbid.match.rests import marks_of
 from snapbid.warehouse import rests
-from snapbid.warehouse.rests import RejectedCreative, Rejection
+from snapbid.warehouse.rests import RejectedCreative, Rejection, SuspensionRule
 
 logger = logging.getLogger("snapbid")
 
 
 class RestKeeper:
-    """Decides on rests: after `losses` rejections (0: never), for `rest_s`."""
+    """Suspends creatives by a rule, for `rest_s`."""
 
-    def __init__(self, losses: int, rest_s: int) -> None:
-        self._losses = losses
+    def __init__(self, rule: SuspensionRule, rest_s: int) -> None:
+        self._rule = rule
         self._rest_s = rest_s
 
     async def begin(self) -> None:
@@ -35,7 +35,7 @@ class RestKeeper:
             campaigns = {rejection.campaign for rejection in rejections}
             creatives = await rests.fetch_creatives(connection, campaigns)
             rejected = _by_creative(rejections, creatives)
-            begun = await rests.count(connection, rejected, self._losses, self._rest_s)
+            begun = await rests.count(connection, rejected, self._rule, self._rest_s)
         if begun:
             what = "1 creative rests" if begun == 1 else f"{begun} creatives rest"
             logger.warning("%s (see snapbid creative list)", what)
@@ -51,11 +51,18 @@ def _by_creative(
         for campaign, ids in creatives.items()
     }
     losses: Counter[tuple[str, str, str]] = Counter()
+    bids: Counter[tuple[str, str, str]] = Counter()
     reasons: dict[tuple[str, str, str], int] = {}
     for rejection in rejections:
         creative = named.get(rejection.campaign, {}).get(rejection.mark)
         if creative is not None:
             key = (rejection.ssp, rejection.campaign, creative)
             losses[key] += rejection.losses
-            reasons[key] = rejection.reason
-    return [RejectedCreative(*key, reasons[key], times) for key, times in losses.items() if times]
+            bids[key] += rejection.bids
+            if rejection.reason is not None:
+                reasons[key] = rejection.reason
+    return [
+        RejectedCreative(*key, reasons.get(key), losses[key], bids[key])
+        for key in losses
+        if losses[key] or bids[key]
+    ]

@@ -36,6 +36,7 @@ from snapbid.settings import StoreSettings
 from snapbid.tasks import end
 from snapbid.warehouse import demand, diagnosis, events, leases, rests
 from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
+from snapbid.warehouse.rests import SuspensionRule
 
 # What it needs of the settings; `load` compares the two ports.
 SETTINGS: Final = frozenset(
@@ -49,6 +50,7 @@ SETTINGS: Final = frozenset(
         "geo_db",
         "ledger_shards",
         "rest_losses",
+        "rest_share",
         "rest_s",
         "events_days",
         "allow_volatile",
@@ -166,7 +168,9 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
         shards = [ShardCounters(redis, number, stores.replicate) for number in numbers]
         budgets = Budgets(redis, len(shards), time)
         evidence = EvidenceStore(redis)
-        keeper = RestKeeper(settings.rest_losses, settings.rest_s)
+        keeper = RestKeeper(
+            SuspensionRule(settings.rest_losses, settings.rest_share), settings.rest_s
+        )
         counters = Drain(shards, budgets, metrics, evidence=evidence)
         carried = EventDrain(
             redis,

@@ -16,19 +16,19 @@ class BidIds:
 class ResponseWriter:
     """Writes bid responses (OpenRTB 2.6, 4.2) into one buffer, from the bids' templates.
 
-    The notification URLs begin with `nurl`, `burl` and `lurl`, after the bid's own pieces, and end
-    in `end`. `encode` gives an id as JSON and as a query value, where it is not the same in both.
-    Several bids take at most `most` bytes.
+    The notification URLs, each a start and a path with the beginning of its query, follow the bid's
+    own pieces; the last one ends in `end`. `sign`, if there is one, makes what stands between start
+    and path from the ids of auction and impression. `encode` gives an id as JSON and as a query
+    value, where it is not the same in both. Several bids take at most `most` bytes.
     """
 
     def __init__(
         self,
-        nurl: bytes,
-        burl: bytes,
-        lurl: bytes,
+        urls: tuple[tuple[bytes, bytes], ...],
         end: bytes,
         encode: Callable[[str], tuple[bytes, bytes]],
         most: int,
+        sign: Callable[[str, str], bytes] | None = None,
     ) -> None: ...
     def write(
         self, auction_id: str, bid_id: bytes, bids: list[Bid], currency: str = "USD"

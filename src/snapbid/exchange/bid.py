@@ -11,6 +11,7 @@ a search and between bids; impressions that are not decided by then get no bid.
 """
 
 import secrets
+from collections.abc import Callable
 from enum import Enum
 from math import inf
 from typing import Final
@@ -69,6 +70,7 @@ class Reason(Enum):
     PRIVATE_AUCTION = "private_auction"  # no campaign targets its deals
     NO_CAMPAIGN = "no_campaign"
     LIMITED = "limited"  # budgets or caps
+    TAKEN = "taken"  # another family of SSPs has a bid on the auction's impression
     CUT_SHORT = "cut_short"  # the time was over before any impression was decided
     LATE = "late"
     OVERLOAD = "overload"
@@ -131,11 +133,20 @@ def decide(request: BidRequest, ssp: str, market: Market, now_ms: int) -> list[C
 
 
 class Bidder:
-    """Answers bid requests from a market; `writer` and `ids` are what its answers are made with."""
+    """Answers bid requests from a market; `writer` and `ids` are what its answers are made with.
 
-    def __init__(self, base_url: str) -> None:
-        self.writer = Writer(base_url)
-        self.ids = BidIds(secrets.token_hex(6).encode())
+    `sign` is that of a Writer. Bidders of one process have the same `ids`.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        sign: Callable[[str, str], bytes] | None = None,
+        ids: BidIds | None = None,
+    ) -> None:
+        self.base_url = base_url
+        self.writer = Writer(base_url, sign)
+        self.ids = ids or BidIds(secrets.token_hex(6).encode())
 
     def propose(
         self,

@@ -1,6 +1,7 @@
 """`POST /api/v1/openrtb2/{sspId}/bid` over HTTP (document 2; contract 4)."""
 
 from collections.abc import Awaitable, Callable
+from copy import copy
 from functools import partial
 from time import perf_counter
 from typing import Final, Protocol
@@ -16,6 +17,7 @@ from snapbid.exchange.limits import RemembersBids, replace_refused
 from snapbid.exchange.request import BidRequest, check, decode, decode_plain
 from snapbid.exchange.response import MAX_ANSWER, Bid
 from snapbid.exchange.sightings import Sightings
+from snapbid.exchange.signing import FamilyLedger, NoticeSigner, family_of
 from snapbid.exchange.timing import BidTimings
 from snapbid.http import (
     JSON,
@@ -95,6 +97,7 @@ class Bidding:
         tmax_ms: int,
         processor_ms: int = 10,
         log: LogsBids | None = None,
+        signer: NoticeSigner | None = None,
         clock: Callable[[], int] | None = None,
         timer: Callable[[], float] | None = None,
     ) -> None:
@@ -110,6 +113,16 @@ class Bidding:
         self.log = log
         self.clock = clock
         self.timer = timer
+        self.signer = signer
+
+    def signed(self, canonical: str) -> "Bidding":
+        """Return the same for a family of SSPs whose notices are signed; needs `signer`."""
+        assert self.signer is not None
+        family = family_of(canonical)
+        own = copy(self)
+        own.bidder = Bidder(self.bidder.base_url, self.signer.signs(family), self.bidder.ids)
+        own.ledger = FamilyLedger(self.ledger, family)
+        return own
 
 
 class BidEndpoint(BidAnswering):

@@ -6,7 +6,7 @@ Others never come here: their paths lead to their endpoint directly.
 from collections.abc import Sequence
 from typing import Final
 
-from snapbid.access import Network, client_address, contains
+from snapbid.access import Address, Network, client_address, contains
 from snapbid.errors import Forbidden
 from snapbid.exchange.bid import Reason
 from snapbid.exchange.endpoint import BidEndpoint
@@ -48,9 +48,14 @@ class GuardedBids:
         return await self._handler(scope["headers"], receive)
 
     def _is_allowed(self, scope: Scope) -> bool:
-        forwarded = [value for name, value in scope["headers"] if name == _FORWARDED]
-        address = client_address(scope["client"][0], forwarded, self._proxies)
+        address = source_of(scope, self._proxies)
         return address is not None and contains(self._networks, address)
+
+
+def source_of(scope: Scope, proxies: Sequence[Network]) -> Address | None:
+    """Return the address that a request comes from; see `client_address`."""
+    forwarded = [value for name, value in scope["headers"] if name == _FORWARDED]
+    return client_address(scope["client"][0], forwarded, proxies)
 
 
 async def _refusal(permits: Permits) -> Reason | None:

@@ -1,8 +1,8 @@
-"""Bids of campaigns with budgets or frequency caps.
+"""Bids that the ledger refuses, and what replaces them.
 
-The ledger checks the budget and the caps in the round trip that remembers the bid. A bid that it
-refuses is replaced by the next best campaign. A campaign whose budget is used up is skipped from
-then on, until `recall` hears that it has some again.
+The ledger checks budgets and caps in the round trip that remembers the bids. A bid that it refuses
+for these is replaced by the next best campaign; one on another SSP's auction by none. A campaign
+whose budget is used up is skipped from then on, until `recall` hears that it has some again.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,7 +20,7 @@ from snapbid.ledger.batch import LedgerBid
 from snapbid.ledger.records import BidVerdict
 
 ATTEMPTS: Final = 5  # round trips for one request
-_CAPS: Final = (BidVerdict.OVER_CAP, BidVerdict.CAPS_AWAY)
+_HAS_BUDGET: Final = (BidVerdict.OVER_CAP, BidVerdict.CAPS_AWAY, BidVerdict.OVER_SHARE)
 
 
 class RemembersBids(Protocol):
@@ -79,7 +79,9 @@ async def replace_refused(
             if verdict == BidVerdict.KEPT:
                 kept.append((position, bid))
                 continue
-            out_of_money = verdict not in _CAPS
+            if verdict == BidVerdict.TAKEN:
+                continue
+            out_of_money = verdict not in _HAS_BUDGET
             choice = replacements.replace(choices[position], out_of_money=out_of_money)
             if choice is not None:
                 replacement = bid_of(choice, market, proposal.decision)
@@ -102,8 +104,10 @@ async def replace_refused(
             if not kept:
                 return Reason.LATE
             break
+    if not kept:
+        return Reason.TAKEN if set(verdicts) == {BidVerdict.TAKEN} else Reason.LIMITED
     kept.sort(key=itemgetter(0))
-    return [bid for _, bid in kept] or Reason.LIMITED
+    return [bid for _, bid in kept]
 
 
 class _Replacements:

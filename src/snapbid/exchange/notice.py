@@ -14,12 +14,14 @@ settled for its ids decoded once more. What comes as it was sent pays for none o
 
 import re
 from collections.abc import Callable
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from snapbid.errors import BadRequest, Unavailable
 from snapbid.exchange._query import first_values
 from snapbid.exchange.routes import NOTICE_NAMES
+from snapbid.exchange.signing import NoticeSigner
 from snapbid.http import Answer, Receive, Scope, answer
 from snapbid.ledger.ledger import SpoolFullError
 from snapbid.ledger.records import ALTERED, LOSS, NoticeVerdict
@@ -30,6 +32,7 @@ MAX_ID: Final = 512  # bytes
 NO_REASON: Final = -1
 _ESCAPED: Final = re.compile(rb"&(?:amp(?:;|%3B))+", re.IGNORECASE)  # an ampersand, by HTML
 _UNKNOWN: Final = NoticeVerdict.UNKNOWN.value
+_SETTLED: Final = (NoticeVerdict.COUNTED.value, NoticeVerdict.LATE.value)
 OUTCOMES: Final = {verdict: verdict.name.lower() for verdict in NoticeVerdict}
 
 PIXEL_GIF: Final = bytes.fromhex(
@@ -48,11 +51,26 @@ class SettlesNotices(Protocol):
         imp_id: bytes,
         reason: int = 0,
         otherwise: tuple[bytes, bytes] | None = None,
+        family: bytes = b"",
     ) -> str: ...
 
 
+class NotesRejections(Protocol):
+    """Takes losses that were settled; see `rejections.Rejections.note`."""
+
+    def note(self, scope: Scope, auction_id: bytes, imp_id: bytes, reason: int) -> None: ...
+
+
+FamilyOf: TypeAlias = Callable[[bytes, bytes], bytes | None]
+"""Returns the family of SSPs that a notice is from, by its ids; None where it is from none."""
+
+
 class NoticeEndpoint:
-    """Answers one kind of notice. Notices of unknown auctions are passed to `unknown`."""
+    """Answers one kind of notice. Notices of unknown auctions are passed to `unknown`.
+
+    `rejections` takes losses. With `signer` there are signed notices beside plain ones, or, with
+    `only_signed`, in their place.
+    """
 
     def __init__(
         self,
@@ -60,11 +78,19 @@ class NoticeEndpoint:
         ledger: SettlesNotices,
         metrics: Metrics,
         unknown: Callable[[int, bytes, bytes], None] = lambda kind, auction_id, imp_id: None,
+        rejections: NotesRejections | None = None,
+        signer: NoticeSigner | None = None,
+        *,
+        only_signed: bool = False,
     ) -> None:
         self._kind = kind
         self._ledger = ledger
         self._unknown = unknown
+        self._rejections = rejections if kind == LOSS else None
+        self._signer = signer
+        self._of_plain: FamilyOf | None = (lambda *ids: None) if only_signed else None
         name = NOTICE_NAMES[kind]
+        self._unsigned = metrics.counter("snapbid_notices_total", kind=name, outcome="unsigned")
         self._outcomes: dict[str, Counter] = {
             verdict: metrics.counter("snapbid_notices_total", kind=name, outcome=outcome)
             for verdict, outcome in OUTCOMES.items()
@@ -72,6 +98,14 @@ class NoticeEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
         """Settle a notice. Raises BadRequest without ids, Unavailable if it could not be kept."""
+        return await self._settle(scope, self._of_plain)
+
+    async def signed(self, token: str, scope: Scope, receive: Receive) -> Answer:
+        """Settle a notice with a token; the same."""
+        assert self._signer is not None
+        return await self._settle(scope, partial(self._signer.family, token))
+
+    async def _settle(self, scope: Scope, family_of: FamilyOf | None) -> Answer:
         query, kind = scope["query_string"], self._kind
         auction_id, imp_id, given = first_values(query, PARAMETERS)
         if not auction_id or not imp_id or len(query) > MAX_ID or (kind == LOSS and not given):
@@ -82,17 +116,30 @@ class NoticeEndpoint:
         otherwise = None
         if b"%" in auction_id or b"%" in imp_id:
             otherwise = _decoded_again(auction_id, imp_id)
+        family = b""
+        if family_of is not None:
+            found = family_of(auction_id, imp_id)
+            if found is None and otherwise is not None:
+                kind, (auction_id, imp_id) = kind | ALTERED, otherwise
+                found = family_of(auction_id, imp_id)
+            if found is None:
+                self._unsigned.inc()
+                return PIXEL
+            family, otherwise = found, None
         try:
-            verdict = await self._ledger.settle(kind, auction_id, imp_id, reason, otherwise)
+            verdict = await self._ledger.settle(kind, auction_id, imp_id, reason, otherwise, family)
             if verdict == _UNKNOWN and otherwise is not None:
                 self._unknown(self._kind, auction_id, imp_id)
                 auction_id, imp_id = otherwise
-                verdict = await self._ledger.settle(kind | ALTERED, auction_id, imp_id, reason)
+                kind |= ALTERED
+                verdict = await self._ledger.settle(kind, auction_id, imp_id, reason)
         except SpoolFullError:
             raise Unavailable("the notice cannot be kept at the moment") from None
         self._outcomes[verdict].inc()
         if verdict == _UNKNOWN:
             self._unknown(self._kind, auction_id, imp_id)
+        elif self._rejections is not None and verdict in _SETTLED:
+            self._rejections.note(scope, family + auction_id, imp_id, reason)
         return PIXEL
 
 

@@ -6,6 +6,7 @@ it needs no escaping inside the markup.
 """
 
 import re
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote
 
@@ -116,14 +117,16 @@ def _price(micros: int) -> bytes:
 
 
 class Writer(ResponseWriter):
-    """Writes responses, whose notification URLs start with `base_url`."""
+    """Writes responses, whose notification URLs start with `base_url` and what `sign` adds."""
 
-    def __init__(self, base_url: str) -> None:
-        win, billing, loss = (
-            _json(f"{base_url}{path}?id=")[1:-1] for path in (WIN_PATH, BILLING_PATH, LOSS_PATH)
+    def __init__(self, base_url: str, sign: Callable[[str, str], bytes] | None = None) -> None:
+        base = _json(base_url)[1:-1]
+        urls = (
+            (b',"nurl":"' + base, f"{WIN_PATH}?id=".encode()),
+            (b'","burl":"' + base, f"{BILLING_PATH}?id=".encode()),
+            (b'","lurl":"' + base, f"{LOSS_PATH}?id=".encode()),
         )
-        nurl, burl, lurl = b',"nurl":"' + win, b'","burl":"' + billing, b'","lurl":"' + loss
-        super().__init__(nurl, burl, lurl, _END, _encoded, MAX_ANSWER)
+        super().__init__(urls, _END, _encoded, MAX_ANSWER, sign)
 
 
 def percent_encoded(text: str) -> str:

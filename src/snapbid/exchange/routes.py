@@ -1,7 +1,7 @@
 """The paths of the exchange (document 2) and the names under which its requests are counted.
 
 POST /api/v1/openrtb2/{sspId}/bid
-GET  /rtb/win   /rtb/bill   /rtb/loss
+GET  /rtb/win   /rtb/bill   /rtb/loss   and the same behind /n/TOKEN (signing.py)
 """
 
 from typing import Final
@@ -15,6 +15,7 @@ BID_ROUTE: Final = "bid"
 WIN_PATH: Final = "/rtb/win"
 BILLING_PATH: Final = "/rtb/bill"
 LOSS_PATH: Final = "/rtb/loss"
+SIGNED_PREFIX: Final = "/n/"
 NOTICE_KINDS: Final = {WIN_PATH: WIN, BILLING_PATH: BILLING, LOSS_PATH: LOSS}
 """The ledger's kind of notice by path."""
 NOTICE_NAMES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}

@@ -16,15 +16,25 @@ local function admit(bids, start, value, packed, hold_s)
   end
   if limits.has_budget then
     hold_for(hold_s)
-    local price = value:sub(HEAD_SIZE + 1, size)
-    if not afford(open_purse(limits.campaign), price, limits, true) then
-      return nil, 'b'
+    local price, purse = value:sub(HEAD_SIZE + 1, size), open_purse(limits.campaign)
+    local held_until = purse.is_contested and packed_own_ends or packed_ends
+    local is_afforded, letter = afford(purse, price, limits, true, digits(struct.unpack('<I4', value)))
+    if not is_afforded then
+      return nil, letter
     end
-    value = value:sub(1, HEAD_SIZE) .. packed_ends .. (user and value:sub(HEAD_SIZE + 1) or price)
+    value = value:sub(1, HEAD_SIZE) .. held_until .. (user and value:sub(HEAD_SIZE + 1) or price)
   end
   if holds then
     local member = bids:sub(start + 1, start + 16) .. value:sub(15, 18) -- digest and identity
     hold_impression(holds, member, hold_s, sweeps)
   end
   return value
+end
+
+-- Ends what `admit` has held for a bid that is not kept, once purses are closed.
+local function undo_admission(digest, record) -- rare
+  release(record)
+  if record.user and SHARDS == 1 then
+    redis.call('ZREM', (cap_keys(record.campaign, record.user)), cap_member(digest, record))
+  end
 end

@@ -32,17 +32,21 @@ local function call_banker(campaign, purse) -- where it has refused a bid, or li
   end
 end
 
--- Whether the price (digits) is within the limits; it is held then, where `holds` is true.
-local function afford(purse, price, limits, holds)
+-- Whether the price (digits) is within the limits; it is held then, where `holds` is true. Else the
+-- letter: b beyond the budget, s beyond the SSP's share of it.
+local function afford(purse, price, limits, holds, ssp)
   local of = limits
   if limits.in_escrow then
     of, purse.in_escrow = allowances(purse, limits), true
   end
-  local fits = has_confirmed_budgets() and within(purse, price, of, holds)
-  if not fits and limits.in_escrow then
+  local fits, letter = false, 'b'
+  if has_confirmed_budgets() then
+    fits, letter = claim(purse, price, of, holds, ssp)
+  end
+  if letter == 'b' and limits.in_escrow then
     purse.refused = math.min(purse.refused or math.huge, tonumber(price))
   end
-  return fits
+  return fits, letter
 end
 
 local function close_purses()

@@ -19,6 +19,7 @@ LedgerBid = tuple[bytes, int, int, Limits | None]
 _FIRST: Final = 1  # of its answer
 _COUNT: Final = 2  # the answer is to be counted
 _LIMITED: Final = 4
+_KEPT: Final = 8  # where it is to be taken back: the ledger has kept it
 _RECORD_AT: Final = 18  # in an entry; its size stands before it
 
 KEPT: Final = BidVerdict.KEPT.value
@@ -64,7 +65,7 @@ def verdicts(answers: Sequence[AnswerBids], refused: bytes) -> list[Verdicts]:
 
 def kept_entries(answer: AnswerBids, letters: Verdicts) -> bytes:
     """The entries of the bids that were kept, as it takes to take them back."""
-    flags = _FIRST | _COUNT if answer.is_counted else _FIRST
+    flags = _KEPT | _FIRST | (_COUNT if answer.is_counted else 0)
     entries, at = answer.entries, 0
     parts: list[bytes] = []
     for letter in letters:

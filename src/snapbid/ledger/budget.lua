@@ -1,14 +1,18 @@
 -- Whether a bid is within the budget of its campaign, in a ledger of one shard.
 
--- Whether the price (digits) is within the limits; it is held then, where `holds` is true.
+-- Whether the price (digits) is within the limits; it is held then, where `holds` is true. Else the
+-- letter: b beyond the budget, s beyond the SSP's share of it.
 local some_refused = false
-local function afford(purse, price, limits, holds)
-  local fits = has_confirmed_budgets() and within(purse, price, limits, holds)
-  if not fits then
+local function afford(purse, price, limits, holds, ssp)
+  local fits, letter = false, 'b'
+  if has_confirmed_budgets() then
+    fits, letter = claim(purse, price, limits, holds, ssp)
+  end
+  if letter == 'b' then
     purse.refused, purse.limits = math.min(purse.refused or math.huge, tonumber(price)), limits
     some_refused = true
   end
-  return fits
+  return fits, letter
 end
 
 -- When time brings room again: as holds end, and as pacing allows more (calls.lua).

@@ -119,6 +119,7 @@ class GroupCommit:
         self.connected = False
         self.batches = 0
         self.token = ""
+        self.families = ""  # of SSPs, as remember.lua reads them
         self.given_up: list[str] = []  # tokens of processes that Redis has given up waiting for
 
     # -- what requests ask for --------------------------------------------------------------------
@@ -270,7 +271,7 @@ class GroupCommit:
         self._in_doubt = BidBatch(self._writer, self._batches, entries)
         name = "remember_limited" if limited else "remember"
         head = (name, now_ms, self._writer, self._batches, self._hold_s, self._ttl_s)
-        return (*head, entries, *counters(answers))
+        return (*head, entries, self.families, *counters(answers))
 
     def _note_settled(self, until: int | None) -> None:
         """All notices that came until then are settled, unless some are in the spool."""

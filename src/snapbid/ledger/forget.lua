@@ -4,7 +4,8 @@
 -- clock of the machine that took it is behind.
 --
 -- ARGV     1 now (epoch ms); 2 writer, 3 number of the batch in which the bids were; 4 the bids as in
---          remember.lua, those that were kept and without their limits, or else all of the batch
+--          remember.lua, those that were kept, with flag 8 and without their limits, or else all of the
+--          batch
 -- Nothing happens if the batch never arrived (it will not be applied any more), or was taken back
 -- before.
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
@@ -51,6 +52,9 @@ end
 local function move_notices(digest, record, other) -- rare
   local day = math.floor(record.time / DAY_S)
   local open = is_open(day, now)
+  if record.kinds >= REJECTED then
+    take_back_rejection(record)
+  end
   if open and bit.band(record.kinds, WIN) ~= 0 then
     pay_back(record)
   end
@@ -86,7 +90,7 @@ local counted = true -- whether the answer at hand is not to be counted any less
 while at <= size do
   local start, flags, bucket, field, value, limits = at, nil, nil, nil, nil, nil
   flags, bucket, field, value, at = struct.unpack('<BI2c14Bc0', bids, at)
-  if flags >= 4 then
+  if flags % 8 >= 4 then
     limits, at = struct.unpack('<I2c0', bids, at)
   end
   if flags % 2 == 1 then
@@ -101,7 +105,7 @@ while at <= size do
     forget_impression(digest, record)
     move_notices(digest, record, older or newer)
   end
-  if record or not limits or knows ~= '' and not refused[place] then
+  if record or flags >= 8 or (not limits or knows ~= '') and not refused[place] then
     uncount(time, 'B:' .. campaign)
     if not counted then
       counted = true

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -97,6 +97,7 @@ class Ledger:
         self._connections = connections
         self._looking = connections.client()
         self._signing_off = self._looking.register_script(scripts(simulated)["sign_off"])
+        self._rejecting = self._looking.register_script(scripts(simulated)["reject"])
         self.budgets = Budgets(self._looking, shards, self._now_s, simulated=simulated)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -179,6 +180,15 @@ class Ledger:
         for shard in self._shards:
             shard.belong_to(warehouse)
 
+    def use_families(self, families: Mapping[int, int]) -> None:
+        """Take bids of these SSPs, by number, for those of a family: variant to what stands for it.
+
+        Any other SSP is a family of its own. A family never replaces another's bids.
+        """
+        packed = " ".join(f"{variant}={family}" for variant, family in sorted(families.items()))
+        for core in self._cores:
+            core.families = packed
+
     def remember(
         self,
         auction_id: bytes,
@@ -225,13 +235,16 @@ class Ledger:
         imp_id: bytes,
         reason: int = 0,
         otherwise: tuple[bytes, bytes] | None = None,
+        family: bytes = b"",
     ) -> str:
         """Settle a notice, or spool it where Redis is away: a NoticeVerdict.
 
         `reason` is a loss's; `kind` has ALTERED where the URL was altered on its way. A notice that
-        is spooled, and turns out unknown later, is settled for the ids `otherwise`. Raises
+        is spooled, and turns out unknown later, is settled for the ids `otherwise`. Signed bids of
+        a family are apart from others, as if their auctions' ids began with `family`. Raises
         SpoolFullError where the notice can be kept nowhere.
         """
+        auction_id = family + auction_id
         number = shard_of(auction_id, len(self._shards))
         clock = self._clocks[number]
         came = clock.now(self._loop.time())
@@ -261,6 +274,26 @@ class Ledger:
             if moved is None:
                 return verdict
             number = moved
+
+    async def reject(
+        self, auction_id: bytes, imp_id: bytes, reason: int, unheard: Iterable[int] = ()
+    ) -> bool:
+        """Count a settled loss as a rejection of the bid's creative; return whether it counts.
+
+        It doesn't for a bid of the SSPs `unheard`, by number. Raises RedisError.
+        """
+        number = shard_of(auction_id, len(self._shards))
+        return bool(
+            await self._rejecting(
+                keys=ShardKeys(number).script_keys,
+                args=[
+                    self._clocks[number].now_ms(self._loop.time()),
+                    bid_digest(auction_id, imp_id),
+                    reason,
+                    f" {'  '.join(map(str, unheard))} ",
+                ],
+            )
+        )
 
     def _moved_to(self, auction_id: bytes, own: int) -> Iterator[int]:
         """The other shards that may know an auction's bids, since the ledger was moved."""

@@ -3,8 +3,11 @@
 -- Amounts are nano-USD, so that a plain bid costs exactly its CPM in micro-USD. DAY counts from
 -- 1970-01-01. ENDS is when a hold ends, in seconds of the hold clock (clock.lua).
 --   {sbN}:m:CAMPAIGN        t: used in total, by spend and live holds; dDAY: used by that day's bids;
---                           eENDS:DAY: held until then by that day's bids
---   {sbN}:x:CAMPAIGN        ENDS:DAY of the holds, by ENDS
+--                           eENDS:DAY: held until then by that day's bids; a: the SSP that was last
+--                           given some of it; c: until when SSPs contest it (hold clock, s). What is
+--                           held meanwhile is each SSP's own: eENDS:DAY:SSP, and the sums of these, hSSP
+--                           and h
+--   {sbN}:x:CAMPAIGN        ENDS:DAY and ENDS:DAY:SSP of the holds, by ENDS
 --   {sbN}:g:CAMPAIGN        where a budget is in escrow, for each account (t: in all, DAY: of one
 --                           day) gNAME, rNAME: granted and returned, both cumulative; lNAME: the
 --                           allowance that is left of them; wNAME: with less than that unused the
@@ -28,19 +31,33 @@ local function add(key, field, by) -- nothing is done beyond 64 bits
   return type(redis.pcall('HINCRBY', key, field, by)) == 'number'
 end
 
+local function end_share(key, ssp, amount) -- rare: of what an SSP holds
+  for _, field in ipairs({'h' .. ssp, 'h'}) do
+    if redis.call('HINCRBY', key, field, '-' .. amount) <= 0 then
+      redis.call('HDEL', key, field)
+    end
+  end
+end
+
 -- Ends the hold of a record, if it has not ended by itself; tells whether it had not.
+local OF_SSP = 2147483648 -- added to the end of a hold that is its SSP's own
 local function end_hold(record)
   if bit.band(record.kinds, HELD) == 0 then
     return false
   end
-  local key = base .. 'm:' .. record.campaign
-  local field = 'e' .. record.ends .. ':' .. math.floor(record.time / DAY_S)
+  local key, day = base .. 'm:' .. record.campaign, math.floor(record.time / DAY_S)
+  local is_own = record.ends >= OF_SSP
+  local field = is_own and 'e' .. record.ends - OF_SSP .. ':' .. day .. ':' .. record.ssp
+    or 'e' .. record.ends .. ':' .. day
   record.kinds = record.kinds - HELD
   if redis.call('HEXISTS', key, field) == 0 then
     return false
   end
   if redis.call('HINCRBY', key, field, '-' .. record.price) <= 0 then
     redis.call('HDEL', key, field)
+  end
+  if is_own then
+    end_share(key, record.ssp, record.price)
   end
   return true
 end

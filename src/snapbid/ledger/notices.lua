@@ -1,14 +1,10 @@
 -- How a notice counts for a record: once, on the day of the bid while that is open, and never on one
 -- that has closed.
 
--- Of a creative that the SSP rejects for what it is, by its mark.
-local FILTERED, FILTERED_TO, ANSWERS = 200, 213, 16777216
-local function count_rejection(day, record, by) -- rare
-  local mark, reason = math.floor(record.id / ANSWERS), record.reason
-  if mark > 0 and reason >= FILTERED and reason <= FILTERED_TO then
-    local kind = 'r' .. mark .. '.' .. reason
-    count(day, kind .. ':' .. record.campaign .. ':' .. record.ssp, by)
-  end
+-- Counts a rejection no longer: the bid was won or billed after all, or is taken back.
+local function take_back_rejection(record) -- rare
+  record.kinds = record.kinds - REJECTED
+  count_rejection(record, '-1')
 end
 
 local function count_notice(day, record, kind, sign) -- `sign`: '-' or nothing
@@ -23,7 +19,6 @@ local function count_notice(day, record, kind, sign) -- `sign`: '-' or nothing
     count(day, 'I:' .. campaign, by)
   else
     count(day, 'l:' .. ssp .. ':' .. record.reason, by)
-    count_rejection(day, record, by)
   end
 end
 
@@ -40,6 +35,9 @@ local function settle_record(digest, record, kind, reason, came_ms, settled)
   end
   if record.user then
     settle_cap(digest, record, kind, came_ms)
+  end
+  if record.kinds >= REJECTED then
+    take_back_rejection(record)
   end
   if kind == WIN then
     spend(record)

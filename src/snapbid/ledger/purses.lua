@@ -8,19 +8,22 @@ local today = 'd' .. math.floor(now / DAY_S)
 local purses = {}
 
 -- When the holds of this script end.
-local ends, packed_ends, hold_name, hold_field
+local ends, packed_ends, packed_own_ends, hold_name, hold_field
 local function hold_for(hold_s)
   if not ends then
     local second = math.ceil(hold_clock() / 1000 + hold_s)
     ends, packed_ends = digits(second), struct.pack('<I4', second)
+    packed_own_ends = struct.pack('<I4', second + OF_SSP)
     hold_name = ends .. ':' .. today:sub(2)
     hold_field = 'e' .. hold_name
   end
 end
 
+local second -- of the hold clock
 local function read(purse)
-  local values = redis.call('HMGET', purse.key, 't', today, hold_field or 't')
-  local total, day, held = values[1], values[2], hold_field and values[3]
+  local values = redis.call('HMGET', purse.key, 't', today, 'c', hold_field or 't')
+  local total, day, held = values[1], values[2], hold_field and values[4]
+  purse.is_contested = values[3] and tonumber(values[3]) > tonumber(second)
   purse.total, purse.day, purse.held = tonumber(total or 0), tonumber(day or 0), tonumber(held or 0)
   purse.more, purse.queued, purse.has_old_days = 0, held, total and not day
 end
@@ -31,20 +34,23 @@ local function end_holds(key, queue) -- rare: those that are due
     local held = redis.call('HGET', key, 'e' .. name)
     if held then
       redis.call('HDEL', key, 'e' .. name)
+      local day, ssp = name:match('^%d+:(%d+):?(%d*)$')
       redis.call('HINCRBY', key, 't', '-' .. held)
-      redis.call('HINCRBY', key, 'd' .. name:match('%d+$'), '-' .. held)
+      redis.call('HINCRBY', key, 'd' .. day, '-' .. held)
+      if ssp ~= '' then
+        end_share(key, ssp, held)
+      end
     end
   end
   redis.call('ZREMRANGEBYSCORE', queue, '-inf', due)
 end
 
 -- What a campaign has used, after the holds that are due have ended.
-local second -- of the hold clock
 local function open_purse(campaign)
   local purse = purses[campaign]
   if not purse then
     purse = {key = base .. 'm:' .. campaign, queue = base .. 'x:' .. campaign, total = 0, day = 0,
-      held = 0, more = 0, queued = false, has_old_days = false} -- a table of the final size
+      held = 0, more = 0, queued = false, has_old_days = false, is_contested = false, ssp = ''}
     second = second or digits(math.floor(hold_clock() / 1000))
     if redis.call('ZCOUNT', purse.queue, '-inf', second) > 0 then -- none is due before its end
       end_holds(purse.key, purse.queue)
@@ -55,14 +61,10 @@ local function open_purse(campaign)
   return purse
 end
 
-local function forget_old_days(purse) -- rare: and holds as they were written before holds had an end
+local function forget_old_days(purse) -- rare
   local oldest = now / DAY_S - 40
   for _, field in ipairs(redis.call('HKEYS', purse.key)) do
-    local letter = field:sub(1, 1)
-    if letter == 'h' then
-      purse.total = purse.total - redis.call('HGET', purse.key, field)
-      redis.call('HDEL', purse.key, field)
-    elseif letter == 'd' and tonumber(field:sub(2)) < oldest then
+    if field:sub(1, 1) == 'd' and tonumber(field:sub(2)) < oldest then
       redis.call('HDEL', purse.key, field)
     end
   end
@@ -83,7 +85,8 @@ local function close_purse(purse)
     end
     purse.held, purse.more = purse.held + purse.more, 0
     redis.call('HSET', purse.key, 't', string.format('%d', purse.total), -- as Redis would, more slowly
-      today, string.format('%d', purse.day), hold_field, string.format('%d', purse.held))
+      today, string.format('%d', purse.day), hold_field, string.format('%d', purse.held),
+      'a', purse.ssp)
     queue_hold(purse)
   end
 end
@@ -137,4 +140,55 @@ local function within(purse, price, limits, holds)
     purse.total, purse.day, purse.more = total, day, purse.more + cost
   end
   return true
+end
+
+-- Whether a bid is within its SSP's share, while several SSPs ask: one holds at most half of what is
+-- neither spent nor held from before they did, or one bid.
+local function within_share(purse, price, limits, holds, ssp) -- rare
+  close_purse(purse)
+  if not within(purse, price, limits, false) then
+    return false, 'b'
+  end
+  local key, cost = purse.key, tonumber(price)
+  local free = math.min((limits.total_number or math.huge) - purse.total,
+    (limits.day_number or math.huge) - purse.day)
+  local own, all = unpack(redis.call('HMGET', key, 'h' .. ssp, 'h'))
+  if own and 2 * (own + cost) > free + all then
+    return false, 's'
+  end
+  if holds then
+    local name = hold_name .. ':' .. ssp
+    for _, field in ipairs({'t', today, 'e' .. name, 'h' .. ssp, 'h'}) do
+      redis.call('HINCRBY', key, field, price)
+    end
+    redis.call('ZADD', purse.queue, ends, name)
+    read(purse)
+  end
+  return true
+end
+
+-- Notes that an SSP was refused what another one has taken: its holds begin to count.
+local CONTESTED_S = 600
+local function contest(purse, ssp) -- rare
+  local last = purse.ssp ~= '' and purse.ssp or redis.call('HGET', purse.key, 'a')
+  if last and last ~= ssp then
+    redis.call('HSET', purse.key, 'c', digits(second + CONTESTED_S))
+  end
+end
+
+-- Whether a bid of an SSP (digits, or nil for none in particular) may be made; else the letter.
+local function claim(purse, price, limits, holds, ssp)
+  if ssp and purse.is_contested then
+    return within_share(purse, price, limits, holds, ssp)
+  end
+  if within(purse, price, limits, holds) then
+    if holds then
+      purse.ssp = ssp
+    end
+    return true
+  end
+  if ssp then
+    contest(purse, ssp)
+  end
+  return false, 'b'
 end

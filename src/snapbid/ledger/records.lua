@@ -144,7 +144,7 @@ end
 local function current_granule()
   local number, buckets, opened, length = latest_granule()
   if number and math.abs(now - opened) < length then -- and no clock was set
-    return number, buckets
+    return number, buckets, opened
   end
 end
 
@@ -223,15 +223,16 @@ end
 --
 -- A record is uint32 SSP, uint32 campaign, uint32 + uint16 time (s, ms), uint32 identity (24 bits of
 -- the answer, and above them the mark of the creative), uint8 kinds. Then, as the kinds say: 8 the
--- cost is held: uint32 when the hold ends; 4 a loss was counted: int16 reason; 32 it replaced
--- another one: uint16 how many were replaced before. Then its cost in nano-USD as digits: a plain
+-- cost is held: uint32 when the hold ends (money.lua); 4 a loss was counted: int16 reason; 32 it replaced
+-- another one: uint16 how many were replaced before; 64 the loss counts as a rejection of its creative
+-- (reject.lua). Then its cost in nano-USD as digits: a plain
 -- bid's CPM in micro-USD. Then 16 the user is capped: 16 bytes user, uint32 longest window of the
 -- caps (s).
 --
 -- Where a pair of auction and impression gets another bid in the same granule, the record that was
 -- there moves to the field of the pair and one more byte: its number, the last REPLACED_KEPT being
 -- kept, so that an auction that repeats for ever costs neither memory nor time.
-local WIN, BILLING, LOSS, HELD, CAPPED, REPLACED = 1, 2, 4, 8, 16, 32
+local WIN, BILLING, LOSS, HELD, CAPPED, REPLACED, REJECTED = 1, 2, 4, 8, 16, 32, 64
 local HEAD, HEAD_SIZE, KINDS_AT, REPLACED_KEPT = '<I4I4I4I2I4B', 19, 19, 32
 
 local function unpack_record(value, key, field)
@@ -258,6 +259,13 @@ local function unpack_record(value, key, field)
   end
   record.price = value:sub(at, last)
   return record
+end
+
+-- Of a creative, by its mark, campaign and SSP.
+local ANSWERS = 16777216
+local function count_rejection(record, by) -- rare
+  local kind = 'r' .. math.floor(record.id / ANSWERS) .. '.' .. record.reason
+  count(date(math.floor(now / DAY_S)), kind .. ':' .. record.campaign .. ':' .. record.ssp, by)
 end
 
 local function pack_record(record)

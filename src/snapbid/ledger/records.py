@@ -32,6 +32,8 @@ class BidVerdict(StrEnum):
 
     A look tells also that budgets are `UNCONFIRMED` since Redis started or lost its data: for the
     bid that is the same as `OVER_BUDGET`. `CAPS_AWAY`: the shard with the user's impressions is.
+    `OVER_SHARE`: of a budget for which several SSPs ask, the bid's own holds as much as is free.
+    `TAKEN`: another family of SSPs has a bid on the auction's impression.
     """
 
     KEPT = "k"
@@ -39,6 +41,8 @@ class BidVerdict(StrEnum):
     OVER_CAP = "c"
     UNCONFIRMED = "w"
     CAPS_AWAY = "a"
+    TAKEN = "t"
+    OVER_SHARE = "s"
 
 
 class NoticeVerdict(StrEnum):

@@ -3,15 +3,19 @@
 -- ARGV     1 now (epoch ms); 2 writer; 3 number of its batch; 4 how long money and caps are held, and
 --          5 how long bids are remembered (s); 6 the bids, each uint8 flags (1 the first of its
 --          answer, 2 the answer is to be counted, 4 it has limits), uint16 bucket, 14 bytes field,
---          uint8 length, record, and with limits uint16 length, limits; then for each day: 7 the day,
---          8 how many counters its bids raise, if all are kept, 9... their names, and then by how much
+--          uint8 length, record, and with limits uint16 length, limits; 7 SSPs that are variants, by
+--          number, each with the number that stands for its family: `8=7 9=7`; then for each day:
+--          8 the day, 9 how many counters its bids raise, if all are kept, 10... their names, and then
+--          by how much
 -- Returns 0 where the batch was taken back before it arrived, else + and what was not kept, each the
--- place of the bid in the batch (from 0) and a letter: b beyond the budget, c beyond a cap.
+-- index of the bid in the batch (from 0) and a letter: b beyond the budget, s beyond its SSP's share
+-- of one for which several ask, c beyond a cap, t another family of SSPs has a bid on this auction and
+-- impression.
 --
 -- A batch in which no bid has limits is sent to this script without what admit.lua needs.
 local WRITER_S = '604800'
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
-local granule, buckets = current_granule()
+local granule, buckets, opened = current_granule()
 if not granule then
   granule, buckets = open_granule(tonumber(ARGV[5]))
 end
@@ -23,9 +27,34 @@ if last and math.abs(tonumber(last) or last:match('^%-?%d+')) >= number then
 end
 local of_granule = keys_of(granule)
 
+local families
+local function family_of(ssp) -- rare
+  if not families then
+    families = {}
+    for variant, family in ARGV[7]:gmatch('(%d+)=(%d+)') do
+      families[tonumber(variant)] = tonumber(family)
+    end
+  end
+  return families[ssp] or ssp
+end
+
+-- Whether a record is another family's than that of a bid; it is counted then.
+local function is_anothers(older, value) -- rare
+  local ssp = struct.unpack('<I4', value)
+  if family_of(older.ssp) == family_of(ssp) then
+    return false
+  end
+  count_anomaly(ssp .. ':41', '1')
+  return true
+end
+
+-- Puts a bid in place of an earlier one; false where that is another family's.
 local function replace(key, field, value) -- rare
   local before = redis.call('HGET', key, field)
   local older, record = unpack_record(before), unpack_record(value)
+  if is_anothers(older, value) then
+    return false
+  end
   local number = older.number
   redis.call('HSET', key, field .. string.char(number % REPLACED_KEPT), before)
   record.kinds = record.kinds + REPLACED
@@ -34,6 +63,32 @@ local function replace(key, field, value) -- rare
   if older.ssp == record.ssp then
     count_anomaly(record.ssp .. ':40', '1')
   end
+  return true
+end
+
+-- Bids of creatives that their SSP has rejected of late (reject.lua).
+local is_any_rejected = redis.call('EXISTS', base .. 'rejected') == 1
+local function count_if_rejected(value) -- rare
+  local ssp, campaign, _, _, id = struct.unpack(HEAD, value)
+  local mark = math.floor(id / ANSWERS)
+  if redis.call('HEXISTS', base .. 'rejected', ssp .. ':' .. campaign .. ':' .. mark) == 1 then
+    count(date(math.floor(now / DAY_S)), 'q' .. mark .. ':' .. campaign .. ':' .. ssp, '1')
+  end
+end
+
+-- While auctions may still be open whose bids lie in the granule before, these are looked at as well.
+local OVERLAP_S = 60
+local of_before, buckets_before
+if opened and math.abs(now - opened) < OVERLAP_S or not opened and granule > 1 then
+  granules()
+  if buckets_of[granule - 1] then
+    of_before, buckets_before = keys_of(granule - 1), buckets_of[granule - 1]
+  end
+end
+local function is_taken_before(bucket, field, value) -- rare
+  local key = bucket_key(of_before, buckets_before, bucket, field)
+  local before = redis.call('HGET', key, field)
+  return before and is_anothers(unpack_record(before), value)
 end
 
 local refused, less = {}, {} -- what was; what is not counted, by day, by field
@@ -47,6 +102,7 @@ end
 
 local bids, at, size, place, hold_s = ARGV[6], 1, #ARGV[6], 0, nil
 local kept, of_none = false, nil -- of an answer: whether any of it is; a record, while none is
+local undone = {} -- digests and records of bids with limits that were admitted, and not kept
 while at <= size do
   local start, flags, bucket, field, value, letter, packed = at, nil, nil, nil, nil, nil, nil
   flags, bucket, field, value, at = struct.unpack('<BI2c14Bc0', bids, at)
@@ -63,10 +119,19 @@ while at <= size do
     admitted, letter = admit(bids, start, value, packed, hold_s)
   end
   if admitted then
-    kept = true
     local key = bucket_key(of_granule, buckets, bucket, field)
-    if redis.call('HSETNX', key, field, admitted) == 0 then
-      replace(key, field, admitted)
+    if of_before and is_taken_before(bucket, field, admitted)
+      or redis.call('HSETNX', key, field, admitted) == 0 and not replace(key, field, admitted) then
+      letter = 't'
+      if flags >= 4 then
+        undone[#undone + 1] = {bids:sub(start + 1, start + 16), admitted}
+      end
+    end
+  end
+  if not letter then
+    kept = true
+    if is_any_rejected then
+      count_if_rejected(value)
     end
   else
     refused[#refused + 1] = place .. letter
@@ -82,12 +147,15 @@ if of_none and not kept then
 end
 if hold_s then
   close_purses()
+  for _, bid in ipairs(undone) do
+    undo_admission(bid[1], unpack_record(bid[2]))
+  end
 end
 if #refused > 0 then
   redis.call('SET', writer, ARGV[3] .. ' ' .. table.concat(refused, ' '), 'EX', WRITER_S)
 end
 
-local at_day = 7
+local at_day = 8
 while ARGV[at_day] do
   local day, many = ARGV[at_day], tonumber(ARGV[at_day + 1])
   raise_counters(day, ARGV, at_day + 2, many, less[day])

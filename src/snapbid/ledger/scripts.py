@@ -21,6 +21,7 @@ _PARTS: Final = {
     "remember_limited": (*_BUDGET, "admit", "remember"),
     "forget": ("segment", "records", *_NOTICES, "forget"),
     "settle": (*_CLOCK, *_NOTICES, "settle"),
+    "reject": ("segment", "records", "reject"),
     "heartbeat": (*_CLOCK, "heartbeat"),
     "sign_off": (*_CLOCK, "sign_off"),
     "hold": (*_CAPS, "hold"),

@@ -9,7 +9,7 @@ for i = 2, #ARGV do
   for _, name in ipairs(redis.call('ZRANGE', purse.queue, 0, -1)) do
     local amount = redis.call('HGET', purse.key, 'e' .. name)
     if amount then
-      held[#held + 1] = 'd' .. name:match('%d+$') == today and 1 or 0
+      held[#held + 1] = 'd' .. name:match('^%d+:(%d+)') == today and 1 or 0
       held[#held + 1] = amount
     end
   end

@@ -134,6 +134,16 @@ class Catalog:
     def __len__(self) -> int:
         return len(self.index)
 
+    @property
+    def families(self) -> dict[int, int]:
+        """Variants of SSPs by number, each with the number that stands for its family."""
+        first: dict[str, int] = {}
+        for descriptor, number in self.ssp_numbers.items():
+            canonical = self.ssps[descriptor]
+            first[canonical] = min(number, first.get(canonical, number))
+        of_each = {number: first[self.ssps[it]] for it, number in self.ssp_numbers.items()}
+        return {number: family for number, family in of_each.items() if number != family}
+
     def targets(self, *dimensions: str) -> bool:
         """Whether any campaign targets one of the dimensions."""
         return any(self.index.targets(DIMENSIONS[name]) for name in dimensions)

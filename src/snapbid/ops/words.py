@@ -22,6 +22,10 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "private_auction": ("a private auction, and no campaign targets its deals", EXPLAIN),
     "no_media": ("no impression asks for banner, video, native or audio that can be read", SENDER),
+    "taken": (
+        "another SSP has a bid on an auction and impression of the same ids",
+        "ids that are not unique, or an attempt to take over auctions: ask the SSP",
+    ),
     "long_id": ("the id is over 512 bytes, which notices could not carry", SENDER),
     "cut_short": (
         "the time was over before an impression was decided",

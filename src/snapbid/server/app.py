@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol
 
 from snapbid.errors import MethodNotAllowed, Problem
-from snapbid.exchange.routes import BID_ROUTE
+from snapbid.exchange.routes import BID_ROUTE, SIGNED_PREFIX
 from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
 from snapbid.http import (
     Answer,
@@ -81,7 +81,11 @@ class Application:
 
     def is_short(self, path: str) -> bool:
         """Whether a request to this path awaits nothing but futures, so that it needs no task."""
-        return path in self._resources.bid_endpoints or path in NOTICE_ROUTES
+        return (
+            path in self._resources.bid_endpoints
+            or path in NOTICE_ROUTES
+            or path.startswith(SIGNED_PREFIX)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from snapbid.access import Network, parse_networks
+from snapbid.access import Network, SspAccess, parse_networks
 from snapbid.errors import UnknownSsp
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
 from snapbid.exchange.guard import GuardedBids
@@ -23,7 +23,8 @@ class BidEndpoints:
 
     `handlers` is always the same dictionary, so that the application need not ask for it again. It
     has the SSPs of which anybody may send anything; the others' requests take the longer way
-    through `resolve`. `permits` makes the limit of an SSP, by its number.
+    through `resolve`. `permits` makes the limit of an SSP, by its number. `signs_all`: the notices
+    of every SSP are signed, not only of those for which that is set.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class BidEndpoints:
         recorder: Recorder | None = None,
         proxies: Sequence[Network] = (),
         permits: Callable[[int, int], Permits] | None = None,
+        signs_all: bool = False,
     ) -> None:
         self.handlers: dict[str, RequestHandler] = {}
         self._bidding = bidding
@@ -40,6 +42,7 @@ class BidEndpoints:
         self._recorder = recorder
         self._proxies = proxies
         self._new_permits = permits
+        self._signs_all = signs_all
         self._permits: dict[int, Permits] = {}
         self._guarded: dict[str, Route] = {}
         self._endpoints: list[BidEndpoint] = []
@@ -58,7 +61,8 @@ class BidEndpoints:
             handlers = {ssp: self._handler(ssp, market) for ssp in catalog.ssps}
             self._guarded = {
                 bid_path(ssp): self._guard(ssp, market, *handlers.pop(ssp))
-                for ssp in catalog.access.keys() & handlers.keys()
+                for ssp, access in catalog.access.items()
+                if access.is_narrowed and ssp in handlers
             }
             self.handlers.clear()
             self.handlers.update({bid_path(ssp): made for ssp, (_, made) in handlers.items()})
@@ -78,7 +82,12 @@ class BidEndpoints:
     def _handler(self, ssp: str, market: Market) -> tuple[BidEndpoint, RequestHandler]:
         number = market.catalog.ssp_numbers[ssp]
         sightings = None if self._evidence is None else self._evidence.of(number, ssp)
-        endpoint = BidEndpoint(ssp, market, self._bidding, sightings)
+        bidding = self._bidding
+        if bidding.signer is not None and (
+            self._signs_all or market.catalog.access.get(ssp, SspAccess()).signed
+        ):
+            bidding = bidding.signed(market.catalog.ssps[ssp])
+        endpoint = BidEndpoint(ssp, market, bidding, sightings)
         self._endpoints.append(endpoint)
         recorder = self._recorder
         # The method itself: calling an object that has it costs as much as ten lines of it.
@@ -88,7 +97,7 @@ class BidEndpoints:
     def _guard(
         self, ssp: str, market: Market, endpoint: BidEndpoint, handler: RequestHandler
     ) -> Route:
-        allow, qps = market.catalog.access[ssp]
+        allow, qps, _ = market.catalog.access[ssp]
         permits = None
         if qps is not None and self._new_permits is not None:
             number = market.catalog.ssp_numbers[ssp]

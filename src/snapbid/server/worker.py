@@ -24,10 +24,12 @@ from snapbid.exchange.bid import Bidder
 from snapbid.exchange.endpoint import Bidding
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market
-from snapbid.exchange.notice import NoticeEndpoint, SettlesNotices
+from snapbid.exchange.notice import NoticeEndpoint
 from snapbid.exchange.recall import Recall
-from snapbid.exchange.routes import NOTICE_KINDS
+from snapbid.exchange.rejections import Rejections
+from snapbid.exchange.routes import NOTICE_KINDS, SIGNED_PREFIX
 from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
+from snapbid.exchange.signing import NoticeSigner
 from snapbid.golive.evidence import Evidence
 from snapbid.golive.outcomes import Outcomes
 from snapbid.golive.store import EvidenceStore
@@ -125,12 +127,28 @@ class Worker:
         stack.push_async_callback(queues.close)
 
         evidence = Evidence(EvidenceStore(self._redis), outcomes=Outcomes(metrics))
+        signer = NoticeSigner(settings.jwt_secret.key())
+        rejections = Rejections(ledger, parse_networks(settings.trusted_proxies))
+        stack.push_async_callback(rejections.stop)
+        notices = {
+            path: NoticeEndpoint(
+                kind,
+                ledger if log is None else LoggedNotices(ledger, log.rows),
+                metrics,
+                evidence.unknown_notice,
+                rejections,
+                signer,
+                only_signed=settings.signed_notices,
+            )
+            for path, kind in NOTICE_KINDS.items()
+        }
         bids = BidEndpoints(
-            _bidding(settings, ledger, metrics, log),
+            _bidding(settings, ledger, metrics, log, signer),
             evidence,
             recorder,
             proxies=parse_networks(settings.trusted_proxies),
             permits=lambda number, qps: Permits(self._redis, f"{BID_RATE}{number}", qps),
+            signs_all=settings.signed_notices,
         )
         limiter = RateLimiter(self._redis)
         events = EventEndpoints(queues.sink, limiter, metrics, geo, history.load())
@@ -152,6 +170,8 @@ class Worker:
 
         def use(market: Market, before: Market | None) -> None:
             ledger.belong_to(market.catalog.warehouse)
+            ledger.use_families(market.catalog.families)
+            rejections.use(market.catalog.access, market.catalog.ssp_numbers)
             if before is None or market.catalog.events != before.catalog.events:
                 events.take_up(market.catalog.events)
             bids.set_market(market, before)
@@ -162,13 +182,19 @@ class Worker:
         self.bid_endpoints = bids.handlers
         self.routes = Routes(
             {
-                **_notice_routes(
-                    ledger if log is None else LoggedNotices(ledger, log.rows), metrics, evidence
-                ),
+                **{
+                    path: Route(NOTICE_ROUTES[path], endpoint, paced=False)
+                    for path, endpoint in notices.items()
+                },
                 **{path: Route(name, events, methods=()) for path, name in EVENT_ROUTES.items()},
                 **{path: Route(PAGE_ROUTE, page) for path, page in pages(settings).items()},
             },
-            [_event_resolver(events), _report_resolver(report, diagnosis, demand), bids.resolve],
+            [
+                _signed_resolver(notices),
+                _event_resolver(events),
+                _report_resolver(report, diagnosis, demand),
+                bids.resolve,
+            ],
         )
         await self._settle(ledger)
         keeper = ConnectionKeeper(settings.port, metrics, most=most())
@@ -245,7 +271,11 @@ def _ledger(settings: ServingSettings, metrics: Metrics, log: AuctionLog | None)
 
 
 def _bidding(
-    settings: ServingSettings, ledger: Ledger, metrics: Metrics, log: AuctionLog | None
+    settings: ServingSettings,
+    ledger: Ledger,
+    metrics: Metrics,
+    log: AuctionLog | None,
+    signer: NoticeSigner,
 ) -> Bidding:
     return Bidding(
         Bidder(settings.base_url),
@@ -255,20 +285,23 @@ def _bidding(
         tmax_ms=settings.tmax_ms,
         processor_ms=settings.bid_cpu_ms,
         log=None if log is None else log.rows,
+        signer=signer,
     )
 
 
-def _notice_routes(
-    ledger: SettlesNotices, metrics: Metrics, evidence: Evidence
-) -> dict[str, Route]:
-    return {
-        path: Route(
-            NOTICE_ROUTES[path],
-            NoticeEndpoint(kind, ledger, metrics, evidence.unknown_notice),
-            paced=False,
-        )
-        for path, kind in NOTICE_KINDS.items()
-    }
+def _signed_resolver(notices: Mapping[str, NoticeEndpoint]) -> Resolver:
+    """The notices' paths behind a token."""
+
+    def resolve(path: str) -> Route | None:
+        if not path.startswith(SIGNED_PREFIX):
+            return None
+        token, _, rest = path.removeprefix(SIGNED_PREFIX).partition("/")
+        endpoint = notices.get(f"/{rest}")
+        if endpoint is None:
+            return None
+        return Route(NOTICE_ROUTES[f"/{rest}"], partial(endpoint.signed, token), paced=False)
+
+    return resolve
 
 
 def _event_resolver(events: EventEndpoints) -> Resolver:

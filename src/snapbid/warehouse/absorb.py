@@ -90,7 +90,7 @@ with incoming as materialized (
     select i.*, s.number is not null or c.number is not null as is_known
     from ({_INCOMING}) as i
     left join ssp_number s on s.number = i.number and i.kind in ('b', 'w', 'p', 'i', 'l', 'n')
-    left join campaign_number c on c.number = i.number and i.kind ~ '^[BWPIr]'
+    left join campaign_number c on c.number = i.number and i.kind ~ '^[BWPIrq]'
 ),
 fence as (
     update drain_fence f set batch = b.batch, segment = b.segment
@@ -153,13 +153,15 @@ anomalies as (
     do update set times = t.times + excluded.times
 ),
 rejections as (
-    insert into creative_rejection (ssp, campaign, mark, reason, losses)
-    select s.canonical, c.id, (r.named)[1]::int, (r.named)[2]::int, sum(more)
+    insert into creative_rejection (ssp, campaign, mark, reason, losses, bids)
+    select s.canonical, c.id, (r.named)[1]::int, (r.named)[2]::int,
+        coalesce(sum(more) filter (where kind like 'r%'), 0),
+        coalesce(sum(more) filter (where kind like 'q%'), 0)
     from sums
     join campaign_number c using (number)
     join ssp_number s on s.number = sums.reason
-    cross join lateral (select regexp_match(kind, '^r(\\d+)\\.(\\d+)$') as named) r
-    where kind like 'r%' group by 1, 2, 3, 4
+    cross join lateral (select regexp_match(kind, '^[rq](\\d+)(?:\\.(\\d+))?$') as named) r
+    where kind like 'r%' or kind like 'q%' group by 1, 2, 3, 4
 ),
 campaigns as (
     insert into campaign_daily as t

@@ -58,8 +58,9 @@ async def set_access(
     *,
     allow: Sequence[Network] | None = None,
     qps: int | Literal["any"] | None = None,
+    signed: bool | None = None,
 ) -> SspAccess:
-    """Narrow who may send as an SSP, or no longer; what is None stays as it is.
+    """Set who may send as an SSP, and whether its notices are signed; what is None stays as it is.
 
     No networks stand for any, as "any" does for requests per second. Raises RegistryError if the
     SSP is not registered.
@@ -70,11 +71,13 @@ async def set_access(
             raise _unregistered(descriptor)
         await connection.execute(
             "update ssp set allow = coalesce($2::text[]::cidr[], allow),"
-            " qps = case when $3 then $4 else qps end where descriptor = $1",
+            " qps = case when $3 then $4 else qps end, signed = coalesce($5, signed)"
+            " where descriptor = $1",
             descriptor,
             None if allow is None else [str(network) for network in allow],
             qps is not None,
             None if qps == "any" else qps,
+            signed,
         )
         return (await fetch_access(connection)).get(descriptor, SspAccess())
 
@@ -117,12 +120,14 @@ async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str,
 
 
 async def fetch_access(connection: asyncpg.Connection) -> dict[str, SspAccess]:
-    """Fetch who may send, by descriptor, of the SSPs that are narrowed."""
+    """Fetch who may send, by descriptor, of the SSPs for which something is set."""
     rows = await connection.fetch(
-        "select descriptor, allow::text[] as allow, qps from ssp"
-        " where qps is not null or cardinality(allow) > 0"
+        "select descriptor, allow::text[] as allow, qps, signed from ssp"
+        " where qps is not null or cardinality(allow) > 0 or signed"
     )
-    return {row["descriptor"]: SspAccess(tuple(row["allow"]), row["qps"]) for row in rows}
+    return {
+        row["descriptor"]: SspAccess(tuple(row["allow"]), row["qps"], row["signed"]) for row in rows
+    }
 
 
 def _unregistered(descriptor: str) -> RegistryError:

@@ -21,14 +21,28 @@ _COLUMNS: Final = (
 )
 
 
+class SuspensionRule(NamedTuple):
+    """When an SSP's rejections suspend a creative there: so many (0: never), which are at least
+    this share of at least so many bids since the first one.
+    """
+
+    losses: int
+    share: float
+    bids: int = 20
+
+
 class Rejection(NamedTuple):
-    """How often an SSP (its canonical id) has rejected the creative with this mark."""
+    """How often an SSP (its canonical id) has rejected the creative with this mark.
+
+    `bids`: how many it got of it meanwhile; a row has losses, with their `reason`, or bids.
+    """
 
     ssp: str
     campaign: str
     mark: int
-    reason: int
+    reason: int | None
     losses: int
+    bids: int
 
 
 class RejectedCreative(NamedTuple):
@@ -37,8 +51,9 @@ class RejectedCreative(NamedTuple):
     ssp: str
     campaign: str
     creative: str
-    reason: int
+    reason: int | None
     losses: int
+    bids: int
 
 
 async def become_the_keeper(connection: asyncpg.Connection) -> bool:
@@ -62,7 +77,7 @@ async def take_rejections(connection: asyncpg.Connection) -> list[Rejection]:
     rows = await connection.fetch(
         "delete from creative_rejection where ctid in"
         " (select ctid from creative_rejection limit $1)"
-        " returning ssp, campaign, mark, reason, losses",
+        " returning ssp, campaign, mark, reason, losses, bids",
         _MOST,
     )
     return [Rejection(*row) for row in rows]
@@ -84,26 +99,33 @@ async def fetch_creatives(
 
 
 async def count(
-    connection: asyncpg.Connection, rejected: Sequence[RejectedCreative], most: int, rest_s: int
+    connection: asyncpg.Connection,
+    rejected: Sequence[RejectedCreative],
+    rule: SuspensionRule,
+    rest_s: int,
 ) -> int:
-    """Count rejections, and let what has reached `most` rest (0: nothing); return how many do.
+    """Count rejections, and suspend what `rule` says; return how many creatives it suspends.
 
-    What rests is not counted any further. Needs a transaction.
+    What is suspended is not counted any further. Needs a transaction.
     """
     await connection.execute(f"delete from creative_rest where {_OVER}", rest_s)
     await connection.executemany(
-        "insert into creative_rest as r (ssp, campaign, creative, reason, losses)"
-        " values ($1, $2, $3, $4, greatest($5::bigint, 0))"
+        "insert into creative_rest as r (ssp, campaign, creative, reason, losses, bids)"
+        " values ($1, $2, $3, coalesce($4, 200), greatest($5::bigint, 0), greatest($6::bigint, 0))"
         " on conflict (ssp, campaign, creative) do update set"
-        " reason = excluded.reason, losses = greatest(r.losses + $5, 0), counted_at = now()"
+        " reason = coalesce($4, r.reason), losses = greatest(r.losses + $5, 0),"
+        " bids = greatest(r.bids + $6, 0), counted_at = now()"
         " where r.until is null",
         rejected,
     )
     begun = await connection.fetch(
         "update creative_rest set since = now(), until = now() + make_interval(secs => $2)"
-        " where until is null and losses >= $1::bigint and $1::bigint > 0 returning creative",
-        most,
+        " where until is null and losses >= $1::bigint and $1::bigint > 0"
+        " and bids >= $3 and losses >= bids * $4::float8 returning creative",
+        rule.losses,
         rest_s,
+        rule.bids,
+        rule.share,
     )
     return len(begun)
 

@@ -22,7 +22,7 @@ from snapbid.ledger.connection import Connections
 from snapbid.ledger.ledger import SpoolFullError
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.queues import EventQueues
-from snapbid.ledger.records import BidVerdict
+from snapbid.ledger.records import WIN, BidVerdict
 from snapbid.metrics import Metrics
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
@@ -188,7 +188,10 @@ class Worker:
         return None
 
     async def spend(self, bids: int, price: int, limits: Limits, within_s: float) -> bool:
-        """Whether as many are kept in one shard within that time; bankers bring the money."""
+        """Whether as many are kept and won in one shard within that time; bankers bring the money.
+
+        An SSP may hold no more than half of it where others have asked.
+        """
         assert self.ledger is not None
         until = self._world.loop.time() + within_s
         for number in range(bids):
@@ -196,6 +199,7 @@ class Worker:
             while True:
                 waiting = self.ledger.remember(b"probe", 1, [bid], "", 1.0)
                 if waiting is not None and await waiting == BidVerdict.KEPT:
+                    await self.ledger.settle(WIN, b"probe", bid[0])
                     break
                 if self._world.loop.time() > until:
                     return False

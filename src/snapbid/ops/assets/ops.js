@@ -4,7 +4,7 @@
 
 const EVERY_MS = 2000;
 const BIDS_NOTHING = new Set(["bid", "no_campaign", "currency", "limited", "long_id", "no_media",
-  "floor_currency", "private_auction"]);
+  "floor_currency", "private_auction", "taken"]);
 const DASH = "–";
 const KINDS = ["win", "billing", "loss"];
 const at = (id) => document.getElementById(id);

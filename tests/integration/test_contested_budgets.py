@@ -1,0 +1,138 @@
+"""One SSP's unanswered bids don't keep a budget from the others (contract 3, Budgets)."""
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.remembered import HOLD_S, NOON, Clock, opened
+from support.spending import limits, reserve, state
+
+from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.records import LOSS, WIN
+
+GREEDY, OTHER, THIRD = 1, 2, 3
+PRICE = 10_000  # nano-USD a bid
+BIDS = 100  # that the budget has room for
+OWN = limits(1, total=BIDS * PRICE // 1000)
+
+
+class Asking:
+    """Bids of SSPs for one campaign's budget, each of an auction of its own."""
+
+    def __init__(self, ledger: Ledger, of: Any = OWN) -> None:
+        self.ledger = ledger
+        self.of = of
+        self.kept: list[tuple[int, bytes]] = []
+        self._auctions = 0
+
+    async def ask(self, ssp: int, times: int = 1) -> Counter[str]:
+        """The verdicts on so many bids."""
+        verdicts: Counter[str] = Counter()
+        for _ in range(times):
+            self._auctions += 1
+            auction = b"%d" % self._auctions
+            verdict = await reserve(self.ledger, auction, (b"1", PRICE, self.of), ssp=ssp, user="u")
+            verdicts[verdict] += 1
+            if verdict == "k":
+                self.kept.append((ssp, auction))
+        return verdicts
+
+
+async def test_a_silent_ssp_leaves_half_to_others_that_ask(ledger: Ledger, clock: Clock) -> None:
+    asking = Asking(ledger)
+    assert await asking.ask(GREEDY, BIDS + 10) == {"k": BIDS, "b": 10}
+    assert await asking.ask(OTHER) == {"b": 1}, "nothing is left, for one hold"
+    for _ in range(3):
+        clock.now += HOLD_S + 1
+        greedy = await asking.ask(GREEDY, 2 * BIDS)
+        assert greedy == {"k": BIDS // 2, "s": 2 * BIDS - BIDS // 2}
+        other = await asking.ask(OTHER, BIDS)
+        assert other == {"k": BIDS // 2, "b": BIDS // 2}
+
+
+async def test_an_ssp_alone_may_hold_all(ledger: Ledger, clock: Clock) -> None:
+    asking = Asking(ledger)
+    for _ in range(3):
+        assert await asking.ask(GREEDY, BIDS + 5) == {"k": BIDS, "b": 5}
+        clock.now += HOLD_S + 1
+
+
+async def test_it_is_forgotten_that_others_asked(ledger: Ledger, clock: Clock) -> None:
+    asking = Asking(ledger)
+    await asking.ask(GREEDY, BIDS)
+    await asking.ask(OTHER)
+    clock.now += 601
+    assert await asking.ask(GREEDY, BIDS) == {"k": BIDS}
+
+
+async def test_what_is_shared_is_spent_to_the_last_bid(ledger: Ledger) -> None:
+    """An SSP whose bids are won at once spends on; halves of what is left never stop it."""
+    asking = Asking(ledger)
+    await asking.ask(GREEDY, BIDS - 10)
+    for _, auction in asking.kept:
+        assert await ledger.settle(WIN, auction, b"1") == "c"
+    await asking.ask(GREEDY, 10)
+    await asking.ask(OTHER)
+    for _, auction in asking.kept[-10:]:
+        assert await ledger.settle(LOSS, auction, b"1", 1) == "c"
+    for _ in range(10):
+        assert (await asking.ask(OTHER))["k"] == 1
+        assert await ledger.settle(WIN, asking.kept[-1][1], b"1") == "c"
+    assert (await state(ledger))[:2] == (BIDS * PRICE, BIDS * PRICE)
+    assert await asking.ask(OTHER) == {"b": 1}
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_nothing_is_lost_or_doubled_while_it_is_contested(
+    fresh_redis: str, tmp_path: Path, store: Any, seed: int
+) -> None:
+    """Whatever comes in whatever order: holds and spend are the open and the won bids."""
+    rng, clock = random.Random(seed), Clock(NOON)
+    async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
+        asking = Asking(ledger, limits(1, total=BIDS * PRICE // 1000, daily=900))
+        won: set[bytes] = set()
+        held: dict[bytes, float] = {}
+        for _ in range(400):
+            if rng.random() < 0.6:
+                before = len(asking.kept)
+                await asking.ask(rng.choice((GREEDY, GREEDY, GREEDY, OTHER, THIRD)))
+                held |= {auction: clock.now for _, auction in asking.kept[before:]}
+            elif asking.kept:
+                _, auction = rng.choice(asking.kept)
+                if rng.random() < 0.3:
+                    won.add(auction)
+                    await ledger.settle(WIN, auction, b"1")
+                    held.pop(auction, None)
+                elif auction not in won:
+                    await ledger.settle(LOSS, auction, b"1", 1)
+                    held.pop(auction, None)
+            clock.now += rng.choice((0, 0, 0.2, 1, 20))
+            held = {it: at for it, at in held.items() if clock.now - at < HOLD_S - 1}
+            used = (await state(ledger))[0]
+            assert used >= PRICE * (len(won) + len(held))
+        clock.now += HOLD_S + 2
+        await asking.ask(GREEDY)
+        for _, auction in asking.kept[-1:]:
+            await ledger.settle(LOSS, auction, b"1", 1)
+        assert (await state(ledger))[0] == PRICE * len(won)
+        left = {field for field in store.hkeys("{sb0}:m:1") if field[:1] in (b"e", b"h")}
+        assert not left
+
+
+async def test_many_at_once(fresh_redis: str, tmp_path: Path) -> None:
+    async with opened(fresh_redis, tmp_path, clock=(clock := Clock(NOON))) as ledger:
+        asking = Asking(ledger)
+        await asking.ask(GREEDY, BIDS)
+        await asking.ask(OTHER)
+        clock.now += HOLD_S + 1
+        waiting = [
+            reserve(ledger, b"m%d" % n, (b"1", PRICE, OWN), ssp=1 + n % 3) for n in range(300)
+        ]
+        verdicts = await asyncio.gather(*waiting)
+        kept = Counter(1 + n % 3 for n, verdict in enumerate(verdicts) if verdict == "k")
+        assert sum(kept.values()) <= BIDS
+        assert sum(kept.values()) == BIDS
+        assert max(kept.values()) - min(kept.values()) <= 2, "those who ask alike get alike"

@@ -1,0 +1,167 @@
+"""Which losses reject a creative, and when that suspends it (contract 11)."""
+
+import asyncio
+import json
+from typing import Any
+
+import asyncpg
+import pytest
+from support.remembered import Clock, remember, remembering, segment_of, until
+
+from snapbid.drain.rests import RestKeeper
+from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.records import BILLING, LOSS, WIN, marked
+from snapbid.match.rests import marks_of
+from snapbid.warehouse import campaigns, registry
+from snapbid.warehouse.rests import SuspensionRule
+
+BAD, GOOD, NONE = (marked(7, mark) for mark in (168, 12, 0))
+DAY = "2030-06-15"
+
+
+class Traffic:
+    """Bids of an SSP, each of an auction of its own, and what the ledger counts of rejections."""
+
+    def __init__(self, ledger: Ledger, store: Any, clock: Clock) -> None:
+        self._ledger = ledger
+        self._store = store
+        self._clock = clock
+        self._auctions = 0
+
+    async def bid(self, marked: int = BAD, ssp: int = 3) -> bytes:
+        self._auctions += 1
+        self._clock.now += 0.01
+        auction = b"%d" % self._auctions
+        assert await remember(self._ledger, auction, (b"1", marked, 100), ssp=ssp)
+        return auction
+
+    async def rejected(self, auction: bytes, reason: int = 203, *unheard: int) -> bool:
+        assert await self._ledger.settle(LOSS, auction, b"1", reason) == "c"
+        return await self._ledger.reject(auction, b"1", reason, unheard)
+
+    def counts(self) -> dict[str, int]:
+        of_day = self._store.hgetall(f"{{sb0}}:c:{segment_of(self._store)}:{DAY}")
+        named = {field.decode(): int(value) for field, value in of_day.items()}
+        return {field: value for field, value in named.items() if value and field[0] in "rq"}
+
+
+@pytest.fixture
+def traffic(ledger: Ledger, store: Any, clock: Clock) -> Traffic:
+    return Traffic(ledger, store, clock)
+
+
+async def test_from_the_first_rejection_on_bids_and_rejections_count(traffic: Traffic) -> None:
+    before = [await traffic.bid(), await traffic.bid()]
+    assert not await traffic.rejected(before[0]), "it only begins the count"
+    assert not await traffic.rejected(before[1]), "its bid is from before"
+    after = [await traffic.bid() for _ in range(5)]
+    await traffic.bid(GOOD)
+    await traffic.bid(ssp=4)
+    assert await traffic.rejected(after[0], 202)
+    assert await traffic.rejected(after[1], 203)
+    assert traffic.counts() == {"q168:7:3": 5, "r168.202:7:3": 1, "r168.203:7:3": 1}
+
+
+@pytest.mark.parametrize("kind", [WIN, BILLING])
+async def test_a_loss_beside_a_win_or_billing_rejects_nothing(
+    ledger: Ledger, traffic: Traffic, kind: int
+) -> None:
+    await traffic.rejected(await traffic.bid())
+    earlier, later = await traffic.bid(), await traffic.bid()
+    assert await ledger.settle(kind, earlier, b"1") == "c"
+    assert not await traffic.rejected(earlier)
+    assert await traffic.rejected(later)
+    assert await ledger.settle(kind, later, b"1") == "c"
+    assert traffic.counts() == {"q168:7:3": 2}
+
+
+async def test_whoever_does_not_speak_for_the_ssp_rejects_nothing(traffic: Traffic) -> None:
+    assert not await traffic.rejected(await traffic.bid(), 203, 1, 3, 33)
+    assert not await traffic.rejected(await traffic.bid())
+    assert not await traffic.rejected(await traffic.bid(), 203, 3)
+    assert await traffic.rejected(await traffic.bid(), 203, 1, 33)
+    assert traffic.counts() == {"q168:7:3": 2, "r168.203:7:3": 1}
+
+
+async def test_what_rejects_nothing_at_all(ledger: Ledger, traffic: Traffic) -> None:
+    """No loss, another reason than was settled, a repeat, no mark, an unknown auction."""
+    await traffic.rejected(await traffic.bid())
+    assert not await ledger.reject(await traffic.bid(), b"1", 203)
+    assert not await traffic.rejected(await traffic.bid(NONE))
+    assert not await ledger.reject(b"unknown", b"1", 203)
+    auction = await traffic.bid()
+    assert await traffic.rejected(auction, 205)
+    assert not await ledger.reject(auction, b"1", 205)
+    assert not await ledger.reject(auction, b"1", 206)
+    assert traffic.counts() == {"q168:7:3": 2, "r168.205:7:3": 1}
+
+
+async def test_what_is_taken_back_rejects_nothing(ledger: Ledger, traffic: Traffic) -> None:
+    """The loss was meant for the bid that a late one had replaced."""
+    await traffic.rejected(await traffic.bid())
+    auction = await traffic.bid()
+    (core,) = ledger._cores
+    done = remembering(ledger, auction, (b"1", BAD, 999), ssp=3)
+    assert done is not None
+    while not core._sent_answers:
+        await asyncio.sleep(0)
+    done.cancel()
+    await until(lambda: not core.is_busy and not core.in_doubt)
+    assert await traffic.rejected(auction)
+    assert traffic.counts()["r168.203:7:3"] == 1
+
+
+KEEPER = RestKeeper(SuspensionRule(3, 0.2), 3600)
+
+
+@pytest.mark.parametrize(
+    ("losses", "bids", "suspends"),
+    [(3, 15, False), (3, 19, False), (4, 20, True), (3, 20, False), (19, 19, False), (3, 16, False),
+     (20, 100, True), (19, 100, False), (60, 60, True), (2, 20, False), (0, 1000, False)],
+)  # fmt: skip
+async def test_a_share_of_enough_bids_suspends(
+    database: str, losses: int, bids: int, suspends: bool
+) -> None:
+    connection = await asyncpg.connect(database)
+    try:
+        await register(connection)
+        rows = [("acme", "spring", 12, 203, losses, 0), ("acme", "spring", 12, None, 0, bids)]
+        await connection.executemany(
+            "insert into creative_rejection (ssp, campaign, mark, reason, losses, bids)"
+            " values ($1, $2, $3, $4, $5, $6)",
+            [(ssp, campaign, mark_of("bad"), *rest) for ssp, campaign, _, *rest in rows],
+        )
+        assert await KEEPER.round(connection) == suspends
+    finally:
+        await connection.close()
+
+
+async def test_rejections_and_bids_add_up_over_rounds(database: str) -> None:
+    """Bids that come without a rejection change no reason, and nothing becomes negative."""
+    connection = await asyncpg.connect(database)
+    try:
+        await register(connection)
+        for losses, bids in ((2, 10), (0, 5), (1, 5), (-1, 0), (1, 0), (1, 0)):
+            reason = 203 if losses else None
+            await connection.execute(
+                "insert into creative_rejection (ssp, campaign, mark, reason, losses, bids)"
+                " values ('acme', 'spring', $1, $2, $3, $4)",
+                mark_of("bad"), reason, losses, bids,
+            )  # fmt: skip
+            begun = await KEEPER.round(connection)
+        assert begun == 1
+        row = await connection.fetchrow("select reason, losses, bids from creative_rest")
+        assert tuple(row) == (203, 4, 20)
+    finally:
+        await connection.close()
+
+
+def mark_of(creative: str) -> int:
+    return marks_of([creative])[creative]
+
+
+async def register(connection: asyncpg.Connection) -> None:
+    await registry.add(connection, "acme")
+    creative = {"id": "bad", "media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}
+    document = {"id": "spring", "advertiser": "b.example", "cpm": 2, "creatives": [creative]}
+    await campaigns.replace_many(connection, [("spring", json.dumps(document))])
