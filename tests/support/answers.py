@@ -20,7 +20,9 @@ OPTIONAL = {"cat", "cattax", "attr", "apis", "language", "w", "h", "iurl"} | {
 LOSS_MACRO = "&nbr=${AUCTION_LOSS}"
 
 # The detail of a 400 begins with the path of a field, or with what is wrong with the body.
-NAMED = re.compile(r"(?:\w+(?:\[\d+\])?(?:\.\w+(?:\[\d+\])?)*:|the (?:gzip )?body) \S")
+NAMED = re.compile(
+    r"(?:\w+(?:\[\d+\])?(?:\.\w+(?:\[\d+\])?)*:|Content-Encoding:|the (?:gzip |zstd )?body) \S"
+)
 
 
 def as_echoed(id: Any) -> str:
