@@ -50,6 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     body_timeout_s: int = 5  # for a request's body to come
     tmax_ms: int = 100  # where the request names none
     bid_cpu_ms: int = 10  # processor time that a bid request may take
+    max_quantity: int = 1000  # of impressions for which one may stand (qty.multiplier)
     ledger_shards: int = 1  # in Redis; changed by `snapbid ledger move`
     spool_max_bytes: int = 67_108_864  # notices on disk while Redis is away, per worker
     rest_losses: int = 3  # of a creative at an SSP, for what it is, before it rests there; 0: never
@@ -200,6 +201,7 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_BODY_TIMEOUT_S": ("body_timeout_s", rules.integer(1, 60)),
     "SNAPBID_TMAX_MS": ("tmax_ms", rules.integer(1, 60_000)),
     "SNAPBID_BID_CPU_MS": ("bid_cpu_ms", rules.integer(1, 1_000)),
+    "SNAPBID_MAX_QUANTITY": ("max_quantity", rules.integer(1, 1_000_000)),
     "SNAPBID_LEDGER_SHARDS": ("ledger_shards", rules.integer(1, 1_024)),
     "SNAPBID_SPOOL_MAX_BYTES": ("spool_max_bytes", rules.integer(4_096, 2**40)),
     "SNAPBID_REST_LOSSES": ("rest_losses", rules.integer(0, 1_000_000)),

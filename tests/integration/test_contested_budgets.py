@@ -48,7 +48,7 @@ async def test_a_silent_ssp_leaves_half_to_others_that_ask(ledger: Ledger, clock
     for _ in range(3):
         clock.now += HOLD_S + 1
         greedy = await asking.ask(GREEDY, 2 * BIDS)
-        assert greedy == {"k": BIDS // 2, "s": 2 * BIDS - BIDS // 2}
+        assert greedy == {"k": BIDS // 2, "h": 2 * BIDS - BIDS // 2}
         other = await asking.ask(OTHER, BIDS)
         assert other == {"k": BIDS // 2, "b": BIDS // 2}
 

@@ -96,7 +96,7 @@ def test_the_winner_is_that_of_the_live_decision() -> None:
                     assert (each.runner_up is not None) == (each.eligible > 1)
                     outcomes.update(group.rule.split(" ")[0] for group in each.refused)
     assert len(outcomes) > 25, outcomes
-    assert set(reasons) >= {"", "currency", "no_campaign", "floor_currency"}, reasons
+    assert set(reasons) >= {"", "currency", "no_campaign", "floor_currency", "quantity"}, reasons
 
 
 def test_one_without_money_leaves_its_place_to_the_next() -> None:
@@ -141,7 +141,7 @@ def test_a_budget_is_asked_for_the_cost_of_all_impressions() -> None:
 
     qty: tuple[Document, ...] = ({}, {"qty": {"multiplier": 14.2}}, {"qty": {"multiplier": 0.5}})
     imps = [{"id": f"{n}", "banner": {"w": 1, "h": 1}, **each} for n, each in enumerate(qty)]
-    body = msgspec.json.encode({"id": "r", "imp": imps})
+    body = msgspec.json.encode({"id": "r", "imp": imps, "dooh": {}})
     made = market_of_world(world)
     matchable = read(body, next(iter(world.registry)), made, 0, 1 << 20)
     assert isinstance(matchable, MatchableRequest)

@@ -358,7 +358,7 @@ def _request(
             {"id": imp, "banner": {"w": w, "h": h}, **quantities[imp]}
             for imp, (w, h) in imps.items()
         ],
-        "site": {"domain": "news.example"},
+        **({"dooh": {}} if any(quantities.values()) else {"site": {"domain": "news.example"}}),
         "device": {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": "USA"}},
         "user": {"id": user},
     }

@@ -32,6 +32,7 @@ from support.oracle_reading import (
     read_impression,
     read_request,
 )
+from support.oracle_spending import MOST_QUANTITY
 from support.oracle_values import (
     Document,
     Malformed,
@@ -368,7 +369,9 @@ def slots(
 
 
 def best(world: World, facts: Facts, slot: Slot) -> set[Offer]:
-    """Give the acceptable answers to one impression."""
+    """Give the acceptable answers to one impression; none where it stands for too many."""
+    if slot.quantity > MOST_QUANTITY:
+        return set()
     eligible = [each for each in world.campaigns if not any(rules(world, facts, slot, each))]
     return {
         Offer(campaign["id"], creative["id"], deal.id if deal else None, micros(campaign["cpm"]))

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from support.oracle_durations import Timed, read_timed
+from support.oracle_spending import quantity
 from support.oracle_values import (
     Document,
     counted,
@@ -109,6 +110,7 @@ class Slot:
     pods: frozenset[tuple[str, str]]
     timed: dict[str, Timed]
     least: int  # the lowest price that is one in the bids' currency
+    quantity: Fraction  # how many impressions it stands for
     rivals: frozenset[str] = frozenset()
     resting: frozenset[tuple[str, str]] = frozenset()
 
@@ -355,5 +357,6 @@ def read_impression(world: World, imp: Document, facts: Facts) -> Slot:
             if kind in media
         },
         least=converted(world, None, None, bid_in) or 0,
+        quantity=quantity(facts.values["inventory"], imp),
         resting=facts.resting,
     )

@@ -10,18 +10,22 @@ from fractions import Fraction
 from support.oracle_values import Document, number, part
 
 DAY_MS = 86_400_000
-MOST_IMPRESSIONS = 10**9  # that one may stand for
+MOST_QUANTITY = 1000  # impressions that one may stand for
 
 
-def cost(imp: Document, price_micros: int) -> int:
+def quantity(inventory: set[str | int], imp: Document) -> Fraction:
+    """Give how many impressions one stands for: on the screens of DOOH alone."""
+    multiplier = number(part(imp, "qty").get("multiplier"))
+    counts = inventory == {"dooh"} and multiplier is not None and multiplier > 0
+    return multiplier if counts else Fraction(1)  # type: ignore[return-value]
+
+
+def cost(inventory: set[str | int], imp: Document, price_micros: int) -> int:
     """Give what a win costs in nano-USD (OpenRTB 2.6, 7.9.4): (price / 1000) * multiplier = cost.
 
-    What is out of range is absent; a cost is rounded to the even one of two, and is at least 1.
+    A cost is rounded to the even one of two, and is at least 1.
     """
-    multiplier = number(part(imp, "qty").get("multiplier"))
-    if multiplier is None or not 0 < multiplier <= MOST_IMPRESSIONS:
-        multiplier = Fraction(1)
-    usd = Fraction(price_micros, 10**6) / 1000 * multiplier
+    usd = Fraction(price_micros, 10**6) / 1000 * quantity(inventory, imp)
     return max(round(usd * 10**9), 1)
 
 

@@ -23,7 +23,7 @@ SHIFTS = tuple(
     timedelta(milliseconds=shift) for shift in (0, 1, -1, 3_600_000, -3_600_000, 86_400_000)
 )
 
-MULTIPLIERS = (2.0, 14.2, 30.3, 0.5, 12.5, 1e9, 0.000001, 0.0, -1.0, 1e30)
+MULTIPLIERS = (2.0, 14.2, 30.3, 0.5, 12.5, 1000.0, 1000.1, 1e9, 0.000001, 0.0, -1.0, 1e30)
 ADVERTISERS = ("brand.example", "shop.example", "Sub.Shop.Example", "other.test", "myshop.example")
 BLOCKED_DOMAINS = ("shop.example", "SHOP.example", "sub.shop.example", "brand.example.", "example")
 SEATS = ("seat-1", "seat-2", "7", "Seat-1")

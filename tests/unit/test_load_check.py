@@ -68,11 +68,12 @@ def test_two_impressions_of_a_pod() -> None:
         ({"multiplier": 12.5}, 1.000001, 12_500_012),
         ({"multiplier": 0.0001}, 0.001, 1),
         ({"multiplier": 0}, 1.5, 1_500_000),
-        ({"multiplier": 1e30}, 1.5, 1_500_000),
+        ({"multiplier": 1000}, 1.5, 1_500_000_000),
     ],
 )
 def test_costs(qty: Document | None, price: float, cost: int) -> None:
-    asked = request(imp={"id": "1", "qty": qty})
+    asked = request(imp={"id": "1", "qty": qty}) | {"dooh": {}}
+    asked.pop("site", None)
     answer = parse(bid(asked, price=price).partition(b"\r\n\r\n")[2])
     assert not isinstance(answer, BrokenRule)
     limits = request_limits(decode(json.dumps(asked).encode()), RATES)

@@ -13,6 +13,8 @@ from snapbid.exchange.request import decode
 BANNER: dict[str, Any] = {"banner": {"w": 300, "h": 250}}
 NOBODY: dict[str, Any] = {"banner": {"w": 1, "h": 1}}
 ROUBLES: dict[str, Any] = {"bidfloor": 1, "bidfloorcur": "RUB"}
+MANY: dict[str, Any] = {"qty": {"multiplier": 1001}}
+SCREEN: dict[str, Any] = {"dooh": {}}
 PRIVATE: dict[str, Any] = {"pmp": {"private_auction": 1, "deals": [{"id": "d"}]}}
 
 
@@ -31,6 +33,11 @@ PRIVATE: dict[str, Any] = {"pmp": {"private_auction": 1, "deals": [{"id": "d"}]}
         ([{}, BANNER | PRIVATE], {}, Reason.PRIVATE_AUCTION),
         ([BANNER | PRIVATE, NOBODY], {}, Reason.NO_CAMPAIGN),
         ([BANNER], {"id": "x" * 513}, Reason.LONG_ID),
+        ([BANNER | MANY], {}, None),
+        ([BANNER | MANY], SCREEN, Reason.QUANTITY),
+        ([BANNER | MANY, BANNER], SCREEN, None),
+        ([BANNER | MANY, NOBODY], SCREEN, Reason.NO_CAMPAIGN),
+        ([BANNER | MANY, BANNER | ROUBLES], SCREEN, Reason.QUANTITY),
     ],
 )
 def test_reasons(imps: list[dict[str, Any]], more: dict[str, Any], reason: Reason | None) -> None:

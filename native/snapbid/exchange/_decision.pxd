@@ -21,6 +21,7 @@ cdef class Choice:
     cdef readonly object imp
     cdef readonly uint32_t rank, creative
     cdef readonly int deal
+    cdef readonly double quantity
 
 
 cdef class Decision:
@@ -46,8 +47,8 @@ cdef class Proposal:
 
 
 cdef class Decider:
-    cdef object _pods_of, _cost_of, _affordable, _unanswered
-    cdef object _no_currency, _cut_short, _long_id
+    cdef object _pods_of, _quantity_of, _cost_of, _affordable, _unanswered
+    cdef object _no_currency, _too_many, _cut_short, _long_id
     cdef double _searching, _templates
 
     cpdef object search(self, object request, str ssp, MarketCore market, int64_t now_ms,

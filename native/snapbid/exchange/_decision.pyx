@@ -71,8 +71,9 @@ cdef class MarketCore:
 @cython.freelist(64)
 cdef class Choice:
 
-    def __init__(self, imp, uint32_t rank, uint32_t creative, int deal):
+    def __init__(self, imp, uint32_t rank, uint32_t creative, int deal, double quantity=1):
         self.imp, self.rank, self.creative, self.deal = imp, rank, creative, deal
+        self.quantity = quantity
 
 
 @cython.no_gc
@@ -117,11 +118,12 @@ cdef class Proposal:
 @cython.final
 cdef class Decider:
 
-    def __init__(self, pods_of, cost_of, affordable, unanswered, no_currency, cut_short,
-                 long_id, double searching, double templates):
-        self._pods_of, self._cost_of = pods_of, cost_of
+    def __init__(self, pods_of, quantity_of, cost_of, affordable, unanswered, no_currency,
+                 too_many, cut_short, long_id, double searching, double templates):
+        self._pods_of, self._quantity_of, self._cost_of = pods_of, quantity_of, cost_of
         self._affordable, self._unanswered = affordable, unanswered
-        self._no_currency, self._cut_short, self._long_id = no_currency, cut_short, long_id
+        self._no_currency, self._too_many = no_currency, too_many
+        self._cut_short, self._long_id = cut_short, long_id
         self._searching, self._templates = searching, templates
 
     cpdef object search(self, object request, str ssp, MarketCore market, int64_t now_ms,
@@ -132,7 +134,8 @@ cdef class Decider:
         cdef Query query
         cdef Match best
         cdef PyObject *canonical
-        cdef bint is_found
+        cdef bint is_found, has_too_many = False
+        cdef double quantity
         cdef list choices = []
         cdef object last = None, pods = None, imps, rivals
         if lookups.checked(request, BIDREQUEST) is None or ssp is None:
@@ -150,13 +153,20 @@ cdef class Decider:
         if PyList_GET_SIZE(imps) > 1:
             pods = self._pods_of(imps)
         for imp in <list>imps:
+            quantity = 1
+            if reader.get(imp, IMP_QTY) is not None:
+                quantity = self._quantity_of(request, imp)
+                if quantity > <double>(<object>reader).max_quantity:
+                    has_too_many = True
+                    continue
             rivals = None if pods is None else pods.rivals(imp)
             if not query.impression(imp, rivals):
                 continue
             last = imp
             is_found = query.take_next(&best)
-            if is_found and market.exhausted and reader.get(imp, IMP_QTY) is not None:
-                rest = self._affordable((best.rank, best.creative, best.deal), query, imp, market)
+            if is_found and quantity != 1:
+                rest = self._affordable(
+                    (best.rank, best.creative, best.deal), query, quantity, market)
                 is_found = rest is not None
                 if is_found:
                     best.rank, best.creative, best.deal = rest
@@ -164,12 +174,15 @@ cdef class Decider:
                 choice = Choice.__new__(Choice)
                 choice.imp, choice.rank = imp, best.rank
                 choice.creative, choice.deal = best.creative, best.deal
+                choice.quantity = quantity
                 choices.append(choice)
                 if pods is not None and fits_a_notice(reader.get(imp, IMP_ID)):
                     pods.take(imp, market.index.advertiser(best.rank))
         if not choices:
             if query.undecided:
                 return NoBid(self._cut_short, query.undecided)
+            if has_too_many and last is None:
+                return NoBid(self._too_many)
             return NoBid(self._unanswered(request, has_floor=last is not None))
         decision = Decision.__new__(Decision)
         decision.choices, decision.query, decision.last = choices, query, last
@@ -248,6 +261,6 @@ cdef class Decider:
         else:
             template = (<object>market).adapted(
                 choice.rank, choice.creative, reader, decision.query.declares, asked)
-        if reader.get(imp, IMP_QTY) is not None:
-            cost = self._cost_of(imp, template.price_micros)
+        if choice.quantity != 1:
+            cost = self._cost_of(template.price_micros, choice.quantity)
         return new_bid(reader.get(imp, IMP_ID), template, deal_id, cost)

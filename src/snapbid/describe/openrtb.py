@@ -36,7 +36,8 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "native": "Answered with the assets that its request asks for.",
     },
     "Qty": {
-        "multiplier": "Above 0, at most a billion, else 1: a win costs `price` / 1000 times this.",
+        "multiplier": "Above 0 and of `dooh` alone, else 1: a win costs `price` / 1000 times this. "
+        "More than the operator allows (1,000 by default) refuses the impression.",
     },
     "Banner": {
         "w": "Pixels.",

@@ -10,6 +10,7 @@ NO_BID: Final = {
     Reason.NO_MEDIA: "no impression has banner, video, audio or native: send one of them",
     Reason.CURRENCY: "cur has neither USD nor a currency with an exchange rate: add USD",
     Reason.FLOOR_CURRENCY: "bidfloorcur has no exchange rate: state the floor in USD",
+    Reason.QUANTITY: "qty.multiplier is more than agreed: ask the operator",
     Reason.PRIVATE_AUCTION: "private_auction is 1, and no campaign has one of the deals",
     Reason.LIMITED: "the budgets or frequency caps of the campaigns that match are used up",
     Reason.TAKEN: "another SSP has bid on an auction and impression of these ids: make ids unique",

@@ -48,9 +48,14 @@ class MarketCore:
 
 @final
 class Choice:
-    """The decision for one impression; `deal` is an index into `imp.pmp.deals`, or -1."""
+    """The decision for one impression; `deal` is an index into `imp.pmp.deals`, or -1.
 
-    def __init__(self, imp: Imp, rank: int, creative: int, deal: int) -> None: ...
+    `quantity`: how many impressions it stands for.
+    """
+
+    def __init__(
+        self, imp: Imp, rank: int, creative: int, deal: int, quantity: float = 1
+    ) -> None: ...
     @property
     def imp(self) -> Imp: ...
     @property
@@ -59,6 +64,8 @@ class Choice:
     def creative(self) -> int: ...
     @property
     def deal(self) -> int: ...
+    @property
+    def quantity(self) -> float: ...
 
 @final
 class Decision:
@@ -122,19 +129,22 @@ class Proposal:
 class Decider:
     """Decides on requests. What few of them need is done by the functions given.
 
-    `pods_of`: the pods of several impressions; `cost_of`: what a win costs (contract 3,
-    `qty.multiplier`); `affordable`: the best campaign from this one on that may have budget for an
-    impression; `unanswered`: why no impression has a campaign. `no_currency`, `cut_short` and
-    `long_id` are reasons. `searching` and `templates` are shares of the processor time.
+    `pods_of`: the pods of several impressions; `quantity_of`: how many impressions one stands for
+    (contract 3, `qty.multiplier`), and `cost_of`: what a win costs then; `affordable`: the best
+    campaign from this one on that may have budget for so many; `unanswered`: why no impression has
+    a campaign. `no_currency`, `too_many`, `cut_short` and `long_id` are reasons. `searching` and
+    `templates` are shares of the processor time.
     """
 
     def __init__(
         self,
         pods_of: Callable[[list[Imp]], Pods | None],
-        cost_of: Callable[[Imp, int], int],
-        affordable: Callable[[Best | None, Query, Imp, Market], Best | None],
+        quantity_of: Callable[[BidRequest, Imp], float],
+        cost_of: Callable[[int, float], int],
+        affordable: Callable[[Best | None, Query, float, Market], Best | None],
         unanswered: Callable[..., Reason],
         no_currency: Reason,
+        too_many: Reason,
         cut_short: Reason,
         long_id: Reason,
         searching: float,

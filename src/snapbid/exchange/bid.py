@@ -26,11 +26,11 @@ from snapbid.exchange._decision import (
     can_be_notified,
 )
 from snapbid.exchange._response import BidIds
-from snapbid.exchange.cost import cost_of
+from snapbid.exchange.cost import cost_of, quantity_of
 from snapbid.exchange.lookups import USD
 from snapbid.exchange.market import Market
 from snapbid.exchange.pods import pods_of
-from snapbid.exchange.request import BidRequest, Imp
+from snapbid.exchange.request import BidRequest
 from snapbid.exchange.response import Bid, Writer
 from snapbid.match.catalog import Query
 
@@ -67,6 +67,7 @@ class Reason(Enum):
     LONG_ID = "long_id"  # the notification endpoints would refuse it
     NO_MEDIA = "no_media"
     FLOOR_CURRENCY = "floor_currency"  # no exchange rate
+    QUANTITY = "quantity"  # impressions that stand for more than the operator allows
     PRIVATE_AUCTION = "private_auction"  # no campaign targets its deals
     NO_CAMPAIGN = "no_campaign"
     LIMITED = "limited"  # budgets or caps
@@ -85,11 +86,11 @@ _NO_CAMPAIGN: Final = Reason.NO_CAMPAIGN
 _NO_MEDIA: Final = Reason.NO_MEDIA
 
 
-def _affordable(best: Best | None, query: Query, imp: Imp, market: Market) -> Best | None:
-    """Return the best campaign, from this one on, that may have budget for an impression's cost."""
+def _affordable(best: Best | None, query: Query, quantity: float, market: Market) -> Best | None:
+    """Return the best campaign, from this one on, that may have budget for so many impressions."""
     while best is not None:
         rank = best[0]
-        if not market.is_too_dear(rank, cost_of(imp, market.catalog.index.price(rank))):
+        if not market.is_too_dear(rank, cost_of(market.catalog.index.price(rank), quantity)):
             break
         best = query.next()
     return best
@@ -113,10 +114,12 @@ def unanswered(request: BidRequest, *, has_floor: bool) -> Reason:
 
 DECIDER: Final = Decider(
     pods_of=pods_of,
+    quantity_of=quantity_of,
     cost_of=cost_of,
     affordable=_affordable,
     unanswered=unanswered,
     no_currency=Reason.CURRENCY,
+    too_many=Reason.QUANTITY,
     cut_short=Reason.CUT_SHORT,
     long_id=Reason.LONG_ID,
     searching=SEARCHING,

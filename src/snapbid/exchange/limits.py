@@ -20,7 +20,12 @@ from snapbid.ledger.batch import LedgerBid
 from snapbid.ledger.records import BidVerdict
 
 ATTEMPTS: Final = 5  # round trips for one request
-_HAS_BUDGET: Final = (BidVerdict.OVER_CAP, BidVerdict.CAPS_AWAY, BidVerdict.OVER_SHARE)
+_NOT_OF_BUDGETS: Final = (
+    BidVerdict.OVER_CAP,
+    BidVerdict.CAPS_AWAY,
+    BidVerdict.OVER_SHARE,
+    BidVerdict.OVER_SUM,
+)
 
 
 class RemembersBids(Protocol):
@@ -81,7 +86,7 @@ async def replace_refused(
                 continue
             if verdict == BidVerdict.TAKEN:
                 continue
-            out_of_money = verdict not in _HAS_BUDGET
+            out_of_money = verdict not in _NOT_OF_BUDGETS
             choice = replacements.replace(choices[position], out_of_money=out_of_money)
             if choice is not None:
                 replacement = bid_of(choice, market, proposal.decision)
@@ -141,7 +146,7 @@ class _Replacements:
         """Return the next best campaign that is not known to be out of budget."""
         imp = choice.imp
         if out_of_money:
-            self._market.skip(choice.rank, self._shard, self._cost(imp, choice.rank))
+            self._market.skip(choice.rank, self._shard, self._cost(choice.rank, choice.quantity))
         tried = self._tried.setdefault(str(imp.id), set())
         tried.add(choice.rank)
         query = self._decision.query
@@ -154,15 +159,15 @@ class _Replacements:
         while (best := query.next()) is not None:
             rank = best[0]
             if rank not in tried and not self._market.skips(
-                rank, self._shard, self._cost(imp, rank)
+                rank, self._shard, self._cost(rank, choice.quantity)
             ):
                 if pods is not None:
                     pods.take(imp, self._market.catalog.index.advertiser(rank))
-                return Choice(imp, *best)
+                return Choice(imp, *best, choice.quantity)
         return None
 
-    def _cost(self, imp: Imp, rank: int) -> int:
-        return cost_of(imp, self._market.catalog.index.price(rank))
+    def _cost(self, rank: int, quantity: float) -> int:
+        return cost_of(self._market.catalog.index.price(rank), quantity)
 
     def make_room(self, refused: Bid, bid: Bid) -> bool:
         """Return whether the answer is short enough with a bid in place of one that is refused."""

@@ -14,6 +14,7 @@ import msgspec
 
 from snapbid.exchange import gpp, native_answer, privacy, request
 from snapbid.exchange.bounds import MAX_ENTRIES
+from snapbid.exchange.cost import MAX_QUANTITY
 from snapbid.exchange.identity import recognise
 from snapbid.exchange.native_request import NATIVE_REQUESTS, NativeRequest
 from snapbid.exchange.request import (
@@ -98,7 +99,7 @@ _HOSTS: Final = Memo(vocabulary.host, 65_536)
 
 class Lookups(Reader):
     """The lookups of one catalog. `gvl_id`: the bidder's id in the Global Vendor List; `currency`:
-    that of the bids, which has a rate.
+    that of the bids, which has a rate; `max_quantity`: how many impressions one may stand for.
     """
 
     def __init__(
@@ -109,9 +110,11 @@ class Lookups(Reader):
         gvl_id: int | None = None,
         currency: str = USD,
         suppression: Suppression | None = None,
+        max_quantity: int = MAX_QUANTITY,
     ) -> None:
         super().__init__(STRUCTS, *MEMOS, in_usd=currency == USD)
         self.currency = currency
+        self.max_quantity = max_quantity
         self._others: dict[str, Lookups] = {}
         self._spellings: dict[Text, str] = {
             text: code for code in rates.usd for text in _spellings(code)
@@ -142,6 +145,7 @@ class Lookups(Reader):
             gvl_id=self._gvl_id,
             currency=currency,
             suppression=self._suppression,
+            max_quantity=self.max_quantity,
         )
         return self._others[currency]
 

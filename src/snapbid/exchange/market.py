@@ -166,10 +166,15 @@ class Market(MarketCore):
     def skips(self, rank: int, shard: int, cost: int) -> bool:
         """Return whether the shard has refused this cost since the campaign last had budget."""
         exhausted = self.exhausted.get(rank)
-        return exhausted is not None and exhausted.shards.get(shard, MAX_COST) <= cost
+        if exhausted is None or shard not in exhausted.shards:
+            return cost > MAX_COST
+        return cost >= min(exhausted.shards[shard], MAX_COST + 1)
 
     def is_too_dear(self, rank: int, cost: int) -> bool:
-        """Return whether every shard has refused this cost since the campaign last had budget."""
+        """Return whether every shard has refused this cost since the campaign last had budget.
+
+        None takes a cost beyond MAX_COST.
+        """
         return all(self.skips(rank, shard, cost) for shard in range(self.shards))
 
     def make_room(self, rooms: Iterable[tuple[int, int]] | None) -> None:

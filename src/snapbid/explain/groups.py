@@ -24,6 +24,7 @@ PACED = "budget spent for now (even pacing)"
 SPENT = "budget spent"
 UNCONFIRMED = "budget not confirmed yet"
 CAPS_AWAY = "frequency caps away"
+TOO_DEAR = "cost over 1,000,000 USD"
 _LIMITS = {CAPPED, CAPS_AWAY, PACED, SPENT, UNCONFIRMED}
 
 
@@ -94,6 +95,8 @@ class Groups:
             self._add(rank, CAPS_AWAY, None)
         elif verdict == BidVerdict.UNCONFIRMED:
             self._add(rank, UNCONFIRMED, None)
+        elif verdict == BidVerdict.OVER_SUM:
+            self._add(rank, TOO_DEAR, None)
         elif document.budget.pacing == "even":
             self._add(rank, PACED, None)
         else:
@@ -178,6 +181,7 @@ _WHY = {
     "creative": "mimes, battr, api, price by duration and the like: --campaign ID says which",
     "creative rests": "the SSP has rejected it: snapbid creative list says why",
     "flight": "not started yet, or over",
+    TOO_DEAR: "no win may cost more: cpm / 1000, times qty.multiplier",
     SPENT: "what is left does not pay for one more bid",
     PACED: "what the day allows until now is used",
     CAPS_AWAY: "the shard that has this user's impressions is away",

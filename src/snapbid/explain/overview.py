@@ -15,7 +15,7 @@ import msgspec
 from snapbid.errors import BadRequest
 from snapbid.exchange.bid import Market, Reason, can_be_notified, unanswered
 from snapbid.exchange.bounds import MAX_IMPRESSIONS
-from snapbid.exchange.cost import cost_of, quantity_of
+from snapbid.exchange.cost import MAX_COST, cost_of, quantity_of
 from snapbid.exchange.lookups import USD, Lookups
 from snapbid.exchange.market import limits_of
 from snapbid.exchange.pods import pods_of
@@ -199,8 +199,11 @@ async def explain(
         base = msgspec.structs.replace(base, status=200, reason="a bid")
     else:
         limited = any(group.limited for impression in impressions for group in impression.refused)
-        rated = any(impression.floor_usd is not None for impression in impressions)
+        searched = [each for each in impressions if each.quantity <= lookups.max_quantity]
+        rated = any(impression.floor_usd is not None for impression in searched)
         outcome = Reason.LIMITED if limited else unanswered(request, has_floor=rated)
+        if len(searched) < len(impressions) and not rated:
+            outcome = Reason.QUANTITY
         if cut_short:
             outcome = Reason.CUT_SHORT
         base = msgspec.structs.replace(base, reason=f"no bid ({outcome.value})")
@@ -266,10 +269,13 @@ class _ImpressionExplainer:
         floor = floor_of(imp, lookups)
         told = words.floor(floor, imp.bidfloor, imp.bidfloorcur)
         usd = None if floor == NO_RATE else floor / 1_000_000
-        total = len(self._index)
+        total, quantity = len(self._index), quantity_of(self._request, imp)
         base = Impression(
-            str(imp.id), asked(imp), told, usd, total, 0, None, None, "", [], quantity_of(imp)
+            str(imp.id), asked(imp), told, usd, total, 0, None, None, "", [], quantity
         )
+        if quantity > lookups.max_quantity:
+            why = f"imp.qty.multiplier is over the {lookups.max_quantity} that one may stand for"
+            return msgspec.structs.replace(base, summary=f"every campaign: {why}")
         rivals = [] if self._pods is None else self._pods.rivals(imp) or []
         if rivals:
             self._rivals[imp.id] = rivals
@@ -285,7 +291,7 @@ class _ImpressionExplainer:
                 total -= 1
             else:
                 groups.refuse(rank, refusal, dimension)
-        best, eligible = await self._eligible(imp, groups)
+        best, eligible = await self._eligible(imp, quantity, groups)
         names = groups.samples()
         campaigns = await self._documents(names) if names else {}
         refused = groups.told(self._request, self._search.carried(), campaigns)
@@ -315,12 +321,12 @@ class _ImpressionExplainer:
         """Whether the overlay replaces or removes the campaign."""
         return self._index.rank(self._document(rank).cid) != rank
 
-    async def _eligible(self, imp: Imp, groups: Groups) -> tuple[list[Offer], int]:
+    async def _eligible(self, imp: Imp, quantity: float, groups: Groups) -> tuple[list[Offer], int]:
         """The best two bids, in the order of the search, and the number of all."""
         choices = []
         while (choice := self._search.query.next()) is not None:
             choices.append(choice)
-        refused = await self._refused(imp, [rank for rank, _, _ in choices])
+        refused = await self._refused(imp, quantity, [rank for rank, _, _ in choices])
         for rank, verdict in refused.items():
             groups.limit(rank, verdict, self._document(rank))
         kept = [choice for choice in choices if choice[0] not in refused]
@@ -328,19 +334,23 @@ class _ImpressionExplainer:
             self._pods.take(imp, self._index.advertiser(kept[0][0]))
         return [self._offer(imp, *choice) for choice in kept[:2]], len(kept)
 
-    async def _refused(self, imp: Imp, ranks: Sequence[int]) -> dict[int, str]:
+    async def _refused(self, imp: Imp, quantity: float, ranks: Sequence[int]) -> dict[int, str]:
         """The ledger's verdict on each campaign that is out of budget or over a cap."""
         limited: dict[int, LedgerBid] = {}
+        refused: dict[int, str] = {}
         for rank in ranks:
             document = self._document(rank)
             limits = limits_of(document, self._market.shards)
-            if limits is not None:
-                cost = cost_of(imp, self._index.price(rank))
+            cost = cost_of(self._index.price(rank), quantity)
+            if cost > MAX_COST:
+                refused[rank] = BidVerdict.OVER_SUM
+            elif limits is not None:
                 limited[rank] = (str(imp.id).encode(), document.number, cost, limits)
         auction, bids = str(self._request.id).encode(), list(limited.values())
         verdicts = await self._look(auction, bids, self._search.user) if bids else ""
         verdict_of = zip(limited, verdicts, strict=True)
-        return {rank: verdict for rank, verdict in verdict_of if verdict != BidVerdict.KEPT}
+        refused |= {rank: verdict for rank, verdict in verdict_of if verdict != BidVerdict.KEPT}
+        return refused
 
     def _offer(self, imp: Imp, rank: int, creative: int, deal: int) -> Offer:
         document = self._document(rank)

@@ -9,10 +9,10 @@ from typing import Final
 import asyncpg
 from redis.exceptions import RedisError
 
-from snapbid.exchange.cost import cost_of
+from snapbid.exchange.cost import MAX_COST, cost_of, quantity_of
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market, limits_of
-from snapbid.exchange.request import BidRequest
+from snapbid.exchange.request import BidRequest, Imp
 from snapbid.exchange.spending import Spending
 from snapbid.exchange.spending import fetch as fetch_spending
 from snapbid.explain import words
@@ -81,6 +81,7 @@ class Stores:
             catalog.rates,
             gvl_id=settings.gvl_id,
             suppression=catalog.suppression,
+            max_quantity=settings.max_quantity,
         )
         return Market(catalog, lookups, settings.ledger_shards)
 
@@ -144,15 +145,25 @@ class Stores:
         request, situation, _ = asked
         own = {
             cost: await self._limits(stored, campaign, cost, request, situation)
-            for cost in {cost_of(imp, campaign.cpm_micros) for imp in request.imp or ()}
+            for cost in {_cost(campaign, request, imp) for imp in request.imp or ()}
         }
         return {
             str(imp.id): [
                 *examine(campaign, request, imp, situation),
-                *own[cost_of(imp, campaign.cpm_micros)],
+                *self._quantity(campaign, request, imp),
+                *own[_cost(campaign, request, imp)],
             ]
             for imp in request.imp or ()
         }
+
+    def _quantity(self, campaign: Campaign, request: BidRequest, imp: Imp) -> list[RuleCheck]:
+        """Check how many impressions one stands for, where it does."""
+        quantity, most = quantity_of(request, imp), self._settings.max_quantity
+        if quantity == 1:
+            return []
+        holds = quantity <= most and cost_of(campaign.cpm_micros, quantity) <= MAX_COST
+        asks = f"at most {most}, and no win over 1,000,000 USD"
+        return [RuleCheck("quantity", asks, f"qty.multiplier {quantity:g}", holds)]
 
     async def _limits(
         self,
@@ -209,6 +220,10 @@ class Stores:
 def _parse(stored: campaigns.StoredCampaign) -> Campaign:
     """Raises ValueError for a document that was written past the import, by hand."""
     return document.parse(document.decode(stored.document))
+
+
+def _cost(campaign: Campaign, request: BidRequest, imp: Imp) -> int:
+    return cost_of(campaign.cpm_micros, quantity_of(request, imp))
 
 
 def _budget(money: Spending) -> str:

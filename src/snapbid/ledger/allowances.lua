@@ -33,7 +33,7 @@ local function call_banker(campaign, purse) -- where it has refused a bid, or li
 end
 
 -- Whether the price (digits) is within the limits; it is held then, where `holds` is true. Else the
--- letter: b beyond the budget, s beyond the SSP's share of it.
+-- letter: b beyond the budget, h beyond the SSP's share of it.
 local function afford(purse, price, limits, holds, ssp)
   local of = limits
   if limits.in_escrow then

@@ -1,7 +1,7 @@
 -- Whether a bid is within the budget of its campaign, in a ledger of one shard.
 
 -- Whether the price (digits) is within the limits; it is held then, where `holds` is true. Else the
--- letter: b beyond the budget, s beyond the SSP's share of it.
+-- letter: b beyond the budget, h beyond the SSP's share of it.
 local some_refused = false
 local function afford(purse, price, limits, holds, ssp)
   local fits, letter = false, 'b'

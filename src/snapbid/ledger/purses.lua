@@ -154,7 +154,7 @@ local function within_share(purse, price, limits, holds, ssp) -- rare
     (limits.day_number or math.huge) - purse.day)
   local own, all = unpack(redis.call('HMGET', key, 'h' .. ssp, 'h'))
   if own and 2 * (own + cost) > free + all then
-    return false, 's'
+    return false, 'h'
   end
   if holds then
     local name = hold_name .. ':' .. ssp

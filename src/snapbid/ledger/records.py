@@ -34,15 +34,17 @@ class BidVerdict(StrEnum):
     bid that is the same as `OVER_BUDGET`. `CAPS_AWAY`: the shard with the user's impressions is.
     `OVER_SHARE`: of a budget for which several SSPs ask, the bid's own holds as much as is free.
     `TAKEN`: another family of SSPs has a bid on the auction's impression.
+    `OVER_SUM`: the sums of a day's money would not hold its cost (remember.lua).
     """
 
     KEPT = "k"
     OVER_BUDGET = "b"
     OVER_CAP = "c"
+    OVER_SUM = "s"
     UNCONFIRMED = "w"
     CAPS_AWAY = "a"
     TAKEN = "t"
-    OVER_SHARE = "s"
+    OVER_SHARE = "h"
 
 
 class NoticeVerdict(StrEnum):

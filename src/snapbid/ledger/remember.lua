@@ -8,7 +8,7 @@
 --          8 the day, 9 how many counters its bids raise, if all are kept, 10... their names, and then
 --          by how much
 -- Returns 0 where the batch was taken back before it arrived, else + and what was not kept, each the
--- index of the bid in the batch (from 0) and a letter: b beyond the budget, s beyond its SSP's share
+-- index of the bid in the batch (from 0) and a letter: b beyond the budget, h beyond its SSP's share
 -- of one for which several ask, c beyond a cap, t another family of SSPs has a bid on this auction and
 -- impression.
 --

@@ -21,7 +21,6 @@ from snapbid.reference.rates import MICROS, Rates
 
 LOSS_MACRO: Final = "&nbr=${AUCTION_LOSS}"
 BANNER, VIDEO, AUDIO, NATIVE = 1, 2, 3, 4
-MOST_QUANTITY: Final = 10**9
 MEDIA: Final = {BANNER: "banner", VIDEO: "video", AUDIO: "audio", NATIVE: "native"}
 _BASE: Final = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?", re.ASCII)
 
@@ -117,7 +116,7 @@ def request_limits(request: BidRequest, rates: Rates) -> RequestLimits:
     currency = _currency(request.cur, rates)
     unit = 1 if currency in (None, "USD") else rates.usd[currency]
     return RequestLimits(
-        {str(imp.id): _imp_limits(imp, rates, unit) for imp in request.imp or ()},
+        {str(imp.id): _imp_limits(request, imp, rates, unit) for imp in request.imp or ()},
         frozenset(category.upper() for category in _texts(request.bcat)),
         frozenset(domain.lower() for domain in _texts(request.badv)),
         frozenset(_texts(request.wseat)),
@@ -143,7 +142,7 @@ def _currency(cur: Any, rates: Rates) -> str | None:
     return next((code for code in codes if code in rates.usd), None)
 
 
-def _imp_limits(imp: Imp, rates: Rates, unit: Fraction | int) -> ImpLimits:
+def _imp_limits(request: BidRequest, imp: Imp, rates: Rates, unit: Fraction | int) -> ImpLimits:
     blocked: dict[int, frozenset[int]] = {}
     sizes: list[tuple[int | None, int | None]] = []
     limited: dict[int, MediaLimits | None] = {}
@@ -175,13 +174,14 @@ def _imp_limits(imp: Imp, rates: Rates, unit: Fraction | int) -> ImpLimits:
         imp.pmp is not None and imp.pmp.private_auction == 1,
         {kind: limits for kind, limits in limited.items() if limits is not None},
         tuple(_pods(imp)),
-        _quantity(imp),
+        _quantity(request, imp),
     )
 
 
-def _quantity(imp: Imp) -> Fraction | int:
-    stated = imp.qty.multiplier if imp.qty is not None else None
-    return 1 if stated is None or not 0 < stated <= MOST_QUANTITY else Fraction(repr(stated))
+def _quantity(request: BidRequest, imp: Imp) -> Fraction | int:
+    is_dooh = request.dooh is not None and request.site is None and request.app is None
+    stated = imp.qty.multiplier if is_dooh and imp.qty is not None else None
+    return 1 if stated is None or not 0 < stated < math.inf else Fraction(repr(stated))
 
 
 def _pods(imp: Imp) -> Iterator[tuple[str, str]]:

@@ -41,10 +41,11 @@ from snapbid.match.targeting_rules import MAX_ENTRIES, TARGETING
 from snapbid.match.value_rules import (
     ADM,
     ADVERTISER,
+    BUDGET,
+    CPM,
     FLAG,
     LANGUAGE,
     MAX_URL,
-    MICROS,
     TIME,
     choice,
     integer,
@@ -255,7 +256,7 @@ def _creatives(together: Together) -> Rule:
 
 
 _BUDGET: Final = object_of(
-    {"daily": MICROS, "total": MICROS, "pacing": choice("asap", "even")}, Budget, _budget
+    {"daily": BUDGET, "total": BUDGET, "pacing": choice("asap", "even")}, Budget, _budget
 )
 _CAP: Final = object_of(
     {"impressions": integer(1), "seconds": integer(1)},
@@ -291,9 +292,9 @@ def _campaigns(together: Together) -> Rule:
             "status": choice("active", "paused"),
             "starts_at": TIME,
             "ends_at": TIME,
-            "cpm": MICROS,
+            "cpm": CPM,
             "budget": object_of(
-                {"daily": MICROS, "total": MICROS, "pacing": choice("asap", "even")},
+                {"daily": BUDGET, "total": BUDGET, "pacing": choice("asap", "even")},
                 Budget,
                 _budget,
             ),

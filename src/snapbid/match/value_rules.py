@@ -31,7 +31,8 @@ from snapbid.match.vocabulary import MAX_INTEGER, MAX_TEXT, domain, size
 
 MAX_ADM_BYTES: Final = 64 * 1024
 MAX_URL: Final = 2048
-MAX_MICROS: Final = 2**63 - 1  # the largest signed 64-bit integer, in micro-USD
+MAX_USD: Final = (2**63 - 1) // 10**6  # that a signed 64-bit integer holds in micro-USD
+MAX_CPM: Final = 1_000_000  # USD, so that sums of costs stay far from 64 bits
 UTF8_BYTES: Final = 4  # of one character, at most
 
 _MACRO = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
@@ -218,24 +219,29 @@ def number_of(check: Check) -> Rule:
     return Rule(check, msgspec.Raw, lambda raw: normal_forms[bytes(raw)])
 
 
-def _check_micros(value: Any, at: Path, mistakes: Mistakes) -> int | None:
-    """Read an amount in USD as micro-USD, exactly."""
-    number = _decimal(value)
-    if number is None:
-        rule = f"must be a number of USD, found {shown(value)}"
-    elif number <= 0:
-        rule = f"must be more than 0, found {shown(value)}"
-    elif number > MAX_MICROS // 10**6:
-        rule = f"must be at most {MAX_MICROS // 10**6}, found {shown(value)}"
-    elif (decimals := _decimals(number)) <= 6:
-        return int(number.scaleb(6))
-    elif decimals <= 400 and (exact := Fraction(number) * 10**6).denominator == 1:
-        return int(exact)
-    else:
-        rule = f"must have at most 6 decimals, found {shown(value)}"
-    report(mistakes, at, rule)
-    return None
+def micros(most: int) -> Rule:
+    """An amount of at most so many USD, read as micro-USD, exactly."""
+
+    def check(value: Any, at: Path, mistakes: Mistakes) -> int | None:
+        number = _decimal(value)
+        if number is None:
+            rule = f"must be a number of USD, found {shown(value)}"
+        elif number <= 0:
+            rule = f"must be more than 0, found {shown(value)}"
+        elif number > most:
+            rule = f"must be at most {most}, found {shown(value)}"
+        elif (decimals := _decimals(number)) <= 6:
+            return int(number.scaleb(6))
+        elif decimals <= 400 and (exact := Fraction(number) * 10**6).denominator == 1:
+            return int(exact)
+        else:
+            rule = f"must have at most 6 decimals, found {shown(value)}"
+        report(mistakes, at, rule)
+        return None
+
+    return number_of(check)
 
 
 FLAG: Final = Rule(_check_flag, bool)
-MICROS: Final = number_of(_check_micros)
+CPM: Final = micros(MAX_CPM)
+BUDGET: Final = micros(MAX_USD)

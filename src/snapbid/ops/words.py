@@ -20,6 +20,10 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "floors are in a currency without an exchange rate",
         "snapbid rates import FILE adds rates",
     ),
+    "quantity": (
+        "impressions stand for more (qty.multiplier) than is allowed",
+        "SNAPBID_MAX_QUANTITY bounds what one request may cost",
+    ),
     "private_auction": ("a private auction, and no campaign targets its deals", EXPLAIN),
     "no_media": ("no impression asks for banner, video, native or audio that can be read", SENDER),
     "taken": (

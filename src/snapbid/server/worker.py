@@ -241,6 +241,7 @@ def _market(
         catalog.rates,
         gvl_id=settings.gvl_id,
         suppression=catalog.suppression,
+        max_quantity=settings.max_quantity,
     )
     return Market(catalog, lookups, shards, before)
 

@@ -1,0 +1,61 @@
+"""Nobody writes another's bill: what a win costs is bounded, whatever a request says."""
+
+import http.client
+import json
+import urllib.request
+from collections import Counter
+from contextlib import closing
+from typing import Any
+
+import pytest
+import redis
+from support.bystander import BODY, JSON, PATH
+from support.stack import Stack
+
+DEAREST_DEMO = 50_000_000  # nano-USD: no demo campaign pays more than a CPM of 50 USD
+REQUEST: dict[str, Any] = json.loads(BODY)
+
+
+def bid(server: Stack, **changes: Any) -> tuple[int, Any]:
+    """The answer to document 2's connectivity request, so changed; None removes a member."""
+    asked = {name: value for name, value in (REQUEST | changes).items() if value is not None}
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as client:
+        client.request("POST", PATH, json.dumps(asked).encode(), JSON)
+        answer = client.getresponse()
+        return answer.status, json.loads(answer.read() or b"null")
+
+
+def counted(server: Stack) -> tuple[int, int]:
+    """Wins, and what they cost (nano-USD)."""
+    with closing(redis.from_url(server.environ["SNAPBID_REDIS_URL"])) as store:
+        totals = Counter[bytes]()
+        for key in store.scan_iter("{sb0}:c:*"):
+            counters: Any = store.hgetall(key)
+            for field, value in counters.items():
+                totals[field[:1]] += int(value)
+        return totals[b"w"], totals[b"p"]
+
+
+@pytest.mark.parametrize("multiplier", [2, 1000, 1001, 1e9, 1e18, 1e308])
+@pytest.mark.usefixtures("bystander")
+def test_a_multiplier_multiplies_no_bill_of_a_site(server: Stack, multiplier: float) -> None:
+    imps = [imp | {"qty": {"multiplier": multiplier}} for imp in REQUEST["imp"]]
+    wins, cost = counted(server)
+    status, answer = bid(server, id=f"bill {multiplier}", imp=imps)
+    assert status == 200
+    (seat,) = answer["seatbid"]
+    for each in seat["bid"]:
+        with urllib.request.urlopen(each["nurl"], timeout=60) as pixel:
+            assert pixel.status == 200
+    more_wins, more_cost = counted(server)
+    assert more_wins == wins + len(seat["bid"])
+    assert 0 < more_cost - cost <= DEAREST_DEMO * len(seat["bid"])
+
+
+@pytest.mark.parametrize("multiplier", [1000.5, 1e9, 1e18, 1e308])
+@pytest.mark.usefixtures("bystander")
+def test_no_screen_stands_for_more_than_is_allowed(server: Stack, multiplier: float) -> None:
+    imps = [imp | {"qty": {"multiplier": multiplier}} for imp in REQUEST["imp"]]
+    before = counted(server)
+    assert bid(server, id=f"screen {multiplier}", imp=imps, site=None, dooh={}) == (204, None)
+    assert counted(server) == before
