@@ -105,7 +105,7 @@ def test_what_commands_change(cli: Callable[..., str], tmp_path: Path) -> None:
     assert details[3]["creatives"] is None  # long
     assert details[4] == {"status": ["active", "paused"]}
     assert details[6] == {"cpm": [2.5, 250]}
-    assert details[8].keys() == {"product", "rate", "issued_at"}
+    assert details[8].keys() == {"product", "rate", "events", "issued_at"}
     shown = json.dumps(everything)
     assert key not in shown
     assert token not in shown

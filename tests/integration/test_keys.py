@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from support.stack import Stack, execute
 
 from snapbid.events.keys import rate_key
 from snapbid.ledger.connection import share
-from snapbid.ledger.rate import RateLimiter, RateLimiterUnavailable
+from snapbid.ledger.rate import EventLimiter, RateLimiter, RateLimiterUnavailable, Refusal
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 MICROS = 1_000_000
@@ -179,24 +180,29 @@ class Clock:
 
 
 class Limited:
-    """The limit of one key, on a Redis, with a clock to turn."""
+    """The limit of one key, on a Redis, with a clock to turn; of events it may have any number."""
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, has_events: bool) -> None:
         self.redis = redis
         self.clock = Clock()
         self.limiter = RateLimiter(redis, clock=self.clock)
+        self.events = EventLimiter(redis, clock=self.clock) if has_events else None
 
     async def at(self, seconds: float, rate: int = 3) -> int:
         self.clock.now = 1_789_000_000 * MICROS + round(seconds * MICROS)
+        if self.events is not None:
+            refusal = await self.events.admit(rate_key(b"d" * 32), rate, 1_000_000, 1)
+            assert refusal is None or refusal.wait_s > 0
+            return 0 if refusal is None else refusal.wait_s
         admission = await self.limiter.admit(rate_key(b"d" * 32), rate)
         assert admission.admitted or admission.wait_s > 0
         return 0 if admission.admitted else admission.wait_s
 
 
-@pytest.fixture
-async def limited(fresh_redis: str) -> AsyncIterator[Limited]:
+@pytest.fixture(params=[False, True], ids=["requests", "requests with events"])
+async def limited(fresh_redis: str, request: pytest.FixtureRequest) -> AsyncIterator[Limited]:
     redis = share(fresh_redis, 4)
-    yield Limited(redis)
+    yield Limited(redis, request.param)
     await redis.aclose()
 
 
@@ -341,3 +347,106 @@ def test_a_schema_that_is_too_old_is_told(cli: Cli, database: str) -> None:
     done = cli("key", "issue", "shop")
     assert done.returncode == 1
     assert "run snapbid migrate" in done.stderr
+
+
+# -- as many events -------------------------------------------------------------------------------
+
+
+class Volume:
+    """The limits of one key's requests and events, with a clock to turn."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+        self.clock = Clock()
+        self.limiter = EventLimiter(redis, clock=self.clock)
+        self.key = rate_key(b"e" * 32)
+
+    def _set(self, seconds: float) -> None:
+        self.clock.now = 1_789_000_000 * MICROS + round(seconds * MICROS)
+
+    async def request(self, at: float, count: int, requests: int = 6000) -> str:
+        self._set(at)
+        return _shown(await self.limiter.admit(self.key, requests, 1000, count))
+
+    async def events(self, at: float, count: int) -> str:
+        self._set(at)
+        return _shown(await self.limiter.admit_events(self.key, 1000, count))
+
+
+def _shown(refusal: Refusal | None) -> str:
+    return "" if refusal is None else f"{refusal.what} {refusal.limit} {refusal.wait_s}"
+
+
+@pytest.fixture
+async def volume(fresh_redis: str) -> AsyncIterator[Volume]:
+    redis = share(fresh_redis, 4)
+    yield Volume(redis)
+    await redis.aclose()
+
+
+async def test_events_are_counted_over_a_rolling_minute(volume: Volume) -> None:
+    assert await volume.events(0, 400) == ""
+    assert await volume.events(20, 400) == ""
+    assert await volume.events(30, 201) == "events 1000 30"  # until 400 of 800 have left
+    assert await volume.events(30, 200) == ""
+    assert await volume.request(30, 0) == "events 1000 30"
+    assert await volume.events(30, 401) == "events 1000 50"
+    assert await volume.events(30, 1000) == "events 1000 60"
+    assert await volume.events(59.999999, 1) == "events 1000 1"
+    assert await volume.events(60, 400) == ""
+    assert await volume.request(79, 1) == "events 1000 1"
+    assert await volume.request(80, 1) == ""
+
+
+async def test_a_request_and_its_events_are_counted_both_or_neither(volume: Volume) -> None:
+    assert await volume.request(0, 1, requests=2) == ""
+    assert await volume.events(0, 998) == ""
+    assert await volume.request(1, 2) == "events 1000 59"
+    assert await volume.request(1, 1, requests=2) == ""
+    assert await volume.request(2, 1, requests=2) == "requests 2 58"
+    assert await volume.request(60.5, 1, requests=2) == ""
+
+
+async def test_more_than_the_limit_of_events_at_once(volume: Volume) -> None:
+    taken = await asyncio.gather(*(volume.events(0, 7) for _ in range(300)))
+    assert sum(not refusal for refusal in taken) == 1000 // 7
+
+
+async def test_a_clock_that_is_set_back_leaves_no_events_behind(volume: Volume) -> None:
+    assert await volume.events(0, 1000) == ""
+    assert await volume.events(-30, 1) == "events 1000 90"
+    assert await volume.events(-3600, 1000) == ""
+
+
+async def test_volumes_agree_with_a_plain_list(volume: Volume) -> None:
+    choose = random.Random(4)
+    admitted: list[tuple[float, int]] = []
+    at = 0.0
+    for _ in range(600):
+        at += choose.choice([0.0, 0.001, 0.4, 3.0])
+        count = choose.choice([1, 1, 5, 60, 300])
+        used = sum(own for when, own in admitted if when > at - 60)
+        assert ((await volume.events(at, count)) == "") == (used + count <= 1000)
+        if used + count <= 1000:
+            admitted.append((at, count))
+
+
+def test_a_key_has_as_many_events_as_it_was_issued_with(
+    cli: Cli, start_stack: Callable[..., Stack]
+) -> None:
+    stack = start_stack(SNAPBID_WORKERS="2")
+    key = issued(cli("key", "issue", "shop", "--events", "1200"))
+    sending.await_key(stack.port, key)
+    batch = [event("login", f"u{number}") for number in range(600)]
+    large = [event("login", "u", vendor="x" * 900_000)]
+    counts = [sending.send(stack.port, BATCH, batch, key).status for _ in range(3)]
+    assert counts == [202, 429, 429]  # looking for the key took some
+    refused = sending.send(stack.port, BATCH, batch, key)
+    assert refused.json()["error"].startswith("more than 1200 events with this key in a minute")
+    assert 0 < int(refused.headers["retry-after"]) <= 60
+    assert sending.send(stack.port, SINGLE, batch[0], key).status == 202
+    sizes = [sending.send(stack.port, BATCH, large, key).status for _ in range(3)]
+    assert sizes.count(202) == 2  # each counts as 219 events
+    few = cli("key", "issue", "shop", "--events", "1023")
+    assert few.returncode != 0
+    assert "--events must be from 1024 to" in few.stderr

@@ -162,7 +162,7 @@ def test_headers_of_events(headers: list[tuple[bytes, bytes]]) -> None:
 
 @given(st.binary(max_size=5000))
 def test_keys_that_nobody_has(given_one: bytes) -> None:
-    assert ApiKeys({"00" * 32: ("shop", (), 1)}).find(given_one) is None
+    assert ApiKeys({"00" * 32: ("shop", (), 1, 1024)}).find(given_one) is None
 
 
 def entry(shard: int, packed: bytes) -> bytes:

@@ -310,7 +310,7 @@ def test_a_problem_is_counted_under_the_code_in_its_body(
 
 
 def test_a_429_has_no_code_in_its_body() -> None:
-    status, counted, document = sent(answers.failed(RateExceeded(10, 7)))
+    status, counted, document = sent(answers.failed(RateExceeded(10, "events", 7)))
     assert (status, counted, list(document)) == (429, "RATE_EXCEEDED", ["error"])
 
 

@@ -29,13 +29,15 @@ def key() -> None:
 @click.option("--preset", "presets", multiple=True, type=click.Choice(["igaming"]),
               help="Subscribe the product to it.")  # fmt: skip
 @click.option("--rate", metavar="N", type=int, help="Requests per minute (default: 6000).")
-def key_issue(product: str, presets: tuple[str, ...], rate: int | None) -> None:
+@click.option("--events", metavar="N", type=int, help="Events per minute (default: 60000).")
+def key_issue(product: str, presets: tuple[str, ...], rate: int | None, events: int | None) -> None:
     """Print a new API key of a product, and nothing else; it is shown this once."""
     from snapbid.warehouse import products
 
     async def work(connection: "asyncpg.Connection") -> str:
-        per_minute = products.RATE if rate is None else rate
-        return await products.issue(connection, product, presets, per_minute)
+        requests = products.RATE if rate is None else rate
+        most = products.EVENTS if events is None else events
+        return await products.issue(connection, product, presets, requests, most)
 
     try:
         click.echo(console.in_warehouse(work))

@@ -45,6 +45,7 @@ from snapbid.events.rulebook import (
 from snapbid.events.validate import read_batch, read_single
 from snapbid.http import Answer
 from snapbid.reference.agents import Agent
+from snapbid.warehouse.products import EVENTS as EVENTS_A_MINUTE
 from snapbid.warehouse.products import RATE
 
 _TEXT: Final[Schema] = {"type": "string"}
@@ -376,8 +377,9 @@ def _failures(*, batch: bool) -> Fragment:
         ("Events cannot be accepted now; send them again", _failed(EventsUnavailable())),
     ]  # fmt: skip
     limited = {
-        f"The key's requests in any minute are used up ({RATE} unless agreed otherwise)":
-        _failed(RateExceeded(RATE, 12)),
+        f"The key's requests in any minute are used up ({RATE} unless agreed otherwise), or its "
+        f"events ({EVENTS_A_MINUTE})":
+        _failed(RateExceeded(RATE, "requests", 12)),
     }  # fmt: skip
     responses = failures(ref("EventError"), "code", given)
     responses |= failures(ref("RateError"), "error", limited.items())

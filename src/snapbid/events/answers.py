@@ -60,10 +60,8 @@ class RateExceeded(Problem):
 
     status: ClassVar[int] = 429
 
-    def __init__(self, rate: int, wait_s: int) -> None:
-        detail = (
-            f"more than {rate} requests with this key in a minute; retry after {wait_s} seconds"
-        )
+    def __init__(self, limit: int, what: str, wait_s: int) -> None:
+        detail = f"more than {limit} {what} with this key in a minute; retry after {wait_s} seconds"
         super().__init__(detail, ((b"retry-after", b"%d" % wait_s),))
 
 

@@ -23,13 +23,14 @@ from snapbid.events.rulebook import VALIDATION_ERROR, FieldFinding, RefusedReque
 from snapbid.events.slices import Slices
 from snapbid.events.validate import batch_steps, read_batch, read_single
 from snapbid.http import Answer, Disconnected, Receive, Scope, read_json_body, refused
-from snapbid.ledger.rate import RateLimiter, RateLimiterUnavailable
+from snapbid.ledger.rate import EventLimiter, RateLimiterUnavailable, Refusal
 from snapbid.metrics import Counters, Metrics
 from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.history import DailyRates, History
 
 MAX_BYTES: Final = 4 << 20  # of a decompressed body
+EVENT_BYTES: Final = 4096  # larger events count as several
 LONG_BYTES: Final = 1 << 20  # one event may exceed a time slice: read such a body in a thread
 TEST_MODE: Final = "X-Test-Mode"
 
@@ -71,7 +72,7 @@ class EventEndpoints:
     def __init__(
         self,
         queue: EventSink,
-        limiter: RateLimiter,
+        limiter: EventLimiter,
         metrics: Metrics,
         geo: GeoDatabase,
         history: History,
@@ -123,26 +124,22 @@ class EventEndpoints:
             raise await refused(MethodNotAllowed("POST"), receive)
         headers = dict(scope["headers"])
         try:
-            key = await self._admit(headers.get(b"x-api-key", b""))
+            is_single = scope["path"] == SINGLE_PATH
+            key = await self._admit(headers.get(b"x-api-key", b""), int(is_single))
         except Problem as problem:
             raise await refused(problem, receive) from None
         body = await read_json_body(headers, receive, MAX_BYTES)
         plain = _TEST_MODE not in headers and _PREFER not in headers
         return await handler(body, key, PLAIN if plain else read_options(scope["headers"]))
 
-    async def _admit(self, given: bytes) -> ApiKey:
-        """The key of a request that is within its rate."""
+    async def _admit(self, given: bytes, count: int) -> ApiKey:
+        """The key of a request with so many events (0: not known yet) that is within its rate."""
         if self._keys is None:
             raise EventsUnavailable
         key = self._keys.find(given)
         if key is None:
             raise UnknownApiKey
-        try:
-            admission = await self._limiter.admit(key.rate_key, key.rate)
-        except RateLimiterUnavailable as error:  # Redis is down, and the queue with it
-            raise EventsUnavailable from error
-        if not admission.admitted:
-            raise RateExceeded(key.rate, admission.wait_s)
+        await _within(self._limiter.admit(key.rate_key, key.rate, key.events, count))
         return key
 
     async def _single(self, body: bytes, key: ApiKey, options: RequestOptions) -> CodedAnswer:
@@ -156,7 +153,7 @@ class EventEndpoints:
             return answers.refused(_first_refusal(result, options))
         if test:
             return answers.tested(result, self._enricher)
-        await self._keep(now_ms, key.product, [result.event])
+        await self._keep(now_ms, key, [result.event], 1)
         return answers.accepted(result.event)
 
     async def _batch(self, body: bytes, key: ApiKey, options: RequestOptions) -> CodedAnswer:
@@ -169,7 +166,7 @@ class EventEndpoints:
             if options.test:
                 return await answers.tested_batch(result, self._enricher, slices)
         if result.accepted:
-            await self._keep(now_ms, key.product, result.accepted)
+            await self._keep(now_ms, key, result.accepted, 0)
         request_id = f"req-{secrets.token_hex(16)}"
         return answers.accepted_batch(result, request_id, lenient=options.lenient)
 
@@ -183,11 +180,27 @@ class EventEndpoints:
             )
         return await slices.run(batch_steps(body, product, now_ms, lenient=lenient, test=test))
 
-    async def _keep(self, now_ms: int, product: Product, events: list[AcceptedEvent]) -> None:
+    async def _keep(
+        self, now_ms: int, key: ApiKey, events: list[AcceptedEvent], counted: int
+    ) -> None:
+        """Queue events, of which so many are counted, within the key's rate."""
         entries = [(event.event_id, event.envelope) for event in events]
-        if not await self._queue.put(now_ms, product.name, entries):
+        size = sum(len(envelope) for _, envelope in entries)
+        if (more := max(len(entries), size // EVENT_BYTES) - counted) > 0:
+            await _within(self._limiter.admit_events(key.rate_key, key.events, more))
+        if not await self._queue.put(now_ms, key.product.name, entries):
             raise EventsUnavailable
         self._accepted.inc(len(events))
+
+
+async def _within(asking: Awaitable[Refusal | None]) -> None:
+    """Raise RateExceeded where a limit refuses."""
+    try:
+        refusal = await asking
+    except RateLimiterUnavailable as error:  # Redis is down, and the queue with it
+        raise EventsUnavailable from error
+    if refusal is not None:
+        raise RateExceeded(refusal.limit, refusal.what, refusal.wait_s)
 
 
 def read_options(fields: Iterable[tuple[bytes, bytes]]) -> RequestOptions:

@@ -16,8 +16,8 @@ import msgspec
 from snapbid.events.outcomes import Product
 from snapbid.ledger.keys import EVENT_RATE
 
-IssuedKeys: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int]]
-"""SHA-256 (hexadecimal) of a key -> product, its presets, requests in a rolling minute."""
+IssuedKeys: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int, int]]
+"""SHA-256 (hexadecimal) of a key -> product, its presets, requests and events a rolling minute."""
 
 OperatorRates: TypeAlias = Mapping[str, list[tuple[date, Decimal]]]
 """Currency -> pairs of first day and USD per unit."""
@@ -26,16 +26,20 @@ OperatorRates: TypeAlias = Mapping[str, list[tuple[date, Decimal]]]
 class EventConfig(msgspec.Struct, frozen=True):
     """The catalog's section for events."""
 
-    keys: dict[str, tuple[str, tuple[str, ...], int]] = {}
+    keys: dict[str, tuple[str, tuple[str, ...], int, int]] = {}
     rates: dict[str, list[tuple[date, Decimal]]] = {}
 
 
 class ApiKey(NamedTuple):
-    """A valid key; `digest` is its SHA-256, `rate_key` the Redis key of its requests."""
+    """A valid key; `digest` is its SHA-256, `rate_key` the Redis key of its requests.
+
+    `rate` and `events` are the requests and events that it may send in a rolling minute.
+    """
 
     digest: bytes
     product: Product
     rate: int
+    events: int
     rate_key: str
 
 
@@ -55,8 +59,10 @@ class ApiKeys:
 
     def __init__(self, issued: IssuedKeys) -> None:
         self._keys = {
-            digest: ApiKey(digest, Product(product, frozenset(presets)), rate, rate_key(digest))
-            for digest, (product, presets, rate) in (
+            digest: ApiKey(
+                digest, Product(product, frozenset(presets)), rate, events, rate_key(digest)
+            )
+            for digest, (product, presets, rate, events) in (
                 (bytes.fromhex(text), key) for text, key in issued.items()
             )
         }

@@ -1,12 +1,12 @@
 """Rate limits: so many requests in any rolling minute, counted over all workers and machines.
 
 Redis keeps the times of the admitted requests, and its clock decides. A refused request is not
-counted.
+counted. Of server events their number is limited as well (`EventLimiter`).
 """
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from redis.asyncio import Redis
@@ -17,6 +17,7 @@ from snapbid.ledger.calls import script
 WINDOW_S: Final = 60
 
 _SCRIPT: Final = Path(__file__).with_name("rate.lua").read_text(encoding="utf-8")
+_EVENT_SCRIPT: Final = Path(__file__).with_name("event_rate.lua").read_text(encoding="utf-8")
 _MICROS: Final = 1_000_000
 _WINDOW_MICROS: Final = WINDOW_S * _MICROS
 
@@ -57,3 +58,47 @@ class RateLimiter:
         except (RedisError, OSError) as error:
             raise RateLimiterUnavailable(str(error) or type(error).__name__) from error
         return RateDecision(bool(admitted), remaining, -(-wait // _MICROS))
+
+
+class Refusal(NamedTuple):
+    """What is more than the limit of `requests` or `events`, and until when."""
+
+    what: str
+    limit: int
+    wait_s: int
+
+
+class EventLimiter:
+    """Limits of requests and of their events; the arguments are those of `RateLimiter`."""
+
+    def __init__(
+        self, redis: Redis, *, timeout_s: float = 1.0, clock: Callable[[], int] | None = None
+    ) -> None:
+        self._admit = script(redis, _EVENT_SCRIPT, timeout_s)
+        self._clock = clock
+
+    async def admit(self, key: str, requests: int, events: int, count: int) -> Refusal | None:
+        """Count a request under a Redis key, with so many events (0: not known yet), or refuse it.
+
+        With 0 it is refused only where no event at all would be admitted. Raises
+        RateLimiterUnavailable.
+        """
+        return await self._ask(key, requests, events, count)
+
+    async def admit_events(self, key: str, events: int, count: int) -> Refusal | None:
+        """Count events of a request that was admitted, or refuse them."""
+        return await self._ask(key, None, events, count)
+
+    async def _ask(self, key: str, requests: int | None, events: int, count: int) -> Refusal | None:
+        now = "" if self._clock is None else self._clock()
+        args = (_WINDOW_MICROS, now, "" if requests is None else requests, events, count)
+        try:
+            refused, wait = await self._admit((key, f"{{{key}}}:n"), args)
+        except (RedisError, OSError) as error:
+            raise RateLimiterUnavailable(str(error) or type(error).__name__) from error
+        if not refused:
+            return None
+        wait_s = -(-wait // _MICROS)
+        if refused == 1:
+            return Refusal("requests", requests or 0, wait_s)
+        return Refusal("events", events, wait_s)

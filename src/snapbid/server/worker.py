@@ -40,7 +40,7 @@ from snapbid.ledger.keys import BID_RATE, DEMAND_RATE
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.permits import Permits
 from snapbid.ledger.queues import EventQueues
-from snapbid.ledger.rate import RateLimiter
+from snapbid.ledger.rate import EventLimiter
 from snapbid.ledger.room import RoomReader, room_path
 from snapbid.match.catalog import Catalog
 from snapbid.metrics import Counters, Metrics
@@ -150,7 +150,7 @@ class Worker:
             permits=lambda number, qps: Permits(self._redis, f"{BID_RATE}{number}", qps),
             signs_all=settings.signed_notices,
         )
-        limiter = RateLimiter(self._redis)
+        limiter = EventLimiter(self._redis)
         events = EventEndpoints(queues.sink, limiter, metrics, geo, history.load())
         key, issuer = settings.jwt_secret.key(), settings.jwt_issuer
         report = ReportEndpoint(pool, self._redis, key=key, issuer=issuer, registry=self._registry)

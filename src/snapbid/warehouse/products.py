@@ -17,11 +17,17 @@ RATE: Final = 6000
 
 MAX_RATE: Final = 1_000_000
 
+EVENTS: Final = 60_000
+"""Default limit of a key: events in a rolling minute."""
+
+MIN_EVENTS: Final = 1_024  # the largest request counts as so many
+MAX_EVENTS: Final = 100_000_000
+
 _FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 _PREFIX: Final = "sbk_"  # a key never begins like an option
 _ID: Final = re.compile(r"[0-9a-f]{12}", re.ASCII)
 _ISSUED: Final = (
-    "select left(encode(k.hash, 'hex'), 12), p.name, p.presets, k.rate, k.issued_at"
+    "select left(encode(k.hash, 'hex'), 12), p.name, p.presets, k.rate, k.events, k.issued_at"
     " from {} k join product p on p.name = k.product"
 )
 
@@ -31,11 +37,12 @@ class ProductError(ValueError):
 
 
 class KeyGrant(NamedTuple):
-    """What a key grants: its product, the product's presets, and requests per minute."""
+    """What a key grants: its product, the product's presets, requests and events per minute."""
 
     product: str
     presets: tuple[str, ...]
     rate: int
+    events: int
 
 
 class IssuedKey(NamedTuple):
@@ -45,6 +52,7 @@ class IssuedKey(NamedTuple):
     product: str
     presets: tuple[str, ...]
     rate: int
+    events: int
     issued_at: datetime
 
 
@@ -68,7 +76,11 @@ async def add(connection: asyncpg.Connection, product: str, presets: tuple[str, 
 
 
 async def issue(
-    connection: asyncpg.Connection, product: str, presets: tuple[str, ...] = (), rate: int = RATE
+    connection: asyncpg.Connection,
+    product: str,
+    presets: tuple[str, ...] = (),
+    rate: int = RATE,
+    events: int = EVENTS,
 ) -> str:
     """Issue a new key for a product, adding the product if it is new; return the key.
 
@@ -76,14 +88,17 @@ async def issue(
     """
     if not 1 <= rate <= MAX_RATE:
         raise ProductError(f"--rate must be from 1 to {MAX_RATE}, found {rate}")
+    if not MIN_EVENTS <= events <= MAX_EVENTS:
+        raise ProductError(f"--events must be from {MIN_EVENTS} to {MAX_EVENTS}, found {events}")
     key = _PREFIX + secrets.token_urlsafe(32)
     async with connection.transaction():
         await add(connection, product, presets)
         await connection.execute(
-            "insert into api_key (hash, product, rate) values ($1, $2, $3)",
+            "insert into api_key (hash, product, rate, events) values ($1, $2, $3, $4)",
             sha256(key.encode()).digest(),
             product,
             rate,
+            events,
         )
     return key
 
@@ -91,10 +106,13 @@ async def issue(
 async def fetch_keys(connection: asyncpg.Connection) -> dict[str, KeyGrant]:
     """Fetch what every key grants, by its hash (hexadecimal)."""
     rows = await connection.fetch(
-        "select encode(k.hash, 'hex') as hash, p.name, p.presets, k.rate"
+        "select encode(k.hash, 'hex') as hash, p.name, p.presets, k.rate, k.events"
         " from api_key k join product p on p.name = k.product order by k.hash"
     )
-    return {row["hash"]: KeyGrant(row["name"], tuple(row["presets"]), row["rate"]) for row in rows}
+    return {
+        row["hash"]: KeyGrant(row["name"], tuple(row["presets"]), row["rate"], row["events"])
+        for row in rows
+    }
 
 
 async def fetch_issued(connection: asyncpg.Connection) -> list[IssuedKey]:
@@ -121,5 +139,5 @@ async def revoke(connection: asyncpg.Connection, given: str) -> IssuedKey:
 
 
 def _issued(row: asyncpg.Record) -> IssuedKey:
-    id, product, presets, rate, issued_at = row
-    return IssuedKey(id, product, tuple(presets), rate, issued_at)
+    id, product, presets, rate, events, issued_at = row
+    return IssuedKey(id, product, tuple(presets), rate, events, issued_at)
