@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import sys
 import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,6 +15,11 @@ import msgspec
 from snapbid.beat import BEAT_S, beat
 from snapbid.errors import BadRequest, BodyTimeout, Problem, TooLarge, UnsupportedMediaType
 
+if sys.version_info >= (3, 14):
+    from compression import zstd as zstd
+else:
+    from backports import zstd as zstd
+
 Scope: TypeAlias = Mapping[str, Any]
 Message: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -22,11 +28,14 @@ HeaderList: TypeAlias = list[tuple[bytes, bytes]]  # of a scope
 Headers: TypeAlias = dict[bytes, bytes]
 
 JSON: Final = b"application/json"
-MAX_GZIP_MEMBERS: Final = 16
+GZIP: Final = "gzip"
+ZSTD: Final = "zstd"
+MAX_MEMBERS: Final = 16  # of a gzip body, or frames of zstd
+MAX_WINDOW_LOG: Final = 23  # of zstd: 8 MiB, which all must take (RFC 9659)
 DRAIN_BYTES: Final = 8 << 20  # the most that is read of a refused request's body
 DRAIN_S: Final = 1.0
-MAX_DEFLATED: Final = 48 << 10  # bytes of an answer that is compressed; some 2 ms
-DEFLATED_AT_ONCE: Final = 16 << 10  # bytes
+MAX_COMPRESSED: Final = 48 << 10  # bytes of an answer that is compressed; some 2 ms
+COMPRESSED_AT_ONCE: Final = 16 << 10  # bytes
 ENDED_AT_ONCE: Final = 50  # requests whose bodies have not come
 TICKS: Final = 10
 LEFT_BYTES: Final = 4096  # up to this length the server reads a body with the head
@@ -144,13 +153,14 @@ async def read_json_body(headers: Headers, receive: Receive, limit: int) -> byte
     """
     length = _length(headers.get(b"content-length"))
     try:
-        gzipped = _is_gzip(headers.get(b"content-type"), headers.get(b"content-encoding"))
+        check_type(headers.get(b"content-type"))
+        encoding = encoding_of(headers.get(b"content-encoding"))
         if length is not None and length > limit:
             raise _too_large(limit)
     except Problem as problem:
         raise await refused(problem, receive) from None
     body = await read_body(receive, length, limit)
-    return inflate(body, limit) if gzipped else body
+    return inflate(body, limit, encoding) if encoding else body
 
 
 async def read_body(receive: Receive, length: int | None, limit: int) -> bytes:
@@ -271,71 +281,118 @@ def basic_password(credentials: bytes) -> bytes:
         return b""
 
 
-def inflate(body: bytes, limit: int) -> bytes:
-    """Inflate a gzip body (RFC 1952, also of several members), to at most `limit` bytes."""
+def inflate(body: bytes, limit: int, encoding: str = GZIP) -> bytes:
+    """Inflate a body of gzip members (RFC 1952) or zstd frames (RFC 8878), to `limit` bytes.
+
+    Raises TooLarge and BadRequest.
+    """
     parts: list[bytes] = []
     remaining = limit
-    for _ in range(MAX_GZIP_MEMBERS):
-        inflater = zlib.decompressobj(31)
+    for _ in range(MAX_MEMBERS):
+        inflater = _INFLATERS[encoding]()
         try:
             part = inflater.decompress(body, remaining + 1)
-        except zlib.error:
-            raise BadRequest("the body is not gzip") from None
+        except (zlib.error, zstd.ZstdError):
+            raise BadRequest(f"the body is not {encoding}") from None
         remaining -= len(part)
         if remaining < 0:
             raise _too_large(limit)
         if not inflater.eof:
-            raise BadRequest("the gzip body was cut short")
+            raise BadRequest(f"the {encoding} body was cut short")
         parts.append(part)
         body = inflater.unused_data
         if not body:
             return parts[0] if len(parts) == 1 else b"".join(parts)
-    raise BadRequest(f"the gzip body has more than {MAX_GZIP_MEMBERS} members")
+    raise BadRequest(f"the {encoding} body has more than {MAX_MEMBERS} members")
 
 
-def deflate(body: bytes) -> bytes | None:
-    """Compress a body as gzip, at the fastest level; None where that would take too long.
+_INFLATERS: Final[dict[str, Callable[[], Any]]] = {
+    GZIP: lambda: zlib.decompressobj(31),
+    ZSTD: lambda: zstd.ZstdDecompressor(
+        options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG}
+    ),
+}
+_idle: list[zstd.ZstdCompressor] = []  # between answers: making one takes longer than its work
+
+
+def compress(body: bytes, encoding: str = GZIP) -> bytes | None:
+    """Compress a body at the fastest level; None where that would take too long.
 
     How long it takes shows in what comes out: 256 KiB of markup that repeats itself are compressed
-    in half a millisecond, and as much base64 in eight.
+    as gzip in half a millisecond, and as much base64 in eight.
     """
-    deflater = zlib.compressobj(1, zlib.DEFLATED, 31)
+    if encoding == GZIP:
+        return _compress(body, zlib.compressobj(1, zlib.DEFLATED, 31))
+    compressor = _idle.pop() if _idle else zstd.ZstdCompressor(level=1)
+    compressed = _compress(body, compressor)
+    if compressed is not None:  # else its frame has not ended
+        _idle.append(compressor)
+    return compressed
+
+
+def _compress(body: bytes, compressor: Any) -> bytes | None:
     parts: list[bytes] = []
     size = 0
-    for start in range(0, len(body), DEFLATED_AT_ONCE):
-        part = deflater.compress(body[start : start + DEFLATED_AT_ONCE])
+    for start in range(0, len(body), COMPRESSED_AT_ONCE):
+        part = compressor.compress(body[start : start + COMPRESSED_AT_ONCE])
         size += len(part)
-        if size > MAX_DEFLATED:
+        if size > MAX_COMPRESSED:
             return None
         parts.append(part)
-    parts.append(deflater.flush())
-    return b"".join(parts)
+    parts.append(compressor.flush())
+    return b"".join(parts) if size + len(parts[-1]) <= MAX_COMPRESSED else None
+
+
+@lru_cache(256)
+def accepted_encoding(header: bytes) -> str | None:
+    """The encoding that an `Accept-Encoding` prefers, zstd where it has no preference; None where
+    it accepts neither.
+    """
+    weights = _weights(header)
+    return max(weights, key=lambda encoding: (weights[encoding], encoding), default=None)
 
 
 @lru_cache(256)
 def accepts_gzip(header: bytes) -> bool:
-    """Whether an `Accept-Encoding` accepts gzip (RFC 9110, 12.5.3)."""
+    """Whether an `Accept-Encoding` accepts gzip."""
+    return GZIP in _weights(header)
+
+
+def _weights(header: bytes) -> dict[str, float]:
+    """The encodings that are accepted, with their weights (RFC 9110, 12.5.3)."""
+    weights: dict[str, float] = {}
     for item in header.lower().split(b","):
         name, _, parameter = item.partition(b";")
-        if name.strip() in (b"gzip", b"x-gzip"):
-            weight = parameter.replace(b" ", b"").removeprefix(b"q=")
-            return weight.strip(b"0.") != b"" or not weight
-    return False
+        if encoding := _NAMES.get(name.strip()):
+            try:
+                weight = float(parameter.replace(b" ", b"").removeprefix(b"q=") or 1)
+            except ValueError:
+                weight = 1.0
+            weights.setdefault(encoding, weight)
+    return {encoding: weight for encoding, weight in weights.items() if weight > 0}
 
 
 @lru_cache(256)
-def _is_gzip(content_type: bytes | None, encoding: bytes | None) -> bool:
-    """Whether a JSON body is gzip, not identity. Raises UnsupportedMediaType for anything else."""
+def check_type(content_type: bytes | None) -> None:
+    """Raise UnsupportedMediaType for anything but JSON."""
     if content_type is None or content_type.partition(b";")[0].strip().lower() != JSON:
         raise UnsupportedMediaType("Content-Type: must be application/json")
-    name = encoding.strip().lower() if encoding else b""
-    if name in (b"gzip", b"x-gzip"):
-        return True
+
+
+@lru_cache(256)
+def encoding_of(header: bytes | None) -> str | None:
+    """The encoding of a `Content-Encoding`, None without one. Raises UnsupportedMediaType."""
+    name = header.strip().lower() if header else b""
     if name in (b"identity", b""):
-        return False
+        return None
+    if encoding := _NAMES.get(name):
+        return encoding
     raise UnsupportedMediaType(
-        "Content-Encoding: must be gzip or absent", ((b"accept-encoding", b"gzip"),)
+        "Content-Encoding: must be gzip, zstd or absent", ((b"accept-encoding", b"gzip, zstd"),)
     )
+
+
+_NAMES: Final = {b"gzip": GZIP, b"x-gzip": GZIP, b"zstd": ZSTD}
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -48,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hold_s: int = 60  # for which a bid holds its cost, and a capped user's impression
     bid_max_bytes: int = 262_144  # of a decompressed body
     body_timeout_s: int = 5  # for a request's body to come
+    idle_timeout_s: int = 155  # for the next request on a connection; exchanges keep theirs for 150
     tmax_ms: int = 100  # where the request names none
     bid_cpu_ms: int = 10  # processor time that a bid request may take
     max_quantity: int = 1000  # of impressions for which one may stand (qty.multiplier)
@@ -199,6 +200,7 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_HOLD_S": ("hold_s", rules.integer(1, 86_400)),
     "SNAPBID_BID_MAX_BYTES": ("bid_max_bytes", rules.integer(1_024, 67_108_864)),
     "SNAPBID_BODY_TIMEOUT_S": ("body_timeout_s", rules.integer(1, 60)),
+    "SNAPBID_IDLE_TIMEOUT_S": ("idle_timeout_s", rules.integer(1, 3600)),
     "SNAPBID_TMAX_MS": ("tmax_ms", rules.integer(1, 60_000)),
     "SNAPBID_BID_CPU_MS": ("bid_cpu_ms", rules.integer(1, 1_000)),
     "SNAPBID_MAX_QUANTITY": ("max_quantity", rules.integer(1, 1_000_000)),

@@ -7,11 +7,11 @@ A case has a `description`, the operator's side (`campaigns`, `ssps`, `now`, `ra
   members of its creative.
 - An exchange is a `request` that sets members of a plain one for that banner, `imp` those of its
   impression, `media` what stands in place of the banner; or the body itself as `body`,
-  `body_base64` or `body_parts`. `gzip` packs it. `ssp`, `method`, `path`, `headers` (null: left
-  out) say how it is sent; `took_ms` how long the reading of it took.
+  `body_base64` or `body_parts`. `gzip` or `zstd` packs it. `ssp`, `method`, `path`, `headers`
+  (null: left out) say how it is sent; `took_ms` how long the reading of it took.
 - `expect` is `bid`, `no bid`, or what to compare: `status`, `error`, `detail` (a part of it, or
   several), `bids` (members of each, `seat` too; in order of impid), `response`, `headers` (null:
-  absent; of a gzipped answer the body is unpacked first).
+  absent; of a compressed answer the body is unpacked first).
 """
 
 import base64
@@ -31,6 +31,7 @@ from support.market import market_of
 from support.matching_cases import campaign_of, request_of
 
 from snapbid.exchange.routes import bid_path
+from snapbid.http import zstd
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.reference.rates import Rates
 
@@ -40,7 +41,9 @@ KEYS = {"description", "campaigns", "ssps", "now", "rates", "gvl_id", "exchanges
     "max_bytes",
     "tmax_ms",
 }
-EXCHANGE_KEYS = {"about", "ssp", "method", "path", "headers", "expect", "took_ms", "gzip"} | {
+EXCHANGE_KEYS = {"about", "ssp", "method", "path", "headers", "expect", "took_ms"} | {
+    "gzip",
+    "zstd",
     "request",
     "imp",
     "media",
@@ -51,6 +54,7 @@ EXCHANGE_KEYS = {"about", "ssp", "method", "path", "headers", "expect", "took_ms
 EXPECT_KEYS = {"status", "error", "detail", "bids", "response", "headers"}
 SSPS = {"acme": "acme", "acme-eu": "acme", "acme2": "acme2", "nova": "nova"}
 USD = {"USD": Fraction(1), "EUR": Fraction(11, 10), "GBP": Fraction(5, 4), "JPY": Fraction(1, 150)}
+UNPACK = {"gzip": gzip.decompress, "zstd": zstd.decompress}
 NOW = "2026-03-04T12:00:00Z"  # a Wednesday
 DESCRIBED = validator({"$ref": "#/components/schemas/BidResponse"})
 
@@ -125,7 +129,9 @@ def body_of(exchange: Document) -> bytes | list[bytes]:
         body = exchange["body"].encode()
     else:
         body = json.dumps(request_of(exchange)).encode()
-    return gzip.compress(body) if exchange.get("gzip") else body
+    if exchange.get("gzip"):
+        return gzip.compress(body)
+    return zstd.compress(body) if exchange.get("zstd") else body
 
 
 def compare(reply: Reply, exchange: Document, where: str) -> None:
@@ -137,8 +143,8 @@ def compare(reply: Reply, exchange: Document, where: str) -> None:
     assert reply.status == status, f"{where}: {reply}"
     for name, value in expect.get("headers", {}).items():
         assert reply.headers.get(name) == value, f"{where}: {name}"
-    if reply.headers.get("content-encoding") == "gzip":
-        reply = reply._replace(body=gzip.decompress(reply.body))
+    if unpack := UNPACK.get(reply.headers.get("content-encoding", "")):
+        reply = reply._replace(body=unpack(reply.body))
     if status == 204:
         assert not reply.body, where
         return

@@ -135,6 +135,20 @@ def test_a_late_body_of_a_recorded_request(
             assert wire.read().status == 408
 
 
+def test_an_idle_connection_ends_once_its_time_is_over(
+    start_stack: Callable[..., Stack], database: str
+) -> None:
+    asyncio.run(demo.seed(database))
+    stack = start_stack(SNAPBID_IDLE_TIMEOUT_S="2")
+    with Wire(stack.port) as wire:
+        for _ in range(2):
+            wire.write(REQUEST)
+            assert wire.read().status == 200
+            answered = time.monotonic()
+        assert wire.at_end()
+        assert time.monotonic() - answered > 1.9
+
+
 def test_a_body_that_comes_byte_by_byte_is_late_too(server: Stack) -> None:
     """The whole body has one deadline: each byte does not begin another."""
     with Wire(server.port) as wire:

@@ -17,6 +17,8 @@ from support.processes import eventually, workers_of
 from support.stack import Stack
 from support.wire import Wire, chunked, head
 
+from snapbid.http import zstd
+
 pytestmark = pytest.mark.usefixtures("bystander")
 
 HEALTH = head("GET", "/healthz", {"host": "x"})
@@ -219,17 +221,22 @@ def test_other_methods(server: Stack, method: str) -> None:
     assert b"echo" not in answers
 
 
-def test_gzip_bombs(server: Stack, key: str) -> None:
+def test_bombs(server: Stack, key: str) -> None:
     bombs = {
         "zeros": gzip.compress(b" " * 50_000_000, 9),
         "members": gzip.compress(b" " * 16_000, 9) * 10_000,
         "twice": gzip.compress(gzip.compress(b" " * 50_000_000, 9)),
         "endless": zlib.compressobj(9, zlib.DEFLATED, 31).compress(b" " * 50_000_000),
+        "zstd zeros": zstd.compress(b" " * 50_000_000),
+        "zstd frames": zstd.compress(b" " * 16_000) * 10_000,
+        "zstd twice": zstd.compress(zstd.compress(b" " * 50_000_000)),
+        "zstd windows": b"\x28\xb5\x2f\xfd\x00\xf8" + b"\x02\x00\x10 " * 1_000,  # of 2 TiB
     }
     with memory_comes_back(server):
         for how, bomb in bombs.items():
             for path, more in ((PATH, {}), ("/v3/s2s/batch", {"x-api-key": key})):
-                headers = {**JSON, "content-encoding": "gzip", **more}
+                encoding = "zstd" if how.startswith("zstd") else "gzip"
+                headers = {**JSON, "content-encoding": encoding, **more}
                 with Wire(server.port) as wire:
                     reply = wire.ask("POST", path, headers, bomb)
                 assert reply.status in (400, 413), (how, path, reply)

@@ -30,11 +30,12 @@ def thorough(headers: list[tuple[bytes, bytes]]) -> int:
     """The length of a body that is JSON and comes as it is, by its last headers; else -1."""
     last = dict(headers)
     try:
-        gzipped = http._is_gzip(last.get(b"content-type"), last.get(b"content-encoding"))
+        http.check_type(last.get(b"content-type"))
+        encoding = http.encoding_of(last.get(b"content-encoding"))
     except UnsupportedMediaType:
         return -1
     length = http._length(last.get(b"content-length"))
-    return -1 if gzipped or length is None else length
+    return -1 if encoding or length is None else length
 
 
 @given(HEADERS)

@@ -23,7 +23,18 @@ from snapbid.errors import (
     TooLarge,
     UnsupportedMediaType,
 )
-from snapbid.http import Disconnected, Message, accepts_gzip, deflate, inflate, read_json_body
+from snapbid.http import (
+    GZIP,
+    ZSTD,
+    Disconnected,
+    Message,
+    accepted_encoding,
+    accepts_gzip,
+    compress,
+    inflate,
+    read_json_body,
+    zstd,
+)
 
 LIMIT = 1000
 JSON = {b"content-type": b"application/json"}
@@ -112,7 +123,7 @@ def test_other_media_types(value: bytes) -> None:
 def test_other_encodings() -> None:
     with pytest.raises(UnsupportedMediaType, match="Content-Encoding") as caught:
         read(b"x", headers={b"content-encoding": b"br"})
-    assert (b"accept-encoding", b"gzip") in tuple(caught.value.headers)
+    assert (b"accept-encoding", b"gzip, zstd") in tuple(caught.value.headers)
 
 
 # -- what is left of a refused body
@@ -162,73 +173,95 @@ def test_a_refused_body_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPat
     assert closes(problem)
 
 
-# -- gzip
+# -- gzip and zstd
+
+ENCODINGS = (GZIP, ZSTD)
+BEGIN = {GZIP: b"\x1f\x8b\x08\x00", ZSTD: b"\x28\xb5\x2f\xfd"}
+SKIPPABLE = b"\x50\x2a\x4d\x18\x04\x00\x00\x00abcd"
 
 
-@given(st.lists(st.binary(max_size=100), min_size=1, max_size=8))
-def test_gzip_of_any_members(parts: list[bytes]) -> None:
-    packed = b"".join(map(gzip.compress, parts))
-    assert inflate(packed, LIMIT) == b"".join(parts)
+def pack(encoding: str, body: bytes) -> bytes:
+    return gzip.compress(body, mtime=0) if encoding == GZIP else zstd.compress(body)
 
 
-@given(st.binary(max_size=300))
-def test_any_bytes_inflate_or_are_refused(body: bytes) -> None:
-    for tried in (body, b"\x1f\x8b\x08\x00" + body, gzip.compress(body)[:-1], gzip.compress(body)):
+def unpack(encoding: str, body: bytes) -> bytes:
+    return gzip.decompress(body) if encoding == GZIP else zstd.decompress(body)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@given(parts=st.lists(st.binary(max_size=100), min_size=1, max_size=8))
+def test_any_members_or_frames(encoding: str, parts: list[bytes]) -> None:
+    packed = b"".join(pack(encoding, part) for part in parts)
+    assert inflate(packed, LIMIT, encoding) == b"".join(parts)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@given(body=st.binary(max_size=300))
+def test_any_bytes_inflate_or_are_refused(encoding: str, body: bytes) -> None:
+    packed = pack(encoding, body)
+    for tried in (body, BEGIN[encoding] + body, packed[:-1], packed, packed[:4] + body):
         with contextlib.suppress(BadRequest, TooLarge):
-            assert len(inflate(tried, LIMIT)) <= LIMIT
+            assert len(inflate(tried, LIMIT, encoding)) <= LIMIT
 
 
-@given(st.binary(max_size=40_000), st.integers(1, 1_000))
-def test_deflate_is_read_back(body: bytes, times: int) -> None:
-    deflated = deflate(body)
-    assert deflated is not None
-    assert gzip.decompress(deflated) == body
-    repeated = deflate(body[:100] * times)
-    assert repeated is not None
-    assert gzip.decompress(repeated) == body[:100] * times
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@given(body=st.binary(max_size=40_000), times=st.integers(1, 1_000))
+def test_what_is_compressed_is_read_back(encoding: str, body: bytes, times: int) -> None:
+    for whole in (body, body[:100] * times):
+        compressed = compress(whole, encoding)
+        assert compressed is not None
+        assert unpack(encoding, compressed) == whole
 
 
-def test_what_hardly_gets_shorter_is_left_as_it_is() -> None:
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_what_hardly_gets_shorter_is_left_as_it_is(encoding: str) -> None:
+    """And the next answer is compressed as if nothing had been begun."""
     noise = random.Random(1).randbytes(262_144)
-    assert deflate(noise) is None
-    assert deflate(base64.b64encode(noise)) is None
-    assert deflate(noise[:40_000]) is not None
+    for body in (noise, base64.b64encode(noise), noise[:60_000]):
+        assert compress(body, encoding) is None
+        compressed = compress(noise[:40_000], encoding)
+        assert compressed is not None
+        assert unpack(encoding, compressed) == noise[:40_000]
 
 
 @pytest.mark.parametrize("size", [LIMIT, LIMIT + 1, 1_000_000, 50_000_000])
-def test_what_inflates_over_the_limit(size: int) -> None:
-    packed = gzip.compress(b"x" * size)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_what_inflates_over_the_limit(encoding: str, size: int) -> None:
+    packed = pack(encoding, b"x" * size)
     if size == LIMIT:
-        assert len(inflate(packed, LIMIT)) == LIMIT
+        assert len(inflate(packed, LIMIT, encoding)) == LIMIT
         return
     with pytest.raises(TooLarge):
-        inflate(packed, LIMIT)
+        inflate(packed, LIMIT, encoding)
 
 
-def test_members_share_the_limit() -> None:
-    half = gzip.compress(b"x" * 500)
-    assert len(inflate(half * 2, LIMIT)) == LIMIT
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_members_share_the_limit(encoding: str) -> None:
+    half = pack(encoding, b"x" * 500)
+    assert len(inflate(half * 2, LIMIT, encoding)) == LIMIT
     with pytest.raises(TooLarge):
-        inflate(half * 2 + gzip.compress(b"x"), LIMIT)
+        inflate(half * 2 + pack(encoding, b"x"), LIMIT, encoding)
 
 
-def test_members_are_counted() -> None:
-    empty = gzip.compress(b"")
-    assert inflate(empty * 16, LIMIT) == b""
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_members_are_counted(encoding: str) -> None:
+    empty = pack(encoding, b"")
+    assert inflate(empty * 16, LIMIT, encoding) == b""
     with pytest.raises(BadRequest, match="more than 16 members"):
-        inflate(empty * 17, LIMIT)
+        inflate(empty * 17, LIMIT, encoding)
 
 
 @pytest.mark.parametrize(
     ("body", "match"),
     [
         (b"", "cut short"),
-        (gzip.compress(b"abc", mtime=0)[:-1], "cut short"),
-        (gzip.compress(b"abc", mtime=0)[:5], "cut short"),
+        (pack(GZIP, b"abc")[:-1], "cut short"),
+        (pack(GZIP, b"abc")[:5], "cut short"),
         (b"abc", "not gzip"),
         (zlib.compress(b"abc"), "not gzip"),
-        (gzip.compress(b"abc", mtime=0) + b"x", "cut short|not gzip"),
-        (gzip.compress(b"abc", mtime=0)[:-8] + bytes(8), "not gzip"),
+        (pack(ZSTD, b"abc"), "not gzip"),
+        (pack(GZIP, b"abc") + b"x", "cut short|not gzip"),
+        (pack(GZIP, b"abc")[:-8] + bytes(8), "not gzip"),
     ],
 )
 def test_what_is_no_gzip(body: bytes, match: str) -> None:
@@ -236,27 +269,70 @@ def test_what_is_no_gzip(body: bytes, match: str) -> None:
         inflate(body, LIMIT)
 
 
+def of_window(log: int, body: bytes) -> bytes:
+    """A frame that needs a window of so many bits, and does not tell its size."""
+    parameters: dict[int, int] = {zstd.CompressionParameter.window_log: log}
+    compressor = zstd.ZstdCompressor(options=parameters)
+    return compressor.compress(body, zstd.ZstdCompressor.FLUSH_BLOCK) + compressor.flush()
+
+
 @pytest.mark.parametrize(
-    ("header", "asked"),
+    ("body", "match"),
     [
-        (b"gzip", True),
-        (b"GZIP", True),
-        (b"x-gzip", True),
-        (b"br, gzip", True),
-        (b"br,gzip;q=0.5", True),
-        (b"gzip ; q=1.000", True),
-        (b"gzip;q=0", False),
-        (b"gzip;q=0.0", False),
-        (b"gzip; q=0.000, br", False),
-        (b"", False),
-        (b"identity", False),
-        (b"br", False),
-        (b"gzipx", False),
-        (b"\xff", False),
+        (b"", "cut short"),
+        (pack(ZSTD, b"abc")[:-1], "cut short"),
+        (pack(ZSTD, b"abc")[:5], "cut short"),
+        (b"abc", "not zstd|cut short"),
+        (b"abcd", "not zstd"),
+        (pack(GZIP, b"abc"), "not zstd"),
+        (pack(ZSTD, b"abc") + b"abcd", "not zstd"),
+        (of_window(24, b"abc"), "not zstd"),  # memory that nobody has to give (RFC 9659)
     ],
 )
-def test_accept_encoding(header: bytes, asked: bool) -> None:
-    assert accepts_gzip(header) is asked
+def test_what_is_no_zstd(body: bytes, match: str) -> None:
+    with pytest.raises(BadRequest, match=match):
+        inflate(body, LIMIT, ZSTD)
+
+
+@pytest.mark.parametrize("body", [of_window(23, b"abc"), SKIPPABLE + pack(ZSTD, b"abc")])
+def test_zstd_as_others_write_it(body: bytes) -> None:
+    assert inflate(body, LIMIT, ZSTD) == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("header", "encoding"),
+    [
+        (b"gzip", GZIP),
+        (b"GZIP", GZIP),
+        (b"x-gzip", GZIP),
+        (b"br, gzip", GZIP),
+        (b"br,gzip;q=0.5", GZIP),
+        (b"gzip ; q=1.000", GZIP),
+        (b"gzip;q=0", None),
+        (b"gzip;q=0.0", None),
+        (b"gzip; q=0.000, br", None),
+        (b"gzip;q=nan", None),
+        (b"", None),
+        (b"identity", None),
+        (b"br", None),
+        (b"gzipx", None),
+        (b"\xff", None),
+        (b"zstd", ZSTD),
+        (b"gzip, deflate, br, zstd", ZSTD),
+        (b"zstd;q=0.9, gzip", GZIP),
+        (b"zstd;q=0, gzip;q=0.1", GZIP),
+        (b"zstd;q=0.2, gzip;q=0.1", ZSTD),
+    ],
+)
+def test_accept_encoding(header: bytes, encoding: str | None) -> None:
+    assert accepted_encoding(header) == encoding
+    assert accepts_gzip(header) is (encoding == GZIP or b", gzip" in header or b"gzip, d" in header)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_compressed_body_is_read(encoding: str) -> None:
+    headers = {**JSON, b"content-encoding": encoding.encode()}
+    assert read(pack(encoding, b"{}"), headers=headers) == b"{}"
 
 
 @pytest.mark.parametrize(

@@ -143,8 +143,8 @@ def bid(settings: Settings, examples: list[Example]) -> Fragment:
         "error",
         [
             _when(
-                "The body is not JSON or not gzip, is cut short, lacks `id` or `imp`, or an "
-                "impression's `id` is missing or not unique",
+                "The body is not JSON or not as it is encoded, is cut short, lacks `id` or "
+                "`imp`, or an impression's `id` is missing or not unique",
                 BadRequest("imp: is required and may not be empty"),
             ),
             _when("The SSP's requests come from other addresses", Forbidden()),
@@ -159,7 +159,7 @@ def bid(settings: Settings, examples: list[Example]) -> Fragment:
                 TooLarge(f"the body is over {limit} bytes"),
             ),
             _when(
-                "The type is not `application/json`, or the encoding not gzip",
+                "The type is not `application/json`, or the encoding neither gzip nor zstd",
                 UnsupportedMediaType("Content-Type: must be application/json"),
             ),
             internal(),
@@ -186,10 +186,11 @@ def bid(settings: Settings, examples: list[Example]) -> Fragment:
         "parameters": [
             parameter("sspId", "path", SSP, "The SSP id that the operator assigned.",
                       example="acme"),
-            parameter("Content-Encoding", "header", {"enum": ["gzip", "identity"]},
-                      "`gzip` where the body is compressed."),
+            parameter("Content-Encoding", "header", {"enum": ["gzip", "zstd", "identity"]},
+                      "`gzip` or `zstd` where the body is compressed."),
             parameter("Accept-Encoding", "header", {"type": "string"},
-                      "With `gzip`, a response over 1 KiB is compressed if that is quick enough."),
+                      "With `gzip` or `zstd`, a response over 1 KiB is compressed if that is "
+                      "quick enough."),
         ],
         "requestBody": {"required": True, "content": body(ref("BidRequest"), _valid(examples))},
         "responses": answered | errors,

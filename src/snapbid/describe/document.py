@@ -22,9 +22,9 @@ ATTRIBUTE_TABLE: Final = "x-attributes"  # of the document: `attributes.ATTRIBUT
 INFO: Final = (
     "The buying side of real-time advertising, for SSPs and partners: bids, their notifications, "
     "the daily report, and server events.\n\n"
-    "Bodies are JSON in UTF-8. Requests may be compressed (`Content-Encoding: gzip`). Times are "
-    "UTC, money is USD unless a field says otherwise. Errors have a code for programs, and a text "
-    "for people that names the field and the rule.\n\n"
+    "Bodies are JSON in UTF-8. Requests may be compressed (`Content-Encoding: gzip` or `zstd`). "
+    "Times are UTC, money is USD unless a field says otherwise. Errors have a code for programs, "
+    "and a text for people that names the field and the rule.\n\n"
     "The version is part of the path: `v1` for bid and report, `v3` for events."
 )
 

@@ -38,8 +38,8 @@ HEADERS: Final[dict[str, Fragment]] = {
         "schema": {"type": "string"},
     },
     "content-encoding": {
-        "description": "`gzip` where the body is compressed.",
-        "schema": {"const": "gzip"},
+        "description": "`gzip` or `zstd` where the body is compressed.",
+        "schema": {"enum": ["gzip", "zstd"]},
     },
     "etag": {
         "description": "Names this version of the answer, for `If-None-Match`.",

@@ -139,7 +139,9 @@ def failed(problem: Problem) -> CodedAnswer:
     headers = tuple(problem.headers)
     if problem.status == 429:
         return json_answer(429, {"error": problem.detail}, *headers), RATE_EXCEEDED
-    if problem.status == 400:  # the body could not be read at all: cut short, or not gzip
+    if (
+        problem.status == 400
+    ):  # the body could not be read at all: cut short, or not as it is encoded
         violations = [FieldFinding(BODY, "malformed_json", None)]
         message = f"the body cannot be read: {problem.detail}"
         return refused(RefusedRequest(VALIDATION_ERROR, message, violations), *headers)

@@ -27,9 +27,9 @@ from snapbid.http import (
     HeaderList,
     Message,
     Receive,
-    accepts_gzip,
+    accepted_encoding,
     answer,
-    deflate,
+    compress,
     drain,
     json_body,
     leave_body,
@@ -252,9 +252,10 @@ class BidEndpoint(BidAnswering):
 
     def compressed(self, body: bytes, accepted: bytes) -> Answer | None:
         """The answer compressed, where that is accepted and does not take too long."""
-        if accepts_gzip(accepted) and (deflated := deflate(body)) is not None:
-            return answer(200, deflated, JSON, ((b"content-encoding", b"gzip"),))
-        return None
+        encoding = accepted_encoding(accepted)
+        if encoding is None or (compressed := compress(body, encoding)) is None:
+            return None
+        return answer(200, compressed, JSON, ((b"content-encoding", encoding.encode()),))
 
     def plain_answer(self, body: bytes) -> Answer:
         return json_body(body)

@@ -21,7 +21,7 @@ from random import random
 from typing import Final, NamedTuple
 
 from snapbid.errors import Problem, where
-from snapbid.http import Answer, HeaderList, Message, Receive, RequestHandler, inflate
+from snapbid.http import Answer, HeaderList, Message, Receive, RequestHandler, encoding_of, inflate
 from snapbid.recording.scrub import Scrubber
 
 MAX_BODY: Final = 65_536  # bytes; parsing more would hold the interpreter lock for too long
@@ -115,8 +115,8 @@ class Recorder:
     def _line(self, sample: SampledRequest) -> bytes:
         """Raises Problem, ValueError or RecursionError for anything but a bid request."""
         body = sample.body
-        if b"gzip" in sample.encoding:
-            body = inflate(body, MAX_BODY)
+        if encoding := encoding_of(sample.encoding):
+            body = inflate(body, MAX_BODY, encoding)
         request = json.loads(body)
         if not isinstance(request, dict):
             raise ValueError("not an object")

@@ -37,7 +37,6 @@ from snapbid.server.process import create
 from snapbid.settings import VARIABLES, ServingSettings, Settings, reachable, url_of
 
 BACKLOG: Final = 4096
-IDLE_MS: Final = 75_000  # for a client to send its next request's headers
 STOP_S: Final = 20  # for what is in flight
 START_S: Final = 60  # for the replacement of a worker, until it listens
 
@@ -189,7 +188,7 @@ def _server(settings: Settings) -> GranianServer:
         runtime_mode=RuntimeModes.st,
         loop=Loops.uvloop,
         http=HTTPModes.http1,
-        http1_settings=HTTP1Settings(header_read_timeout=IDLE_MS),
+        http1_settings=HTTP1Settings(header_read_timeout=settings.idle_timeout_s * 1000),
         websockets=False,
         backlog=BACKLOG,
         backpressure=connections.most(),

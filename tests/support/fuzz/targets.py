@@ -23,7 +23,7 @@ from snapbid.exchange.limits import ledger_bids
 from snapbid.exchange.native_request import read_native
 from snapbid.exchange.notice import PARAMETERS, loss_reason
 from snapbid.exchange.request import decode
-from snapbid.http import inflate
+from snapbid.http import ZSTD, inflate
 from snapbid.ledger._records import AnswerBids, bid_digest
 from snapbid.ledger._records import count as count_bids
 from snapbid.ledger._wire import pack_command
@@ -246,6 +246,11 @@ TARGETS: Final = {
         lambda data: inflate(data, LIMIT),
         (BadRequest, TooLarge),
         (bytes.fromhex("1f8b08000000000002ff4b040043beb7e801000000"),),
+    ),
+    "zstd": Target(
+        lambda data: inflate(data, LIMIT, ZSTD),
+        (BadRequest, TooLarge),
+        (bytes.fromhex("28b52ffd200109000061"),),
     ),
     "settings": Target(_settings, (SettingsError,), (b"PORT=8000\nHOST=::1\nWORKERS=2",)),
 }
