@@ -137,8 +137,10 @@ def path_of(text: str) -> Path:
     try:
         path = Path(text).expanduser().absolute()
         path.exists()  # raises for names that no file system takes
-    except (OSError, RuntimeError) as error:
-        raise InvalidValueError("must be a path", repr(text)) from error
+    except OSError as error:
+        raise InvalidValueError(f"cannot be used: {error.strerror}", repr(text)) from error
+    except RuntimeError as error:  # of a home
+        raise InvalidValueError("must be a path: nobody has that name", repr(text)) from error
     return path
 
 

@@ -7,6 +7,7 @@ except secrets, which are never empty on purpose.
 
 import difflib
 import re
+import socket
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,14 @@ def _unknown_setting(name: str) -> str:
 def reachable(host: str) -> str:
     """The address at which a client on this machine reaches what is bound to `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def bound(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """The family and the first address of a host, which is what is listened on. Raises OSError."""
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    return family, (str(address[0]), port)
 
 
 def url_of(host: str, port: int) -> str:

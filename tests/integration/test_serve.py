@@ -265,6 +265,41 @@ def test_it_does_not_start_on_a_port_that_is_taken(start_stack: Callable[..., St
     assert stack.get("/readyz")[0] == 200
 
 
+def test_it_does_not_start_in_a_home_that_cannot_be_made(start_stack: Callable[..., Stack]) -> None:
+    stack = start_stack()
+    ports = {"SNAPBID_PORT": str(stack.port + 1), "SNAPBID_OPS_PORT": str(stack.ops_port + 1)}
+    (said,) = refused({**stack.environ, **ports, "SNAPBID_HOME": "/proc/none/home"})
+    assert said == (
+        "SNAPBID_HOME /proc/none/home cannot be used: No such file or directory; give it to the "
+        "user that runs this, or choose another directory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [("::1", ["::1"]), ("::", ["::1", "127.0.0.1"]), ("localhost", ["localhost"])],
+)
+def test_it_listens_on_any_address_or_name(
+    start_stack: Callable[..., Stack], host: str, reached: list[str]
+) -> None:
+    """With everything that knows the address: notification URLs, the private port, the status."""
+    stack = start_stack(
+        SNAPBID_HOST=host, SNAPBID_OPS_HOST=host, SNAPBID_OPS_TOKEN="a-token-of-the-tests"
+    )
+    shown = f"[{host}]" if ":" in host else host
+    eventually(lambda: "listening on" in stack.output, "word of the port")
+    assert (
+        f"listening on http://{shown}:{stack.port} (SNAPBID_WORKERS: 1), private port "
+        f"http://{shown}:{stack.ops_port}/ops, notification URLs at http://{shown}:{stack.port}\n"
+    ) in stack.output
+    for address in reached:
+        with contextlib.closing(http.client.HTTPConnection(address, stack.port)) as client:
+            client.request("GET", "/readyz")
+            assert client.getresponse().status == 200
+    told = run({**stack.environ}, "status")
+    assert "server  " in told.stdout, told.stderr
+
+
 def test_a_warehouse_without_schema_is_said_once_and_migrated_meanwhile(
     database: str, fresh_redis: str, tmp_path: Path
 ) -> None:
@@ -281,7 +316,7 @@ def test_a_warehouse_without_schema_is_said_once_and_migrated_meanwhile(
         drain = stack.enter_context(contextlib.closing(Stack(own, "drain")))
         for process in (serve, drain):
             process.launch()
-        said = "the warehouse has no up-to-date schema: run snapbid migrate"
+        said = "the warehouse has another schema than this program: run snapbid migrate"
         eventually(lambda: said in serve.output and said in drain.output, "word of the schema")
         eventually(lambda: b"campaigns" in serve.get("/readyz")[1], "an answer")
         snapbid(database, "migrate")

@@ -21,6 +21,7 @@ from bench.confirmed import confirm_budgets
 from bench.processes import free_ports
 from snapbid.embedded import Postgres
 from snapbid.embedded.postgres import DATABASE
+from snapbid.settings import reachable, url_of
 from snapbid.warehouse.migrate import migrate
 
 START_S = 120.0
@@ -108,7 +109,8 @@ class Stack:
 
     def __init__(self, environ: Mapping[str, str], *command: str) -> None:
         self.port, self.ops_port = free_ports(2)
-        self.base_url = f"http://127.0.0.1:{self.port}"
+        self.host = reachable(environ.get("SNAPBID_HOST", "127.0.0.1"))
+        self.base_url = url_of(self.host, self.port)
         self.ops_url = f"http://127.0.0.1:{self.ops_port}"
         self.environ = clean_environ(
             {
@@ -159,7 +161,7 @@ class Stack:
     def get(self, path: str, *, ops: bool = False) -> tuple[int, bytes]:
         """GET over a new connection; returns status (0 without an answer) and body."""
         port = self.ops_port if ops else self.port
-        client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        client = http.client.HTTPConnection(self.host, port, timeout=60)
         with contextlib.closing(client):
             try:
                 client.request("GET", path)

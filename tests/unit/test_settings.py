@@ -1,7 +1,11 @@
 """Settings: defaults, every mistake at once, no secret shown."""
 
+import contextlib
+import os
 import pickle
 import re
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -166,7 +170,6 @@ def test_every_setting_survives_the_way_back(tmp_path: Path) -> None:
         ("SNAPBID_GEO_DB", "/nowhere/geo.mmdb"),
         ("SNAPBID_HOME", "/dev/null"),
         ("SNAPBID_HOME", "~nobody-of-this-name/x"),
-        ("SNAPBID_HOME", "x" * 5000),
         ("SNAPBID_BID_TTL", "-1"),
         ("SNAPBID_BID_TTL", "7200.0"),
         ("SNAPBID_BID_MAX_BYTES", "1"),
@@ -192,6 +195,29 @@ def test_wrong_value_is_named(variable: str, value: str) -> None:
     (mistake,) = mistakes({variable: value})
     assert variable in mistake
     assert "must" in mistake
+
+
+def test_what_is_wrong_with_a_path_is_said() -> None:
+    (long,) = mistakes({"SNAPBID_HOME": "x" * 5000})
+    assert long.startswith("SNAPBID_HOME cannot be used: File name too long (found ")
+    with closed_directory() as closed:
+        (denied,) = mistakes({"SNAPBID_HOME": f"{closed}/home"})
+    assert denied == f"SNAPBID_HOME cannot be used: Permission denied (found '{closed}/home')"
+
+
+@contextlib.contextmanager
+def closed_directory() -> Iterator[str]:
+    """A directory that is closed to this process, which is another user's if it is root's."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0)
+        me = os.geteuid()
+        if me == 0:
+            os.seteuid(65_534)
+        try:
+            yield folder
+        finally:
+            os.seteuid(me)
+            os.chmod(folder, 0o700)
 
 
 def test_every_mistake_at_once() -> None:

@@ -248,6 +248,24 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def say(line: str) -> None:
+    """Print a line without what would steer a terminal; on a terminal, wrapped to its width."""
+    text = one_line(line)
+    if sys.stdout.isatty():
+        text = wrapped(text, shutil.get_terminal_size().columns)
+    click.echo(text)
+
+
+def wrapped(line: str, width: int) -> str:
+    """The line in lines of that width, the further ones indented more than it; no word is cut."""
+    import textwrap
+
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.fill(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
 def one_line(text: str) -> str:
     """The text without what would begin a line or steer a terminal."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

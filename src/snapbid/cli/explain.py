@@ -65,11 +65,11 @@ def _print_answer(answer: "Explanation", rows: Rows) -> None:
         _print_impression(impression, rows.get(impression.id))
     if answer.left_out:
         click.echo()
-        _say(f"{answer.left_out} more impressions are not looked at, only the first 100 are")
+        console.say(f"{answer.left_out} more impressions are not looked at, only the first 100 are")
     if answer.away:
-        _say(f"away from the ledger: {names(answer.away)}; auctions there get a 204")
+        console.say(f"away from the ledger: {names(answer.away)}; auctions there get a 204")
     for id in answer.unread:
-        _say(f"campaign {id} does not bid at all, its document is wrong: --campaign says how")
+        console.say(f"campaign {id} does not bid, its document is wrong: --campaign says how")
 
 
 async def _explain(
@@ -118,58 +118,54 @@ async def _examine(stores: "Stores", asked: "MatchableRequest", campaign: str) -
 
 
 def _print_request(answer: "Explanation") -> None:
-    _say(f"{answer.status}: {answer.reason}{_shown_code(answer.code)}")
+    console.say(f"{answer.status}: {answer.reason}{_shown_code(answer.code)}")
     if answer.id is None:
         return
     canonical = "" if answer.canonical == answer.ssp else f" (canonical {answer.canonical})"
-    _say(f"request {answer.id} from {answer.ssp}{canonical}, as of {answer.at}")
+    console.say(f"request {answer.id} from {answer.ssp}{canonical}, as of {answer.at}")
     for why in answer.withheld:
-        _say(f"user data is withheld: {why}")
+        console.say(f"user data is withheld: {why}")
     if answer.currency != "USD":
-        _say(f"bids are in {answer.currency}; prices here are in USD")
-    _say(f"user: {answer.user}")
+        console.say(f"bids are in {answer.currency}; prices here are in USD")
+    console.say(f"user: {answer.user}")
     for name, values in answer.carries.items():
-        _say(f"  {name}: {', '.join(values)}")
+        console.say(f"  {name}: {', '.join(values)}")
 
 
 def _print_impression(of: "Impression", rows: "list[RuleCheck] | None") -> None:
     click.echo()
     quantity = "" if of.quantity == 1 else f", a win costs {of.quantity:g} times the bid"
-    _say(f"impression {of.id}: {of.asks}, {of.floor}{quantity}")
+    console.say(f"impression {of.id}: {of.asks}, {of.floor}{quantity}")
     _print_offer("winner", of.winner)
     _print_offer("runner-up", of.runner_up)
     if rows is not None:
         _print_rows(rows)
         return
     if of.summary:
-        _say(f"  {of.summary}")
+        console.say(f"  {of.summary}")
     for group in of.refused:
-        _say(f"  {group.count:>6}  {group.rule}{_shown_code(group.code)}")
+        console.say(f"  {group.count:>6}  {group.rule}{_shown_code(group.code)}")
         if group.why:
-            _say(f"          {group.why}")
+            console.say(f"          {group.why}")
         more = ", …" if group.count > NAMED else ""
-        _say(f"          {', '.join(group.campaigns[:NAMED])}{more}")
+        console.say(f"          {', '.join(group.campaigns[:NAMED])}{more}")
 
 
 def _print_rows(rows: "list[RuleCheck]") -> None:
     for row in rows:
-        _say(f"  {'holds' if row.holds else 'REFUSES':<8} {row.rule}{_shown_code(row.code)}")
-        _say(f"           campaign: {row.asks}")
-        _say(f"           request:  {row.carries}")
+        console.say(f"  {'holds' if row.holds else 'REFUSES':<8} {row.rule}{_shown_code(row.code)}")
+        console.say(f"           campaign: {row.asks}")
+        console.say(f"           request:  {row.carries}")
 
 
 def _print_offer(what: str, offer: "Offer | None") -> None:
     if offer is None:
-        _say(f"  {what}: none")
+        console.say(f"  {what}: none")
         return
     deal = f", deal {offer.deal}" if offer.deal is not None else ""
     text = f"  {what}: {offer.campaign} at {offer.price:.2f} USD, creative {offer.creative}{deal}"
-    _say(f"{text}{_shown_code(offer.code)}")
+    console.say(f"{text}{_shown_code(offer.code)}")
 
 
 def _shown_code(code: "Code | None") -> str:
     return f" [{code}]" if code is not None else ""
-
-
-def _say(line: str) -> None:
-    click.echo(console.one_line(line))

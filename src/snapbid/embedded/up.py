@@ -24,7 +24,7 @@ from snapbid.embedded.cluster import HOST, ClusterNode
 from snapbid.embedded.fleet import Fleet, machines_of, muster
 from snapbid.embedded.supervise import Program, Restarter, Service, Signals, describe_status, say
 from snapbid.report import tokens
-from snapbid.settings import Settings, load, reachable, to_environ, url_of
+from snapbid.settings import Settings, bound, load, reachable, to_environ, url_of
 from snapbid.warehouse import registry
 from snapbid.warehouse.away import AWAY
 from snapbid.warehouse.migrate import MigrationError, migrate
@@ -171,10 +171,8 @@ def _await_ports(machines: list[Settings], timeout_s: float, signals: Signals) -
 def check_port(variable: str, host: str, port: int) -> None:
     """Raise UpError, naming the variable to change, where `host:port` cannot be listened on."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind) as probe:
+        family, address = bound(host, port)
+        with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
@@ -220,7 +218,8 @@ def _address(machine: Settings) -> str:
 
 def _ready(machine: Settings) -> str:
     asks = ", which asks for SNAPBID_OPS_TOKEN" if machine.ops_token is not None else ""
-    return f"{_address(machine)} (private port: {machine.ops_host}:{machine.ops_port}{asks})"
+    private = url_of(machine.ops_host, machine.ops_port).removeprefix("http://")
+    return f"{_address(machine)} (private port: {private}{asks})"
 
 
 def _own_command(home: Home) -> str:

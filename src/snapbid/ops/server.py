@@ -9,7 +9,6 @@ token, requests must have it, as `Bearer` or, which browsers ask their user for,
 import hmac
 import ipaddress
 import re
-import socket
 import socketserver
 import threading
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from snapbid.ops.gauges import gauges
 from snapbid.ops.view import page
 from snapbid.ops.watch import Watch
 from snapbid.setting_values import Secret
+from snapbid.settings import bound
 
 JSON: Final = "application/json"
 METRICS_PATH: Final = "/metrics"
@@ -122,7 +122,7 @@ class OpsServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, host: str, port: int, watch: Watch, token: Secret | None = None) -> None:
-        family, address = _resolve(host, port)
+        family, address = bound(host, port)
         self._is_loopback = _is_loopback(address)
         if token is None and not self._is_loopback:
             raise ValueError(f"{host} is more than a loopback address, and there is no token")
@@ -176,15 +176,7 @@ class OpsServer(ThreadingHTTPServer):
 
 def is_loopback(host: str, port: int) -> bool:
     """Whether the address that the port would be bound to is a loopback one. Raises OSError."""
-    return _is_loopback(_resolve(host, port)[1])
-
-
-def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """The first address of a host, which is the one that is bound."""
-    family, _, _, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    return family, (str(address[0]), port)
+    return _is_loopback(bound(host, port)[1])
 
 
 def _is_loopback(address: tuple[str, int]) -> bool:

@@ -5,6 +5,7 @@ catalog, one answers on the private port, one hears for the workers which budget
 """
 
 import asyncio
+import errno
 import logging
 import multiprocessing
 import os
@@ -34,7 +35,7 @@ from snapbid.server.banking import BankerThread
 from snapbid.server.granian import GranianServer
 from snapbid.server.log_writer import LogWriterProcess, problem_of
 from snapbid.server.process import create
-from snapbid.settings import VARIABLES, ServingSettings, Settings, reachable, url_of
+from snapbid.settings import VARIABLES, ServingSettings, Settings, bound, reachable, url_of
 
 BACKLOG: Final = 4096
 STOP_S: Final = 20  # for what is in flight
@@ -73,7 +74,7 @@ def serve(settings: ServingSettings) -> int:
     try:
         _check(settings)
         asyncio.run(preflight.check(settings, risks))
-        settings.runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_directory(settings)
         ops = _open_ops(settings, watch)
     except (ServeError, preflight.VolatileStoreError) as error:
         print(error, file=sys.stderr)
@@ -119,11 +120,24 @@ def _check(settings: ServingSettings) -> None:
     if settings.auction_log is not None and (problem := problem_of(settings.auction_log)):
         raise ServeError(f"SNAPBID_AUCTION_LOG {problem}")
     try:
-        with socket.create_server((settings.host, settings.port), reuse_port=False):
+        family, address = bound(settings.host, settings.port)
+        with socket.create_server(address, family=family, reuse_port=False):
             pass
     except OSError as error:
         raise PortError(
             f"SNAPBID_PORT {settings.port} on {settings.host} cannot be used: {error.strerror}"
+        ) from error
+
+
+def _make_directory(settings: ServingSettings) -> None:
+    try:
+        settings.runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(settings.runtime_dir, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise ServeError(
+            f"SNAPBID_HOME {settings.home} cannot be used: {error.strerror}; give it to the user "
+            "that runs this, or choose another directory"
         ) from error
 
 
@@ -181,7 +195,7 @@ def _server(settings: Settings) -> GranianServer:
     """Granian with what measured best for small requests (bench/README.md)."""
     return GranianServer(
         "snapbid.server.process:create",  # for Granian's log; `serve` is given the function
-        address=settings.host,
+        address=bound(settings.host, settings.port)[1][0],
         port=settings.port,
         interface=Interfaces.ASGI,
         workers=settings.workers,

@@ -1,0 +1,20 @@
+"""How commands print on a terminal."""
+
+import pytest
+
+from snapbid.cli.console import wrapped
+
+
+@pytest.mark.parametrize("width", [20, 40, 79, 200])
+def test_lines_are_wrapped_to_the_terminal(width: int) -> None:
+    line = "    to do: " + "look at Redis, its log and SNAPBID_REDIS_URL; " * 4
+    lines = wrapped(line, width).splitlines()
+    assert max(map(len, lines)) <= max(width, 8 + len("SNAPBID_REDIS_URL;"))
+    assert " ".join(" ".join(lines).split()) == " ".join(line.split())
+    assert lines[0].startswith("    to do:")
+    assert all(further.startswith(" " * 8) for further in lines[1:])
+
+
+def test_what_has_no_spaces_is_not_cut() -> None:
+    url = "http://127.0.0.1:8000/" + "a" * 100
+    assert url in wrapped(f"see {url} for more", 40).split()
