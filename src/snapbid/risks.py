@@ -1,4 +1,4 @@
-"""Risks: what a store, as it is configured, may lose of what it has acknowledged (contract 5)."""
+"""Risks: what a store may lose of what it acknowledged, or why it takes no more (contract 5)."""
 
 import logging
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 StoreName: TypeAlias = Literal["redis", "warehouse"]
-Severity: TypeAlias = Literal["unsupported", "volatile", "weak"]
+Severity: TypeAlias = Literal["unsupported", "volatile", "weak", "readonly"]
 
 NAMES: Final[dict[StoreName, tuple[str, ...]]] = {
     "redis": (
@@ -19,9 +19,19 @@ NAMES: Final[dict[StoreName, tuple[str, ...]]] = {
         "replica",
         "appendfsync",
         "aof_write",
+        "rdb_write",
+        "memory",
         "shards",
     ),
-    "warehouse": ("version", "fsync", "synchronous_commit", "full_page_writes", "standby"),
+    "warehouse": (
+        "version",
+        "fsync",
+        "synchronous_commit",
+        "full_page_writes",
+        "standby",
+        "read_only",
+        "schema",
+    ),
 }
 """Names of all risks of a store, as the metric has them."""
 
@@ -31,7 +41,8 @@ logger = logging.getLogger("snapbid")
 class Risk(msgspec.Struct, frozen=True):
     """One risk: `text` says what is configured and what that loses, `remedy` what to do.
 
-    `unsupported` and `volatile` ones forbid a start; SNAPBID_ALLOW_VOLATILE admits the latter.
+    `unsupported` and `volatile` ones forbid a start; SNAPBID_ALLOW_VOLATILE admits the latter. With
+    a `readonly` one the store takes no writes, for now.
     """
 
     store: StoreName

@@ -237,7 +237,7 @@ def test_migrate(postgres: Postgres, database: str) -> None:
     assert done(result) == "the schema is up to date\n"
     unmigrated = {"SNAPBID_DATABASE_URL": postgres.dsn_of("postgres")}
     (rule,) = refused(run(unmigrated, "ssp", "list"))
-    assert rule == "the warehouse has no up-to-date schema: run snapbid migrate"
+    assert rule == "the warehouse has another schema than this program: run snapbid migrate"
 
 
 def test_the_embedded_instance_is_found(database: str, tmp_path: Path) -> None:

@@ -8,12 +8,15 @@ from typing import Any
 
 import asyncpg
 import pytest
-from support.stack import connected
+from support.stack import connected, execute
 
 from snapbid.embedded import Postgres, demo
 from snapbid.match.document import decode, parse
+from snapbid.risks import forbids
+from snapbid.version import version
 from snapbid.warehouse import campaigns, registry
 from snapbid.warehouse.migrate import MigrationError, files, migrate
+from snapbid.warehouse.risks import fetch_risks
 
 WAIT_S = 30
 TODAY = datetime.date(2024, 5, 1)
@@ -54,6 +57,47 @@ class TestMigrate:
         await connection.execute("insert into schema_migration (name) values ('9999_later')")
         with pytest.raises(MigrationError, match=r"9999_later.*install a newer snapbid"):
             await migrate(database)
+
+    async def test_a_migration_says_which_version_applied_it(
+        self, connection: asyncpg.Connection
+    ) -> None:
+        versions = await connection.fetch("select distinct version from schema_migration")
+        assert [row["version"] for row in versions] == [version()]
+
+    @pytest.mark.parametrize("breaks", [False, True])
+    async def test_only_a_migration_that_breaks_this_program_is_refused(
+        self, connection: asyncpg.Connection, breaks: bool
+    ) -> None:
+        """The schema stays at a rollback, and during an upgrade the older program goes on."""
+        await connection.execute(
+            "insert into schema_migration (name, version, breaks) values ('9999_later', '7.0', $1)",
+            breaks,
+        )
+        risks = {risk.name: risk for risk in await fetch_risks(connection)}
+        assert set(risks) == ({"schema"} if breaks else set())
+        if breaks:
+            assert forbids(risks["schema"], allow_volatile=True)
+            assert "has the schema of 7.0 (migration 9999_later)" in str(risks["schema"])
+            assert f"this program, {version()}, cannot use: install 7.0" in str(risks["schema"])
+
+    async def test_a_schema_without_versions_is_read(self, connection: asyncpg.Connection) -> None:
+        await connection.execute(
+            "alter table schema_migration drop column version, drop column breaks"
+        )
+        assert await fetch_risks(connection) == []
+        await connection.execute("delete from schema_migration where name = $1", max(files()))
+        (risk,) = await fetch_risks(connection)
+        assert (risk.name, risk.severity, risk.remedy) == ("schema", "weak", "run snapbid migrate")
+
+    async def test_the_end_of_a_read_only_server_is_told(self, database: str) -> None:
+        await execute(
+            database,
+            "do $$ begin execute format('alter database %I set default_transaction_read_only = on',"
+            " current_database()); end $$",
+        )
+        async with connected(database) as connection:
+            (risk,) = await fetch_risks(connection)
+        assert (risk.name, risk.severity) == ("read_only", "readonly")
 
 
 class TestRegistry:

@@ -15,6 +15,7 @@ INFO: dict[str, Any] = {
     "maxmemory_policy": "noeviction",
     "role": "master",
 }
+UP = {"syslog-ident": "snapbid-up"}
 
 
 @pytest.mark.parametrize(
@@ -27,11 +28,20 @@ INFO: dict[str, Any] = {
         ({"redis_version": "6.0.16"}, {}, {"version": "unsupported"}),
         ({"aof_enabled": 0}, {}, {"appendonly": "volatile"}),
         ({"maxmemory_policy": "volatile-ttl"}, {}, {"eviction": "volatile"}),
-        ({"role": "slave", "slave_read_only": 1}, {}, {"replica": "weak"}),
+        ({"role": "slave", "slave_read_only": 1}, {}, {"replica": "readonly"}),
         ({"role": "slave", "slave_read_only": 0}, {}, {"replica": "volatile"}),
         ({}, {"appendfsync": "no", "syslog-ident": "redis"}, {"appendfsync": "weak"}),
         ({}, {"appendfsync": "no", "syslog-ident": "snapbid-up"}, {}),
-        ({"aof_last_write_status": "err"}, {}, {"aof_write": "weak"}),
+        ({"aof_last_write_status": "err"}, {}, {"aof_write": "readonly"}),
+        ({"rdb_last_bgsave_status": "err"}, {"save": "3600 1"}, {"rdb_write": "readonly"}),
+        ({"rdb_last_bgsave_status": "err"}, {}, {"rdb_write": "readonly"}),
+        ({"rdb_last_bgsave_status": "err"}, {"save": ""}, {}),
+        ({"rdb_last_bgsave_status": "err"}, {"stop-writes-on-bgsave-error": "no"}, {}),
+        ({"used_memory": 89, "maxmemory": 100}, {}, {}),
+        ({"used_memory": 90, "maxmemory": 100}, {}, {"memory": "weak"}),
+        ({"used_memory": 100, "maxmemory": 100}, {}, {"memory": "readonly"}),
+        ({"used_memory": 100, "maxmemory": 0}, {}, {}),
+        ({"used_memory": 9, "maxmemory": 1}, UP, {"memory": "readonly"}),
         (
             {"aof_enabled": 0, "maxmemory_policy": "allkeys-lru"},
             {},
@@ -46,7 +56,7 @@ def test_what_a_redis_risks(
     assert {risk.name: risk.severity for risk in risks} == expected
     assert set(expected) <= set(NAMES["redis"])
     remedies = [risk.remedy for risk in risks if "redis-cli" in risk.remedy]
-    assert all(remedy.startswith("run `redis-cli -h h config set ") for remedy in remedies)
+    assert all("run `redis-cli -h h " in remedy for remedy in remedies)
 
 
 def test_what_forbids_a_start() -> None:
@@ -57,6 +67,7 @@ def test_what_forbids_a_start() -> None:
     assert forbidden("unsupported") == [True, True]
     assert forbidden("volatile") == [True, False]
     assert forbidden("weak") == [False, False]
+    assert forbidden("readonly") == [False, False]
 
 
 def test_each_risk_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

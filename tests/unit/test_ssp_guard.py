@@ -56,7 +56,7 @@ def test_what_counts_as_failed() -> None:
     guard.add(START, {})
     guard.add(START + 10, {key % outcome: 10 for outcome in outcomes})
     (standing,) = guard.standings
-    assert standing.answers["1m"] == standing.answers["15m"] == Answers(90, late=10, failed=30)
+    assert standing.answers["1m"] == standing.answers["15m"] == Answers(90, 10, 10, 10, 10)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_counts_as_failed() -> None:
 def test_levels(answers: Answers, level: int) -> None:
     guard = Guard()
     guard.add(START, counts(0))
-    guard.add(START + 10, counts(*answers))
+    guard.add(START + 10, counts(answers.requests, answers.late, answers.failed))
     assert [each.level for each in guard.standings] == [level]
 
 

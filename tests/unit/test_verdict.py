@@ -1,17 +1,22 @@
 """The verdict of the operator's page: its state, since when, and its causes."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from snapbid import errors
 from snapbid.exchange.bid import Reason
+from snapbid.ledger.drains import DrainReport
+from snapbid.ops.clocks import ClockDifference
 from snapbid.ops.counts import CountWindow
+from snapbid.ops.disks import Disk
 from snapbid.ops.guard import Answers, SspStanding
 from snapbid.ops.ledger import Backlog, Standing
 from snapbid.ops.trends import Trends
 from snapbid.ops.verdict import Facts, Judge
 from snapbid.ops.words import MEANINGS
+from snapbid.risks import Risk
 
 OURS = Standing("w1", is_confirmed=True)
 GOOD = Facts(
@@ -38,7 +43,19 @@ def window(**outcomes: int) -> CountWindow:
 
 
 def standing(late: int) -> SspStanding:
-    return SspStanding("acme", {"1m": Answers(), "15m": Answers(1000, late, 0)})
+    return SspStanding("acme", {"1m": Answers(100, late // 10), "15m": Answers(1000, late)})
+
+
+def risk(store: Any, name: str, severity: Any) -> Risk:
+    return Risk(store, name, severity, "it is so", "stop it")
+
+
+def disk(free_mib: int, files: int | None) -> Disk:
+    return Disk("SNAPBID_HOME", Path("/var/lib/snapbid"), free_mib * 2**20, 64 * 2**20, files)
+
+
+def drain(*troubles: str) -> DrainReport:
+    return DrainReport("east", "1.0", 0.0, 0.0, list(troubles))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +71,21 @@ def standing(late: int) -> SspStanding:
         ({"catalog_checked_s": 121.0}, "degraded", ["stale"]),
         ({"catalog_checked_s": 121.0, "warehouse": False}, "degraded", ["warehouse"]),
         ({"spool_bytes": 9}, "degraded", ["spool"]),
-        ({"risks": [("eviction", "it evicts", "stop it")]}, "degraded", ["risk eviction"]),
+        ({"risks": [risk("redis", "eviction", "volatile")]}, "degraded", ["risk eviction"]),
+        ({"risks": [risk("redis", "memory", "weak")]}, "degraded", ["risk memory"]),
+        ({"risks": [risk("redis", "memory", "readonly")]}, "not bidding", ["risk memory"]),
+        ({"risks": [risk("warehouse", "read_only", "readonly")]}, "degraded", ["risk read_only"]),
+        ({"disks": [disk(64, 1000)]}, "bidding", []),
+        ({"disks": [disk(64, None)]}, "bidding", []),
+        ({"disks": [disk(63, 1000)]}, "degraded", ["disk SNAPBID_HOME"]),
+        ({"disks": [disk(64, 99)]}, "degraded", ["disk SNAPBID_HOME"]),
+        (
+            {"clocks": [ClockDifference(("Redis",), 2.0, ("this machine",))]},
+            "degraded",
+            ["clock Redis"],
+        ),
+        ({"drains": [drain()]}, "bidding", []),
+        ({"drains": [drain("it waits")]}, "degraded", ["drain east 0"]),
         ({"backlog": Backlog(3, None, 0, 0.0, [OURS])}, "degraded", ["drain"]),
         ({"backlog": Backlog(3, 59.0, 0, 0.0, [OURS])}, "bidding", []),
         ({"backlog": Backlog(3, 61.0, 0, 0.0, [OURS])}, "degraded", ["drain"]),
@@ -94,6 +125,38 @@ def test_states(change: dict[str, Any], state: str, keys: list[str]) -> None:
     verdict = Judge().judge(100.0, GOOD._replace(**change))
     assert (verdict.state, [cause.key for cause in verdict.causes]) == (state, keys)
     assert all(cause.text and cause.remedy for cause in verdict.causes)
+
+
+@pytest.mark.parametrize(
+    ("answers", "remedy"),
+    [
+        (Answers(100, late=9), "more workers, a longer tmax"),
+        (Answers(100, late=2, overload=7), "more workers, or fewer of its requests"),
+        (Answers(100, late=2, store_down=7), "look at Redis"),
+        (Answers(100, store_down=2, internal=7), "look at the log of serve"),
+    ],
+)
+def test_what_is_to_be_done_fits_what_happens(answers: Answers, remedy: str) -> None:
+    standing = SspStanding("acme", {"1m": answers, "15m": answers})
+    (cause,) = Judge().judge(1.0, GOOD._replace(standings=[standing])).causes
+    assert remedy in cause.remedy
+
+
+def test_an_outage_that_is_over_is_a_note() -> None:
+    """Exchanges look at a quarter of an hour, so the guard does; there is nothing to be done."""
+    after = SspStanding("acme", {"1m": Answers(100), "15m": Answers(1000, store_down=120)})
+    assert after.level == 2
+    some = window(bid=100)
+    verdict = Judge().judge(1.0, GOOD._replace(standings=[after], window=some))
+    assert (verdict.state, verdict.causes) == ("bidding", [])
+    assert verdict.note == "12% of the requests of acme in 15 min were late or failed: it is over"
+
+
+def test_why_a_store_does_not_answer_is_told() -> None:
+    facts = GOOD._replace(redis=False, redis_why="LOADING", warehouse=False, warehouse_why="full")
+    redis, warehouse = Judge().judge(1.0, facts).causes
+    assert redis.text.startswith("Redis does not answer (LOADING): ")
+    assert warehouse.text.startswith("PostgreSQL does not answer (full): ")
 
 
 def test_5xx_but_those_of_readiness() -> None:

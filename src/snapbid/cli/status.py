@@ -33,7 +33,7 @@ def status(as_json: bool) -> None:
         click.echo(msgspec.json.format(body).decode())
     else:
         for line in _lines(data):
-            click.echo(console.one_line(line))
+            console.say(line)
     sys.exit(int(data["verdict"]["state"] != "bidding"))
 
 
@@ -81,7 +81,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
             f"{console.counted(about['workers'], 'worker')}, "
             f"up {_span(data['at'] - about['started_at'])}",
         ),
-        ("stores", f"Redis {_redis(data)}, PostgreSQL {_up(data['warehouse'])}"),
+        ("stores", f"Redis {_redis(data)}, PostgreSQL {_store(data, 'warehouse')}"),
         ("drain", _drain(data)),
         *([] if data["auction_log_bytes"] is None else [("log", _log(data))]),
         ("now", _now(data, now)),
@@ -95,9 +95,15 @@ def _up(up: bool | None) -> str:
     return {True: "up", False: "away", None: "unknown"}[up]
 
 
+def _store(data: dict[str, Any], name: str) -> str:
+    """Whether a store is up, and takes writes."""
+    has = [risk["severity"] for risk in data["risks"] if risk["store"] == name]
+    return "takes no writes" if data[name] and "readonly" in has else _up(data[name])
+
+
 def _redis(data: dict[str, Any]) -> str:
     away = f" without {len(data['away'])} of {console.counted(data['shards'], 'shard')}"
-    return _up(data["redis"]) + (away if data["away"] else "")
+    return _store(data, "redis") + (away if data["away"] else "")
 
 
 def _drain(data: dict[str, Any]) -> str:
@@ -107,7 +113,9 @@ def _drain(data: dict[str, Any]) -> str:
     since = "has never run" if behind is None else "up to date"
     if behind:
         since = f"{_span(behind)} behind"
-    return f"{since}, {console.counted(data['drain_waiting'], 'counter')} waiting"
+    waiting = f"{since}, {console.counted(data['drain_waiting'], 'counter')} waiting"
+    versions = [f"version {drain['version']} on {drain['host']}" for drain in data["drains"]]
+    return ", ".join([waiting, *versions])
 
 
 def _log(data: dict[str, Any]) -> str:

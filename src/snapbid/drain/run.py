@@ -5,7 +5,7 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
 from pathlib import Path
 from time import time
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -21,6 +21,7 @@ from snapbid.drain.events import EventDrain
 from snapbid.drain.evidence import EvidenceDrain
 from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.drain.leases import GIVEN_UP_S, IdleError
+from snapbid.drain.reporter import report
 from snapbid.drain.rests import RestKeeper
 from snapbid.drain.watch import APPLICATION, WatchedConnection, connect, watch
 from snapbid.errors import log_to_stderr, where
@@ -180,21 +181,38 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
             keep_days=settings.events_days,
             shards=settings.ledger_shards,
         )
+        troubles: dict[Duty, str] = {}
+        reporting = asyncio.create_task(report(redis, troubles))
+
+        def process(duty: Duty, drain: Rounds) -> Process:
+            return Process(duty, drain, dsn, stopping, troubles)
+
         async with asyncio.TaskGroup() as group:
-            group.create_task(Process(COUNTERS, counters, dsn, stopping).run())
-            group.create_task(Process(EVENTS, carried, dsn, stopping).outlast())
-            group.create_task(Process(EVIDENCE, EvidenceDrain(evidence), dsn, stopping).outlast())
-            group.create_task(Process(RESTS, keeper, dsn, stopping).outlast())
-            group.create_task(Process(DEMAND, DemandMaker(dsn), dsn, stopping).outlast())
+            group.create_task(process(COUNTERS, counters).run())
+            group.create_task(process(EVENTS, carried).outlast())
+            group.create_task(process(EVIDENCE, EvidenceDrain(evidence)).outlast())
+            group.create_task(process(RESTS, keeper).outlast())
+            group.create_task(process(DEMAND, DemandMaker(dsn)).outlast())
     finally:
-        await end(looking)
+        await end(looking, reporting)
         await redis.aclose()
 
 
 class Process:
-    """Runs a drain whenever both stores are there and no other drain is at work."""
+    """Runs a drain whenever both stores are there and no other drain is at work.
 
-    def __init__(self, duty: Duty, drain: Rounds, dsn: str, stopping: asyncio.Event) -> None:
+    What keeps it from that is in `troubles` meanwhile.
+    """
+
+    def __init__(
+        self,
+        duty: Duty,
+        drain: Rounds,
+        dsn: str,
+        stopping: asyncio.Event,
+        troubles: MutableMapping[Duty, str] | None = None,
+    ) -> None:
+        self._troubles = {} if troubles is None else troubles
         self._duty = duty
         self._drain = drain
         self._dsn = dsn
@@ -340,6 +358,7 @@ class Process:
         if self._failures:
             logger.info(self._duty.again)
         self._failures, self._told = 0, None
+        self._troubles.pop(self._duty, None)
 
     def _why(self, store: str, error: Exception) -> str:
         if not self._duty.quotes:
@@ -347,6 +366,11 @@ class Process:
         return reason(error, self._dsn) if store == WAREHOUSE else str(error)
 
     def _tell(self, what: str, level: int, why: str = "") -> None:
+        text = f"{what}: {why}" if why else what
+        if level >= logging.WARNING:
+            self._troubles[self._duty] = text
+        else:
+            self._troubles.pop(self._duty, None)
         if self._told != what:
             self._told = what
-            logger.log(level, "%s%s", what, f": {why}" if why else "")
+            logger.log(level, "%s", text)

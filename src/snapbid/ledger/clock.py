@@ -2,6 +2,32 @@
 
 from collections.abc import Callable
 from time import monotonic, time
+from typing import Any, Final, NamedTuple
+
+from redis.asyncio import Redis
+
+from snapbid.ledger.keys import ShardKeys
+
+_TIME: Final = "return redis.call('TIME')"
+
+
+class OwnClock(NamedTuple):
+    """By how much this machine's clock is ahead of another one, give or take `doubt_s`."""
+
+    ahead_s: float
+    doubt_s: float
+
+    @classmethod
+    def compared(cls, asked: float, other: float, answered: float) -> "OwnClock":
+        """Compare with a time that was told between two own times (epoch s)."""
+        return cls((asked + answered) / 2 - other, abs(answered - asked) / 2)
+
+
+async def compare(redis: Redis, shard: int) -> OwnClock:
+    """Compare this machine's clock with that of a shard's Redis. Raises RedisError or OSError."""
+    asked = time()
+    reply: Any = await redis.eval(_TIME, 1, ShardKeys(shard).epoch)
+    return OwnClock.compared(asked, int(reply[0]) + int(reply[1]) / 1_000_000, time())
 
 
 class LedgerClock:

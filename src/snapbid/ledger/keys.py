@@ -71,6 +71,7 @@ Elsewhere:
     demand:rate:DIGEST        the same, for demand signals
     bids:rate:NUMBER          permits leased to workers for an SSP's requests (permits.py)
     report:cache:SSP:...      reports, for five minutes
+    drains                    what each drain said of itself last (drains.py)
 """
 
 from typing import Final
@@ -82,6 +83,7 @@ DIAGNOSIS_RATE: Final = "diagnosis:rate:"
 DEMAND_RATE: Final = "demand:rate:"
 BID_RATE: Final = "bids:rate:"
 REPORT_CACHE: Final = "report:cache:"
+DRAINS: Final = "drains"
 
 
 class ShardKeys:

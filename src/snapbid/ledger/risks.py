@@ -3,6 +3,7 @@
 `INFO` tells the most, also where a provider has disabled `CONFIG`; then `appendfsync` is unknown.
 """
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,16 +16,18 @@ from snapbid.risks import Risk, Severity
 OLDEST: Final = (6, 2)
 SYNCED_BY_UP: Final = "snapbid-up"
 """The `syslog-ident` of a Redis whose append-only file `snapbid up` itself syncs each second."""
-_CONFIG: Final = ("appendfsync", "syslog-ident")
+_CONFIG: Final = ("appendfsync", "syslog-ident", "save", "stop-writes-on-bgsave-error")
+NEARLY: Final = 0.9  # of its memory
+MIB: Final = 2**20
 
 
 async def fetch_risks(redis: Redis, server: str, url: str) -> list[Risk]:
     """Ask one server, at `url`, for its risks; they call it `server`. Raises RedisError."""
     info = await redis.info()
-    try:
-        config: Mapping[Any, Any] = await redis.config_get(*_CONFIG)
-    except ResponseError:
-        config = {}
+    config: dict[Any, Any] = {}
+    with contextlib.suppress(ResponseError):
+        for option in _CONFIG:  # one by one, since Redis 6.2 takes no more at once
+            config |= await redis.config_get(option)
     return judge(info, config, server, redis_cli(url))
 
 
@@ -62,7 +65,7 @@ def judge(
         writable = not info.get("slave_read_only", 1)
         add(
             "replica",
-            "volatile" if writable else "weak",
+            "volatile" if writable else "readonly",
             "is a replica: " + ("its primary overwrites what it is given" if writable
                                 else "it takes no writes, so that nothing is bid on"),
             "name the primary in SNAPBID_REDIS_URL",
@@ -77,10 +80,35 @@ def judge(
     if info.get("aof_enabled") and info.get("aof_last_write_status", "ok") != "ok":
         add(
             "aof_write",
-            "weak",
-            "cannot write its append-only file",
-            "look at its disk and its log",
+            "readonly",
+            "cannot write its append-only file, and takes no writes: nothing is bid on",
+            "make room on its disk (df -h), and look at its log",
         )
+    stops = config.get("save") != "" and config.get("stop-writes-on-bgsave-error") != "no"
+    if info.get("rdb_last_bgsave_status", "ok") != "ok" and stops:
+        add(
+            "rdb_write",
+            "readonly",
+            "could not write its last snapshot, and takes no writes: nothing is bid on",
+            f"make room on its disk (df -h), look at its log, and run `{command} bgsave`",
+        )
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if most and used >= most and config.get("syslog-ident") == SYNCED_BY_UP:
+        add(
+            "memory",
+            "readonly",
+            "takes no writes, since its disk is full: nothing is bid on",
+            "make room on the disk of SNAPBID_HOME (df -h)",
+        )
+    elif most and used >= most * NEARLY:
+        figures = f"it uses {used / MIB:,.0f} MiB of its maxmemory, {most / MIB:,.0f} MiB"
+        severity: Severity = "weak"
+        text = f"is nearly full: {figures}"
+        if used >= most:
+            severity = "readonly"
+            text = f"is full ({figures}): it takes no writes, nothing is bid on"
+        remedy = "see what has grown (server events wait there while the warehouse is away), and "
+        add("memory", severity, text, remedy + set_to("maxmemory", "SIZE"))
     return risks
 
 

@@ -28,7 +28,7 @@ WATCHED: dict[str, Definition] = {
     ),
     "snapbid_store_risk": Definition(
         "gauge",
-        "Whether a store is configured to lose, in this way, what it acknowledges: 1 or 0.",
+        "Whether a store may lose in this way what it acknowledges, or takes no more: 1 or 0.",
         ("risk", "store"),
     ),
     "snapbid_ssp_bids_total": Definition(
@@ -91,6 +91,14 @@ WATCHED: dict[str, Definition] = {
     ),
     "snapbid_event_queue_age_seconds": Definition(
         "gauge", "Age of the oldest entry of these streams; 0 where they are empty."
+    ),
+    "snapbid_clock_difference_seconds": Definition(
+        "gauge", "How far clocks are ahead of what most others show, from 2 s on.", ("clock",)
+    ),
+    "snapbid_disk_full": Definition(
+        "gauge",
+        "Whether the disk of that setting's directory lacks what may be needed at once: 1 or 0.",
+        ("setting",),
     ),
     "snapbid_spool_bytes": Definition(
         "gauge", "Notices kept on this machine's disk while Redis is away."

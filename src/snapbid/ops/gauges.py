@@ -27,6 +27,12 @@ def gauges(watch: Watch) -> dict[str, Samples]:
             for store, risks in snapshot.risks.items()
             for name in NAMES[store]
         ],
+        "snapbid_clock_difference_seconds": [
+            ({"clock": ", ".join(of.names)}, of.ahead_s) for of in watch.clock_differences()
+        ],
+        "snapbid_disk_full": [
+            ({"setting": disk.setting}, float(disk.is_full)) for disk in watch.disks()
+        ],
         "snapbid_spool_bytes": [({}, watch.spool_bytes())],
         "snapbid_auction_log_spool_bytes": [({}, watch.auction_log_bytes())],
         **_catalog(watch),

@@ -14,8 +14,7 @@ LIMIT: Final = 0.15  # from which some exchanges throttle
 WARNING: Final = 0.05
 ALARM: Final = 0.10
 WINDOWS: Final = {"1m": 60.0, "15m": 900.0}
-LATE: Final = frozenset(("late",))
-FAILED: Final = frozenset(("overload", "store_down", "internal"))
+OUTCOMES: Final = ("late", "overload", "store_down", "internal")
 KEEP_EVERY_S: Final = 10.0
 
 
@@ -24,7 +23,13 @@ class Answers(NamedTuple):
 
     requests: int = 0
     late: int = 0
-    failed: int = 0
+    overload: int = 0
+    store_down: int = 0
+    internal: int = 0
+
+    @property
+    def failed(self) -> int:
+        return self.overload + self.store_down + self.internal
 
     @property
     def share(self) -> float:
@@ -74,14 +79,14 @@ class Guard:
 
 
 def _by_ssp(counts: Counts) -> dict[str, Answers]:
-    requests: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    requests: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(Answers._fields))
     for key, value in counts.items():
         if key.startswith(BIDS):
             labels = parse_key(key)[1]
-            own, outcome = requests[labels.get("ssp", "")], labels.get("outcome")
+            own, outcome = requests[labels.get("ssp", "")], labels.get("outcome", "")
             own[0] += value
-            own[1] += value if outcome in LATE else 0
-            own[2] += value if outcome in FAILED else 0
+            if outcome in OUTCOMES:
+                own[Answers._fields.index(outcome)] += value
     return {ssp: Answers(*own) for ssp, own in requests.items() if ssp}
 
 

@@ -9,10 +9,14 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from snapbid.ledger.drains import DrainReport
 from snapbid.ledger.parts import names
+from snapbid.ops.clocks import ClockDifference
 from snapbid.ops.counts import BIDS, FEW, CountWindow
-from snapbid.ops.guard import LIMIT, SspStanding
+from snapbid.ops.disks import Disk
+from snapbid.ops.guard import LIMIT, WARNING, Answers, SspStanding
 from snapbid.ops.ledger import Backlog, is_foreign
+from snapbid.risks import Risk
 
 State: TypeAlias = Literal["bidding", "degraded", "not bidding", "unknown"]
 
@@ -23,17 +27,17 @@ LATE_REMEDY: Final = (
     "look at the latency on /ops: more workers, a longer tmax of the SSP, or fewer of its requests:"
     " snapbid ssp set {ssp} --qps N"
 )
-FAILED_REMEDY: Final = (
-    "overload: more workers, or snapbid ssp set {ssp} --qps N; store_down: look at Redis;"
-    " internal: look at the log of serve"
-)
+OVERLOAD_REMEDY: Final = "more workers, or fewer of its requests: snapbid ssp set {ssp} --qps N"
+STORE_REMEDY: Final = "look at Redis and its log; nothing, if it has just come back"
+INTERNAL_REMEDY: Final = "look at the log of serve"
+MIB: Final = 2**20
 CAPACITY: Final = "look at the latency on /ops: more workers, a faster Redis, or a longer tmax"
 UNANSWERED: Final = {  # by outcome: what happens to such requests, and what to do
     "late": ("get no bid: the answer would have come after tmax", CAPACITY),
     "overload": ("get no bid: there are more than the workers complete", CAPACITY),
     "store_down": (
         "of the last minute got no bid: Redis did not remember it",
-        "look at Redis and its log; nothing, if it has just come back",
+        STORE_REMEDY,
     ),
 }
 
@@ -70,8 +74,13 @@ class Facts(NamedTuple):
     ssps: int | None
     catalog_checked_s: float | None
     spool_bytes: int
-    risks: list[tuple[str, str, str]]  # name, text, remedy
+    risks: Sequence[Risk] = ()
     standings: Sequence[SspStanding] = ()
+    disks: Sequence[Disk] = ()
+    clocks: Sequence[ClockDifference] = ()
+    drains: Sequence[DrainReport] = ()
+    redis_why: str = ""
+    warehouse_why: str = ""
 
 
 class Judge:
@@ -103,6 +112,11 @@ class Judge:
 def _note(facts: Facts) -> str | None:
     if facts.window is not None and not facts.window.total(BIDS):
         return f"no bid request in the last {facts.window.seconds:.0f} s"
+    over = [each for each in facts.standings if each.level and not _is_troubled(each)]
+    if over:
+        share = max(each.answers["15m"].share for each in over)
+        ssps = ", ".join(each.ssp for each in over)
+        return f"{share:.0%} of the requests of {ssps} in 15 min were late or failed: it is over"
     return None
 
 
@@ -115,8 +129,41 @@ def _causes(facts: Facts) -> Iterator[Cause]:
             if facts.redis is not False or cause.key != "store_down":  # it is said above
                 yield cause
     yield from _of_ssps(facts.standings)
-    for name, text, remedy in facts.risks:
-        yield Cause(f"risk {name}", False, text, remedy)
+    yield from _of_machines(facts)
+    for risk in facts.risks:
+        stops = risk.store == "redis" and risk.severity == "readonly"
+        yield Cause(f"risk {risk.name}", stops, risk.text, risk.remedy)
+
+
+def _of_machines(facts: Facts) -> Iterator[Cause]:
+    """Disks and clocks, and what keeps the drains."""
+    for disk in facts.disks:
+        if disk.is_full:
+            yield Cause(
+                f"disk {disk.setting}",
+                False,
+                f"the disk of {disk.setting} ({disk.path}) is full: {disk.free / MIB:,.0f} MiB "
+                f"are free, {disk.needed / MIB:,.0f} may be needed at once"
+                + ("" if disk.files is None else f", {disk.files:,} files can be made"),
+                "make room there (df -h, df -i): notices could not be kept while Redis is away, "
+                "and changed campaigns are not taken up",
+            )
+    for difference in facts.clocks:
+        yield Cause(
+            f"clock {', '.join(difference.names)}",
+            False,
+            f"{difference}: budgets, holds and days go by them",
+            "set it, and let a time service keep it (timedatectl, chronyc tracking)",
+        )
+    for drain in facts.drains:
+        for number, trouble in enumerate(drain.troubles):
+            yield Cause(
+                f"drain {drain.host} {number}",
+                False,
+                f"the drain on {drain.host}: {trouble}",
+                "nothing is lost, what waits is carried afterwards; remove the cause: a full disk "
+                "(df -h), a lock, a store or a network that is down",
+            )
 
 
 def _of_stores(facts: Facts) -> Iterator[Cause]:
@@ -124,16 +171,17 @@ def _of_stores(facts: Facts) -> Iterator[Cause]:
         yield Cause(
             "redis",
             True,
-            "Redis does not answer: requests get a 204, events a 503, notices wait on disk",
+            f"Redis does not answer{_because(facts.redis_why)}: requests get a 204, events a 503, "
+            "notices wait on disk",
             "look at Redis, its log and SNAPBID_REDIS_URL; bids go on by themselves after that",
         )
     if facts.warehouse is False:
         yield Cause(
             "warehouse",
             False,
-            "PostgreSQL does not answer: bids go on, reports fail, counts and events wait in Redis",
-            "look at PostgreSQL, its log and SNAPBID_DATABASE_URL, or run snapbid migrate if the "
-            "log of serve says so",
+            f"PostgreSQL does not answer{_because(facts.warehouse_why)}: bids go on, reports fail, "
+            "counts and events wait in Redis",
+            "look at PostgreSQL, its log and SNAPBID_DATABASE_URL",
         )
     if facts.spool_bytes:
         yield Cause(
@@ -142,6 +190,10 @@ def _of_stores(facts: Facts) -> Iterator[Cause]:
             "notices wait on disk to be counted",
             "nothing, if Redis has just come back: it empties by itself",
         )
+
+
+def _because(why: str) -> str:
+    return f" ({why})" if why else ""
 
 
 def _of_ledger(facts: Facts) -> Iterator[Cause]:
@@ -210,7 +262,7 @@ def _of_setup(facts: Facts) -> Iterator[Cause]:
 
 def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
     """SSPs that may soon send less, those with the highest share first."""
-    troubled = [(standing, standing.answers["15m"]) for standing in standings if standing.level]
+    troubled = [(each, each.answers["15m"]) for each in standings if _is_troubled(each)]
     for standing, quarter in sorted(troubled, key=lambda pair: -pair[1].share):
         ssp, minute = standing.ssp, standing.answers["1m"]
         yield Cause(
@@ -218,8 +270,24 @@ def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
             False,
             f"{minute.share:.0%} of the requests of {ssp} in the last minute, {quarter.share:.0%} "
             f"in 15, were late or failed: exchanges send less to a bidder from {LIMIT:.0%} on",
-            (LATE_REMEDY if quarter.late >= quarter.failed else FAILED_REMEDY).format(ssp=ssp),
+            _remedy(minute).format(ssp=ssp),
         )
+
+
+def _is_troubled(standing: SspStanding) -> bool:
+    """Whether it goes on: what was long enough ago is no reason to act."""
+    return standing.answers["1m"].share >= WARNING
+
+
+def _remedy(answers: Answers) -> str:
+    """What helps against most of what was not answered."""
+    remedies = {
+        LATE_REMEDY: answers.late,
+        OVERLOAD_REMEDY: answers.overload,
+        STORE_REMEDY: answers.store_down,
+        INTERNAL_REMEDY: answers.internal,
+    }
+    return max(remedies, key=remedies.__getitem__)
 
 
 def _of_traffic(window: CountWindow) -> Iterator[Cause]:

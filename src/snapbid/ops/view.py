@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from snapbid.ledger.drains import DrainReport
 from snapbid.match.rests import REASONS, CreativeRest
 from snapbid.ops.counts import BIDS, NOTICES, WHOLE, CountWindow, growth
 from snapbid.ops.gauges import NANO, state_of
@@ -117,6 +118,7 @@ class Page(Struct):
     Each point of `series` is its age (s) and requests and bids per second; `trends` has the points
     of each span, `spans` how long these are (s), `meanings` a text for each outcome of a request,
     `states` one for each state of a budget.
+    `drains` are those that have reported lately, of all machines.
     `away` are the ledger's shards that are away; sums over shards have what was last known of them.
     """
 
@@ -142,6 +144,7 @@ class Page(Struct):
     ssps_known: int | None
     notices: dict[str, dict[str, int]]
     event_codes: dict[str, int]
+    drains: list[DrainReport]
     drain_waiting: int | None
     drain_behind_s: float | None
     event_queue: int | None
@@ -194,6 +197,7 @@ def page(watch: Watch) -> Page:
         ssps_known=None if snapshot.ssps is None else len(snapshot.ssps),
         notices=_table(window, NOTICES, "kind", "outcome"),
         event_codes=_table(window, "snapbid_event_requests_total", "all", "code").get("", {}),
+        drains=snapshot.drains,
         drain_waiting=waiting and waiting.counters,
         drain_behind_s=waiting and waiting.behind_s,
         event_queue=waiting and waiting.entries,

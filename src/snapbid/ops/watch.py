@@ -9,6 +9,7 @@ import datetime
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from time import monotonic, time
 from typing import Final, NamedTuple, Protocol
@@ -20,19 +21,25 @@ from redis.exceptions import RedisError
 from snapbid import metrics
 from snapbid.exchange.spending import Spending, SpendingReader
 from snapbid.ledger import arrangement, connection
+from snapbid.ledger.clock import OwnClock, compare
+from snapbid.ledger.drains import DrainReport, fetch_reports
+from snapbid.ledger.parts import name, of_each
 from snapbid.match.rests import CreativeRest
 from snapbid.ops import ledger
+from snapbid.ops.clocks import POSTGRES, REDIS, ClockDifference, find_differences
 from snapbid.ops.counts import CountHistory
+from snapbid.ops.disks import Disk, look_at
 from snapbid.ops.guard import Guard
 from snapbid.ops.ledger import Backlog, SspTraffic, TrafficReader
 from snapbid.ops.trends import Trends
 from snapbid.ops.verdict import Facts, Judge
+from snapbid.reasons import reason
 from snapbid.risks import Risk, RiskLog, StoreName
-from snapbid.settings import StoreSettings
+from snapbid.settings import VARIABLES, StoreSettings
 from snapbid.tasks import end
 from snapbid.warehouse import fence, registry, rests, watching
 from snapbid.warehouse import risks as warehouse_risks
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.away import AWAY, OUTDATED
 
 COUNTERS_S: Final = 2.0  # between reads of the counters and of Redis
 MONEY_S: Final = 5.0  # of budgets and SSPs in Redis
@@ -45,6 +52,7 @@ CAMPAIGNS: Final = 200
 UNLIMITED: Final = 20  # campaigns without a budget
 BATCH: Final = 20  # campaigns in one script call
 SSPS: Final = 1_000
+LOG_BYTES: Final = 67_108_864  # that the auction log needs at the least
 
 logger = logging.getLogger("snapbid")
 
@@ -91,7 +99,11 @@ class OpsSnapshot(msgspec.Struct, frozen=True):
     """The latest figures; None is unknown: not read yet, or unreadable now."""
 
     redis: bool | None = None
+    redis_why: str = ""  # it does not answer
     warehouse: bool | None = None
+    warehouse_why: str = ""
+    clocks: dict[str, OwnClock] = {}  # ours beside those of others, by whose they are
+    drains: list[DrainReport] = []  # that have reported lately
     identity: str | None = None  # the warehouse's
     risks: dict[StoreName, list[Risk]] = {}  # of the stores that have been asked
     waiting: Backlog | None = None
@@ -115,6 +127,7 @@ class Watch:
     ) -> None:
         self._settings = settings
         self._risk_log = risk_log
+        self._told_clocks: frozenset[tuple[str, ...]] = frozenset()
         self._known: WarehouseFacts | None = None
         self._known_at = 0.0  # monotonic
         self._known_version: float | None = None  # when the catalog of then was published
@@ -164,6 +177,7 @@ class Watch:
                 (self._read_warehouse, RETRY_S),
                 (self._read_money, MONEY_S),
                 (self._read_redis_risks, RISKS_S),
+                (self._read_drains, COUNTERS_S),
             )
         ]
         await self._stopping.wait()
@@ -177,14 +191,37 @@ class Watch:
         self.history.add(now, counts)
         self.guard.add(now, counts)
         await asyncio.to_thread(self.trends.add, now, counts)
+        self._log_clocks()
         self.judge.judge(now, self._facts(now))
         return True
+
+    def disks(self) -> list[Disk]:
+        """Return how full the disks are on which this machine writes."""
+        settings = self._settings
+        disks = [look_at(VARIABLES["home"], settings.home, settings.spool_max_bytes)]
+        if settings.auction_log is not None:
+            disks.append(look_at(VARIABLES["auction_log"], settings.auction_log, LOG_BYTES))
+        return [disk for disk in disks if disk is not None]
+
+    def clock_differences(self) -> list[ClockDifference]:
+        return find_differences(self.snapshot.clocks)
+
+    def _log_clocks(self) -> None:
+        differences = {each.names: each for each in self.clock_differences()}
+        for names, difference in differences.items():
+            if names not in self._told_clocks:
+                logger.warning("%s: set it, and let a time service keep it", difference)
+        for names in self._told_clocks - differences.keys():
+            logger.info("no longer: the clock of %s differs", " and ".join(names))
+        self._told_clocks = frozenset(differences)
 
     def _facts(self, now: float) -> Facts:
         snapshot, checked_at = self.snapshot, self.publisher.checked_at
         return Facts(
             redis=snapshot.redis,
+            redis_why=snapshot.redis_why,
             warehouse=snapshot.warehouse,
+            warehouse_why=snapshot.warehouse_why,
             identity=snapshot.identity,
             backlog=snapshot.waiting,
             window=self.history.window(),
@@ -193,44 +230,74 @@ class Watch:
             ssps=None if self._known is None else len(self._known.ssps),
             catalog_checked_s=None if checked_at is None else now - checked_at,
             spool_bytes=self.spool_bytes(),
-            risks=[
-                (risk.name, risk.text, risk.remedy)
-                for risks in snapshot.risks.values()
-                for risk in risks
-            ],
+            risks=[risk for risks in snapshot.risks.values() for risk in risks],
+            disks=self.disks(),
+            clocks=self.clock_differences(),
+            drains=snapshot.drains,
             standings=self.guard.standings,
         )
 
     async def _read_redis(self) -> bool:
         try:
             backlog = await ledger.waiting(self._redis, self._settings.ledger_shards, time())
-        except (RedisError, OSError):
-            self._update(redis=False, waiting=None)
+        except (RedisError, OSError) as error:
+            why = reason(error, self._settings.redis_url)
+            self._update(redis=False, redis_why=why, waiting=None, drains=[])
             return False
         self._update(redis=True, waiting=backlog)
+        return True
+
+    async def _read_drains(self) -> bool:
+        """Read what the drains say, and the clocks of the ledger's shards."""
+        shards = self._settings.ledger_shards
+        try:
+            compared = await of_each(shards, partial(compare, self._redis))
+            known = [clock for clock in compared if clock is not None]
+            now = time() - known[0].ahead_s
+            drains = await fetch_reports(self._redis, now)
+        except (RedisError, OSError):
+            return False
+        clocks = {
+            REDIS if shards == 1 else f"{REDIS} ({name(number)})": clock
+            for number, clock in enumerate(compared)
+            if clock is not None
+        }
+        for drain in drains:
+            ahead = known[0].ahead_s - drain.ahead_s
+            clocks[f"the drain on {drain.host}"] = OwnClock(ahead, known[0].doubt_s)
+        if POSTGRES in self.snapshot.clocks:
+            clocks[POSTGRES] = self.snapshot.clocks[POSTGRES]
+        self._update(clocks=clocks, drains=drains)
         return True
 
     async def _read_warehouse(self) -> bool:
         published, started = self.publisher.published_at, monotonic()
         same = self._known is not None and published == self._known_version
-        if same and started - self._known_at < WAREHOUSE_S:
-            return await self._ask_warehouse()
+        is_known = same and started - self._known_at < WAREHOUSE_S
         today = datetime.datetime.now(datetime.UTC).date()
         try:
             async with asyncio.timeout(PATIENCE_S):
                 connection = await asyncpg.connect(self._settings.database_url)
                 try:
+                    self._update_risks("warehouse", await warehouse_risks.fetch_risks(connection))
+                    await self._compare_clock(connection)
+                    if is_known:
+                        self._update(warehouse=True)
+                        return True
                     numbered = await registry.fetch_numbered(connection)
                     budgeted = await watching.fetch_budgeted(connection, today, CAMPAIGNS)
                     unlimited = await watching.fetch_unlimited(connection, today, UNLIMITED)
                     campaigns = await watching.count_campaigns(connection)
                     identity = await fence.identity(connection)
-                    risks = await warehouse_risks.fetch_risks(connection)
                     resting = await rests.fetch_resting(connection)
                 finally:
                     connection.terminate()
-        except AWAY:
-            self._update(warehouse=False, budgeted=None, unlimited=None, rests=None)
+        except AWAY as error:
+            self._known_at = -WAREHOUSE_S  # all of it is read once it is back
+            is_there, why = isinstance(error, OUTDATED), reason(error, self._settings.database_url)
+            clocks = {name: of for name, of in self.snapshot.clocks.items() if name != POSTGRES}
+            self._update(warehouse=is_there, warehouse_why=why, clocks=clocks)
+            self._update(budgeted=None, unlimited=None, rests=None)
             return False
         ssps = {number: name for name, (_, number) in list(numbered.items())[:SSPS]}
         self._known = WarehouseFacts(ssps, budgeted)
@@ -243,20 +310,13 @@ class Watch:
             unlimited=unlimited,
             rests=resting,
         )
-        self._update_risks("warehouse", risks)
         return True
 
-    async def _ask_warehouse(self) -> bool:
-        """Ask whether the warehouse answers; if not, all of it is read once it is back."""
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                connection = await asyncpg.connect(self._settings.database_url)
-                connection.terminate()
-        except AWAY:
-            self._known_at = -WAREHOUSE_S
-            self._update(warehouse=False)
-            return False
-        return True
+    async def _compare_clock(self, connection: asyncpg.Connection) -> None:
+        asked = time()
+        its = await watching.fetch_time(connection)
+        clock = OwnClock.compared(asked, its, time())
+        self._update(clocks={**self.snapshot.clocks, POSTGRES: clock})
 
     async def _read_redis_risks(self) -> bool:
         try:

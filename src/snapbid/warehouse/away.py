@@ -19,8 +19,9 @@ OUTDATED: Final = (
     asyncpg.UndefinedTableError,
     asyncpg.UndefinedColumnError,
     asyncpg.UndefinedFunctionError,
+    asyncpg.InvalidColumnReferenceError,  # no unique constraint has the columns of an insert
 )
-NO_SCHEMA: Final = "the warehouse has no up-to-date schema: run snapbid migrate"
+NO_SCHEMA: Final = "the warehouse has another schema than this program: run snapbid migrate"
 
 
 def describe(error: BaseException, dsn: str) -> str:

@@ -2,13 +2,19 @@
 
 Programs that migrate at the same time take turns. A database with a migration that this program
 does not know was written by a newer one; it is refused untouched.
+
+The program before a migration goes on with the schema that it leaves, during an upgrade and after
+a rollback. A file of which that is not so has the line `-- breaks: earlier programs`: what does not
+know it then refuses to start, and says which version does (`fetch_standing`).
 """
 
+import re
 from importlib import resources
-from typing import Final
+from typing import Final, NamedTuple
 
 import asyncpg
 
+from snapbid.version import version
 from snapbid.warehouse import away
 
 _LOCK: Final = 0x736E6170_62696400  # "snapbid": an advisory lock of this database
@@ -16,12 +22,34 @@ _TABLE: Final = """
 create table if not exists schema_migration (
     name text primary key,
     applied_at timestamptz not null default now()
-)
+);
+alter table schema_migration
+    add column if not exists version text,
+    add column if not exists breaks boolean not null default false
 """
+_APPLIED: Final = """
+select name, to_jsonb(m) ->> 'version' as version,
+    coalesce((to_jsonb(m) ->> 'breaks')::boolean, false) as breaks
+from schema_migration m order by name
+"""
+_BREAKS: Final = re.compile(r"^-- breaks: earlier programs$", re.MULTILINE)
+UNNAMED: Final = "a newer snapbid"
 
 
 class MigrationError(Exception):
     """The schema cannot be brought up to date; the message says why and what to do."""
+
+
+class SchemaStanding(NamedTuple):
+    """What a schema has of this program's: `missing` migrations, and a newer one, if any.
+
+    `reader` is the version that applied the newest one; `is_readable`: this program can use it.
+    """
+
+    missing: list[str]
+    newer: str | None = None
+    reader: str = UNNAMED
+    is_readable: bool = True
 
 
 async def migrate(dsn: str) -> list[str]:
@@ -50,17 +78,34 @@ def files() -> dict[str, str]:
     return dict(sorted(migrations.items()))
 
 
+async def fetch_standing(connection: asyncpg.Connection) -> SchemaStanding:
+    """Compare the schema with what this program knows."""
+    if await connection.fetchval("select to_regclass('schema_migration')") is None:
+        return SchemaStanding(list(files()))
+    known, applied = files().keys(), await connection.fetch(_APPLIED)
+    missing = sorted(known - {row["name"] for row in applied})
+    newer = [row for row in applied if row["name"] not in known]
+    if not newer:
+        return SchemaStanding(missing)
+    is_readable = not any(row["breaks"] for row in newer)
+    return SchemaStanding(missing, newer[-1]["name"], newer[-1]["version"] or UNNAMED, is_readable)
+
+
 async def _apply_missing(connection: asyncpg.Connection, schema: dict[str, str]) -> list[str]:
-    await connection.execute(_TABLE)
-    applied = {row["name"] for row in await connection.fetch("select name from schema_migration")}
-    if unknown := sorted(applied - schema.keys()):
+    standing = await fetch_standing(connection)
+    if standing.newer:
         raise MigrationError(
-            f"the database is newer than this program: it holds the migration {unknown[-1]}, "
-            f"and the newest one known here is {max(schema)}; install a newer snapbid"
+            f"the database is newer than this program ({version()}): it holds the migration "
+            f"{standing.newer}, and the newest one known here is {max(schema)}; "
+            f"install {standing.reader}"
         )
-    missing = [name for name in schema if name not in applied]
-    for name in missing:
+    if standing.missing:
+        await connection.execute(_TABLE)
+    for name in standing.missing:
         async with connection.transaction():
             await connection.execute(schema[name])
-            await connection.execute("insert into schema_migration (name) values ($1)", name)
-    return missing
+            await connection.execute(
+                "insert into schema_migration (name, version, breaks) values ($1, $2, $3)",
+                *(name, version(), bool(_BREAKS.search(schema[name]))),
+            )
+    return standing.missing

@@ -5,6 +5,8 @@ from typing import Final
 import asyncpg
 
 from snapbid.risks import Risk, Severity
+from snapbid.version import version
+from snapbid.warehouse.migrate import fetch_standing, files
 
 OLDEST: Final = 15
 _QUERY: Final = """
@@ -13,7 +15,8 @@ _QUERY: Final = """
         current_setting('fsync') as fsync,
         current_setting('synchronous_commit') as synchronous_commit,
         current_setting('full_page_writes') as full_page_writes,
-        pg_is_in_recovery() as standby
+        pg_is_in_recovery() as standby,
+        current_setting('transaction_read_only') as read_only
 """
 _LOSSES: Final = {
     "fsync": "a crash of its machine may destroy the whole warehouse",
@@ -43,5 +46,28 @@ async def fetch_risks(connection: asyncpg.Connection) -> list[Risk]:
             add(name, "weak", f"runs with {name} off: {loss}", remedy)
     if row["standby"]:
         remedy = "name the primary in SNAPBID_DATABASE_URL"
-        add("standby", "weak", "is a standby: it takes no writes", remedy)
-    return risks
+        add("standby", "readonly", "is a standby: it takes no writes", remedy)
+    elif row["read_only"] == "on":
+        remedy = (
+            "find out who made it so (of the server, the role or the database), then, in psql, "
+            "`alter system reset default_transaction_read_only; select pg_reload_conf();`"
+        )
+        add("read_only", "readonly", "is read-only: counts and events wait in Redis", remedy)
+    return [*risks, *await _of_schema(connection)]
+
+
+async def _of_schema(connection: asyncpg.Connection) -> list[Risk]:
+    """The schema is to be migrated, or only a newer program can use it."""
+    standing = await fetch_standing(connection)
+    if not standing.is_readable:
+        text = (
+            f"the warehouse has the schema of {standing.reader} (migration {standing.newer}), "
+            f"which this program, {version()}, cannot use"
+        )
+        remedy = f"install {standing.reader}, or restore the backup from before it"
+        return [Risk("warehouse", "schema", "unsupported", text, remedy)]
+    if standing.missing:
+        has = "no schema" if len(standing.missing) == len(files()) else "the schema of an older one"
+        text = f"the warehouse has {has}: this program, {version()}, cannot work with it"
+        return [Risk("warehouse", "schema", "weak", text, "run snapbid migrate")]
+    return []

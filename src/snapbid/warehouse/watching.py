@@ -64,6 +64,11 @@ async def count_campaigns(connection: asyncpg.Connection) -> int:
     return int(await connection.fetchval("select count(*) from campaign"))
 
 
+async def fetch_time(connection: asyncpg.Connection) -> float:
+    """The server's clock (epoch s)."""
+    return float(await connection.fetchval("select extract(epoch from clock_timestamp())"))
+
+
 async def fetch_unlimited(
     connection: asyncpg.Connection, today: date, most: int
 ) -> list[CampaignDay]:

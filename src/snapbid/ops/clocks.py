@@ -1,0 +1,59 @@
+"""Whether the clocks of this machine, the stores and the drains agree.
+
+Budgets, holds and days follow the clock of Redis, events that of the drain; whose clock is wrong is
+what most of them say.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from snapbid.ledger.clock import OwnClock
+
+LIMIT_S: Final = 2.0
+OWN: Final = "this machine"
+REDIS: Final = "Redis"
+POSTGRES: Final = "PostgreSQL"
+
+
+class ClockDifference(NamedTuple):
+    """The clock of `names` is `ahead_s` ahead of what most others show (behind, where negative)."""
+
+    names: tuple[str, ...]
+    ahead_s: float
+    others: tuple[str, ...]
+
+    def __str__(self) -> str:
+        way = "ahead of" if self.ahead_s > 0 else "behind"
+        clocks = "the clock of" if len(self.names) == 1 else "the clocks of"
+        are = "is" if len(self.names) == 1 else "are"
+        seconds = f"{abs(self.ahead_s):,.0f} s"
+        names, others = " and ".join(self.names), " and ".join(self.others)
+        return f"{clocks} {names} {are} {seconds} {way} {others}"
+
+
+def find_differences(own: Mapping[str, OwnClock]) -> list[ClockDifference]:
+    """Return which clocks differ by LIMIT_S and more; `own` is this machine's beside each of them.
+
+    Those that agree stand together; the largest such group is right, of equals that with Redis.
+    """
+    shown = {OWN: 0.0} | {
+        name: -clock.ahead_s if abs(clock.ahead_s) - clock.doubt_s >= LIMIT_S else 0.0
+        for name, clock in own.items()
+    }
+    names = sorted(shown, key=lambda name: shown[name])
+    groups = [[names[0]]]
+    for before, name in pairwise(names):
+        if shown[name] - shown[before] >= LIMIT_S:
+            groups.append([])
+        groups[-1].append(name)
+    right = max(groups, key=lambda group: (len(group), any(n.startswith(REDIS) for n in group)))
+    return [
+        ClockDifference(
+            tuple(group),
+            shown[group[len(group) // 2]] - shown[right[len(right) // 2]],
+            tuple(right),
+        )
+        for group in groups
+        if group is not right
+    ]
