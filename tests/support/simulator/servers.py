@@ -34,6 +34,7 @@ from support.simulator import copies
 from support.simulator.loop import SimulationError
 
 PATIENCE_S: Final = 30  # real time; a server that takes longer waits for another session
+DEBUG_FORBIDDEN: Final = (7, 0)  # from here on, unless it is enabled
 COPIES: Final = 16  # of Redis' data, each in a database of its own
 
 _TIME: Final = Struct("<q")
@@ -86,12 +87,13 @@ class RedisServer:
             "databases": str(COPIES + 1),
             "dir": str(folder),
         }
+        server = installed()[0]
+        if server.release >= DEBUG_FORBIDDEN:
+            options["enable-debug-command"] = "yes"
         parts = [part for name, value in options.items() for part in (f"--{name}", value)]
         preload = {"LD_PRELOAD": str(_clock(folder)), "CLOCK_TIME": str(time_file)}
         self._log = folder / "redis.log"
-        self._process = spawn(
-            [installed()[0].path, *parts], log=self._log, env=os.environ | preload
-        )
+        self._process = spawn([server.path, *parts], log=self._log, env=os.environ | preload)
         self.client = redis.Redis(unix_socket_path=self.path, retry=Retry(NoBackoff(), 0))
         self._await_answer()
 
