@@ -129,18 +129,18 @@ VERSION = $$($(PY) src/snapbid/version.py)
 wheel: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
 wheel: $(VENV)/.run
 	@rm -rf build/wheel && mkdir -p build/wheel/first build/wheel/second/further/down dist
-	@echo "building the wheel twice"
+	@echo "building the wheel twice, at a time"
 	@umask 022; for place in first second/further/down; do tar c --mode=u=rwX,go=rX \
 	--exclude='*.so' --exclude=__pycache__ --exclude='*.egg-info' $(SOURCES) | \
 	tar x -C build/wheel/$$place && printf "Version: %s\n" "$(VERSION)" \
 	> build/wheel/$$place/PKG-INFO || exit 1; done; \
-	$(MAKE_WHEEL) build/wheel/one build/wheel/first & \
-	TZ=Asia/Kathmandu PYTHONHASHSEED=7 \
-	$(MAKE_WHEEL) build/wheel/two build/wheel/second/further/down && wait $$!
+	(cd build/wheel/first && $(MAKE_WHEEL)/one) & \
+	(cd build/wheel/second/further/down && TZ=Asia/Kathmandu PYTHONHASHSEED=7 $(MAKE_WHEEL)/two \
+	>/dev/null) && wait $$!
 	@cd build/wheel/one && for wheel in *.whl; do cmp "$$wheel" "../two/$$wheel" || exit 1; done
 	@cp build/wheel/one/*.whl dist/ && sha256sum dist/$$(ls build/wheel/one)
 
-MAKE_WHEEL = $(PIP) wheel --no-build-isolation --no-deps --no-cache-dir --wheel-dir
+MAKE_WHEEL = $(CURDIR)/$(PY) -W ignore setup.py --quiet bdist_wheel --dist-dir $(CURDIR)/build/wheel
 
 BUILDER ?= podman
 container:
@@ -162,7 +162,7 @@ clean:
 	find src tests bench native -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.run: $(FRAME) $(patsubst %,requirements/%.txt,build run embedded)
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory check GOALS="$(MAKECMDGOALS)"
 	@echo "1/4 making the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "2/4 installing what the build needs"
@@ -198,8 +198,8 @@ check:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install Python 3.11 or \
 	newer (Debian: apt install python3 python3-venv python3-dev)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is \
-	$$($(PYTHON) -V 2>&1): Python 3.11 or newer is needed (make PYTHON=python3.11 $(MAKECMDGOALS))" \
-	>&2; exit 1; }
+	$$($(PYTHON) -V 2>&1): Python 3.11 or newer is needed \
+	($(strip make PYTHON=python3.11 $(GOALS)))" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) has no venv module \
 	(Debian: apt install python3-venv)" >&2; exit 1; }
 	@$(PYTHON) -c 'import os, sys, sysconfig; \

@@ -6,8 +6,13 @@ CFLAGS may choose another level of optimisation and symbols for a debugger (`-O1
 SNAPBID_BUILT=1 installs the package alone, where the extensions have been built in place.
 """
 
+import atexit
+import contextlib
 import os
 import runpy
+import signal
+import sys
+import time
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -21,6 +26,7 @@ CFLAGS = os.environ.get("CFLAGS", "").split()
 PROCESSORS = os.cpu_count() or 1
 SOURCES = glob("native/snapbid/*/*.pyx")
 VERSION = runpy.run_path("src/snapbid/version.py")
+PROGRESS_S = 10.0
 
 
 def compiler_options() -> list[str]:
@@ -54,6 +60,7 @@ def translate(*extensions: Extension) -> Any:
         nthreads=PROCESSORS,
         include_path=["native"],
         annotate=DEBUG,
+        quiet=True,
         compiler_directives={
             "language_level": 3,
             "boundscheck": False,
@@ -64,7 +71,30 @@ def translate(*extensions: Extension) -> Any:
     )
 
 
+def report_progress() -> None:
+    """Print every few seconds how far the build is, which takes minutes on a busy machine.
+
+    By a timer's signal, since a thread would disturb the processes that are forked to translate.
+    """
+    began = time.time()
+
+    def made(pattern: str) -> int:
+        files = glob(f"build/**/{pattern}", recursive=True)
+        return sum(os.path.getmtime(file) >= began for file in files)
+
+    def report(*_: Any) -> None:
+        with contextlib.suppress(FileNotFoundError):  # a file that has just been replaced
+            done = f"translated {made('cython/**/*.c')}, compiled {made('temp*/**/*.o')}"
+            text = f"    {done} of {len(SOURCES)} modules after {time.time() - began:.0f} s\n"
+            os.write(sys.stdout.fileno(), text.encode())
+
+    signal.signal(signal.SIGALRM, report)
+    signal.setitimer(signal.ITIMER_REAL, PROGRESS_S, PROGRESS_S)
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)  # handlers go before it
+
+
 if __name__ == "__main__":
+    report_progress()
     largest_first = sorted(SOURCES, key=os.path.getsize, reverse=True)
     setup(
         version=VERSION["of_sources"](Path.cwd()) or VERSION["RELEASE"],
