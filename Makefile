@@ -54,7 +54,7 @@ build: $(VENV)/.run $(EXTENSION)
 # TESTS="-n0 tests/integration/test_up.py -k port" run less. The suite starts interpreters by the
 # hundred: they may keep what they have compiled. tests/conftest.py has the order of the files.
 TESTS ?=
-test: lint $(VENV)/.axe $(if $(REDIS),on_path)
+test: lint $(VENV)/.npm $(if $(REDIS),on_path)
 	$(if $(REDIS),PATH="$(CURDIR)/build/redis:$$PATH") PYTHONDONTWRITEBYTECODE= $(PY) -m pytest \
 	-n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 4 --dist loadfile \
 	--no-loadscope-reorder $(TESTS)
@@ -181,11 +181,12 @@ $(patsubst %,$(VENV)/.%,dev bench fuzz lock): $(VENV)/.%: requirements/%.txt $(V
 	@$(PIP) install --require-hashes $(call locked,$*)
 	@touch $@
 
-# The accessibility checker, for tests in a browser, which skip what they lack.
-$(VENV)/.axe: $(wildcard tests/axe/*.json) $(VENV)/.run
-	@mkdir -p $(VENV)/axe && cp tests/axe/*.json $(VENV)/axe
-	@if ! command -v npm >/dev/null || ! npm ci --prefix $(VENV)/axe --ignore-scripts --silent; then \
-	echo "axe-core is not installed (npm): accessibility is not checked" >&2; fi
+# The accessibility checker and the player that judge in tests, which skip what they lack.
+$(VENV)/.npm: $(wildcard tests/npm/*) $(VENV)/.run
+	@mkdir -p $(VENV)/npm && cp tests/npm/* $(VENV)/npm
+	@if ! command -v npm >/dev/null || ! npm ci --prefix $(VENV)/npm --ignore-scripts --silent; then \
+	echo "axe-core and vast-client are not installed (npm): neither accessibility nor what a player \
+	makes of VAST is checked" >&2; fi
 	@touch $@
 
 # It has been built above; this follows changes of the sources.

@@ -18,7 +18,7 @@ from snapbid import setting_values as rules
 from snapbid.setting_values import Secret
 
 KNOWN_ELSEWHERE = frozenset((  # read by setup.py, the tests and `snapbid load`
-    "SNAPBID_DEBUG", "SNAPBID_CORPUS", "SNAPBID_VAST_SAMPLES", "SNAPBID_VAST_SCHEMAS",
+    "SNAPBID_DEBUG", "SNAPBID_CORPUS", "SNAPBID_VAST_SAMPLES",
     "SNAPBID_API_KEY", "SNAPBID_REPORT_TOKEN",
 ))  # fmt: skip
 

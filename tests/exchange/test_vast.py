@@ -1,71 +1,46 @@
-"""The VAST that ships is what the IAB Tech Lab's schemas say VAST is; what is read is no other."""
+"""What ships is VAST without a warning, and a player agrees on what plays."""
 
 import json
 import os
 import random
-import re
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from support import vast
 from support.choices import Choices
 from support.exchange.scenarios import campaigns
 from support.strategies import vast_of
-from support.vast import IAB, inline, vast_violations, wrapper
+from support.vast import IAB, why_not_played
 
 from snapbid.embedded import demo
+from snapbid.match.campaign import CampaignMistake
+from snapbid.match.campaign_file import read_file
 from snapbid.match.vast import VastError, read
 
-pytestmark = pytest.mark.skipif(
-    not vast.FOLDER, reason="SNAPBID_VAST_SCHEMAS names no checkout of the IAB's VAST schemas"
-)
-INLINE = (
-    '<VAST version="4.2" xmlns="http://www.iab.com/VAST"><Ad id="1"><InLine>'
-    "<AdSystem>a</AdSystem><Impression>https://a.example/</Impression>"
-    "<AdServingId>1</AdServingId><AdTitle>t</AdTitle><Creatives><Creative><Linear>"
-    '<Duration>00:00:15</Duration><MediaFiles><MediaFile delivery="progressive" type="audio/mpeg"'
-    ' width="0" height="0">https://a.example/a.mp3</MediaFile></MediaFiles></Linear>'
-    '<UniversalAdId idRegistry="unknown">unknown</UniversalAdId></Creative></Creatives>'
-    "</InLine></Ad></VAST>"
-)
-
-
-def documents() -> Iterator[Any]:
-    """Every VAST of the demo and of the exchange's campaigns."""
-    known = [json.loads(document) for _, document in demo.documents()]
-    for campaign in [*known, *campaigns()]:
-        for creative in campaign["creatives"]:
-            if "<VAST" in creative.get("adm", ""):
-                yield pytest.param(creative["adm"], id=f"{campaign['id']}-{creative['id']}")
-
-
-@pytest.mark.parametrize("text", [*documents()])
-def test_what_ships(text: str) -> None:
-    assert [*vast_violations(text)] == []
-
-
-def test_the_judge_can_refuse() -> None:
-    assert [*vast_violations(INLINE)] == []
-    late = INLINE.replace("<Impression>https://a.example/</Impression>", "")
-    assert "Impression" in " ".join(vast_violations(late))
-    (said,) = vast_violations(INLINE.replace("4.2", "4.9"))
-    assert said == "there is no schema of VAST 4.9"
-
-
-def test_every_version_has_its_schema() -> None:
-    assert vast.FOLDER is not None
-    for name in vast.SCHEMAS.values():
-        assert (Path(vast.FOLDER) / name).exists()
-
-
-# -- what is read ---------------------------------------------------------------------------------
-
-
 SAMPLES = os.environ.get("SNAPBID_VAST_SAMPLES")
-VERSIONS = [*vast.SCHEMAS]
+
+
+def shipped() -> Iterator[Any]:
+    """The campaigns of the demo and of the exchange."""
+    yield from (json.loads(document) for _, document in demo.documents())
+    yield from campaigns()
+
+
+def test_what_ships_has_no_warnings() -> None:
+    warnings: list[CampaignMistake] = []
+    lines = "\n".join(map(json.dumps, shipped()))
+    assert [*read_file("a.jsonl", BytesIO(lines.encode()), warnings)]
+    assert warnings == []
+
+
+def test_what_ships_plays() -> None:
+    creatives = [creative for campaign in shipped() for creative in campaign["creatives"]]
+    texts = [each["adm"] for each in creatives if "<VAST" in each.get("adm", "")]
+    assert len(texts) > 5
+    assert [why for why in why_not_played(texts) if why is not None] == []
 
 
 def refusal(text: str) -> str | None:
@@ -76,42 +51,32 @@ def refusal(text: str) -> str | None:
     return None
 
 
-@pytest.mark.skipif(not SAMPLES, reason="SNAPBID_VAST_SAMPLES names no folder of VAST documents")
-def test_samples() -> None:
-    judged = 0
-    for path in sorted(Path(SAMPLES or "").rglob("*.xml")):
-        text = path.read_text(encoding="utf-8-sig")
-        verdicts = [*vast_violations(text)]
-        judged += not verdicts
-        assert (refusal(text) is None) is (not verdicts), (path.name, refusal(text), verdicts)
-    assert judged > 10
+def agree(texts: list[str]) -> int:
+    """What a player plays is taken, and nothing else; returns how many are refused."""
+    refused = [refusal(text) for text in texts]
+    for text, why, rule in zip(texts, why_not_played(texts), refused, strict=True):
+        assert (why is None) is (rule is None), (text, why, rule)
+    return sum(rule is not None for rule in refused)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_documents_and_others_nearby(seed: int) -> None:
-    """A child left out, doubled or moved: the schema says whether that is VAST."""
-    rng = random.Random(f"judged {seed}")
-    refused = 0
-    for _ in range(12):
-        text = vast_of(Choices(rng.randint), rng.choice(("video", "audio")))
-        assert ([*vast_violations(text)], refusal(text)) == ([], None), text
-        near = nearby(rng, text)
-        verdicts = [*vast_violations(near)]
-        assert (refusal(near) is None) is (not verdicts), (near, refusal(near), verdicts)
-        refused += bool(verdicts)
-    assert refused
+def test_documents_and_others_nearby() -> None:
+    """A child left out, doubled or moved: a player says whether that plays."""
+    rng = random.Random("nearby")
+    made = [vast_of(Choices(rng.randint), rng.choice(("video", "audio"))) for _ in range(300)]
+    assert agree(made) == 0
+    assert agree([nearby(rng, text) for text in made]) > 10
 
 
 def nearby(rng: random.Random, text: str) -> str:
-    """The document with one child of one element changed; an ad there must be."""
+    """The document with one child of one element left out, moved or, but for ads, doubled."""
     ElementTree.register_namespace("", IAB if IAB in text else "")
     root = ElementTree.fromstring(text)
-    parents = [each for each in root.iter() if len(each) and each is not root]
-    parent = rng.choice(
-        [each for each in parents if not each.tag.endswith("}Ad") and each.tag != "Ad"]
-    )
+    parents = [each for each in root.iter() if len(each)]
+    parent = rng.choice(parents)
     child = rng.choice(list(parent))
     kind = rng.randrange(3)
+    if kind == 2 and parent.tag.endswith(("Ad", "InLine")):
+        kind = 1  # of two ads in one, or two lists of creatives, players play different ones
     if kind < 2:
         parent.remove(child)
     if kind > 0:
@@ -119,27 +84,9 @@ def nearby(rng: random.Random, text: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("make", [inline, wrapper])
-def test_namespaces(version: str, make: Any) -> None:
-    text = make(version, *([FILE] if make is inline else []))
-    assert [*vast_violations(text)] == []
-    other = re.sub(r' xmlns="[^"]*"', "", text)
-    if other == text:
-        other = text.replace("<VAST ", f'<VAST xmlns="{IAB}" ')
-    assert [*vast_violations(other)]
-    assert "namespace" in (refusal(other) or "")
-
-
-FILE = (
-    '<MediaFile delivery="progressive" type="video/mp4" width="640" height="360">'
-    "https://cdn.example/</MediaFile>"
-)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", ["delivery", "type", "width", "height"])
-def test_attributes_of_media_files(version: str, name: str) -> None:
-    text = re.sub(rf' {name}="[^"]*"', "", inline(version, FILE))
-    assert [*vast_violations(text)]
-    assert f'attribute "{name}"' in (refusal(text) or "")
+@pytest.mark.skipif(not SAMPLES, reason="SNAPBID_VAST_SAMPLES names no folder of VAST documents")
+def test_samples() -> None:
+    paths = sorted(Path(SAMPLES or "").rglob("*.xml"))
+    texts = [path.read_text(encoding="utf-8-sig", errors="replace") for path in paths]
+    assert len(texts) > 10
+    assert agree(texts) < len(texts)

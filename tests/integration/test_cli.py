@@ -22,7 +22,7 @@ CAMPAIGN: dict[str, Any] = {
     "id": "c1",
     "advertiser": "shop.example",
     "cpm": 2.5,
-    "creatives": [{"id": "n", "media": "banner", "adm": "x", "w": 1, "h": 1}],
+    "creatives": [{"id": "n", "media": "banner", "adm": "<p>", "w": 1, "h": 1}],
 }
 NO_BUDGET = "\t" * 7
 SSPS = "descriptor\tcanonical\tallow\tqps\n"
@@ -171,7 +171,7 @@ def test_show(cli: Cli, tmp_path: Path) -> None:
         "creatives": [
             banner,
             {"id": "n", "media": "native", "native": native},
-            {"id": "r", "media": "native", "adm": response},
+            {"id": "r", "media": "native", "adm": response, "duration": 15},
         ],
     }
     done(cli("campaign", "import", write(tmp_path / "a.jsonl", document, {**CAMPAIGN, "id": "c2"})))
@@ -332,6 +332,38 @@ def test_an_import_warns_of_what_can_never_bid(cli: Cli, tmp_path: Path) -> None
     ]
     result = cli("campaign", "import", write(tmp_path / "a.jsonl", CAMPAIGN, *ended))
     assert result.returncode == 0
-    said = result.stderr.splitlines()
-    assert said[0] == "campaign e00 can never bid: ends_at is in the past"
-    assert said[20:] == ["and 2 more that can never bid"]
+    assert result.stderr.splitlines() == [
+        f"warning: campaign e{number:02} can never bid: ends_at is in the past"
+        for number in range(22)
+    ]
+
+
+def test_an_import_warns_of_markup_and_strictly_refuses_it(cli: Cli, tmp_path: Path) -> None:
+    text = {"id": "t", "media": "banner", "w": 300, "h": 250, "adm": "an advertisement"}
+    unknown = {"id": "w", "media": "video", "adm": wrapper("3.0").replace("https", "http")}
+    campaigns = [CAMPAIGN, {**CAMPAIGN, "id": "warned", "creatives": [text, unknown]}]
+    file = write(tmp_path / "a.jsonl", *campaigns)
+    warnings = [
+        "creatives[0].adm: is plain text without any HTML: state the markup of the advertisement,"
+        " line 1 of the text",
+        "creatives[1].adm: <VASTAdTagURI> has an http: address, line 1 of the text; load it over"
+        ' HTTPS or state "secure": false',
+        "creatives[1].adm: <Impression> has an http: address, line 1 of the text; load it over"
+        ' HTTPS or state "secure": false',
+        "creatives[1].adm: a wrapper says no duration: state it, or the creative fits no request"
+        " that has minduration, maxduration, rqddurs, poddur, mincpmpersec or durfloors; likewise"
+        " linear (linearity), skippable (skip: 0), bitrate (minbitrate or maxbitrate), delivery"
+        " (delivery), w (boxingallowed: 0)",
+    ]
+    said = [f"warning: line 2: {warning}" for warning in warnings]
+    before = done(cli("campaign", "list"))
+    assert refused(cli("campaign", "import", "--strict", file)) == [
+        "nothing is imported, because of warnings (--strict)", *said,
+    ]  # fmt: skip
+    assert done(cli("campaign", "list")) == before
+    result = cli("campaign", "import", file)
+    assert (result.returncode, result.stderr.splitlines()) == (0, said)
+    wrong = write(tmp_path / "b.jsonl", *campaigns, {**CAMPAIGN, "id": "wrong", "cpm": 0})
+    mistake = "line 3: cpm: must be more than 0, found 0"
+    assert refused(cli("campaign", "import", wrong)) == [mistake, *said]
+    done(cli("campaign", "delete", "warned"))

@@ -19,7 +19,7 @@ from bench.processes import free_ports
 
 START_S = 60.0
 ANSWER_S = 600.0  # a busy machine may take minutes over what axe does with a long page
-AXE = Path(sys.prefix, "axe/node_modules/axe-core/axe.min.js")
+AXE = Path(sys.prefix, "npm/node_modules/axe-core/axe.min.js")
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -59,7 +59,7 @@ class Browser:
         breaks it. The page stays as the second scheme shows it.
         """
         if not AXE.exists():
-            pytest.skip("axe-core is not installed (npm): make .venv/.axe")
+            pytest.skip("axe-core is not installed (npm): make .venv/.npm")
         self.run(AXE.read_text(encoding="utf-8"))
         broken = []
         for scheme in ("light", "dark"):

@@ -203,8 +203,7 @@ def vast_of(choices: Choices, media: str) -> str:
     if choices.chance(15):
         return vast.wrapper(version)
     if media == "video" and choices.chance(15):
-        size = "" if version == "4.0" else ' width="480" height="70"'  # as its schema has it
-        return vast.inline(version, linear=f"<NonLinearAds><NonLinear{size}/></NonLinearAds>")
+        return vast.inline(version, linear=vast.overlay())
     files = ""
     for _ in range(choices.integer(1, 3)):
         w, h = choices.pick(pools.MEDIA_SIZES) if media == "video" else (0, 0)

@@ -71,7 +71,7 @@ def adm(text: str) -> list[dict[str, Any]]:
         {"frequency_caps": caps(16)},
         {"targeting": {"geo_radius": circles(1_000)}},
         {"targeting": {"segment": {"include": ["x" * 512]}}},
-        {"creatives": [{**CREATIVE, "iurl": "x" * 2048}]},
+        {"creatives": [{**CREATIVE, "iurl": "x" * 8192}]},
     ],
 )
 def test_at_the_limit(change: dict[str, Any]) -> None:
@@ -124,8 +124,8 @@ def test_at_the_limit(change: dict[str, Any]) -> None:
             "targeting.segment.include[0]: must have at most 512 bytes, found 513",
         ),
         (
-            {"creatives": [{**CREATIVE, "iurl": "x" * 2049}]},
-            "creatives[0].iurl: must have at most 2048 bytes, found 2049",
+            {"creatives": [{**CREATIVE, "iurl": "x" * 8193}]},
+            "creatives[0].iurl: must have at most 8192 bytes, found 8193",
         ),
     ],
 )

@@ -28,7 +28,15 @@ WRITER = Writer(BASE)
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 markups = st.lists(
     st.sampled_from(
-        ["{{auction_id}}", "{{imp_id}}", "{{campaign_id}}", "{{creative_id}}", "${AUCTION_PRICE}"]
+        [
+            "{{auction_id}}",
+            "{{imp_id}}",
+            "{{campaign_id}}",
+            "{{creative_id}}",
+            "{{open}}",
+            "auction_id}}",
+            "${AUCTION_PRICE}",
+        ]
     )
     | texts
 ).map("".join)
@@ -115,11 +123,8 @@ def test_any_markup_comes_out_with_its_macros_filled(
     adm: str, auction: str, imp: str, cid: str, crid: str
 ) -> None:
     values = {"auction_id": auction, "imp_id": imp, "campaign_id": cid, "creative_id": crid}
-    expected = re.sub(
-        r"\{\{(auction_id|imp_id|campaign_id|creative_id)\}\}",
-        lambda match: percent_encoded(values[match[1]]),
-        adm,
-    )
+    values = {name: percent_encoded(value) for name, value in values.items()} | {"open": "{{"}
+    expected = re.sub(rf"\{{\{{({'|'.join(values)})\}}\}}", lambda match: values[match[1]], adm)
     got = written(Bid(imp, made(adm, cid=cid, crid=crid), None), auction=auction)
     if "{{cachebuster}}" not in adm:
         assert got["seatbid"][0]["bid"][0]["adm"] == expected

@@ -5,7 +5,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from support.vast import inline, wrapper
+from support.vast import inline, overlay, wrapper
 
 from snapbid.embedded import demo
 from snapbid.match.campaign import CampaignError, Creative
@@ -30,7 +30,7 @@ VPAID = (
     '<MediaFile delivery="progressive" type="application/javascript" width="640" height="360"'
     ' apiFramework="VPAID">https://cdn.example/</MediaFile>'
 )
-OVERLAY = '<NonLinearAds><NonLinear width="480" height="70"/></NonLinearAds>'
+OVERLAY = overlay()
 
 
 def document(adm: str, **fields: Any) -> dict[str, Any]:

@@ -12,15 +12,18 @@ from snapbid.cli.shell import ShellCommand
 if TYPE_CHECKING:
     import asyncpg
 
+    from snapbid.match.campaign import CampaignMistake
     from snapbid.warehouse.campaigns import ImportCounts
 
 REPORT_EVERY_S: Final = 5.0
-MOST_WARNINGS: Final = 20
+MOST_WARNINGS: Final = 1_000
 MANY: Final = 10_000  # campaigns that take a while to store
 
 
 class _MistakesError(Exception):
-    """Caused by a CampaignError. PostgreSQL logs why a COPY was aborted, and needs no details."""
+    """Says why nothing is imported. PostgreSQL logs why a COPY was aborted, and needs
+    no details.
+    """
 
 
 @click.command(
@@ -32,12 +35,14 @@ class _MistakesError(Exception):
     ],
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-def import_campaigns(file: str) -> None:
+@click.option("--strict", is_flag=True, help="Take warnings for mistakes, and import nothing.")
+def import_campaigns(file: str, strict: bool) -> None:
     """Import campaigns, all of them or none; a known id is replaced.
 
     FILE: .json holds an array or one object, anything else (and - for stdin) is JSON Lines, which
-    may be millions. Mistakes are named by line, field and rule. Campaigns that can never bid,
-    such as those that have ended, are imported with a warning.
+    may be millions. Mistakes are named by line, field and rule. So are warnings, of what is
+    imported all the same: markup that deviates from its standard or serves badly. Campaigns that
+    can never bid, such as those that have ended, are warned of, too.
     """
     import gc
 
@@ -53,12 +58,13 @@ def import_campaigns(file: str) -> None:
 
             async def work(connection: "asyncpg.Connection") -> "ImportCounts":
                 return await campaigns.replace_many(
-                    connection, _read(file, source, warnings), RULES
+                    connection, _read(file, source, warnings, strict=strict), RULES
                 )
 
             counts = console.in_warehouse(work)
     except _MistakesError as error:
-        raise console.Refused(str(error.__cause__)) from error
+        why = str(error.__cause__ or error)
+        raise console.Refused("\n".join([why, *_lines(warnings)])) from error
     except OSError as error:
         raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
     total = counts.added + counts.changed + counts.unchanged
@@ -66,13 +72,20 @@ def import_campaigns(file: str) -> None:
         f"{console.counted(total, 'campaign')} imported: {counts.added} added, "
         f"{counts.changed} changed, {counts.unchanged} as they were"
     )
-    for warning in warnings[:MOST_WARNINGS]:
-        click.echo(console.one_line(warning), err=True)
-    if len(warnings) > MOST_WARNINGS:
-        click.echo(f"and {len(warnings) - MOST_WARNINGS:,} more that can never bid", err=True)
+    for line in _lines(warnings):
+        click.echo(line, err=True)
 
 
-def _read(file: str, source: BinaryIO, warnings: list[str]) -> Iterator[tuple[str, str, bytes]]:
+def _lines(warnings: list[str]) -> list[str]:
+    lines = [f"warning: {console.one_line(warning)}" for warning in warnings[:MOST_WARNINGS]]
+    if more := len(warnings) - len(lines):
+        lines.append(f"and {more:,} warnings more: snapbid campaign check lists all")
+    return lines
+
+
+def _read(
+    file: str, source: BinaryIO, warnings: list[str], *, strict: bool
+) -> Iterator[tuple[str, str, bytes]]:
     """Read the campaigns: id, document and normalised form. Progress goes to stderr."""
     from time import monotonic, time
 
@@ -83,8 +96,11 @@ def _read(file: str, source: BinaryIO, warnings: list[str]) -> Iterator[tuple[st
 
     now_ms = int(time() * 1000)
     reported_at, count = monotonic(), 0
+    found: list[CampaignMistake] = []
     try:
-        for count, (campaign, document) in enumerate(read_file(file, source), 1):
+        for count, (campaign, document) in enumerate(read_file(file, source, found), 1):
+            warnings += map(str, found)
+            found.clear()
             if warning := warning_of(campaign, now_ms):
                 warnings.append(warning)
             yield campaign.id, document, encode(campaign)
@@ -92,6 +108,9 @@ def _read(file: str, source: BinaryIO, warnings: list[str]) -> Iterator[tuple[st
                 reported_at = monotonic()
                 print(f"{count:,} campaigns read", file=sys.stderr, flush=True)
     except CampaignError as error:
+        warnings += map(str, found)
         raise _MistakesError("the file has mistakes") from error
+    if strict and warnings:
+        raise _MistakesError("nothing is imported, because of warnings (--strict)")
     if count >= MANY:
         print(f"{count:,} campaigns read, now they are stored", file=sys.stderr, flush=True)

@@ -64,7 +64,11 @@ def template(
     limits: Limits | None = None,
 ) -> Template:
     """Encode what does not change from auction to auction; the price is a CPM."""
-    constants = {b"campaign_id": document.cid, b"creative_id": creative.crid}
+    constants = {
+        b"campaign_id": percent_encoded(document.cid).encode(),
+        b"creative_id": percent_encoded(creative.crid).encode(),
+        b"open": b"{{",  # so that any text can be sent as it is
+    }
     values = [0, 1]  # indexes into VALUES
     pieces = [b'{"id":"', b'","impid":', _price(price_micros) + _ADM]
     # Odd parts are macro names. The markup is escaped first; the names need no escaping.
@@ -72,7 +76,7 @@ def template(
         if position % 2 == 0:
             pieces[-1] += part
         elif part in constants:
-            pieces[-1] += percent_encoded(constants[part]).encode()
+            pieces[-1] += constants[part]
         elif part.decode() in VALUES[2:]:
             pieces.append(b"")
             values.append(VALUES.index(part.decode()))

@@ -17,7 +17,7 @@ import msgspec
 from snapbid.match._keys import may_repeat_keys
 from snapbid.match.campaign import Campaign, CampaignError, CampaignMistake
 from snapbid.match.document import IMPORTED, MAX_DOCUMENT, parse_quickly
-from snapbid.match.rules import Mistakes, Path, path_text, shown
+from snapbid.match.rules import Mistakes, Path, path_text, report, shown
 
 _WHITESPACE: Final = " \t\r\n"
 _SPACE: Final = re.compile(f"[{_WHITESPACE}]*")
@@ -67,11 +67,12 @@ class _JsonReader:
 
 
 class _Checker:
-    """Checks the documents of one file, and gathers their ids and mistakes."""
+    """Checks the documents of one file, and gathers their ids, mistakes and warnings."""
 
-    def __init__(self) -> None:
+    def __init__(self, warnings: list[CampaignMistake]) -> None:
         self.json = _JsonReader()
         self.mistakes: list[CampaignMistake] = []
+        self.warnings = warnings
         self.lines: dict[str, int] = {}  # by id
 
     def refuse(self, line: int, error: ValueError) -> None:
@@ -96,10 +97,9 @@ class _Checker:
 
         None if it has a mistake.
         """
-        mistakes: Mistakes = [
-            CampaignMistake(path_text((at, key)), "stands twice in one object")
-            for key in self.json.repeated
-        ]
+        mistakes = Mistakes()
+        for key in self.json.repeated:
+            report(mistakes, (at, key), "stands twice in one object")
         if self.json.characters > MAX_DOCUMENT:
             mistakes.append(_too_long(path_text(at)))
         campaign = IMPORTED.check(document, at, mistakes)
@@ -110,6 +110,9 @@ class _Checker:
                 mistakes.append(CampaignMistake(path_text((at, "id")), rule))
             self.lines.setdefault(name, line)
         self.mistakes.extend(msgspec.structs.replace(mistake, line=line) for mistake in mistakes)
+        self.warnings.extend(
+            msgspec.structs.replace(warning, line=line) for warning in mistakes.warnings
+        )
         return None if mistakes else campaign
 
 
@@ -117,8 +120,12 @@ def _too_long(field: str, line: int | None = None) -> CampaignMistake:
     return CampaignMistake(field, f"must have at most {MAX_DOCUMENT} characters of JSON", line)
 
 
-def read_file(name: str, source: BinaryIO) -> Iterator[tuple[Campaign, str]]:
+def read_file(
+    name: str, source: BinaryIO, warnings: list[CampaignMistake] | None = None
+) -> Iterator[tuple[Campaign, str]]:
     """Read the campaigns of a file, each with its JSON as the file has it.
+
+    What is only warned of a campaign is added to `warnings` before it is yielded.
 
     A `.json` file holds an array or one object, anything else is JSON Lines (contract 1). At the
     end raises CampaignError with every mistake of every line, so nothing counts before that. In
@@ -126,7 +133,7 @@ def read_file(name: str, source: BinaryIO) -> Iterator[tuple[Campaign, str]]:
     (`[3].cpm`). Text that is not JSON ends the reading of an array, but costs only its own line of
     JSON Lines.
     """
-    checker = _Checker()
+    checker = _Checker([] if warnings is None else warnings)
     if name.lower().endswith(".json"):
         yield from _read_array(checker, source.read().removeprefix(codecs.BOM_UTF8))
     else:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import force_setattr
 
-from snapbid.match import vast_facts
+from snapbid.match import practice, vast_facts
 from snapbid.match.campaign import (
     Budget,
     Campaign,
@@ -109,15 +109,33 @@ def _has_what_only_its_media_has(creative: Any, at: Path, mistakes: Mistakes) ->
 
 def _is_what_its_markup_says(creative: Any, at: Path, mistakes: Mistakes) -> None:
     _has_what_its_media_needs(creative, at, mistakes)
-    if creative.media in ("video", "audio"):
-        if creative.adm:
-            vast_facts.check(creative, creative.adm, creative.media, at, (at, "adm"), mistakes)
-    elif creative.media == "native":
-        native, field = creative.native, ((at, "native"), "video")
-        if native is None and creative.adm and "vasttag" in creative.adm:
-            native, field = read_response(creative.adm, (), []), (at, "adm")
-        if native is not None and native.video is not None:
-            vast_facts.check(creative, native.video, "native", at, field, mistakes)
+    if creative.media == "native":
+        _check_assets(creative, at, mistakes)
+    elif creative.adm:
+        markup = (at, "adm")
+        if creative.media in ("video", "audio"):
+            _check_vast(creative, creative.adm, creative.media, at, markup, mistakes)
+        elif creative.media == "banner":
+            practice.check_banner(creative, markup, mistakes)
+
+
+def _check_vast(
+    creative: Any, text: str, media: str, at: Path, markup: Path, mistakes: Mistakes
+) -> None:
+    vast_facts.check(creative, text, media, at, markup, mistakes)
+    practice.check_macros(text, "VAST", markup, mistakes)
+
+
+def _check_assets(creative: Any, at: Path, mistakes: Mistakes) -> None:
+    native, markup = creative.native, (at, "native")
+    if native is None and creative.adm:
+        native, markup = read_response(creative.adm, (), Mistakes()), (at, "adm")
+    if native is None:
+        return
+    practice.check_native(native, creative.secure, markup, mistakes)
+    if native.video is not None:
+        field = (markup, "video") if creative.native is not None else markup
+        _check_vast(creative, native.video, "native", at, field, mistakes)
 
 
 def _has_mistakes(places: Sequence[Path], mistakes: Mistakes) -> bool:
@@ -130,7 +148,7 @@ def _assets(creative: Creative) -> Creative:
     """Return a native creative with its assets, whichever form it was written in; or another."""
     if creative.media != "native":
         return creative
-    native = creative.native or read_response(creative.adm, (), [])
+    native = creative.native or read_response(creative.adm, (), Mistakes())
     assert native is not None
     if (video := native.video) is not None:
         native = msgspec.structs.replace(
@@ -312,8 +330,8 @@ def _campaigns(together: Together) -> Rule:
 
 CAMPAIGN: Final = _campaigns(_has_what_its_media_needs)
 IMPORTED: Final = _campaigns(_is_what_its_markup_says)
-"""CAMPAIGN with the rules that import alone has, of VAST and what is stated beside it: a campaign
-that was stored before they were, or by plain SQL, bids all the same."""
+"""CAMPAIGN with the rules and warnings that import alone has, of markup and what is stated beside
+it: a campaign that was stored before they were, or by plain SQL, bids all the same."""
 
 
 def parse(document: object) -> Campaign:
@@ -321,7 +339,7 @@ def parse(document: object) -> Campaign:
 
     Numbers may be int, float or Decimal. Raises CampaignError with every mistake.
     """
-    mistakes: Mistakes = []
+    mistakes = Mistakes()
     campaign = CAMPAIGN.check(document, (), mistakes)
     if mistakes:
         raise CampaignError(tuple(mistakes))

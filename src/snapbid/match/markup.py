@@ -21,7 +21,8 @@ import msgspec
 
 from snapbid.match._markup import may_be_unprotected
 
-BIDDER_MACROS: Final = ("auction_id", "imp_id", "campaign_id", "creative_id", "cachebuster")
+OPEN: Final = "open"  # stands for two opening braces, so that any text can be sent as it is
+BIDDER_MACROS: Final = ("auction_id", "imp_id", "campaign_id", "creative_id", "cachebuster", OPEN)
 FROM_STRANGERS: Final = ("auction_id", "imp_id")
 
 Language: TypeAlias = Literal["HTML", "VAST", "URL"]

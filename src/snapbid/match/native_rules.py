@@ -5,6 +5,8 @@ It is written as a `native` object, or as a native response in `adm` (Native 1.0
 """
 
 import json
+import re
+from html import unescape
 from typing import Any, Final
 
 from snapbid.match.native import NativeAd, NativeImage, NativeLink, NativeTracker
@@ -18,6 +20,7 @@ from snapbid.match.rules import (
     object_of,
     report,
     shown,
+    warn,
 )
 from snapbid.match.value_rules import MAX_ADM_BYTES, MAX_URL, integer, markup
 
@@ -53,7 +56,7 @@ def _is_data_type(kind: object) -> bool:
 
 
 def _finish_data(value: dict[str, str]) -> dict[str, str]:
-    mistakes: Mistakes = []
+    mistakes = Mistakes()
     normal = _check_data(value, (), mistakes)
     if mistakes:
         raise UndecidedError
@@ -65,16 +68,41 @@ def _has_an_asset(native: Any, at: Path, mistakes: Mistakes) -> None:
         report(mistakes, at, "must have a title, an image, data or a video")
 
 
+_TYPED_IMAGE: Final = object_of(
+    {"type": integer(1), "url": _URL, "w": integer(1), "h": integer(1)},
+    NativeImage,
+    required=("type", "url"),
+)
+
+
+def _check_image(value: Any, at: Path, mistakes: Mistakes) -> Any:
+    if isinstance(value, dict) and value.get("type") is None:
+        report(mistakes, (at, "type"), _add_type(value))
+        value = value | {"type": ICON}
+    return _TYPED_IMAGE.check(value, at, mistakes)
+
+
+def _add_type(image: Fields) -> str:
+    """What to add to an image without a type."""
+    rule = 'is required: add "type": 3 for the main image, "type": 1 for an icon'
+    w, h = image.get("w"), image.get("h")
+    return f"{rule}; this one has {shown(w)}x{shown(h)} pixels" if w and h else rule
+
+
+def _add_data_type(datum: Fields) -> str:
+    """What to add to an asset of data without a type."""
+    rule = (
+        'is required: add "type": 2 for a description, "type": 1 for who sponsors it,'
+        ' "type": 12 for the text of a button, or another of Native 1.2, 7.4'
+    )
+    return f"{rule}; this one is {shown(datum.get('value'))}"
+
+
 NATIVE: Final = object_of(
     {
         "title": _TITLE,
         "images": list_of(
-            object_of(
-                {"type": integer(1), "url": _URL, "w": integer(1), "h": integer(1)},
-                NativeImage,
-                required=("type", "url"),
-            ),
-            MAX_ASSETS,
+            Rule(_check_image, _TYPED_IMAGE.shape, _TYPED_IMAGE.finish), MAX_ASSETS
         ),
         "data": Rule(_check_data, dict[str, str], _finish_data),
         "video": markup(MAX_ADM_BYTES, "VAST"),
@@ -122,14 +150,14 @@ def read_response(text: str, at: Path, mistakes: Mistakes) -> NativeAd | None:
 def _document(response: Fields, at: Path, mistakes: Mistakes) -> Fields:
     """Write a response as a `native` object."""
     document: Fields = {name: response[name] for name in _SAME if response.get(name) is not None}
-    if response.get("jstracker"):
-        report(mistakes, (at, "jstracker"), "is not supported; use eventtrackers")
     if isinstance(document.get("link"), dict):
         document["link"] = _only(document["link"], ("url", "clicktrackers"))
     if isinstance(document.get("eventtrackers"), list):
         document["eventtrackers"] = [
             _only(tracker, ("event", "method", "url")) for tracker in document["eventtrackers"]
         ]
+    if response.get("jstracker"):
+        _add_script(document, response["jstracker"], (at, "jstracker"), mistakes)
     images: list[Any] = []
     data: Fields = {}
     for index, asset in enumerate(response["assets"]):
@@ -138,13 +166,13 @@ def _document(response: Fields, at: Path, mistakes: Mistakes) -> Fields:
         if isinstance(title := asset.get("title"), dict):
             _add(document, "title", title.get("text"), place, mistakes)
         elif isinstance(image := asset.get("img"), dict):
-            images.append(_only(image, ("type", "url", "w", "h")))
             if image.get("type") is None:
-                report(mistakes, ((place, "img"), "type"), "is required: 1 icon, 3 main image")
-                images.pop()
+                report(mistakes, ((place, "img"), "type"), _add_type(image))
+            images.append({"type": ICON} | _only(image, ("type", "url", "w", "h")))
         elif isinstance(datum := asset.get("data"), dict):
             if datum.get("type") is None:
-                report(mistakes, ((place, "data"), "type"), "is required, such as 2, a description")
+                report(mistakes, ((place, "data"), "type"), _add_data_type(datum))
+                data.setdefault("1", datum.get("value"))
             else:
                 _add(data, str(datum["type"]), datum.get("value"), place, mistakes)
         elif isinstance(video := asset.get("video"), dict):
@@ -154,6 +182,33 @@ def _document(response: Fields, at: Path, mistakes: Mistakes) -> Fields:
     return document | ({"images": images} if images else {}) | ({"data": data} if data else {})
 
 
+def _add_script(document: Fields, script: Any, at: Path, mistakes: Mistakes) -> None:
+    """Turn a `jstracker` into event trackers: markup that only loads scripts and pixels, or the
+    address of a script.
+    """
+    markup = script if isinstance(script, str) else ""
+    if _ADDRESS.fullmatch(markup):
+        markup = f'<script src="{markup}">'
+    trackers = [
+        {"event": IMPRESSION, "method": SCRIPT if each[1] else PIXEL, "url": unescape(each[2])}
+        for each in _LOADED.finditer(markup)
+    ]
+    if not trackers or _LOADED.sub("", markup).strip():
+        rule = "is dropped, as it has code of its own: state the address of a script in"
+        warn(mistakes, at, f'{rule} eventtrackers, {{"event": 1, "method": 2, "url": …}}')
+        return
+    stated = document.get("eventtrackers")
+    if stated is None or isinstance(stated, list):
+        document["eventtrackers"] = [*(stated or ()), *trackers]
+
+
+IMPRESSION, PIXEL, SCRIPT = 1, 1, 2  # an event, and methods (Native 1.2, 7.6 and 7.7)
+ICON: Final = 1  # a type of image
+_ADDRESS: Final = re.compile(r"(?:https?:)?//[^\s\"'<>]+", re.IGNORECASE)
+_LOADED: Final = re.compile(
+    r"<(?:(script)|img)\b[^<>]*?\ssrc\s*=\s*[\"']?([^\"'\s<>]+)[^<>]*>(?:\s*</script\s*>)?",
+    re.IGNORECASE,
+)
 _SAME: Final = ("link", "imptrackers", "eventtrackers", "privacy")
 
 

@@ -28,7 +28,15 @@ Path: TypeAlias = tuple[Any, ...]
 """Where a value is: `(path of the parent, key or index)`, and `()` for the document. It is written
 out only when there is a mistake to report."""
 
-Mistakes: TypeAlias = list[CampaignMistake]
+
+class Mistakes(list[CampaignMistake]):
+    """What a document is refused for, and beside it the `warnings` of one that is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.warnings: list[CampaignMistake] = []
+
+
 Check: TypeAlias = Callable[[Any, Path, Mistakes], Any]
 Finish: TypeAlias = Callable[[Any], Any]
 Together: TypeAlias = Callable[[Any, Path, Mistakes], None]
@@ -39,9 +47,9 @@ attributes. A value that is absent or has a mistake is None."""
 class Rule(NamedTuple):
     """What a value must be.
 
-    `check` takes a decoded JSON value, adds its mistakes and returns its normal form, which counts
-    only if there was no mistake. `shape` is a msgspec type; `finish` gives the normal form of its
-    values, or raises UndecidedError. Without `finish` they are in their normal form.
+    `check` takes a decoded JSON value, adds its mistakes and warnings, and returns its normal form,
+    which counts only if there was no mistake. `shape` is a msgspec type; `finish` gives the normal
+    form of its values, or raises UndecidedError. Without `finish` they are in their normal form.
     """
 
     check: Check
@@ -50,7 +58,7 @@ class Rule(NamedTuple):
 
 
 class UndecidedError(ValueError):
-    """The document has a mistake, or a rare form that only `check` reads."""
+    """The document has a mistake, a warning, or a rare form that only `check` reads."""
 
 
 class Remembered(dict[Any, Any]):
@@ -74,7 +82,7 @@ def checked(check: Check) -> Callable[[Any], Any]:
     """Give the normal form of a decoded JSON value; None if it has mistakes."""
 
     def read(value: Any) -> Any:
-        mistakes: Mistakes = []
+        mistakes = Mistakes()
         normal = check(value, (), mistakes)
         return None if mistakes else normal
 
@@ -87,6 +95,11 @@ Fields: TypeAlias = dict[str, Any]  # an object's fields that are present, norma
 def report(mistakes: Mistakes, at: Path, rule: str) -> None:
     """Add a mistake at a path."""
     mistakes.append(CampaignMistake(path_text(at), rule))
+
+
+def warn(mistakes: Mistakes, at: Path, rule: str) -> None:
+    """Add a warning at a path."""
+    mistakes.warnings.append(CampaignMistake(path_text(at), rule))
 
 
 def path_text(at: Path) -> str:
@@ -274,9 +287,9 @@ def _finisher(
                 if normal is not value:
                     force_setattr(decoded, name, normal)
         if together is not None:
-            mistakes: Mistakes = []
+            mistakes = Mistakes()
             together(decoded, (), mistakes)
-            if mistakes:
+            if mistakes or mistakes.warnings:
                 raise UndecidedError
         if settle is not None:
             settle(decoded)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from snapbid.match.markup import BIDDER_MACROS, Language, unprotected
+from snapbid.match.markup import BIDDER_MACROS, OPEN, Language, unprotected
 from snapbid.match.rules import (
     Check,
     Mistakes,
@@ -30,7 +30,7 @@ from snapbid.match.rules import (
 from snapbid.match.vocabulary import MAX_INTEGER, MAX_TEXT, domain, size
 
 MAX_ADM_BYTES: Final = 64 * 1024
-MAX_URL: Final = 2048
+MAX_URL: Final = 8 * 1024
 MAX_USD: Final = (2**63 - 1) // 10**6  # that a signed 64-bit integer holds in micro-USD
 MAX_CPM: Final = 1_000_000  # USD, so that sums of costs stay far from 64 bits
 UTF8_BYTES: Final = 4  # of one character, at most
@@ -103,6 +103,7 @@ def markup(longest: int, language: Language | None = None) -> Rule:
             if macro[0][2:-2] not in BIDDER_MACROS:
                 known = ", ".join(f"{{{{{name}}}}}" for name in BIDDER_MACROS)
                 rule = f"holds the unknown macro {shown(macro[0])}; known are {known}"
+                rule += f"; to send it as it is, write {{{{{OPEN}}}}}{macro[0][2:]}"
                 report(mistakes, at, rule)
         if language is not None:
             report_unprotected(value, language, at, mistakes)

@@ -2,7 +2,8 @@
 
 A fact fills a field that is not stated. What is stated may say less, such as one of the types of
 the media files, and may not contradict. Where there are several media files, size and bitrate are
-the largest; another file's may be stated. A wrapper's media are elsewhere: little is known of them.
+the largest; another file's may be stated. A wrapper's media are elsewhere: little is known of them,
+and a warning names the requests that what is not known fits none of.
 """
 
 import functools
@@ -14,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from snapbid.match.campaign import Creative
 from snapbid.match.native import NativeAd
-from snapbid.match.rules import MAX_LIST, Mistakes, Path, report, shown
+from snapbid.match.rules import MAX_LIST, Mistakes, Path, report, shown, warn
 from snapbid.match.value_rules import text_rule
 from snapbid.match.vast import Vast, VastError, read
 
@@ -81,7 +82,7 @@ def _facts(vast: Vast) -> dict[str, Any]:
         "mimes": _types(vast),
         "duration": None if vast.seconds is None else max(1, int(vast.seconds + 0.5)),
         "bitrate": max(_bitrates(vast), default=None),
-        "delivery": tuple(dict.fromkeys(file.delivery for file in vast.files)),
+        "delivery": tuple(_methods(vast)),
         "apis": vast.apis,
         "linear": vast.linear,
         "skippable": vast.skippable,
@@ -94,6 +95,10 @@ def _facts(vast: Vast) -> dict[str, Any]:
 def _types(vast: Vast) -> tuple[str, ...]:
     types = dict.fromkeys(file.mime for file in vast.files)
     return tuple(mime for mime in types if text_rule(mime) is None)[:MAX_LIST]
+
+
+def _methods(vast: Vast) -> dict[int, None]:
+    return dict.fromkeys(file.delivery for file in vast.files if file.delivery is not None)
 
 
 def _bitrates(vast: Vast) -> list[int]:
@@ -112,8 +117,11 @@ be of any type: those mistakes are reported elsewhere."""
 
 
 def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes: Mistakes) -> None:
-    """Report markup that is no VAST, and what is stated beside it that contradicts it."""
+    """Report markup that is no VAST, and what is stated beside it that contradicts it; warn of
+    what deviates from VAST, and of the requests that the creative will not fit.
+    """
     if _is_address(text):
+        _warn_of_unstated(creative, {}, media, "an address", markup, mistakes)
         return
     try:
         vast, facts = known(text)
@@ -126,6 +134,49 @@ def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes
             continue
         if (rule := _RULES[name](creative, vast)) is not None:
             report(mistakes, (at, name), rule)
+    for warning in vast.warnings:
+        warn(mistakes, markup, warning)
+    for warning in vast.insecure if creative.secure is not False else ():
+        warn(mistakes, markup, f'{warning}; load it over HTTPS or state "secure": false')
+    if vast.untimed is not None:
+        if creative.duration is None:
+            report(mistakes, markup, f"{vast.untimed}; or state duration beside it")
+        else:
+            warn(mistakes, markup, vast.untimed)
+    else:
+        kind = "a wrapper" if vast.is_wrapper else "the markup"
+        _warn_of_unstated(creative, facts, media, kind, markup, mistakes)
+
+
+_LIMITS: Final = {
+    "duration": "minduration, maxduration, rqddurs, poddur, mincpmpersec or durfloors",
+    "linear": "linearity",
+    "skippable": "skip: 0",
+    "bitrate": "minbitrate or maxbitrate",
+    "delivery": "delivery",
+    "w": "boxingallowed: 0",
+}
+"""By field, what a request must not limit where the field is not known (contract 3)."""
+
+
+def _warn_of_unstated(
+    creative: Any, facts: dict[str, Any], media: str, who: str, markup: Path, mistakes: Mistakes
+) -> None:
+    """Warn of a duration that nobody states, and with it of all else that is not known."""
+    unknown = [
+        name
+        for name in _LIMITS
+        if name in _FIELDS[media] and name not in facts and getattr(creative, name) in _ABSENT
+    ]
+    if "duration" not in unknown:
+        return
+    others = [f"{name} ({_LIMITS[name]})" for name in unknown[1:]]
+    likewise = f"; likewise {', '.join(others)}" if others else ""
+    rule = (
+        f"{who} says no duration: state it, or the creative fits no request that has"
+        f" {_LIMITS['duration']}"
+    )
+    warn(mistakes, markup, rule + likewise)
 
 
 def _check_protocols(creative: Any, vast: Vast) -> str | None:
@@ -165,7 +216,7 @@ def _check_bitrate(creative: Any, vast: Vast) -> str | None:
 
 
 def _check_delivery(creative: Any, vast: Vast) -> str | None:
-    methods = {file.delivery for file in vast.files}
+    methods = _methods(vast).keys()
     wrong = _strangers(_entries(creative.delivery, int), methods | {DOWNLOAD}) if methods else []
     if not wrong:
         return None
