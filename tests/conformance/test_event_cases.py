@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from support import event_cases
 from support.event_cases import NOW_MS, apply, to_json
 
@@ -19,6 +20,7 @@ from snapbid.events.validate import read_batch, read_single
 
 FILES = sorted(event_cases.FOLDER.glob("*.json"))
 TRAPS = event_cases.FOLDER.parent / "traps.json"
+PERSONAL = event_cases.FOLDER.parent / "personal.json"
 LOGIN = (
     '{"event":"login","timestamp":1789000000000,"identity":{"client_user_id":"u"},'
     '"context":{"ip_address":"203.0.113.7"}}'
@@ -171,5 +173,37 @@ def test_trap(case: dict[str, Any]) -> None:
         assert isinstance(read, RefusedRequest)
         violations = [[violation.field, violation.rule] for violation in read.violations]
         assert (read.code, violations) == (case.get("code", "VALIDATION_ERROR"), case["violations"])
+        assert all(said in read.message for said in case.get("says", ())), read.message
+        if "says" in case:
+            assert [each.index for each in read.violations] == [case.get("index", UNSET)]
         for secret in case.get("secrets", ["secret"]):
             assert secret not in repr(read)
+
+
+def personal_cases() -> list[Any]:
+    document = json.loads(PERSONAL.read_text())
+    return [pytest.param(case, id=case["case"]) for case in document["cases"]]
+
+
+@pytest.mark.parametrize("case", personal_cases())
+def test_personal_data_in_plain_text(case: dict[str, Any]) -> None:
+    """Wherever it is in the context, and nothing else; `pii` has the places."""
+    envelope = json.loads(LOGIN)
+    name = envelope["event"] = case.get("event", "login")
+    envelope["identity"] |= case.get("identity", {})
+    envelope["context"] |= case["context"]
+    body = json.dumps(envelope)
+    if case.get("escaped"):
+        body = body.replace("@", "\\u0040")
+    expected = [
+        {"field": path, "rule": "plaintext_pii", "event": name} for path in case.get("pii", ())
+    ]
+    product = Product("demo", frozenset(PRESETS))
+    for test in (False, True):
+        read = read_single(body.encode(), product, NOW_MS, test=test)
+        assert (plain(read.violations) if isinstance(read, RefusedRequest) else []) == expected
+        assert "secret" not in repr(read)
+        assert not expected or "x@example.com" not in repr(read)
+    batch = read_batch(f"[{LOGIN},{body}]".encode(), product, NOW_MS, lenient=True)
+    assert isinstance(batch, BatchResult)
+    assert len(batch.accepted) == 2 - bool(expected)

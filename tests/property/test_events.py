@@ -44,7 +44,7 @@ SCALARS = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=8)
     | POOLED
-    | st.sampled_from(list(VALID.values()))
+    | st.sampled_from([*VALID.values(), "x@example.com", "logo@2x.png"])
 )
 VALUES = st.recursive(
     SCALARS,
@@ -53,7 +53,7 @@ VALUES = st.recursive(
 )
 KEYS = st.sampled_from(
     ["extra", "email", "name_hash", "Email", "a b", "\u00e9", "a:b", "currency", "user_agent",
-     "x" * 70]
+     "x" * 70, "phoneNumber", "e-mail", "traits"]
 ) | st.text(max_size=6)  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from snapbid.drain.sequences import FLAGS
 from snapbid.events.answers import INTERNAL_ERROR, PROBLEM_CODES
 from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import PRESETS
+from snapbid.events.personal import PLAINTEXT_KEYS
 from snapbid.events.rulebook import RULES, STATUSES, WARNINGS
-from snapbid.events.values import PLAINTEXT_KEYS
 
 PAGE = files("snapbid.events").joinpath("README.md").read_text(encoding="utf-8")
 NAMED = set(re.findall(r"`([\w.]+)`", PAGE))

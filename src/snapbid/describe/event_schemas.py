@@ -9,7 +9,8 @@ from typing import Any, Final
 from snapbid.describe.openapi import NULL, Schema, objects, optional, ref
 from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import IGAMING, MAX_MS, MAX_TEXT, MIN_MS, Event, Field, Kind, Level
-from snapbid.events.values import EMPTY_HASH, HASH_SUFFIX, PLAINTEXT_KEYS
+from snapbid.events.personal import PLAINTEXT_KEYS
+from snapbid.events.values import EMPTY_HASH, HASH_SUFFIX
 from snapbid.reference import calling_codes, countries, currencies
 
 LEVELS: Final = {

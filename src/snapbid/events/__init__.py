@@ -11,6 +11,7 @@ What an event is:
   fields       types of the catalog: event, field, kind, requirement level
   catalog      the 25 events; structs, readers and the API description are generated from it
   values       what a value of each kind may be, and its stored form
+  personal     personal data in plain text, by its key or its value
   rulebook     every rule, warning and error code, and the refusal that they make
 
 How a body is read:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from snapbid.events import values
+from snapbid.events import personal, values
 from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import PRIVACY_HASHES, Event, Field, Level
 from snapbid.events.outcomes import AcceptedEvent, canonical_envelope, event_id
@@ -195,6 +195,8 @@ class Examination:
                     self.warnings.append((path, "suggested_missing"))
                 continue
             rule, stored = read(value, given)
+            if rule is None and path.startswith("context.") and personal.is_plaintext("", value):
+                rule = "plaintext_pii"
             if rule is not None:
                 self._violate(path, rule)
                 continue
@@ -211,16 +213,20 @@ class Examination:
                 continue
             path = f"{parent}.{_printable(key)}"
             rule, stored = self._judge_unknown(parent, path, key, value)
-            if rule is None:
-                to[key] = stored
-            else:
+            if rule is not None:
                 self._violate(path, rule)
+                continue
+            inside = [path + _shown(place) for place in personal.places(value)]
+            for each in inside:
+                self._violate(each, "plaintext_pii")
+            if not inside:
+                to[key] = stored
 
     def _judge_unknown(self, parent: str, path: str, key: str, value: Any) -> values.Verdict:
-        personal = parent in ("context", _PRIVACY)
-        if personal and values.is_plaintext_key(key):
+        kept = parent in ("context", _PRIVACY)
+        if (kept and key.lower() in personal.PLAINTEXT_KEYS) or personal.is_plaintext(key, value):
             return "plaintext_pii", None
-        hashed = personal and key.endswith(values.HASH_SUFFIX)
+        hashed = kept and key.endswith(values.HASH_SUFFIX)
         if not hashed or parent != _PRIVACY:
             self.warnings.append((path, "unknown_field"))
         if hashed:
@@ -245,6 +251,13 @@ def _leaf(parent: str) -> str:
 def _printable(key: str) -> str:
     """A key as findings name it; a partner's own key might itself be personal data."""
     return key if _PRINTABLE_KEY.fullmatch(key) else _REDACTED_KEY
+
+
+def _shown(place: Iterable[str | int]) -> str:
+    """A place below a field, as findings name it."""
+    return "".join(
+        f"[{part}]" if isinstance(part, int) else f".{_printable(part)}" for part in place
+    )
 
 
 def _normalise(value: Any) -> Any:

@@ -15,6 +15,7 @@ from msgspec import Raw
 from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import MAX_EXACT, Event, Field, Kind
 from snapbid.events.outcomes import AcceptedEvent, canonical_envelope, event_id
+from snapbid.events.personal import is_key
 from snapbid.events.structs import ENVELOPES
 from snapbid.events.values import (
     HASH_SUFFIX,
@@ -22,7 +23,6 @@ from snapbid.events.values import (
     country_code,
     currency_code,
     is_ip,
-    is_plaintext_key,
     read_hash,
 )
 
@@ -67,6 +67,8 @@ def read(raw: bytes, decode: Decode, product: bytes, latest_ms: int) -> Accepted
     plan = PLANS[event.__class__]
     if event.timestamp > latest_ms or not normalise(event, plan):
         return None
+    if b"@" in raw and _has_at_elsewhere(event.identity, raw):
+        return None
     envelope = _encode(event)
     if envelope.count(b":") != raw.count(b":"):
         return None
@@ -85,9 +87,21 @@ def read_wide(
         document = _decode(raw)
         if not isinstance(document, dict) or _encode(document).count(b":") != raw.count(b":"):
             return None
-        return _read_document(document, presets, product, latest_ms)
+        event = _read_document(document, presets, product, latest_ms)
     except (msgspec.MsgspecError, RecursionError):
         return None
+    if event is not None and b"@" in raw and _has_at_elsewhere(event, raw):
+        return None
+    return event
+
+
+def _has_at_elsewhere(identity: Any, raw: bytes) -> bool:
+    """Whether there is an @ elsewhere than in the user's ids, perhaps that of an email address."""
+    left = raw.count(b"@")
+    for id in (identity.client_user_id, identity.anonymous_id, identity.click_id):
+        if id is not None:
+            left -= id.count("@")
+    return left != 0
 
 
 def _read_document(
@@ -132,7 +146,7 @@ def _unknown_fields(context: dict[str, Any], known: frozenset[str]) -> dict[str,
     for key, value in context.items():
         if key in known or value is None:
             continue
-        if key.endswith(HASH_SUFFIX) or is_plaintext_key(key) or not _is_plain(value):
+        if key.endswith(HASH_SUFFIX) or is_key(key) or not _is_plain(value):
             return None
         kept[key] = value
     return kept

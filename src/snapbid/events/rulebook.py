@@ -137,10 +137,13 @@ def refuse(violations: list[FieldFinding]) -> RefusedRequest:
     return RefusedRequest(code_of(violations), message, violations)
 
 
-def refuse_body(code: str, rule: str, reason: str = "") -> RefusedRequest:
-    """The refusal of a body as a whole."""
+def refuse_body(code: str, rule: str, reason: str = "", index: int | None = None) -> RefusedRequest:
+    """The refusal of a body as a whole; `index` is the event of a batch that is the reason."""
     message = sentence(BODY, rule) + (f": {reason}" if reason else "")
-    return RefusedRequest(code, message, [FieldFinding(BODY, rule, None)])
+    if index is None:
+        return RefusedRequest(code, message, [FieldFinding(BODY, rule, None)])
+    finding = FieldFinding(BODY, rule, None, index)
+    return RefusedRequest(code, f"{message}, in event [{index}]", [finding])
 
 
 def sentence(field: str, rule: str, others: int = 0) -> str:

@@ -1,9 +1,10 @@
 """JSON as event endpoints read it: RFC 8259 in UTF-8, without anything ambiguous.
 
-A body is refused as a whole (`malformed_json`) for invalid UTF-8, a byte order mark, NaN or
-Infinity, a key given twice in one object, U+0000, lone surrogates, or nesting deeper than
-`MAX_DEPTH`. Numbers beyond the range of a double become infinite, so that the field can be named;
-integers beyond 64 bits become the nearest double.
+A body is refused as a whole (`malformed_json`) for invalid UTF-8, NaN or Infinity, a key given
+twice in one object, U+0000, lone surrogates, or nesting deeper than `MAX_DEPTH`. A byte order mark
+before it is skipped. The reason names the byte of a syntax error, counted from 0, and in a batch
+the event (`locate`). Numbers beyond the range of a double become infinite, so that the field can be
+named; integers beyond 64 bits become the nearest double.
 """
 
 import json
@@ -16,8 +17,11 @@ from msgspec import Raw, defstruct
 MAX_DEPTH: Final = 32
 """Nesting of objects and lists, the envelope included; the array of a batch does not count."""
 
-SUSPECT: Final = re.compile(rb"\\u(?:0000|003[aA]|[dD][89a-fA-F])")
-"""Escapes that may hide U+0000, half a surrogate pair, or a colon."""
+MARK: Final = b"\xef\xbb\xbf"
+"""The byte order mark in UTF-8."""
+
+SUSPECT: Final = re.compile(rb"\\u(?:0000|003[aA]|0040|[dD][89a-fA-F])")
+"""Escapes that may hide U+0000, half a surrogate pair, a colon, or an @."""
 
 _MAX_INTEGER: Final = 2**63 - 1
 _MAX_INTEGER_DIGITS: Final = 400  # a double has at most 309
@@ -27,7 +31,14 @@ _decode_array: Final = msgspec.json.Decoder(list[Raw]).decode
 
 
 class Malformed(Exception):
-    """The text is not acceptable JSON; the message says why, without quoting it."""
+    """The text is not acceptable JSON; the message says why, without quoting it.
+
+    `index` is the event's position in a batch, where it is known.
+    """
+
+    def __init__(self, reason: str, index: int | None = None) -> None:
+        super().__init__(reason)
+        self.index = index
 
 
 class NotArray(Exception):
@@ -42,14 +53,14 @@ def check_utf8(body: bytes) -> None:
     """Raise Malformed if the body is not UTF-8; call it before anything is decoded."""
     try:
         body.decode()
-    except UnicodeDecodeError:
-        raise Malformed("it is not UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise Malformed(f"it is not UTF-8 at byte {error.start}") from None
 
 
 def elements(body: bytes, limit: int) -> list[Raw]:
     """The elements of an array, each as its undecoded text.
 
-    Raises Malformed, NotArray, and TooMany for more than `limit`.
+    Raises Malformed (see `locate`), NotArray, and TooMany for more than `limit`.
     """
     if body.count(b",") > _MANY_COMMAS and _is_longer(body, limit):
         raise TooMany
@@ -59,7 +70,7 @@ def elements(body: bytes, limit: int) -> list[Raw]:
         decode_strictly(body)
         raise NotArray from None
     except (msgspec.DecodeError, RecursionError):
-        raise _malformed(body) from None
+        raise Malformed("it has a syntax error") from None
     if len(rows) > limit:
         raise TooMany
     return rows
@@ -75,36 +86,84 @@ def _is_longer(body: bytes, limit: int) -> bool:
         return False
 
 
-def decode_strictly(text: bytes | Raw) -> Any:
-    """Decode a text under all the rules above. Raises Malformed."""
+def decode_strictly(text: bytes | Raw, skipped: int = 0) -> Any:
+    """Decode a text, before which so many bytes were skipped, under all the rules above.
+
+    Raises Malformed.
+    """
     raw = bytes(text)
     try:
-        document = json.loads(
-            raw.decode(),
-            object_pairs_hook=_object,
-            parse_int=_integer,
-            parse_constant=_constant,
-        )
+        document = _STRICT.decode(raw.decode())
     except RecursionError:
         raise _too_deep() from None
-    except ValueError:
+    except json.JSONDecodeError as error:
+        raise _syntax(error.doc, error.pos, None, skipped) from None
+    except ValueError:  # of an integer, say
         raise Malformed("it has a syntax error") from None
-    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH or SUSPECT.search(raw):
+    if _may_break(raw):
         _check(document, 0)
     return document
 
 
-def _malformed(body: bytes) -> Malformed:
-    """The most exact reason why a body could not be split into elements."""
+def locate(body: bytes, skipped: int = 0) -> Malformed | None:
+    """What is wrong with a batch that is malformed, and which event has it; None if unknown.
+
+    Bytes are counted with those that were skipped before it.
+    """
     try:
-        decode_strictly(body)
-    except Malformed as reason:
-        return reason
-    return Malformed("it has a syntax error")
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        before = locate(body[: error.start])
+        reason = f"it is not UTF-8 at byte {error.start + skipped}"
+        return Malformed(reason, before.index if before is not None else None)
+    at = _after_blanks(text, 0)
+    if not text.startswith("[", at):
+        return None
+    index, at = 0, _after_blanks(text, at + 1)
+    while not text.startswith("]", at) or index > 0:
+        try:
+            at = _after_blanks(text, _end_of_element(text, at))
+        except RecursionError:
+            return _too_deep(index)
+        except json.JSONDecodeError as error:
+            return _syntax(text, error.pos, index, skipped)
+        except Malformed as reason:
+            return Malformed(str(reason), index)
+        if text.startswith("]", at):
+            break
+        if not text.startswith(",", at):
+            return _syntax(text, at, index, skipped)
+        index, at = index + 1, _after_blanks(text, at + 1)
+    at = _after_blanks(text, at + 1)
+    return _syntax(text, at, None, skipped) if at < len(text) else None
 
 
-def _too_deep() -> Malformed:
-    return Malformed(f"it is nested deeper than {MAX_DEPTH} levels")
+def _end_of_element(text: str, start: int) -> int:
+    """Where an element that begins there ends. Raises Malformed, and what `json` raises."""
+    _, end = _STRICT.raw_decode(text, start)
+    element = text[start:end].encode()
+    if _may_break(element):
+        decode_strictly(element)
+    return end
+
+
+def _syntax(text: str, at: int, index: int | None, skipped: int) -> Malformed:
+    where = len(text[:at].encode(errors="surrogatepass")) + skipped
+    return Malformed(f"it has a syntax error at byte {where}", index)
+
+
+def _after_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    return found.end() if found else at
+
+
+def _may_break(raw: bytes) -> bool:
+    """Whether a text may have rules broken that only `_check` sees."""
+    return raw.count(b"{") + raw.count(b"[") > MAX_DEPTH or SUSPECT.search(raw) is not None
+
+
+def _too_deep(index: int | None = None) -> Malformed:
+    return Malformed(f"it is nested deeper than {MAX_DEPTH} levels", index)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -148,3 +207,9 @@ def _check_string(text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise Malformed("a string contains half a surrogate pair") from None
+
+
+_BLANKS: Final = re.compile(r"[ \t\n\r]*")
+_STRICT: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant
+)

@@ -25,6 +25,7 @@ from snapbid.events.rulebook import (
     refuse_body,
 )
 from snapbid.events.strict_json import (
+    MARK,
     SUSPECT,
     Malformed,
     NotArray,
@@ -32,6 +33,7 @@ from snapbid.events.strict_json import (
     check_utf8,
     decode_strictly,
     elements,
+    locate,
 )
 from snapbid.events.structs import decoder_for
 
@@ -42,7 +44,9 @@ Steps: TypeAlias = Generator[None, None, BatchResult | RefusedRequest]
 
 
 class _EventReader:
-    """Reads the events of one request."""
+    """Reads the events of one request; `body` is without a byte order mark."""
+
+    _skipped = 0  # bytes before it
 
     def __init__(self, body: bytes, product: Product, now_ms: int, *, test: bool) -> None:
         """Raises Malformed."""
@@ -54,6 +58,9 @@ class _EventReader:
         # Test mode wants warnings, which only the examination gives.
         self._examine_all = test
         check_utf8(body)
+        if body.startswith(MARK):
+            body, self._skipped = body[len(MARK) :], len(MARK)
+        self.body = body
         self._suspect = SUSPECT.search(body) is not None
 
     def read(self, raw: bytes | Raw) -> AcceptedEvent | Examination:
@@ -66,7 +73,8 @@ class _EventReader:
                 )
                 if event is not None:
                     return event
-        return Examination(decode_strictly(raw), self._presets, self._latest_ms)
+        document = decode_strictly(raw, self._skipped)
+        return Examination(document, self._presets, self._latest_ms)
 
     def accept(self, examined: Examination) -> AcceptedEvent:
         return examined.accept(self._product)
@@ -78,7 +86,7 @@ def read_single(
     """Read one envelope. `test` adds warnings, and changes nothing else."""
     try:
         reader = _EventReader(body, product, now_ms, test=test)
-        event = reader.read(body)
+        event = reader.read(reader.body)
     except Malformed as reason:
         return _malformed(reason)
     if isinstance(event, AcceptedEvent):
@@ -113,7 +121,8 @@ def batch_steps(
     try:
         batch = yield from _read_all(body, product, now_ms, test=test)
     except Malformed as reason:
-        return _malformed(reason)
+        text = body.removeprefix(MARK)
+        return _malformed(locate(text, len(body) - len(text)) or reason)
     except NotArray:
         return refuse_body(VALIDATION_ERROR, "not_array")
     except TooMany:
@@ -130,7 +139,7 @@ def _read_all(
 ) -> Generator[None, None, BatchResult]:
     reader = _EventReader(body, product, now_ms, test=test)
     batch = BatchResult([], [], [], [])
-    for index, raw in enumerate(elements(body, MAX_EVENTS)):
+    for index, raw in enumerate(elements(reader.body, MAX_EVENTS)):
         yield
         event = reader.read(raw)
         if not isinstance(event, AcceptedEvent):
@@ -149,4 +158,4 @@ def _read_all(
 
 
 def _malformed(reason: Malformed) -> RefusedRequest:
-    return refuse_body(VALIDATION_ERROR, "malformed_json", str(reason))
+    return refuse_body(VALIDATION_ERROR, "malformed_json", str(reason), reason.index)

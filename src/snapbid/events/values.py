@@ -16,13 +16,6 @@ from snapbid.reference import calling_codes, countries, currencies
 EMPTY_HASH: Final = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 """SHA-256 of the empty string."""
 
-_PLAINTEXT: Final = """
-email phone phone_number first_name last_name full_name date_of_birth dob passport ssn
-national_id
-"""
-PLAINTEXT_KEYS: Final = frozenset(_PLAINTEXT.split())
-"""Keys of personal data, refused in `context` and `context.privacy`."""
-
 HASH_SUFFIX: Final = "_hash"
 
 _CRYPTO: Final = re.compile(r"[A-Z0-9]{2,10}")
@@ -71,11 +64,6 @@ def _is_personal(text: str) -> bool:
         return True
     digits = sum(letter.isdigit() for letter in text)
     return digits >= _MIN_PHONE_DIGITS and _PHONE.fullmatch(text) is not None
-
-
-def is_plaintext_key(key: str) -> bool:
-    """Whether a key of `context` or `context.privacy` names personal data, in any case."""
-    return key.lower() in PLAINTEXT_KEYS
 
 
 def normalise_number(number: float) -> float:

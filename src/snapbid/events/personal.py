@@ -1,0 +1,95 @@
+"""Personal data in plain text, which no part of a context may have (contract 7, Personal data).
+
+It is known by its key, in any of the spellings that partners use (`phoneNumber`, `email_address`,
+`user.e-mail`), or by a value that is an email address. Flags under such a key (`email: true`, a
+channel's consent) say nothing of a person, and are kept.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+_PLAINTEXT: Final = """
+email phone phone_number first_name last_name full_name date_of_birth dob passport ssn
+national_id
+"""
+PLAINTEXT_KEYS: Final = frozenset(_PLAINTEXT.split())
+"""Keys of personal data, refused in `context` and `context.privacy` whatever their value is."""
+
+_NUMBER: Final = "(number|num|no|nr)?"
+_SPELLINGS: Final = re.compile(
+    "(user|customer|client|player|member|account|contact|billing|primary|personal|home|work)?"
+    "("
+    "e?mailaddress|email(id)?"
+    f"|(mobile|cell|tele)?phone{_NUMBER}|(mobile|cell|contact)(number|no|nr)|msisdn"
+    "|(first|last|full|given|family|sur)name|(first|last)andlastname"
+    "|dateofbirth|birth(date|day)|dob"
+    f"|passport{_NUMBER}|ssn|socialsecurity(number|no)|national(id|identity){_NUMBER}"
+    ")"
+)
+_LONGEST: Final = 64  # characters of a key with a meaning
+_SEPARATORS: Final = re.compile(r"[^a-z0-9]")
+_EMAIL: Final = re.compile(
+    r"(?:mailto:|[^<>@]{0,100}<)?[^@\s<>,;:/\\]{1,64}@(?P<domain>[^@\s<>,;:/\\?]{4,253})>?(?:\?.*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+_DOMAIN: Final = re.compile(r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.)+[^\W\d_]{2,24}\.?")
+_VERSION: Final = re.compile(r"(?:\d+\.){2,}[a-z]+|v?\d{1,2}\.\d+\.[a-z]+")  # pkg@1.0.beta
+_PICTURE: Final = re.compile(r"\d{1,2}x\b.*")  # logo@2x.png
+
+
+def is_key(key: str) -> bool:
+    """Whether a key names personal data, in any spelling."""
+    return len(key) <= _LONGEST and _is_short_key(key)
+
+
+@lru_cache(maxsize=4096)
+def _is_short_key(key: str) -> bool:
+    return _SPELLINGS.fullmatch(_SEPARATORS.sub("", key.lower())) is not None
+
+
+def is_email(text: str) -> bool:
+    """Whether a text as a whole is an email address, perhaps with a name or `mailto:`."""
+    if "@" not in text or len(text) > 1024:
+        return False
+    found = _EMAIL.fullmatch(text.strip())
+    if found is None:
+        return False
+    domain = found["domain"].lower()
+    if _VERSION.fullmatch(domain) or _PICTURE.fullmatch(domain):
+        return False
+    return _DOMAIN.fullmatch(domain) is not None
+
+
+def is_plaintext(key: str, value: Any) -> bool:
+    """Whether a member of an object is personal data itself, by its key or as an address."""
+    if isinstance(value, str) and is_email(value):
+        return True
+    return is_key(key) and _says_something(value)
+
+
+def places(value: Any) -> Iterator[tuple[str | int, ...]]:
+    """Where a value of an unknown field has personal data: the keys and indices down to it."""
+    members: Iterator[tuple[str | int, Any]]
+    if isinstance(value, dict):
+        members = iter(value.items())
+    elif isinstance(value, list):
+        members = iter(enumerate(value))
+    else:
+        return
+    for key, member in members:
+        if is_plaintext(key if isinstance(key, str) else "", member):
+            yield (key,)
+            continue
+        for place in places(member):
+            yield (key, *place)
+
+
+def _says_something(value: Any) -> bool:
+    """Whether there is a text or a number in a value, and not only flags."""
+    if isinstance(value, dict):
+        return any(map(_says_something, value.values()))
+    if isinstance(value, list):
+        return any(map(_says_something, value))
+    return value is not None and not isinstance(value, bool) and value != ""
