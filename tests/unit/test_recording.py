@@ -2,17 +2,22 @@
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import Struct
 from support import consent
 from support.stack import run
 
-from snapbid.exchange.request import decode
-from snapbid.http import Answer, HeaderList, Message, Receive, answer
+from snapbid.exchange import tcf
+from snapbid.exchange.native_request import NativeMarkup
+from snapbid.exchange.request import BidRequest, decode
+from snapbid.http import Answer, HeaderList, Message, Receive, answer, zstd
 from snapbid.recording.recorder import MAX_BODY, Recorder
-from snapbid.recording.scrub import Scrubber
+from snapbid.recording.scrub import CHANGED, DROPPED, HARMLESS, Scrubber
 
 SCRUBBER = Scrubber(b"k" * 32)
 PERSONAL = {
@@ -41,13 +46,21 @@ PERSONAL = {
     "ext": {"who": "ann-19"},
 }  # fmt: skip
 
-SECRETS = ("ann-", "auction-of", "203.0.113", "db8", "6D92078A", "40.71", "1979", '"F"')
+SECRETS = (
+    "ann-",
+    "a.example/x",
+    "auction-of",
+    "203.0.113",
+    "db8",
+    "6D92078A",
+    "40.71",
+    "1979",
+    '"F"',
+)
 
 
 def scrubbed(request: Any) -> Any:
-    copy = json.loads(json.dumps(request))
-    SCRUBBER.scrub(copy)
-    return copy
+    return SCRUBBER.scrub(json.loads(json.dumps(request)))
 
 
 def test_nothing_personal_is_left() -> None:
@@ -59,12 +72,12 @@ def test_nothing_personal_is_left() -> None:
 def test_what_a_bidder_decides_by_stays() -> None:
     kept = scrubbed(PERSONAL)
     decode(json.dumps(kept).encode())
-    assert kept["user"]["data"] == PERSONAL["user"]["data"]  # type: ignore[index]
+    assert kept["user"]["data"] == [{"segment": [{"id": "seg1"}]}]
     assert kept["user"]["consent"] in consent.TCF
     assert kept["device"]["ua"] == "Mozilla/5.0"
     assert kept["device"]["geo"] == {"country": "USA", "lat": 40.7, "lon": -74.0}
-    assert kept["site"]["page"] == "https://a.example/x"
-    assert kept["source"] == {"ext": {"schain": {"ver": "1.0"}}}
+    assert kept["site"] == {"page": "https://a.example/"}
+    assert kept["imp"] == [{"id": "1", "banner": {"w": 300, "h": 250}}]
     assert kept["device"]["ip"].startswith("10.")
     assert kept["device"]["ipv6"].startswith("fd")
     assert len(kept["device"]["ifa"]) == 36
@@ -72,11 +85,49 @@ def test_what_a_bidder_decides_by_stays() -> None:
 
 def test_one_user_stays_one_user_and_depends_on_the_key() -> None:
     assert scrubbed(PERSONAL) == scrubbed(PERSONAL)
-    other = json.loads(json.dumps(PERSONAL))
-    Scrubber(b"another key").scrub(other)
+    other = Scrubber(b"another key").scrub(PERSONAL)
     mine = scrubbed(PERSONAL)
     for part, name in (("user", "id"), ("user", "buyeruid"), ("device", "ip"), ("device", "ifa")):
         assert mine[part][name] != other[part][name]
+
+
+OPT_OUTS: list[dict[str, Any]] = [
+    {"regs": {"coppa": 1}},
+    {"regs": {"coppa": "1"}},
+    {"regs": {"gdpr": 1}},
+    {"regs": {"ext": {"gdpr": True}}},
+    {"regs": {"us_privacy": "1YYN"}},
+    {"regs": {"us_privacy": "ann@b.example"}},
+    {"regs": {"ext": {"us_privacy": "1YYN"}}},
+    {"regs": {"gpc": 1}},
+    {"regs": {"gpp_sid": [99]}},
+    {"device": {**PERSONAL["device"], "lmt": 1}},  # type: ignore[dict-item]
+    {"device": {**PERSONAL["device"], "dnt": "1"}},  # type: ignore[dict-item]
+    {"tmax": {}},  # cannot be read: nobody knows
+]
+
+
+@pytest.mark.parametrize("opt_out", OPT_OUTS, ids=str)
+def test_with_an_opt_out_no_id_is_left(opt_out: dict[str, Any]) -> None:
+    request = {**PERSONAL, **opt_out}
+    request["user"] = {**PERSONAL["user"], "consent": ""}  # type: ignore[dict-item]
+    kept = scrubbed(request)
+    assert kept["user"] == {"ext": {}, "geo": {}, "consent": ""}
+    device = kept["device"]
+    assert {name: device[name] for name in ("ua", "geo")} == {
+        "ua": "Mozilla/5.0",
+        "geo": {"country": "USA"},
+    }
+    assert not device.keys() - {"ua", "geo", "lmt", "dnt"}
+
+
+def test_the_vendor_needs_consent_too() -> None:
+    request = {**PERSONAL, "regs": {"gdpr": 1}}
+    text = PERSONAL["user"]["consent"]  # type: ignore[index]
+    for vendor in (None, 1, 65_000):
+        kept = Scrubber(b"k" * 32, vendor).scrub(request)
+        grants = tcf.grants_in_europe(text, vendor)
+        assert ("id" in kept["user"]) is grants
 
 
 @pytest.mark.parametrize("value", [None, 7, "ann", [{"id": "ann"}], True])
@@ -89,13 +140,101 @@ def test_odd_shapes_are_taken_and_hide_nothing(path: str, value: Any) -> None:
     for parent in parents:
         place = place[parent]
     place[int(name) if name.isdigit() else name] = value
-    text = json.dumps(scrubbed(request))
-    assert "ann" not in text or path == "imp"
+    assert "ann" not in json.dumps(scrubbed(request))
 
 
 def test_ids_of_zeroes_stay_blank() -> None:
     blank = "00000000-0000-0000-0000-000000000000"
     assert scrubbed({"device": {"ifa": blank}})["device"]["ifa"] == blank
+
+
+# -- whatever is sent ----------------------------------------------------------------------------
+
+WORDS = "email Email e_mail eMail phone phoneNumber mac MAC zip name yob customdata keywords ext"
+
+
+def every_field(struct: type[Struct], secret: str, depth: int = 0) -> dict[str, Any]:
+    """A document with the secret in each field of a struct, and in many that are none."""
+    info = msgspec.inspect.type_info(struct)
+    assert isinstance(info, msgspec.inspect.StructType)
+    document: dict[str, Any] = dict.fromkeys(WORDS.split(), secret)
+    for field in info.fields:
+        below = struct_of(field.type)
+        value: Any = secret if below is None else every_field(below, secret, depth + 1)
+        document[field.encode_name] = [value, [value]] if depth % 2 else value
+        document[field.encode_name.upper() + "_"] = value
+    return document
+
+
+def struct_of(annotation: Any) -> type[Struct] | None:
+    if isinstance(annotation, msgspec.inspect.StructType):
+        return annotation.cls
+    parts = getattr(annotation, "types", [getattr(annotation, "item_type", None)])
+    return next((found for part in parts if part and (found := struct_of(part))), None)
+
+
+@pytest.mark.parametrize("secret", ["zoe@q.example", "zoe%40q.example", "+1 555 0100", "zoe\nq"])
+def test_an_address_or_phone_in_every_field_is_left_in_none(secret: str) -> None:
+    request = every_field(BidRequest, secret)
+    native = json.dumps({"native": {"assets": [{"id": 1, "title": {"len": secret}}], "x": secret}})
+    request["imp"]["native"][0]["request"] = native
+    for given in (request, {**request, "regs": {}}):
+        text = json.dumps(scrubbed(given))
+        assert "zoe" not in text
+        assert "555" not in text
+        assert "q.example" not in text
+
+
+def test_a_field_that_no_struct_has_is_left_out_at_every_depth() -> None:
+    request = every_field(BidRequest, "zq")
+    request["user"]["data"] = {"id": "zq", "name": "zq", "segment": {"id": "s", "value": "zq"}}
+    kept = scrubbed(request)
+
+    def names(value: Any) -> Iterator[str]:
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, dict):
+                yield from item
+                for below in item.values():
+                    yield from names(below)
+
+    assert not set(names(kept)) & {*WORDS.split(), "value", "name"} - {"ext"}
+    assert not any(name.isupper() or name.endswith("_") for name in names(kept))
+
+
+def structs_below(struct: type[Struct]) -> set[type[Struct]]:
+    found = {struct}
+    for field in msgspec.structs.fields(struct):
+        below = struct_of(msgspec.inspect.type_info(field.type))
+        if below is not None and below is not struct:
+            found |= structs_below(below)
+    return found
+
+
+def test_each_text_is_harmless_changed_or_dropped() -> None:
+    """A field that is new needs somebody's decision."""
+    decided = [
+        (struct, name)
+        for table in (HARMLESS, CHANGED, DROPPED)
+        for struct, names in table.items()
+        for name in names.split()
+    ]
+    assert len(decided) == len(set(decided))
+    structs = structs_below(BidRequest) | structs_below(NativeMarkup)
+    known = {(each.__name__, name): is_text(type) for each in structs for name, type in of(each)}
+    assert set(decided) <= known.keys()
+    assert {key for key, text in known.items() if text} <= set(decided)
+
+
+def of(struct: type[Struct]) -> Iterator[tuple[str, Any]]:
+    for field in msgspec.structs.fields(struct):
+        yield field.encode_name, msgspec.inspect.type_info(field.type)
+
+
+def is_text(annotation: Any) -> bool:
+    if isinstance(annotation, (msgspec.inspect.StrType, msgspec.inspect.AnyType)):
+        return True
+    parts = getattr(annotation, "types", [getattr(annotation, "item_type", None)])
+    return any(is_text(part) for part in parts if part)
 
 
 # -- the file ------------------------------------------------------------------------------------
@@ -134,9 +273,11 @@ async def test_a_request_is_passed_on_and_recorded(tmp_path: Path) -> None:
     assert await send(recorder, body) == body
     packed = gzip.compress(body)
     assert await send(recorder, packed, {b"content-encoding": b"gzip"}) == packed
+    frame = zstd.compress(body)
+    assert await send(recorder, frame, {b"content-encoding": b"zstd"}) == frame
     recorder.close()
-    first, second = lines(tmp_path / "r")
-    assert first["request"] == second["request"]
+    first, second, third = lines(tmp_path / "r")
+    assert first["request"] == second["request"] == third["request"]
     assert first["ssp"] == "acme"
     assert first["request"]["imp"][0]["banner"] == {"w": 300, "h": 250}
     assert "ann-" not in (tmp_path / "r").read_text()

@@ -48,13 +48,18 @@ def open_file(path: Path) -> int:
 class Recorder:
     """Records a share of the requests of the handlers that it wraps.
 
-    Raises OSError if the file cannot be opened for appending.
+    `vendor` is our id in the IAB Global Vendor List. Raises OSError if the file cannot be opened
+    for appending.
     """
 
-    def __init__(self, path: Path, share: float, max_bytes: int, secret: bytes) -> None:
+    def __init__(
+        self, path: Path, share: float, max_bytes: int, secret: bytes, vendor: int | None = None
+    ) -> None:
         self._share = share
         self._max_bytes = max_bytes
-        self._scrubber = Scrubber(blake2b(secret, person=b"record", digest_size=32).digest())
+        self._scrubber = Scrubber(
+            blake2b(secret, person=b"record", digest_size=32).digest(), vendor
+        )
         self._file = open_file(path)
         self._path = path
         self._waiting: queue.Queue[SampledRequest | None] = queue.Queue(MAX_WAITING)
@@ -120,8 +125,8 @@ class Recorder:
         request = json.loads(body)
         if not isinstance(request, dict):
             raise ValueError("not an object")
-        self._scrubber.scrub(request)
-        document = {"at": sample.at_ms, "ssp": sample.ssp, "request": request}
+        kept = self._scrubber.scrub(request)
+        document = {"at": sample.at_ms, "ssp": sample.ssp, "request": kept}
         return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
     def _write(self, line: bytes) -> None:

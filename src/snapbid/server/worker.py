@@ -254,6 +254,7 @@ def _open_recorder(settings: ServingSettings) -> Recorder | None:
         settings.record_sample,
         settings.record_max_bytes,
         settings.jwt_secret.key(),
+        settings.gvl_id,
     )
 
 
