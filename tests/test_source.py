@@ -19,7 +19,7 @@ LONGEST = 800
 LAYERS = {
     "programs": {
         "cli", "server", "drain", "publisher", "embedded", "load", "recording", "ops", "describe",
-        "explain", "golive", "export", "preflight", "diagnosis", "demand",
+        "explain", "preview", "golive", "export", "preflight", "diagnosis", "demand",
         "auction_log", "reconcile",
     },
     "rooms": {"exchange", "report", "events"},

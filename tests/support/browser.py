@@ -68,6 +68,10 @@ class Browser:
             broken += [f"{scheme}, {each['id']}: {each['nodes'][0]['html']}" for each in found]
         return broken
 
+    def enter(self, frame: int | None) -> None:
+        """Run scripts in a frame of the page from now on; None: in the page."""
+        self._ask("POST", "/frame", {"id": frame})
+
     def prefer(self, scheme: str) -> None:
         """Show pages `light` or `dark` from now on."""
         feature = {"name": "prefers-color-scheme", "value": scheme}

@@ -18,7 +18,7 @@ CREATIVES: list[dict[str, Any]] = [
     {"id": "b", "media": "banner", "w": 1, "h": 1, "adm": "<iframe>"},
     {"id": "v", "media": "video", "adm": inline("4.2", FILE), "duration": 15},
     {"id": "w", "media": "audio", "adm": wrapper("3.0"), "duration": 30},
-    {"id": "a", "media": "video", "adm": "https://ads.example/"},
+    {"id": "a", "media": "video", "adm": "https://ads.example/", "duration": 15},
     {"id": "n", "media": "native", "native": {**NATIVE, "video": inline("2.0", FILE)}},
 ]
 
@@ -50,8 +50,51 @@ def test_what_markup_says(tmp_path: Path) -> None:
     assert len(listed["creatives"]) == 6
     assert listed["creatives"][2] == {
         "campaign": "c1", "creative": "w", "media": "audio", "markup": "VAST 3.0 wrapper",
-        "says": {"protocols": [6]},
+        "says": {"protocols": [6]}, "warnings": [],
     }  # fmt: skip
+
+
+WARNED = {
+    "id": "x", "media": "video", "adm": inline("3.0", FILE).replace("<AdTitle>t</AdTitle>", ""),
+}  # fmt: skip
+NO_TITLE = "adm: <InLine> has no <AdTitle>, which VAST requires, line 1 of the text"
+
+
+def test_warnings_are_those_of_their_creatives(tmp_path: Path) -> None:
+    text = {**CREATIVES[0], "adm": "an advertisement"}
+    refused = {**campaign("c2", WARNED), "cpm": 0}
+    file = write(tmp_path / "a.jsonl", campaign("c1", CREATIVES[1], WARNED, text), refused,
+                 campaign("c3", CREATIVES[1]))  # fmt: skip
+    done = invoke({}, "campaign", "check", file)
+    lines = [
+        f"warning: line 1: creatives[1].{NO_TITLE}",
+        "warning: line 1: creatives[2].adm: is plain text without any HTML: state the markup of the"
+        " advertisement, line 1 of the text",
+        f"warning: line 2: creatives[0].{NO_TITLE}",
+        "line 2: cpm: must be more than 0, found 0",
+    ]
+    assert (done.returncode, done.stderr.splitlines()) == (1, lines)
+    listed = json.loads(invoke({}, "campaign", "check", file, "--json").stdout)
+    assert [len(each["warnings"]) for each in listed["creatives"]] == [0, 1, 1, 0]
+    assert listed["creatives"][1]["warnings"] == [
+        {"field": "creatives[1].adm", "rule": NO_TITLE.removeprefix("adm: "), "line": 1}
+    ]
+    assert [each["field"] for each in listed["warnings"]] == ["creatives[0].adm"]
+    assert [each["line"] for each in listed["warnings"]] == [2]
+
+
+def test_strictly_a_warning_is_a_mistake(tmp_path: Path) -> None:
+    for creatives, status in (([WARNED], 1), ([CREATIVES[1]], 0)):
+        file = write(tmp_path / "a.json", campaign("c1", *creatives))
+        assert invoke({}, "campaign", "check", "--strict", file).returncode == status
+        assert invoke({}, "campaign", "check", file).returncode == 0
+
+
+def test_an_array_has_warnings_too(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps([campaign("c1", CREATIVES[1], WARNED)]))
+    done = invoke({}, "campaign", "check", "--json", str(tmp_path / "a.json"))
+    assert [len(each["warnings"]) for each in json.loads(done.stdout)["creatives"]] == [0, 1]
+    assert done.stderr == f"warning: line 1: [0].creatives[1].{NO_TITLE}\n"
 
 
 def test_all_mistakes_by_line(tmp_path: Path) -> None:

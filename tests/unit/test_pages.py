@@ -36,6 +36,7 @@ LINKED = [
     ROOT / ".github" / "SECURITY.md",
     ROOT / "tests" / "PROMISES.md",
     PACKAGE / "reference" / "data" / "ATTRIBUTION.md",
+    PACKAGE / "preview" / "ATTRIBUTION.md",
 ]
 LOAD_PAGE = PACKAGE / "load" / "README.md"
 TEXT = "\n".join(page.read_text() for page in PAGES)

@@ -15,6 +15,10 @@ from support.commands import invoke, succeed
 
 from snapbid.reference.geo import DEFAULT_PATH
 
+PLAYER = DEFAULT_PATH.parents[2] / "preview" / "vast-client.js"
+TESTED = json.loads((Path(__file__).parents[1] / "npm" / "package.json").read_text())[
+    "devDependencies"
+]
 VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
 
 
@@ -56,10 +60,15 @@ def test_what_is_bundled_is_listed(bill: Any) -> None:
     }
     assert bundled.keys() == {"redis", "postgresql"}
     assert bundled["redis"].startswith("6.2.")
-    (data,) = bill["metadata"]["component"]["components"]
-    assert data["hashes"] == [
-        {"alg": "SHA-256", "content": hashlib.sha256(DEFAULT_PATH.read_bytes()).hexdigest()}
-    ]
+    shipped = {each["name"]: each for each in bill["metadata"]["component"]["components"]}
+    files = {DEFAULT_PATH.name: DEFAULT_PATH, "vast-client": PLAYER}
+    assert shipped.keys() == files.keys()
+    for name, path in files.items():
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        assert shipped[name]["hashes"] == [{"alg": "SHA-256", "content": digest}]
+        assert digest in path.with_name("ATTRIBUTION.md").read_text(encoding="utf-8")
+    version = TESTED["@dailymotion/vast-client"]
+    assert shipped["vast-client"]["purl"] == f"pkg:npm/%40dailymotion/vast-client@{version}"
 
 
 def test_what_depends_on_what(bill: Any) -> None:

@@ -1,7 +1,10 @@
 """`snapbid campaign check`: a file as `campaign import` would read it, and what its markup says."""
 
+import contextlib
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import click
 
@@ -10,63 +13,118 @@ from snapbid.cli.shell import ShellCommand
 
 if TYPE_CHECKING:
     from snapbid.match.campaign import CampaignMistake
+    from snapbid.preview import Preview
 
 COLUMNS = ("campaign", "creative", "media", "markup", "says")
+_CREATIVE: Final = re.compile(r"(?:\[\d+\]\.)?creatives\[(\d+)\]")
 
 
-@click.command("check", cls=ShellCommand, examples=["snapbid campaign check spring.json"])
+@click.command(
+    "check",
+    cls=ShellCommand,
+    examples=[
+        "snapbid campaign check spring.json",
+        "snapbid campaign check spring.json --preview p",
+    ],
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--json", "as_json", is_flag=True, help="Print an object: creatives and mistakes.")
-def check_campaigns(file: str, as_json: bool) -> None:
+@click.option("--strict", is_flag=True, help="Take warnings for mistakes.")
+@click.option("--preview", "folder", metavar="DIR", help="Write a page that shows the creatives.",
+              type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
+def check_campaigns(file: str, as_json: bool, strict: bool, folder: Path | None) -> None:
     """Check campaigns as `campaign import` does, store nothing, and list what their markup says.
 
     A line for each creative: campaign, creative, media, kind of markup, and the fields that follow
-    from it. Mistakes go to stderr, each with its line; with one, the exit status is 1. Campaigns
-    that can never bid are named there, too.
+    from it. Mistakes and warnings go to stderr, each with its line; with a mistake, the exit status
+    is 1. Campaigns that can never bid are named there, too.
     """
     from time import time
 
-    now_ms = int(time() * 1000)
-    mistakes: list[CampaignMistake] = []
+    check = _Check(file, int(time() * 1000))
     try:
-        with click.open_file(file, "rb") as opened:
-            creatives = _creatives(file, cast("BinaryIO", opened), mistakes, now_ms)
-            _print(creatives, mistakes, as_json=as_json)
+        with click.open_file(file, "rb") as opened, _previewed(folder) as page:
+            _print(check.creatives(cast("BinaryIO", opened), page), check, as_json=as_json)
     except OSError as error:
-        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
-    if mistakes:
-        raise console.Refused("\n".join(map(str, mistakes)))
+        name = error.filename or file
+        raise console.Refused(f"{name} cannot be read or written: {error.strerror}") from error
+    if folder is not None:
+        click.echo(f"the preview is {folder / 'index.html'}", err=True)
+    if check.mistakes or (strict and check.warned):
+        why = [*map(str, check.mistakes)] or ["warnings are mistakes (--strict)"]
+        raise console.Refused("\n".join(why))
 
 
-def _creatives(
-    file: str, source: BinaryIO, mistakes: "list[CampaignMistake]", now_ms: int
-) -> Iterator[dict[str, Any]]:
-    """Read a file; yield its creatives one by one, and gather its mistakes."""
-    from snapbid.match.campaign import CampaignError
-    from snapbid.match.campaign_file import read_file
-    from snapbid.match.derived import derived_of
-    from snapbid.match.futile import warning_of
+def _previewed(folder: Path | None) -> "contextlib.AbstractContextManager[Preview | None]":
+    if folder is None:
+        return contextlib.nullcontext()
+    from snapbid.preview import preview
 
-    try:
-        for campaign, _ in read_file(file, source):
-            if warning := warning_of(campaign, now_ms):
-                click.echo(console.one_line(warning), err=True)
-            for creative in campaign.creatives:
-                derived = derived_of(creative)
-                yield {
-                    "campaign": campaign.id,
-                    "creative": creative.id,
-                    "media": creative.media,
-                    "markup": derived.markup,
-                    "says": derived.fields,
-                }
-    except CampaignError as error:
-        mistakes += error.mistakes
+    return preview(folder)
 
 
-def _print(
-    creatives: Iterator[dict[str, Any]], mistakes: "list[CampaignMistake]", *, as_json: bool
-) -> None:
+class _Check:
+    """Reads a file, and gathers its mistakes, and the warnings of campaigns that have some."""
+
+    def __init__(self, file: str, now_ms: int) -> None:
+        self.mistakes: list[CampaignMistake] = []
+        self.warnings: list[CampaignMistake] = []
+        self.warned = False
+        self._file = file
+        self._now_ms = now_ms
+
+    def creatives(self, source: BinaryIO, page: "Preview | None") -> Iterator[dict[str, Any]]:
+        """Yield the creatives one by one, with their warnings."""
+        from snapbid.match.campaign import CampaignError
+        from snapbid.match.campaign_file import read_file
+        from snapbid.match.derived import derived_of
+        from snapbid.match.futile import warning_of
+
+        found: list[CampaignMistake] = []
+        try:
+            for campaign, _ in read_file(self._file, source, found):
+                if warning := warning_of(campaign, self._now_ms):
+                    self._warn(warning)
+                warned = self._by_creative(found)
+                for index, creative in enumerate(campaign.creatives):
+                    derived = derived_of(creative)
+                    warnings = warned.get(index, [])
+                    for each in warnings:
+                        self._warn(str(each))
+                    if page is not None:
+                        says = {name: _shown(value) for name, value in derived.fields.items()}
+                        rules = [warning.rule for warning in warnings]
+                        page.add(campaign, creative, derived.markup, says, rules)
+                    yield {
+                        "campaign": campaign.id,
+                        "creative": creative.id,
+                        "media": creative.media,
+                        "markup": derived.markup,
+                        "says": derived.fields,
+                        "warnings": warnings,
+                    }
+        except CampaignError as error:
+            self.mistakes += error.mistakes
+            self.warnings += error.warnings
+            for each in error.warnings:
+                self._warn(str(each))
+
+    @staticmethod
+    def _by_creative(warnings: "list[CampaignMistake]") -> "dict[int, list[CampaignMistake]]":
+        """Move a campaign's warnings to its creatives, by index."""
+        found: dict[int, list[CampaignMistake]] = {}
+        for warning in warnings:
+            place = _CREATIVE.match(warning.field)
+            found.setdefault(int(place[1]) if place is not None else 0, []).append(warning)
+        warnings.clear()
+        return found
+
+    def _warn(self, warning: str) -> None:
+        self.warned = True
+        click.echo(f"warning: {console.one_line(warning)}", err=True)
+
+
+def _print(creatives: Iterator[dict[str, Any]], check: _Check, *, as_json: bool) -> None:
     """Print creatives as they come: a file may have millions."""
     import msgspec
 
@@ -77,7 +135,8 @@ def _print(
             click.echo(separator + encode(creative).decode(), nl=False)
             separator = ",\n"
         end = "\n]" if separator == ",\n" else f"{separator}]"
-        click.echo(f'{end}, "mistakes": {encode(mistakes).decode()}}}')
+        warnings, mistakes = encode(check.warnings).decode(), encode(check.mistakes).decode()
+        click.echo(f'{end}, "warnings": {warnings}, "mistakes": {mistakes}}}')
     else:
         console.print_table(COLUMNS, map(_row, creatives))
 

@@ -108,7 +108,7 @@ def _read(
                 reported_at = monotonic()
                 print(f"{count:,} campaigns read", file=sys.stderr, flush=True)
     except CampaignError as error:
-        warnings += map(str, found)
+        warnings += map(str, error.warnings)
         raise _MistakesError("the file has mistakes") from error
     if strict and warnings:
         raise _MistakesError("nothing is imported, because of warnings (--strict)")

@@ -24,6 +24,7 @@ from packageurl import PackageURL
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from snapbid.preview import LIBRARY, LIBRARY_VERSION
 from snapbid.reference.geo import DEFAULT_PATH
 
 PACKAGE: Final = "snapbid"
@@ -43,7 +44,7 @@ def describe() -> str:
     bom.metadata.timestamp = _now()
     ours = distribution(PACKAGE)
     root = _component(ours, ComponentType.APPLICATION)
-    root.components.add(_geo_data())
+    root.components.update((_geo_data(), _player()))
     bom.metadata.component = root
     interpreter = _interpreter()
     bom.components.add(interpreter)
@@ -141,13 +142,29 @@ def _bundled(dist: Distribution) -> list[Component]:
 
 
 def _geo_data() -> Component:
-    content = DEFAULT_PATH.read_bytes()
     return Component(
         type=ComponentType.DATA,
         name=DEFAULT_PATH.name,
         licenses=[_LICENCES.make_from_string("CC-BY-4.0")],
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=hashlib.sha256(content).hexdigest())],
+        hashes=[_hash(DEFAULT_PATH.read_bytes())],
     )
+
+
+def _player() -> Component:
+    """The player of previews."""
+    return Component(
+        type=ComponentType.LIBRARY,
+        group="@dailymotion",
+        name="vast-client",
+        version=LIBRARY_VERSION,
+        purl=PackageURL("npm", "@dailymotion", "vast-client", LIBRARY_VERSION),
+        licenses=[_LICENCES.make_from_string("MIT")],
+        hashes=[_hash(LIBRARY.read_bytes())],
+    )
+
+
+def _hash(content: bytes) -> HashType:
+    return HashType(alg=HashAlgorithm.SHA_256, content=hashlib.sha256(content).hexdigest())
 
 
 def _interpreter() -> Component:

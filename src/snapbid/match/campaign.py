@@ -120,8 +120,13 @@ class CampaignMistake(msgspec.Struct, frozen=True):
 
 
 class CampaignError(ValueError):
-    """Campaigns that are refused; `mistakes` holds every one of them, in document order."""
+    """Campaigns that are refused; `mistakes` holds every one of them, in document order, and
+    `warnings` what the same campaigns are warned of.
+    """
 
-    def __init__(self, mistakes: tuple[CampaignMistake, ...]) -> None:
+    def __init__(
+        self, mistakes: tuple[CampaignMistake, ...], warnings: tuple[CampaignMistake, ...] = ()
+    ) -> None:
         super().__init__("\n".join(map(str, mistakes)))
         self.mistakes = mistakes
+        self.warnings = warnings

@@ -73,6 +73,7 @@ class _Checker:
         self.json = _JsonReader()
         self.mistakes: list[CampaignMistake] = []
         self.warnings = warnings
+        self.warnings_of_refused: list[CampaignMistake] = []
         self.lines: dict[str, int] = {}  # by id
 
     def refuse(self, line: int, error: ValueError) -> None:
@@ -110,7 +111,8 @@ class _Checker:
                 mistakes.append(CampaignMistake(path_text((at, "id")), rule))
             self.lines.setdefault(name, line)
         self.mistakes.extend(msgspec.structs.replace(mistake, line=line) for mistake in mistakes)
-        self.warnings.extend(
+        warnings = self.warnings_of_refused if mistakes else self.warnings
+        warnings.extend(
             msgspec.structs.replace(warning, line=line) for warning in mistakes.warnings
         )
         return None if mistakes else campaign
@@ -141,7 +143,7 @@ def read_file(
     if not checker.lines and not checker.mistakes:
         checker.mistakes.append(CampaignMistake("", "the file holds no campaign"))
     if checker.mistakes:
-        raise CampaignError(tuple(checker.mistakes))
+        raise CampaignError(tuple(checker.mistakes), tuple(checker.warnings_of_refused))
 
 
 def _read_lines(checker: _Checker, source: BinaryIO) -> Iterator[tuple[Campaign, str]]:
