@@ -197,8 +197,8 @@ def test_any_other_bytes_have_named_mistakes(data: bytes, name: str) -> None:
 @pytest.mark.parametrize(
     ("data", "rule"),
     [
-        (b"[" * 100_000, "is not JSON: nested too deeply"),
-        (b'[{"cpm":' + b"1" * 5_000 + b"}]", "is not JSON: Exceeds the limit"),
+        (b'{"cpm":' + b"[" * 100_000, "is not JSON: nested too deeply"),
+        (b'{"cpm":' + b"1" * 5_000 + b"}", "is not JSON: Exceeds the limit"),
         (b'"\xff"', "is not UTF-8: invalid start byte (byte 2)"),
         (b'"\xed\xa0\x80"', "is not UTF-8: invalid continuation byte (byte 2)"),
     ],

@@ -127,7 +127,7 @@ def test_a_file_without_any(tmp_path: Path) -> None:
     done = invoke({}, "campaign", "check", "--json", write(tmp_path / "a.json", []))
     assert done.returncode == 1
     assert json.loads(done.stdout)["creatives"] == []
-    assert done.stderr == "the file holds no campaign\n"
+    assert done.stderr.startswith("the file holds no campaign: expected are campaigns in JSON")
     done = invoke({}, "campaign", "check", "-", input=json.dumps(campaign("c", CREATIVES[3])))
     assert (done.returncode, done.stdout) == (
         0,

@@ -21,6 +21,17 @@ from snapbid.match.rules import Mistakes, Path, path_text, report, shown
 
 _WHITESPACE: Final = " \t\r\n"
 _SPACE: Final = re.compile(f"[{_WHITESPACE}]*")
+_OTHERS: Final = {
+    b"\x1f\x8b": "is compressed with gzip (zcat it, and import -)",
+    b"PK\x03\x04": "is a ZIP file, as spreadsheets are",
+    codecs.BOM_UTF16_LE: "is UTF-16, and has to be UTF-8",
+    codecs.BOM_UTF16_BE: "is UTF-16, and has to be UTF-8",
+}
+COLUMNS: Final = 3  # from which on a line that is no JSON looks like that of a table
+EXPECTED: Final = (
+    "expected are campaigns in JSON: an array of them or one in a file named .json, "
+    "one on each line in any other"
+)
 
 
 class _JsonReader:
@@ -79,12 +90,16 @@ class _Checker:
     def refuse(self, line: int, error: ValueError) -> None:
         """Add the mistake of text that is not JSON, or not UTF-8."""
         if isinstance(error, json.JSONDecodeError):
-            rule = f"is not JSON: {error.msg} (column {error.colno})"
+            rule = f"is not JSON: {_syntax(error)} (column {error.colno})"
         elif isinstance(error, UnicodeDecodeError):
             rule = f"is not UTF-8: {error.reason} (byte {error.start + 1})"
         else:
             rule = f"is not JSON: {error}"
         self.mistakes.append(CampaignMistake("", rule, line))
+
+    def refuse_file(self, what: str) -> None:
+        """Add the mistake of a file that is something else."""
+        self.mistakes.append(CampaignMistake("", f"the file {what}: {EXPECTED}"))
 
     def check_quickly(self, line: int, text: bytes) -> Campaign | None:
         """Check a document in UTF-8; None if `check` has to decide."""
@@ -118,6 +133,48 @@ class _Checker:
         return None if mistakes else campaign
 
 
+def _syntax(error: json.JSONDecodeError) -> str:
+    """What is wrong with the text, in words that say what to change."""
+    rest = error.doc[error.pos :]
+    if rest.startswith(("#", "//", "/*")):
+        return "a comment, which JSON does not have"
+    if rest.startswith("'"):
+        return "a text in single quotes, where JSON has double ones"
+    if not rest and error.msg.startswith("Expecting"):
+        return "it ends too early"
+    if rest.startswith("{") and error.msg == "Extra data":
+        return "more follows: an array has [ and ] around its campaigns, and commas between them"
+    return error.msg
+
+
+def _unlike(beginning: bytes) -> str | None:
+    """What a file is that begins so, if it is no JSON at all."""
+    for magic, name in _OTHERS.items():
+        if beginning.startswith(magic):
+            return name
+    line = beginning.strip(_WHITESPACE.encode()).partition(b"\n")[0]
+    if not line:
+        return "is empty"
+    if line[:1] in b'{["':
+        return None
+    if line.startswith((b"#", b"//", b"/*")):
+        return "begins with a comment, which JSON does not have"
+    if line.startswith(b"<"):
+        return "is XML or HTML"
+    if len(re.split(rb"[,;\t|]", line)) >= COLUMNS:
+        return "looks like CSV or another table"
+    if line.startswith(b"---") or re.match(rb"[A-Za-z_]+:(\s|$)", line):
+        return "looks like YAML"
+    return None
+
+
+def _unlike_lines(line: bytes) -> str | None:
+    """What a file is whose first line is so, if it is JSON but not JSON Lines."""
+    if line == b"{":
+        return "is one JSON document over several lines, and not named .json"
+    return "is an array, and not named .json" if line.startswith(b"[") else None
+
+
 def _too_long(field: str, line: int | None = None) -> CampaignMistake:
     return CampaignMistake(field, f"must have at most {MAX_DOCUMENT} characters of JSON", line)
 
@@ -141,12 +198,13 @@ def read_file(
     else:
         yield from _read_lines(checker, source)
     if not checker.lines and not checker.mistakes:
-        checker.mistakes.append(CampaignMistake("", "the file holds no campaign"))
+        checker.mistakes.append(CampaignMistake("", f"the file holds no campaign: {EXPECTED}"))
     if checker.mistakes:
         raise CampaignError(tuple(checker.mistakes), tuple(checker.warnings_of_refused))
 
 
 def _read_lines(checker: _Checker, source: BinaryIO) -> Iterator[tuple[Campaign, str]]:
+    is_first = True
     for line, raw in _lines(source):
         if len(raw) > _most_bytes():
             checker.mistakes.append(_too_long("", line))
@@ -154,6 +212,10 @@ def _read_lines(checker: _Checker, source: BinaryIO) -> Iterator[tuple[Campaign,
         stripped = raw.strip(_WHITESPACE.encode())
         if not stripped:
             continue
+        if is_first and (what := _unlike(stripped) or _unlike_lines(stripped)):
+            checker.refuse_file(what)
+            return
+        is_first = False
         campaign = checker.check_quickly(line, stripped)
         if campaign is not None:
             yield campaign, stripped.decode()
@@ -188,6 +250,9 @@ def _most_bytes() -> int:
 
 def _read_array(checker: _Checker, data: bytes) -> Iterator[tuple[Campaign, str]]:
     line = 1
+    if what := _unlike(data):
+        checker.refuse_file(what)
+        return
     try:
         text = data.decode()
         for line, at, document, start, end in _elements(checker.json, text):
