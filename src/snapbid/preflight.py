@@ -9,7 +9,7 @@ from typing import Final
 import asyncpg
 from redis.exceptions import RedisError
 
-from snapbid.ledger import arrangement, remains
+from snapbid.ledger import arrangement, connection, format, remains
 from snapbid.risks import Risk, RiskLog, StoreName, forbids
 from snapbid.settings import StoreSettings
 from snapbid.warehouse import risks as warehouse_risks
@@ -48,6 +48,7 @@ async def check(settings: StoreSettings, log: RiskLog) -> None:
         raise VolatileStoreError("\n".join(refused))
     for store, found in risks.items():
         log.update(store, found)
+    await _note_format(settings.redis_url)
 
 
 async def watch(settings: StoreSettings, log: RiskLog) -> None:
@@ -58,24 +59,47 @@ async def watch(settings: StoreSettings, log: RiskLog) -> None:
             log.update(store, risks)
 
 
+async def fetch_redis_risks(settings: StoreSettings) -> list[Risk]:
+    """Ask Redis and the ledger in it for their risks. Raises RedisError or OSError."""
+    url = settings.redis_url
+    risks = await arrangement.fetch_risks(url, settings.redis_replicas)
+    if any(risk.name == "arrangement" for risk in risks):
+        return risks
+    redis = connection.connect(url)
+    try:
+        risks += await format.fetch_risks(redis, "Redis (SNAPBID_REDIS_URL)")
+    finally:
+        await redis.aclose()
+    return risks + await remains.fetch_risks(url, settings.ledger_shards)
+
+
 async def _of_redis(settings: StoreSettings) -> list[Risk] | None:
     try:
         async with asyncio.timeout(PATIENCE_S):
-            risks = await arrangement.fetch_risks(settings.redis_url, settings.redis_replicas)
-            if not any(risk.name == "arrangement" for risk in risks):
-                risks += await remains.fetch_risks(settings.redis_url, settings.ledger_shards)
-            return risks
+            return await fetch_redis_risks(settings)
     except (RedisError, OSError):
         return None
+
+
+async def _note_format(url: str) -> None:
+    """Note in the ledger who uses it; a Redis that does not take it is not asked again."""
+    redis = connection.connect(url)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await format.note(redis)
+    except (RedisError, OSError):
+        pass
+    finally:
+        await redis.aclose()
 
 
 async def _of_warehouse(dsn: str) -> list[Risk] | None:
     try:
         async with asyncio.timeout(PATIENCE_S):
-            connection = await asyncpg.connect(dsn)
+            session = await asyncpg.connect(dsn)
             try:
-                return await warehouse_risks.fetch_risks(connection)
+                return await warehouse_risks.fetch_risks(session)
             finally:
-                connection.terminate()
+                session.terminate()
     except AWAY:
         return None

@@ -22,6 +22,7 @@ NAMES: Final[dict[StoreName, tuple[str, ...]]] = {
         "rdb_write",
         "memory",
         "shards",
+        "format",
     ),
     "warehouse": (
         "version",

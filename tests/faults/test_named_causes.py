@@ -14,7 +14,7 @@ from support.soak.clock import Clock
 from support.soak.disk import Disk, mounted
 from support.stack import execute
 
-from snapbid.version import version
+from snapbid.version import RELEASE
 
 
 class Stand:
@@ -57,7 +57,7 @@ def stand() -> Iterator[Stand]:
         prepare(machine.postgres.dsn)
         machine.start(drain=clock.environ)
         stand = Stand(machine, clock, disk)
-        stand.await_status("bidding since", f"version {version()} on ")
+        stand.await_status("bidding since", f"version {RELEASE}")
         yield stand
 
 

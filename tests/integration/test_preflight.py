@@ -12,6 +12,7 @@ from support.stack import JWT_SECRET, Stack, connected, execute, run
 
 from snapbid.addresses import redis_cli
 from snapbid.embedded import Redis
+from snapbid.version import RELEASE
 from snapbid.warehouse.risks import fetch_risks
 
 
@@ -62,6 +63,30 @@ def test_volatile_stores(
         stack.output
     )
     assert stack.get("/readyz")[0] == 200
+
+
+def test_a_ledger_that_only_a_newer_program_can_read(
+    own_redis: Redis, client: redis.Redis, database: str, start_stack: Callable[..., Stack]
+) -> None:
+    environ = {
+        "SNAPBID_REDIS_URL": own_redis.url,
+        "SNAPBID_DATABASE_URL": database,
+        "SNAPBID_JWT_SECRET": JWT_SECRET,
+    }
+    prepare(database)
+    stack = start_stack(SNAPBID_REDIS_URL=own_redis.url)
+    assert client.hget("ledger:format", "number") == b"1"
+    client.hset("ledger:format", mapping={"number": 2, "version": "7.0"})
+    for command in ("serve", "drain"):
+        done = run(environ, command)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert done.stderr.startswith(
+            f"Redis (SNAPBID_REDIS_URL) has the ledger of 7.0, which this program, {RELEASE}"
+        )
+        assert done.stderr.endswith("cannot read: install 7.0\n")
+    eventually(lambda: "cannot read" in str(data(stack)["verdict"]), "word of it where one runs")
+    client.hset("ledger:format", mapping={"number": 0, "version": "0.0"})
+    eventually(lambda: "cannot read" not in str(data(stack)["verdict"]), "its end")
 
 
 def test_what_a_warehouse_risks(database: str) -> None:

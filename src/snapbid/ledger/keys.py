@@ -71,6 +71,7 @@ Elsewhere:
     demand:rate:DIGEST        the same, for demand signals
     bids:rate:NUMBER          permits leased to workers for an SSP's requests (permits.py)
     report:cache:SSP:...      reports, for five minutes
+    ledger:format             what a program must know to use this ledger (format.py)
     drains                    what each drain said of itself last (drains.py)
 """
 
@@ -84,6 +85,7 @@ DEMAND_RATE: Final = "demand:rate:"
 BID_RATE: Final = "bids:rate:"
 REPORT_CACHE: Final = "report:cache:"
 DRAINS: Final = "drains"
+LEDGER_FORMAT: Final = "ledger:format"
 
 
 class ShardKeys:

@@ -18,9 +18,9 @@ import asyncpg
 import msgspec
 from redis.exceptions import RedisError
 
-from snapbid import metrics
+from snapbid import metrics, preflight
 from snapbid.exchange.spending import Spending, SpendingReader
-from snapbid.ledger import arrangement, connection
+from snapbid.ledger import connection
 from snapbid.ledger.clock import OwnClock, compare
 from snapbid.ledger.drains import DrainReport, fetch_reports
 from snapbid.ledger.parts import name, of_each
@@ -320,8 +320,7 @@ class Watch:
 
     async def _read_redis_risks(self) -> bool:
         try:
-            url, replicas = self._settings.redis_url, self._settings.redis_replicas
-            self._update_risks("redis", await arrangement.fetch_risks(url, replicas))
+            self._update_risks("redis", await preflight.fetch_redis_risks(self._settings))
         except (RedisError, OSError):
             return False
         return True
