@@ -174,7 +174,7 @@ def test_keep_alive_after_each_refusal(wire: Wire) -> None:
         (405, "GET", PATH, {}, b""),
         (405, "OPTIONS", PATH, {}, b""),
         (404, "POST", PATH.replace("acme", "nobody"), JSON, BODY),
-        (404, "POST", "/", JSON, BODY),
+        (404, "POST", "/none", JSON, BODY),
         (415, "POST", PATH, {"content-type": "text/plain"}, BODY),
         (200, "POST", PATH, {}, BODY),
         (400, "POST", PATH, {}, b"{"),

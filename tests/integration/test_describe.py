@@ -178,6 +178,11 @@ def test_it_is_read_as_a_browser_reads(served: Served, path: str) -> None:
     assert (status, refused["allow"]) == (405, "GET, HEAD")
 
 
+def test_the_first_page_leads_to_the_documentation(served: Served) -> None:
+    status, headers, body = ask(served.stack, "GET", "/")
+    assert (status, headers["location"], body) == (302, "/docs", b"")
+
+
 PAGES = ["/docs", "/docs/bidding", "/docs/reports", "/docs/events", "/docs/attributes"]
 
 

@@ -208,7 +208,7 @@ def test_metrics_are_on_the_private_port_alone(
     all_answer(stack, 200)
     asked = statuses(stack) + statuses(stack)
     assert stack.get("/metrics")[0] == 404
-    assert stack.get("/")[0] == 404
+    assert stack.get("/")[0] == 302
     status, body = stack.get("/metrics", ops=True)
     assert status == 200
     counted = [

@@ -131,6 +131,8 @@ async def test_paths_of_no_room_and_of_each(make: Make) -> None:
         answered = {
             f"{method} {path}": (await call(app, method, path)).status
             for method, path in (
+                ("GET", "/none"),
+                ("POST", "/none"),
                 ("GET", "/"),
                 ("POST", "/"),
                 ("GET", "/healthz"),
@@ -153,8 +155,10 @@ async def test_paths_of_no_room_and_of_each(make: Make) -> None:
     finally:
         await worker.close()
     assert answered == {
-        "GET /": 404,
-        "POST /": 404,
+        "GET /none": 404,
+        "POST /none": 404,
+        "GET /": 302,
+        "POST /": 405,
         "GET /healthz": 200,
         "POST /healthz": 405,
         "GET /readyz": 503,
@@ -183,5 +187,5 @@ async def test_paths_of_no_room_and_of_each(make: Make) -> None:
         "report": 3,
         "events_single": 2,
         "win": 1,
-        "docs": 1,
+        "docs": 3,
     }

@@ -115,6 +115,19 @@ def links(page: Path) -> Iterator[str]:
             yield target
 
 
+def test_questions_that_no_alert_asks_have_a_section() -> None:
+    page = (PACKAGE / "server" / "RUNBOOK.md").read_text()
+    for heading, commands in {
+        "A campaign or a budget that does not spend": ("explain", "campaign list", "creative list"),
+        "An SSP that complains about 204s": ("golive", "explain", "ssp list"),
+        "A partner who sends garbage": ("golive", "ssp set", "key revoke"),
+        "Figures that differ": ("reconcile",),
+    }.items():
+        section = page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+        assert [name for name in commands if f"snapbid {name}" not in section] == []
+        assert heading.lower().replace(" ", "-") in anchors(PACKAGE / "server" / "RUNBOOK.md")
+
+
 # -- what must be named --------------------------------------------------------------------------
 
 

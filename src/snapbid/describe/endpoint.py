@@ -6,7 +6,7 @@ Assets have the hash of their text in their names, so that browsers may keep the
 
 import asyncio
 import gzip
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
@@ -73,7 +73,14 @@ class DescriptionPage:
         return RenderedBody(plain, packed, self._media_type, self._headers)
 
 
-def pages(settings: Settings) -> dict[str, DescriptionPage]:
+async def lead_to_docs(scope: Scope, receive: Receive) -> Answer:
+    """Answer GET and HEAD of the first page that somebody looks at."""
+    if scope["method"] not in ("GET", "HEAD"):
+        raise await refused(MethodNotAllowed("GET, HEAD"), receive)
+    return answer(302, headers=((b"location", routes.DOCS.encode()), _RENEWED))
+
+
+def pages(settings: Settings) -> dict[str, Callable[[Scope, Receive], Awaitable[Answer]]]:
     """The handlers by path."""
     style, script = _asset("docs.css"), _asset("docs.js")
     style_path, script_path = _hashed("docs", style, "css"), _hashed("docs", script, "js")
@@ -102,6 +109,7 @@ def pages(settings: Settings) -> dict[str, DescriptionPage]:
 
     shown = (routes.DOCS, routes.BIDDING, routes.REPORTS, routes.EVENTS, routes.ATTRIBUTES)
     return {
+        routes.START: lead_to_docs,
         routes.DOCUMENT: DescriptionPage(document, JSON, _RENEWED, _SHARED),
         **{path: DescriptionPage(partial(page, path), HTML, _RENEWED, *_GUARDED) for path in shown},
         routes.SEARCH: DescriptionPage(entries, JSON, _RENEWED),

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+START: Final = "/"
+"""Leads to DOCS."""
 DOCUMENT: Final = "/openapi.json"
 DOCS: Final = "/docs"
 BIDDING: Final = f"{DOCS}/bidding"
@@ -13,5 +15,7 @@ SEARCH: Final = f"{DOCS}/search.json"
 ROUTE: Final = "docs"
 """Value of the label `route` of `snapbid_http_requests_total`, for the pages' assets, too."""
 
-ROUTES: Final = dict.fromkeys((DOCUMENT, DOCS, BIDDING, REPORTS, EVENTS, ATTRIBUTES, SEARCH), ROUTE)
+ROUTES: Final = dict.fromkeys(
+    (START, DOCUMENT, DOCS, BIDDING, REPORTS, EVENTS, ATTRIBUTES, SEARCH), ROUTE
+)
 """Path -> that value."""
