@@ -26,6 +26,44 @@ local function is_open(day, seconds) -- at that time
   return seconds < (day + 1) * DAY_S + DAY_OPEN_S
 end
 
+-- Losses end holds, so that money which is not spent can be bid with again; but not those of an SSP that
+-- takes them back: where wins follow more than one in a hundred, and at least three, its holds end by
+-- themselves, until an hour after the last such win in this shard.
+--   {sbN}:contradicted      SSP -> its losses of held bids since the first such win, and these wins
+local CONTRADICTED_FOR_S, LEAST_CONTRADICTED, MOST_SHARE = '3600', 3, 0.01
+local function contradictions(ssp) -- rare
+  local losses, wins = (redis.call('HGET', base .. 'contradicted', ssp) or '0 0'):match('^(%d+) (%d+)$')
+  return tonumber(losses), tonumber(wins)
+end
+
+local function note_contradiction(record) -- rare: it is won, and was lost
+  local losses, wins = contradictions(record.ssp)
+  redis.call('HSET', base .. 'contradicted', record.ssp, losses .. ' ' .. wins + 1)
+  redis.call('EXPIRE', base .. 'contradicted', CONTRADICTED_FOR_S)
+end
+
+local function is_contradicted(ssp) -- rare
+  local losses, wins = contradictions(ssp)
+  if wins > 0 then
+    losses = losses + 1
+    redis.call('HSET', base .. 'contradicted', ssp, losses .. ' ' .. wins)
+  end
+  return wins >= LEAST_CONTRADICTED and wins > MOST_SHARE * (losses + wins)
+end
+
+local is_any_contradicted
+local function lose(record)
+  if bit.band(record.kinds, HELD) == 0 then
+    return
+  end
+  if is_any_contradicted == nil then
+    is_any_contradicted = redis.call('EXISTS', base .. 'contradicted') == 1
+  end
+  if not is_any_contradicted or not is_contradicted(record.ssp) then
+    release(record)
+  end
+end
+
 -- Counts a notice that came at a time (epoch ms) for a record that is known then; gives the letter.
 -- Where the bid's day is closed by when it is settled (epoch s), it counts on the day of that: they
 -- are a moment apart, or a spool lies between them.
@@ -41,8 +79,11 @@ local function settle_record(digest, record, kind, reason, came_ms, settled)
   end
   if kind == WIN then
     spend(record)
+    if bit.band(record.kinds, LOSS) ~= 0 then
+      note_contradiction(record)
+    end
   elseif kind == LOSS then
-    release(record)
+    lose(record)
     record.reason = reason
   end
   record.kinds = record.kinds + kind
