@@ -291,8 +291,6 @@ class Books:
             if min(notice.sent_at for notice in notices) >= after:
                 self._bound_notices(since, record, kind, notices)
         if self._baseline is not None:
-            if self.warehouse_is_older:
-                whole.lower.clear()
             for key, figure in (self._baseline[1] + since.lower).items():
                 if key[1] in TAKEN_BACK:  # some may have been, since
                     figure = min(figure, whole.upper[key])

@@ -19,6 +19,7 @@ PLANS: Final = (
 )  # fmt: skip
 TICKS_S: Final = (0.005, 0.02, 0.02, 0.02)  # of the workers' ledgers; a busy process is late
 ENOUGH: Final = (1, 2, 3, 32)  # requests of a batch that waits for no more
+BATCHES: Final = (0, 1, 2, 5)  # of counters that the drain reads at once; 0: all
 HOLDS_S: Final = (3, 3, 5)
 TTLS_S: Final = (6, 12, 60, 7200, 86_400)
 WITHIN_S: Final = (0.1, 0.1, 0.1, 0.1, 1.0, 0.0003, 0.0008, 0.005)
@@ -62,6 +63,7 @@ class Draft:
         self._is_patient = rng.random() < 0.3
         self._plans = rng.choice((PLANS, PLANS, ((LOSS,), ()), ((), (), (WIN,))))
         self.primaries = 0  # of a cluster
+        self.batch = random.Random(f"{seed} batch").choice(BATCHES)
         self.seconds = max(length / self._rate / 3, 2.0)
         self._start_s = START_S
         if rng.random() < 0.2:
@@ -93,6 +95,8 @@ class Draft:
             "tick": rng.choice(TICKS_S),
             "enough": rng.choice(ENOUGH),
         }
+        if self.batch:
+            first["batch"] = self.batch
         if posted:
             first["events"] = 1
         if self.primaries:

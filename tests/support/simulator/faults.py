@@ -10,6 +10,7 @@ from support.simulator.script import Script
 Fault = Callable[[Draft, float], None]
 LIKELY: Final = 0.2  # that one is among those of a run
 CLUSTERS: Final = 0.2  # of the runs are on one
+COPY: Final = 8  # the first number that is no cluster's
 DIRECTIONS: Final = ((1, 1), (1, 0), (0, 1), (0, 1))  # of a stall: requests, replies
 
 
@@ -198,6 +199,50 @@ def _restore_redis(made: Draft, at: float) -> None:
     made.add(at, "restore", store="redis", seconds=seconds)
 
 
+def _replaced_data(made: Draft, at: float) -> None:
+    """As a replica has it that lacked the tail; nobody's connection ends."""
+    made.add(at - made.rng.choice((0.05, 0.5, 3.0, at)) * made.rng.random(), "save", store="redis")
+    made.add(at, "replace_data", number=1)
+    made.broken(at, 0.5)
+
+
+def _moments(made: Draft, at: float) -> None:
+    """Both stores are copied now and then, and either goes back to any copy, and on to another one;
+    amid the traffic, or after it. Now and then both go back together.
+    """
+    rng = made.rng
+    copies = list(range(COPY, COPY + rng.choice((2, 4))))
+    is_quiet = rng.random() < 0.4
+    at = made.seconds + 1.0 if is_quiet else at
+    for number in copies:
+        saved = at * rng.random()
+        made.add(saved, "save", store="redis", number=number)
+        made.add(
+            saved + rng.choice((0.0, 0.3, at - saved)), "save", store="postgres", number=number
+        )
+    for _ in range(rng.choice((2, 3, 4))):
+        number, what = rng.choice(copies), rng.choice(("redis", "postgres", "replaced", "both"))
+        seconds = round(min(_seconds(made), 1.0) * rng.choice((0.01, 1.0)), 6)
+        if what == "replaced":
+            made.add(at, "replace_data", number=number)
+        for store in ("redis", "postgres"):
+            if what in (store, "both"):
+                made.add(at, "restore", store=store, seconds=seconds, number=number)
+        if not is_quiet:
+            made.broken(at, seconds + 0.1)
+        at += seconds + rng.choice((0.05, 0.6, 2.0)) * rng.random() + 0.01
+    for number in range(4):
+        made.sell(at + 0.5 * number, rng.choice(made.campaigns))
+
+
+def _standby(made: Draft, at: float) -> None:
+    """PostgreSQL fails amid a round of the drain, and a standby was some batches behind."""
+    made.batch = made.rng.choice((1, 1, 2))
+    made.add(at, "standby", behind=made.rng.choice((1, 2, 3)), seconds=min(_seconds(made), 2.0))
+    for number in range(6):
+        made.sell(at + 0.1 * number, made.rng.choice(made.campaigns))
+
+
 def _older_postgres(made: Draft, at: float) -> None:
     rng = made.rng
     seconds, saved = min(_seconds(made), 3.0), at * rng.random()
@@ -253,6 +298,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "new postgres": _new_postgres,
     "campaign": _campaign,
     "banker": _banker,
+    "replaced data": _replaced_data,
+    "moments": _moments,
+    "standby": _standby,
 }
 
 

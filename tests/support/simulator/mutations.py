@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from snapbid.drain import fence as fence_module
 from snapbid.drain import spend
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.fence import Fence
@@ -18,7 +19,9 @@ from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.outbox import _EMPTY as EMPTY
 from snapbid.ledger.outbox import OutboxSweeper
 from snapbid.ledger.queue import EventQueue
+from snapbid.ledger.segment import ShardState
 from snapbid.ledger.shard import LedgerShard
+from snapbid.warehouse import fence as warehouse_fence
 from support.simulator import market
 from support.simulator.servers import PostgresServer
 from support.simulator.system import replaced
@@ -89,6 +92,11 @@ SCRIPTS: Final = {
     "unconfirmed budgets": Mutation("segment.lua", "return confirmed\n", "return true\n"),
     # Another run of Redis counts on where the last one, or an older copy of it, stood.
     "one segment": Mutation("segment.lua", "if state[1] == run and", "if state[2] and"),
+    # Redis that gets older data without a restart counts on where that stood.
+    "same origin": Mutation(
+        "segment.lua", "redis.call('INFO', 'replication'):find(origin, 1, true) and state[1]",
+        "state[1]", (("state[3] == origin", "true"),),
+    ),
     # Workers and holds do not follow the clock of Redis.
     "own clocks": Mutation(
         "clock.lua",
@@ -253,6 +261,32 @@ def _outboxes_lost() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _after_absorbed() -> Iterator[None]:
+    """The drain goes on after the last batch that the warehouse has, whatever else it has read."""
+    really = fence_module._compare
+
+    async def compare(connection: Any, shard: ShardCounters, state: ShardState) -> ShardState:
+        state = await really(connection, shard, state)
+        absorbed = await warehouse_fence.absorbed_batch(connection, state.epoch, shard.number)
+        return state._replace(read=min(state.read, absorbed.number))
+
+    with replaced(fence_module, _compare=compare):
+        yield
+
+
+@contextlib.contextmanager
+def _numbers_alone() -> Iterator[None]:
+    """Batches of the same number are taken for the same, whichever copy was read."""
+    really = warehouse_fence.absorbed_batch
+
+    async def absorbed_batch(*args: Any) -> warehouse_fence.Batch:
+        return (await really(*args))._replace(segment="")
+
+    with replaced(warehouse_fence, absorbed_batch=absorbed_batch):
+        yield
+
+
+@contextlib.contextmanager
 def _wait() -> Iterator[None]:
     """What is acknowledged has reached the primary alone."""
     with replaced(Connections, replicas=0):
@@ -299,6 +333,8 @@ MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "events not awaited": _events_not_awaited,
     "events removed first": _events_removed_first,
     "outboxes lost": _outboxes_lost,
+    "after absorbed": _after_absorbed,
+    "numbers alone": _numbers_alone,
     "WAIT": _wait,
     "carried unconfirmed": _carried_unconfirmed,
     "refused as done": _refused_as_done,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from snapbid.drain import counters
 from snapbid.drain import run as drain_run
 from snapbid.ledger import commit, shard
 from snapbid.ledger import ledger as ledger_module
@@ -79,6 +80,7 @@ class Player(ClusterStage):
         with (
             _pace(tick_s, commit.HEARTBEAT_S, drain_run.PAUSE_S, ROUND_S),
             replaced(shard, ENOUGH=enough),
+            replaced(counters, BATCH=int(self.settings.get("batch", counters.BATCH))),
         ):
             self._begin()
             begin_s = BEGIN_S if self._escrow is None else GRANTED_S

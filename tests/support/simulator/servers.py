@@ -35,7 +35,7 @@ from support.simulator.loop import SimulationError
 
 PATIENCE_S: Final = 30  # real time; a server that takes longer waits for another session
 DEBUG_FORBIDDEN: Final = (7, 0)  # from here on, unless it is enabled
-COPIES: Final = 16  # of Redis' data, each in a database of its own
+COPIES: Final = 20  # of Redis' data, each in a database of its own
 
 _TIME: Final = Struct("<q")
 _TIMEVAL: Final = Struct("@ll")  # the kernel's own timeout, which costs no system call
@@ -142,6 +142,12 @@ class RedisServer:
         """What was saved is the data again; nothing where nothing was."""
         self.client.flushdb()
         self._in(number).eval(_COPY, 0, 0)
+
+    def replace(self, number: int) -> None:
+        """What was saved is the data again, as after a synchronisation: Redis goes on running."""
+        self.load(number)
+        self.client.replicaof("127.0.0.1", 1)  # where nobody is
+        self.client.replicaof("NO", "ONE")
 
     def put_back(self, number: int, is_own: Callable[[bytes], bool]) -> None:
         """Of these keys, what was saved is the data again."""

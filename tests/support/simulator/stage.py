@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from support.simulator import events, market
 from support.simulator.books import Books
-from support.simulator.copies import Copy
 from support.simulator.entries import KEPT_S, Figures
 from support.simulator.escrow import Escrow
 from support.simulator.loop import Process
@@ -17,6 +16,13 @@ from support.simulator.network import Wire
 from support.simulator.script import Script
 from support.simulator.servers import Servers
 
+FIRST_COPY: Final = 1  # the number of a copy where a script says none
+STANDBY: Final = 0  # the number of a standby's
+FOLLOW_S, FOLLOWED_S, ROUND_S = (
+    0.001,
+    3.0,
+    0.1,
+)  # between its batches, until it is given up, a round
 STOP_S: Final = 10.0  # after which a process that was told to stop is killed
 PUBLISH_S: Final = (0.02, 0.2)  # until a worker has taken up a catalog
 LOOK_S: Final = 0.25  # between looks whether the catalog has changed
@@ -52,7 +58,7 @@ class Stage:
         self._drain: tuple[Process, asyncio.Event] | None = None
         self._has_drain = bool(settings["drain"])
         self._has_left = False
-        self._saved: dict[str, tuple[float, Any]] = {}
+        self._saved: dict[tuple[str, int], tuple[float, Any]] = {}  # by store and number
         self._busy: set[str] = set()  # stores that are being restarted
         self._has_changed = True  # what workers know of the warehouse
         self._is_foreign = False  # the ledger may be another warehouse's
@@ -301,15 +307,28 @@ class Stage:
             self._down(store)
             self._later(seconds, self._up, store)
 
-    def _do_save(self, store: str) -> None:
+    def _do_save(self, store: str, number: int = FIRST_COPY) -> None:
+        copy = None
         if store == "redis":
             self._servers.redis.tick()
-            self._servers.redis.save(1)
-            self._saved[store] = (self.world.loop.time(), None)
+            self._servers.redis.save(number)
         else:
-            self._saved[store] = (self.world.loop.time(), self._servers.postgres.save())
+            copy = self._servers.postgres.save()
+        self._saved[store, number] = (self.world.loop.time(), copy)
 
-    def _do_restore(self, store: str, seconds: float) -> None:
+    def _do_replace_data(self, number: int) -> None:
+        """Redis gets what was saved, and goes on running."""
+        since, _ = self._saved.get(("redis", number), (-1.0, None))
+        if since >= 0 and "redis" not in self._busy:
+            figures, now = self.figures(), self.world.loop.time()
+            self._stores_change()
+            self._servers.redis.tick()
+            self._servers.redis.replace(number)
+            self.books.began(now)
+            self.books.redis_went_back(since, now, figures, self.world.walls(), self._bad)
+            self._stores_changed()
+
+    def _do_restore(self, store: str, seconds: float, number: int = FIRST_COPY) -> None:
         """The store comes back with what was saved, or with nothing."""
         if store in self._busy:
             return
@@ -317,23 +336,43 @@ class Stage:
         self._do_restart(store, seconds)
         self._stores_change()
         now = self.world.loop.time()
+        since, copy = self._saved.get((store, number), (-1.0, None))
         if store == "redis":
-            since, _ = self._saved.get(store, (-1.0, None))
             self._servers.redis.tick()
             if since < 0:
                 self._servers.redis.client.flushdb()
             else:
-                self._servers.redis.load(1)
+                self._servers.redis.load(number)
             self.books.redis_went_back(since, now, figures, self.world.walls(), self._bad)
             if self._is_foreign:
                 self._later(seconds, self._adopt)
-        elif store in self._saved:
-            copy: Copy = self._saved[store][1]
+        elif copy is not None:
             self._servers.postgres.load(copy)
             kept = market.catalog(self._servers.postgres).campaigns
             gone = {campaign.name for campaign in self.campaigns.values()} - kept.keys()
             self.books.warehouse_went_back(now, self.figures(), gone)
         self._stores_changed()
+
+    def _do_standby(self, behind: int, seconds: float) -> None:
+        """PostgreSQL fails amid a round, and comes back without the last few batches of it."""
+        self._follow([], behind, seconds, self.world.loop.time() + FOLLOWED_S)
+
+    def _follow(
+        self, copies: list[tuple[float, Any, int]], behind: int, seconds: float, until: float
+    ) -> None:
+        """Have the standby follow, until a round has enough batches."""
+        postgres, now = self._servers.postgres, self.world.loop.time()
+        if now > until or "postgres" in self._busy:
+            return
+        batches = postgres.run(postgres.admin.fetchval("select sum(batch)::int from drain_fence"))
+        if not copies or copies[-1][2] != batches:
+            copies.append((now, postgres.save(), batches))
+            if len(copies) > behind and now - copies[-behind][0] < ROUND_S:
+                at, copy, _ = copies[-behind - 1]
+                self._saved["postgres", STANDBY] = at, copy
+                self._do_restore("postgres", seconds, STANDBY)
+                return
+        self._later(FOLLOW_S, self._follow, copies, behind, seconds, until)
 
     def _stores_change(self) -> None:
         if self.world.has_events:
@@ -361,7 +400,8 @@ class Stage:
             )
         )
         market.register(postgres, names, self.world.rng)
-        self._saved.pop("postgres", None)
+        for kept in [kept for kept in self._saved if kept[0] == "postgres"]:
+            del self._saved[kept]
         self.books.replaced()
         self._stores_changed()
         self._is_foreign, self._replaced_at = True, self.world.loop.time()
