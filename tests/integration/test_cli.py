@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,16 @@ def test_ssp(cli: Cli) -> None:
         {"descriptor": "acme", "canonical": "acme", "allow": [], "qps": None},
         {"descriptor": "acme-eu", "canonical": "acme", "allow": [], "qps": None},
     ]
+    today = datetime.now(UTC).date()
     changed = done(cli("ssp", "add", "acme-eu"))
-    assert changed == "acme-eu: updated (canonical acme-eu, was acme)\n"
+    assert changed in [
+        "acme-eu: updated (canonical acme-eu, was acme)\n"
+        f"acme-eu is reported for acme until the end of {day} (UTC); "
+        "--open-days changes the days that are open, too\n"
+        for day in (today, today + timedelta(1))
+    ]
+    changed = done(cli("ssp", "add", "acme-eu", "--open-days"))
+    assert changed == "acme-eu: unchanged (canonical acme-eu)\n"
     assert refused(cli("ssp", "add", "x", "--canonical", "y")) == [
         "the canonical id 'y' is not registered; add it first"
     ]

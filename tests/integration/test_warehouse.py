@@ -170,13 +170,13 @@ class TestCampaigns:
 
     async def test_numbers_stay_exact(self, connection: asyncpg.Connection) -> None:
         text = (
-            '{"id":"a","advertiser":"shop.example","cpm":9007199254.740993,'
+            '{"id":"a","advertiser":"shop.example","cpm":123456.740993,"budget":{"total":9007199254.740993},'
             '"creatives":[{"id":"n","media":"banner","w":1,"h":1,"adm":"\\u2028 ü"}]}'
         )
         await campaigns.replace_many(connection, [("a", text)])
         (stored,) = (await campaigns.fetch_since(connection, 0)).changed
         assert parse(decode(stored.document)) == parse(decode(text))
-        assert parse(decode(stored.document)).cpm_micros == 9_007_199_254_740_993
+        assert parse(decode(stored.document)).budget.total_micros == 9_007_199_254_740_993
 
     async def test_pause_and_resume(self, connection: asyncpg.Connection) -> None:
         await put(connection, "a")

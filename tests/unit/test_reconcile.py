@@ -3,7 +3,7 @@
 import csv
 import json
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from support.disputed import (
     write_csv,
 )
 
-from snapbid.reconcile import agreed, claims, compare, result
+from snapbid.reconcile import agreed, claims, compare, own, result
 from snapbid.reconcile.claims import Claim, Form
 from snapbid.reconcile.compare import Comparison, Dispute
 from snapbid.reconcile.exports import LogError
 from snapbid.reconcile.prices import Terms
+from snapbid.warehouse.registry import FamilySpan
 
 TERMS = Terms("acme", frozenset({"acme", "acme-eu"}), convert)
 
@@ -208,3 +209,22 @@ def read(directory: Path, text: str, form: Any = None) -> list[Claim]:
     path.write_text(text)
     batches = claims.read(path, form or Form({}))
     return sorted(claim for batch in batches for claim in claims.of_batch(batch))
+
+
+def test_a_bid_is_the_ssps_on_the_days_of_its_family() -> None:
+    """An endpoint that has joined another family, and one that came from another."""
+    first, last = (date(2026, 1, day) for day in (1, 2))
+    times = [datetime(2026, 1, day, hour, 59, 59, tzinfo=UTC) for day in (1, 2) for hour in (0, 23)]
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "descriptor": ["left"] * 4 + ["came"] * 4 + ["acme"] * 4 + [None] * 4,
+            "time": pa.array(times * 4, pa.timestamp("ms", tz="UTC")),
+        }
+    )
+    family = [
+        FamilySpan("acme", date.min, date.max),
+        FamilySpan("left", date.min, first),
+        FamilySpan("came", last, date.max),
+    ]
+    found = own._of_family(rows, family).fill_null(False).to_pylist()
+    assert found == [True] * 2 + [False] * 4 + [True] * 6 + [False] * 4

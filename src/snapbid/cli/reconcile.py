@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -116,17 +117,17 @@ def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "
     from snapbid.reference import history
     from snapbid.warehouse import rates, registry
 
-    known = console.in_warehouse(registry.fetch_all)
-    if ssp not in known.values():
+    family = console.in_warehouse(partial(registry.fetch_family, ssp=ssp))
+    if not family:
         raise console.WrongInput(f"{ssp[:60]!a} is not the canonical id of a registered SSP")
-    family = frozenset(name for name, canonical in known.items() if canonical == ssp)
+    descriptors = frozenset(span.descriptor for span in family)
     table = history.DailyRates(history.load(), console.in_warehouse(rates.fetch_all))
 
     def convert(currency: str, day: date) -> Any:
         quote = table.quote(currency, day) or table.quote(currency, day, crypto=True)
         return None if quote is None else quote.usd
 
-    return Terms(ssp, family | {ssp}, convert, tolerance, first, last)
+    return Terms(ssp, descriptors | {ssp}, convert, tolerance, first, last, tuple(family))
 
 
 def _reported(ssp: str, comparison: "Comparison") -> "Reported":

@@ -27,16 +27,27 @@ def ssp() -> None:
 @ssp.command("add", examples=["snapbid ssp add acme", "snapbid ssp add acme-eu --canonical acme"])
 @click.argument("descriptor", metavar="ID")
 @click.option("--canonical", metavar="ID", help="The registered id it counts under (default: ID).")
-def ssp_add(descriptor: str, canonical: str | None) -> None:
-    """Register an SSP, or give a known one another canonical id."""
+@click.option(
+    "--open-days",
+    is_flag=True,
+    help="Report the days that are not closed (UTC; a day closes at 02:00 of the next) for the "
+    "canonical id, too, and not only days to come.",
+)
+def ssp_add(descriptor: str, canonical: str | None, open_days: bool) -> None:
+    """Register an SSP, or give a known one another canonical id, for days to come."""
     from snapbid.warehouse import registry
 
     async def work(connection: "asyncpg.Connection") -> registry.Registered:
-        return await registry.add(connection, descriptor, canonical)
+        return await registry.add(connection, descriptor, canonical, open_days=open_days)
 
     done = _registered(work)
     change = f", was {done.before}" if done.outcome == "updated" else ""
     click.echo(f"{done.descriptor}: {done.outcome} (canonical {done.canonical}{change})")
+    if done.until is not None:
+        click.echo(
+            f"{done.descriptor} is reported for {done.family} until the end of {done.until} (UTC)"
+            + ("" if open_days else "; --open-days changes the days that are open, too")
+        )
 
 
 @ssp.command(
@@ -121,7 +132,7 @@ def _access(
 @ssp.command("remove", examples=["snapbid ssp remove acme-eu"])
 @click.argument("descriptor", metavar="ID")
 def ssp_remove(descriptor: str) -> None:
-    """Remove an SSP: its bid requests get a 404. Its figures stay."""
+    """Remove an SSP: its bid requests get a 404. Its figures stay with its family."""
     from snapbid.warehouse import registry
 
     async def work(connection: "asyncpg.Connection") -> None:
@@ -184,6 +195,8 @@ def token_issue(ssp_id: str) -> None:
 
     async def work(connection: "asyncpg.Connection") -> str | None:
         canonical = (await registry.fetch_all(connection)).get(ssp_id)
+        if canonical is not None and ssp_id in await registry.fetch_former(connection):
+            canonical = ssp_id  # for the reports of its own days
         if canonical == ssp_id:
             await audit.record(connection, "token", ssp_id, "issued", {"jti": [None, jti]})
         return canonical

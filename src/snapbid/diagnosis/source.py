@@ -67,7 +67,7 @@ class DiagnosisSource:
         recent = await self._recent(descriptors, window, now)
         if recent is None and window.days is None:
             raise Problem("the last minutes cannot be read now; retry after a short delay")
-        history = await self._history(ssp, descriptors, window)
+        history = await self._history(ssp, window)
         document = diagnose(ssp, window, now, history, recent, self._base_url)
         body = msgspec.json.encode(document)
         if use_cache:
@@ -92,13 +92,11 @@ class DiagnosisSource:
             return None
         return {name: recent[number] for name, number in numbers.items()}
 
-    async def _history(
-        self, ssp: str, descriptors: list[str], window: DiagnosisWindow
-    ) -> DayHistory:
+    async def _history(self, ssp: str, window: DiagnosisWindow) -> DayHistory:
         if window.days is None:
             return DayHistory([], [])
         try:
-            return await diagnosis.fetch(self._pool, ssp, descriptors, window.days, TIMEOUT_S)
+            return await diagnosis.fetch(self._pool, ssp, window.days, TIMEOUT_S)
         except AWAY as error:
             reason = str(error) or type(error).__name__
             logger.warning("the warehouse did not answer a diagnosis: %s", reason)

@@ -58,7 +58,8 @@ class Head(msgspec.Struct, frozen=True):
     `events`: the data of server events, as JSON of their own format; `revision`: the catalog has
     all changes of the warehouse up to it; `warehouse`: the id of the warehouse, or ""; `access`:
     who may send as the descriptors that are narrowed; `rests`: creatives that rest at an SSP;
-    `suppression`: users whom caps do not know.
+    `suppression`: users whom caps do not know; `former`: variants with reports of their own, of
+    days before they joined a family.
     """
 
     ssps: dict[str, tuple[str, int]]
@@ -72,6 +73,7 @@ class Head(msgspec.Struct, frozen=True):
     access: dict[str, SspAccess] = {}
     rests: tuple[CreativeRest, ...] = ()
     suppression: Suppression = Suppression()
+    former: tuple[str, ...] = ()
 
 
 class CatalogError(ValueError):
@@ -90,8 +92,8 @@ class Catalog:
     """An open catalog.
 
     `ssps`: descriptor to canonical id; `ssp_numbers`: descriptor to its number in the ledger's
-    records; `access`, `events`, `warehouse`, `rests`: as in `Head`; `base` and its mapping,
-    `mapped`, or None.
+    records; `reported`: ids that have reports, as in `ssps`, former ones too; `access`, `events`,
+    `warehouse`, `rests`: as in `Head`; `base` and its mapping, `mapped`, or None.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class Catalog:
             raise CatalogError(f"not a catalog of this version: {error}") from error
         self.ssps = {descriptor: canonical for descriptor, (canonical, _) in head.ssps.items()}
         self.ssp_numbers = {descriptor: number for descriptor, (_, number) in head.ssps.items()}
+        self.reported = self.ssps | dict(zip(head.former, head.former, strict=True))
         self.access = head.access
         self.rests = head.rests
         self.suppression = head.suppression
@@ -184,6 +187,7 @@ def encode(
     access: Mapping[str, SspAccess] | None = None,
     rests: Sequence[CreativeRest] = (),
     suppression: Suppression | None = None,
+    former: Sequence[str] = (),
 ) -> list[Buffer]:
     """Encode a catalog, in pieces; see `Head` for the parameters."""
     table = msgspec.Raw(rates.to_json().encode())
@@ -202,6 +206,7 @@ def encode(
         narrowed,
         tuple(rests),
         suppression or Suppression(),
+        tuple(former),
     )
     start = msgspec.json.encode(head)
     start = _PREAMBLE.pack(_MAGIC, len(start), zlib.crc32(start)) + start

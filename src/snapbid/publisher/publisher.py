@@ -168,6 +168,7 @@ class CatalogPublisher:
             overlay.skip((await campaigns.fetch_state(connection)).revision)
         ssps = await registry.fetch_numbered(connection)
         access = await registry.fetch_access(connection)
+        former = await registry.fetch_former(connection)
         resting = await rests.fetch_resting(connection)
         suppression = await persons.fetch_suppression(connection)
         changes = await campaigns.fetch_since(connection, overlay.revision)
@@ -177,6 +178,7 @@ class CatalogPublisher:
             self._identity,
             ssps,
             access,
+            former,
             resting,
             suppression,
             events,
@@ -199,6 +201,7 @@ class CatalogPublisher:
             access,
             resting,
             suppression,
+            former,
         )
         self._written = catalog.write(self._path, pieces)
         self._published, self.published_at = state, time()

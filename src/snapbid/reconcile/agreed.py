@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from snapbid.reconcile import prices
 from snapbid.reconcile.claims import BID, LOSS
-from snapbid.reconcile.prices import DAY_MS, Terms
+from snapbid.reconcile.own import DAY_MS
+from snapbid.reconcile.prices import Terms
 
 
 class AgreedDay(NamedTuple):

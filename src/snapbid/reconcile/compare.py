@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from snapbid.reconcile import agreed, claims, own
 from snapbid.reconcile.agreed import Rows
 from snapbid.reconcile.claims import BID, CLAIMS, LOSS, WIN, Claim
-from snapbid.reconcile.own import BIDS, NOTICES, LogGap, OwnBid, OwnNotice
+from snapbid.reconcile.own import BIDS, DAY_MS, EPOCH, NOTICES, LogGap, OwnBid, OwnNotice
 from snapbid.reconcile.parts import PARTS, Parts
-from snapbid.reconcile.prices import DAY_MS, EPOCH, Terms, day_of, difference
+from snapbid.reconcile.prices import Terms, day_of, difference
 
 CAUSES: Final = {
     "unreadable": "the line cannot be read",
@@ -147,7 +147,7 @@ class Comparison:
         spooled: dict[bytes, tuple[str, str]] = {}
         replayed: list[OwnNotice] = []
         paths = own.files(directory, self.first, self.last)
-        for bids, notices, gaps in own.read(paths, self.terms.ssp, self.kinds):
+        for bids, notices, gaps in own.read(paths, self.terms.spans, self.kinds):
             self.gaps += gaps
             parts.bids.add(bids)
             is_replayed = pc.is_null(notices["auction"])

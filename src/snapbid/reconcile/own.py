@@ -1,6 +1,6 @@
 """What the auction log says of one SSP: bids, and the notices of all, in columns."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from snapbid.warehouse.registry import FamilySpan
 
 BIDS: Final = pa.schema(
     [
@@ -32,11 +34,13 @@ NOTICES: Final = pa.schema(
     ]
 )
 BATCH: Final = 100_000
+DAY_MS: Final = 86_400_000
+EPOCH: Final = date(1970, 1, 1)
 _BIDS: Final = (
     "auction_id", "imp_id", "time", "price_micros", "cost_nanos", "sent_micros", "currency", "test",
 )  # fmt: skip
 _NOTICES: Final = ("kind", "auction_id", "imp_id", "time", "verdict", "notice_key")
-_READ: Final = list(dict.fromkeys((*_BIDS, *_NOTICES, "ssp", "missing", "since")))
+_READ: Final = list(dict.fromkeys((*_BIDS, *_NOTICES, "descriptor", "missing", "since")))
 
 
 class OwnBid(NamedTuple):
@@ -91,14 +95,14 @@ def files(directory: Path, first: date | None, last: date | None) -> list[Path]:
     ]
 
 
-def read(paths: list[Path], ssp: str, kinds: set[str]) -> Iterator[OwnRows]:
-    """Yield what the files have of an SSP, and of notices of some kinds."""
+def read(paths: list[Path], family: Sequence[FamilySpan], kinds: set[str]) -> Iterator[OwnRows]:
+    """Yield what the files have of descriptors on their days, and of notices of some kinds."""
     of_kinds = pa.array(kinds, pa.string())
     for path in paths:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(BATCH, columns=_READ):
                 kind = batch["kind"]
-                is_own = pc.and_(pc.equal(kind, "bid"), pc.equal(batch["ssp"], ssp))
+                is_own = pc.and_(pc.equal(kind, "bid"), _of_family(batch, family))
                 is_notice = pc.and_(pc.not_equal(kind, "bid"), pc.is_in(kind, value_set=of_kinds))
                 gaps = batch.filter(pc.equal(kind, "gap"))
                 yield OwnRows(
@@ -124,6 +128,17 @@ def bids(batch: pa.RecordBatch) -> Iterator[OwnBid]:
 def notices(batch: pa.RecordBatch) -> Iterator[OwnNotice]:
     """The notices of a batch, one by one."""
     return map(OwnNotice._make, _rows(batch))
+
+
+def _of_family(batch: pa.RecordBatch, family: Sequence[FamilySpan]) -> pa.Array:
+    """Which rows are of a descriptor on a day on which it is reported for the family."""
+    days = pc.divide(_as_int(batch["time"]), DAY_MS)
+    found = pa.repeat(pa.scalar(False), len(batch))
+    for descriptor, since, until in family:
+        first, last = ((day - EPOCH).days for day in (since, until))
+        inside = pc.and_(pc.greater_equal(days, first), pc.less_equal(days, last))
+        found = pc.or_(found, pc.and_(pc.equal(batch["descriptor"], descriptor), inside))
+    return found
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

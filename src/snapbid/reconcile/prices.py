@@ -1,6 +1,6 @@
 """When an SSP's price and ours are the same: one by one, and in columns where that is plain."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from fractions import Fraction
 from functools import lru_cache
@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snapbid.reconcile.claims import Claim
-from snapbid.reconcile.own import OwnBid
+from snapbid.reconcile.own import DAY_MS, EPOCH, OwnBid
+from snapbid.warehouse.registry import FamilySpan
 
-DAY_MS: Final = 86_400_000
-EPOCH: Final = date(1970, 1, 1)
 CONVERTED_PART: Final = 100  # by a hundredth prices in different currencies may differ
 ROUNDING: Final = 2  # micros that floating point may be off by, and more than it is
 
@@ -21,7 +20,9 @@ Convert = Callable[[str, date], Fraction | None]  # USD per unit of a currency o
 
 
 class Terms(NamedTuple):
-    """How to compare. `tolerance` is in micros of a CPM; `descriptors` are the SSP's endpoints."""
+    """How to compare. `tolerance` is in micros of a CPM; `descriptors` are the SSP's endpoints, and
+    `family` the days on which they are: all days where it is empty.
+    """
 
     ssp: str
     descriptors: frozenset[str]
@@ -29,6 +30,12 @@ class Terms(NamedTuple):
     tolerance: int = 5_000
     first: date | None = None
     last: date | None = None
+    family: tuple[FamilySpan, ...] = ()
+
+    @property
+    def spans(self) -> Sequence[FamilySpan]:
+        """The days on which bids of the descriptors are the SSP's."""
+        return self.family or [FamilySpan(name, date.min, date.max) for name in self.descriptors]
 
 
 def difference(claim: Claim, bid: OwnBid, terms: Terms) -> tuple[str, str]:

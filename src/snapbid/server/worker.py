@@ -153,7 +153,7 @@ class Worker:
         limiter = EventLimiter(self._redis)
         events = EventEndpoints(queues.sink, limiter, metrics, geo, history.load())
         key, issuer = settings.jwt_secret.key(), settings.jwt_issuer
-        report = ReportEndpoint(pool, self._redis, key=key, issuer=issuer, registry=self._registry)
+        report = ReportEndpoint(pool, self._redis, key=key, issuer=issuer, registry=self._reported)
         diagnosis = DiagnosisEndpoint(
             pool,
             self._redis,
@@ -216,6 +216,10 @@ class Worker:
     def _registry(self) -> Mapping[str, str] | None:
         market = self._follower.market
         return None if market is None else market.catalog.ssps
+
+    def _reported(self) -> Mapping[str, str] | None:
+        market = self._follower.market
+        return None if market is None else market.catalog.reported
 
     def _ssp_numbers(self) -> Mapping[str, int]:
         market = self._follower.market

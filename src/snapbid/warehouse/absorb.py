@@ -7,6 +7,8 @@ A source is one segment of a shard's data set: what one run of Redis has counted
 go down where bids are taken back, until the ledger turns out to hold an older copy of its data.
 From then on the sources of that time are outdated: of two values the lower is the older.
 
+Impressions are counted for the family that a descriptor has on their day (ssp_family).
+
 The differences of several sources are summed before they reach the report tables, so that a row of
 these is written once for all.
 """
@@ -131,9 +133,10 @@ bids as (
 ),
 impressions as (
     insert into impression_daily as t (day, ssp, imps, counted)
-    select day, canonical, sum(more), true
-    from sums join ssp_number using (number) where kind = 'i'
-    group by day, canonical order by day, canonical
+    select s.day, coalesce(f.canonical, n.canonical), sum(more), true
+    from sums s join ssp_number n using (number)
+    left join ssp_family f on f.descriptor = n.descriptor and s.day between f.since and f.until
+    where kind = 'i' group by 1, 2 order by 1, 2
     on conflict (day, ssp) where counted do update set imps = t.imps + excluded.imps
 ),
 losses as (

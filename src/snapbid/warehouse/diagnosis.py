@@ -20,27 +20,31 @@ on conflict (descriptor, day, source) do update set
     answers = excluded.answers, counts = excluded.counts, examples = excluded.examples
 where t.answers <= excluded.answers
 """
-_REQUESTS: Final = """
-select day, descriptor, counts::text, examples::text from request_daily
-where descriptor = any($1) and day between $2 and $3
+# A day is that of the family which a descriptor had on it, as in the report: nobody sees another's.
+_OF_FAMILY: Final = """
+join ssp_family f on f.descriptor = t.descriptor and f.canonical = $1
+    and t.day between f.since and f.until
+where t.day between $2::date and $3::date
+    and t.descriptor = any(array(select descriptor from ssp_family where canonical = $1))
+"""
+_REQUESTS: Final = f"""
+select t.day, t.descriptor, t.counts::text, t.examples::text from request_daily t {_OF_FAMILY}
 """
 # One row for each kind of count, day and descriptor; impressions are under the canonical id.
-_NOTICES: Final = """
-select day, descriptor, 'bids' as kind, sum(bids)::bigint as times from bid_daily
-where descriptor = any($1) and day between $3 and $4 group by day, descriptor
+_NOTICES: Final = f"""
+select t.day, t.descriptor, 'bids' as kind, sum(t.bids)::bigint as times
+from bid_daily t {_OF_FAMILY} group by 1, 2
 union all
-select day, descriptor, 'win', sum(wins)::bigint from bid_daily
-where descriptor = any($1) and day between $3 and $4 group by day, descriptor
+select t.day, t.descriptor, 'win', sum(t.wins)::bigint from bid_daily t {_OF_FAMILY} group by 1, 2
 union all
 select day, ssp, 'billing', sum(imps)::bigint from impression_daily
-where ssp = $2 and day between $3 and $4 group by day, ssp
+where ssp = $1 and day between $2::date and $3::date group by 1, 2
 union all
-select day, descriptor, case reason when -1 then 'loss_unsaid' else 'loss' end,
-    sum(losses)::bigint from loss_daily
-where descriptor = any($1) and day between $3 and $4 group by 1, 2, 3
+select t.day, t.descriptor, case t.reason when -1 then 'loss_unsaid' else 'loss' end,
+    sum(t.losses)::bigint from loss_daily t {_OF_FAMILY} group by 1, 2, 3
 union all
-select day, descriptor, anomaly, sum(times)::bigint from anomaly_daily
-where descriptor = any($1) and day between $3 and $4 group by day, descriptor, anomaly
+select t.day, t.descriptor, t.anomaly, sum(t.times)::bigint
+from anomaly_daily t {_OF_FAMILY} group by 1, 2, 3
 """
 
 
@@ -100,17 +104,16 @@ async def store(connection: asyncpg.Connection, source: str, days: Sequence[Stor
 async def fetch(
     pool: asyncpg.Pool,
     ssp: str,
-    descriptors: Sequence[str],
     days: tuple[date, date],
     timeout_s: float,
 ) -> DayHistory:
-    """Fetch the days, from first to last, of a canonical id and its descriptors.
+    """Fetch the days, from first to last, of a canonical id's family.
 
     Raises asyncpg's errors, and OSError or TimeoutError if the warehouse is unreachable.
     """
     async with pool.acquire(timeout=timeout_s) as connection:
-        requests = await connection.fetch(_REQUESTS, descriptors, *days, timeout=timeout_s)
-        notices = await connection.fetch(_NOTICES, descriptors, ssp, *days, timeout=timeout_s)
+        requests = await connection.fetch(_REQUESTS, ssp, *days, timeout=timeout_s)
+        notices = await connection.fetch(_NOTICES, ssp, *days, timeout=timeout_s)
     decode = msgspec.json.decode
     return DayHistory(
         [

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from datetime import date
+from typing import Final, Literal, NamedTuple
 
 import asyncpg
 import msgspec
@@ -16,22 +17,40 @@ class RegistryError(ValueError):
     """A refused registration; the message names the rule."""
 
 
+class FamilySpan(NamedTuple):
+    """The days (UTC, both ends included) on which a descriptor is reported for a family."""
+
+    descriptor: str
+    since: date
+    until: date
+
+
 class Registered(msgspec.Struct, frozen=True):
-    """The outcome of `add`; `before` is the canonical id that an update replaced."""
+    """The outcome of `add`; `before` is the canonical id that an update replaced.
+
+    `until`: up to this day it is reported for `family`, the canonical id that it had before.
+    """
 
     descriptor: str
     canonical: str
     outcome: Literal["added", "updated", "unchanged"]
     before: str | None = None
+    family: str | None = None
+    until: date | None = None
 
 
 async def add(
-    connection: asyncpg.Connection, descriptor: str, canonical: str | None = None
+    connection: asyncpg.Connection,
+    descriptor: str,
+    canonical: str | None = None,
+    *,
+    open_days: bool = False,
 ) -> Registered:
     """Register a descriptor, or change the canonical id of a known one (default: itself).
 
-    Raises RegistryError if the spelling is not allowed, if the canonical id is not registered or
-    is itself a variant, or if the descriptor is the canonical id of others.
+    Another canonical id counts from the next day (UTC) on, or, for `open_days`, on all days that
+    are not closed yet. Raises RegistryError if the spelling is not allowed, if the canonical id is
+    not registered or is itself a variant, or if the descriptor is the canonical id of others.
     """
     canonical = descriptor if canonical is None else canonical
     _check_spelling(descriptor)
@@ -41,15 +60,25 @@ async def add(
         known = await fetch_all(connection)
         _check(known, descriptor, canonical)
         before = known.get(descriptor)
-        if before == canonical:
-            return Registered(descriptor, canonical, "unchanged")
-        await connection.execute(
-            "insert into ssp (descriptor, canonical) values ($1, $2)"
-            " on conflict (descriptor) do update set canonical = excluded.canonical",
+        if before != canonical:
+            await connection.execute(
+                "insert into ssp (descriptor, canonical) values ($1, $2)"
+                " on conflict (descriptor) do update set canonical = excluded.canonical",
+                descriptor,
+                canonical,
+            )
+        if open_days:
+            await connection.execute("select ssp_regroup($1)", descriptor)
+        family = await connection.fetchrow(
+            "select canonical, until from ssp_family where descriptor = $1 and canonical <> $2"
+            " and until >= utc_today() order by since desc limit 1",
             descriptor,
             canonical,
         )
-    return Registered(descriptor, canonical, "updated" if before else "added", before)
+    if before == canonical:
+        return Registered(descriptor, canonical, "unchanged", None, *(family or ()))
+    outcome: Literal["added", "updated"] = "updated" if before else "added"
+    return Registered(descriptor, canonical, outcome, before, *(family or ()))
 
 
 async def set_access(
@@ -85,8 +114,8 @@ async def set_access(
 async def remove(connection: asyncpg.Connection, descriptor: str) -> None:
     """Remove an SSP: its requests get a 404 from then on.
 
-    Its figures stay, and its number, should it be registered again. Raises RegistryError if it is
-    not registered, or is the canonical id of others.
+    Its figures stay with its family, and its number, should it be registered again. Raises
+    RegistryError if it is not registered, or is the canonical id of others.
     """
     async with connection.transaction():
         await connection.execute("select catalog_lock()")
@@ -117,6 +146,24 @@ async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str,
         " order by s.descriptor"
     )
     return {row["descriptor"]: (row["canonical"], row["number"]) for row in rows}
+
+
+async def fetch_former(connection: asyncpg.Connection) -> list[str]:
+    """Fetch the variants that have days of their own, of before they joined a family."""
+    rows = await connection.fetch(
+        "select distinct s.descriptor from ssp s join ssp_family f"
+        " on f.canonical = s.descriptor and f.since <= utc_today()"
+        " where s.canonical <> s.descriptor order by 1"
+    )
+    return [row["descriptor"] for row in rows]
+
+
+async def fetch_family(connection: asyncpg.Connection, ssp: str) -> list[FamilySpan]:
+    """Fetch the descriptors that are, or were, reported for a canonical id, and on which days."""
+    rows = await connection.fetch(
+        "select descriptor, since, until from ssp_family where canonical = $1 order by 1, 2", ssp
+    )
+    return [FamilySpan(*row) for row in rows]
 
 
 async def fetch_access(connection: asyncpg.Connection) -> dict[str, SspAccess]:

@@ -8,19 +8,22 @@ import asyncpg
 POOL_SIZE: Final = 4  # connections of one worker
 TIMEOUT_S: Final = 2.0  # for a connection, and again for the answer
 
-# Bids and wins are stored under each descriptor of the family, impressions under its canonical id.
+# Bids and wins are stored under each descriptor, impressions under the canonical id that it had on
+# that day: it is reported for the family of then, whatever the registry says now (ssp_family).
 # The union comes before the sums, so that a day with only one of the kinds is included. Several
 # rows may have the same day and key.
 _DAYS: Final = """
 select day, sum(bids) as bids, sum(wins) as wins, sum(win_cpm_micros) as win_cpm_micros,
        sum(imps) as imps
 from (
-    select day, bids, wins, win_cpm_micros, 0 as imps from bid_daily
-    where descriptor in (select descriptor from ssp where canonical = $1)
-      and day between $2 and $3
+    select b.day, b.bids, b.wins, b.win_cpm_micros, 0 as imps
+    from ssp_family f join bid_daily b on b.descriptor = f.descriptor
+      and b.day between f.since and f.until
+    where f.canonical = $1 and b.day between $2::date and $3::date
+      and b.descriptor = any(array(select descriptor from ssp_family where canonical = $1))
     union all
     select day, 0, 0, 0, imps from impression_daily
-    where ssp = $1 and day between $2 and $3
+    where ssp = $1 and day between $2::date and $3::date
 ) as united
 group by day
 """
