@@ -25,8 +25,8 @@ LAYERS = {
     "rooms": {"exchange", "report", "events"},
     "domain and stores": {"match", "reference", "ledger", "warehouse"},
     "ground": {
-        "access", "addresses", "beat", "settings", "errors", "metrics", "http", "reasons", "risks",
-        "tasks", "setting_values", "suppression", "version",
+        "access", "addresses", "beat", "settings", "errors", "metrics", "http", "reasons",
+        "repeats", "risks", "tasks", "setting_values", "suppression", "version",
     },
 }  # fmt: skip
 APART = (LAYERS["rooms"], {"ledger", "warehouse"})  # these know nothing of each other

@@ -18,7 +18,7 @@ from support.stack import connected
 
 from snapbid.drain.counters import START, Reading, ShardCounters, ShardsAwayError, SupersededError
 from snapbid.metrics import read
-from snapbid.warehouse import absorb, leases
+from snapbid.warehouse import absorb, fence, leases
 from snapbid.warehouse.absorb import SourceCounters
 from snapbid.warehouse.fence import Batch
 
@@ -343,3 +343,32 @@ async def test_a_shard_that_is_away_holds_up_no_other(bench: Bench) -> None:
     await bench.assert_equal()
     with pytest.raises(ConnectionError):
         await drain_of(nowhere, [away], bench.metrics, bench.clock).round(bench.connection)
+
+
+async def test_what_the_warehouse_cannot_hold_is_said_once(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not with each round, four times a second for ever; the others are carried."""
+    await bench.connection.execute(
+        "insert into bid_daily (day, descriptor, win_cpm_micros, counted)"
+        f" values ('{DAY}', 'acme', 9223372036854775807, true)"
+    )
+    await bench.ledger.change(DAY, {"p:1": 1, "w:1": 1})
+    await bench.ledger.count(DAY, {"w:2": 1, "p:2": 7})
+    for _ in range(5):
+        await bench.drain()
+    said = [record for record in caplog.records if "cannot hold" in record.message]
+    assert len(said) <= 1
+    rows = (await counted(bench.connection))["bid_daily"]
+    assert rows[DAY, "acme-eu"] == (0, 1, 7)
+
+
+async def test_a_spend_beyond_64_bits_is_known(bench: Bench) -> None:
+    """Over the days of a campaign: as large as it is, so that no drain ends at its start."""
+    for day in (DAY, "2024-05-02"):
+        await bench.connection.execute(
+            "insert into campaign_daily (day, campaign, win_cpm_micros, counted)"
+            f" values ('{day}', 'c-1', 9223372036854775807, true)"
+        )
+    days = (datetime.date.fromisoformat(DAY) - datetime.date(1970, 1, 1)).days
+    assert await fence.spend_of_day(bench.connection, days) == {1: (2 * (2**63 - 1), 2**63 - 1)}

@@ -20,6 +20,7 @@ from snapbid.diagnosis.window import MINUTES, DiagnosisWindow
 from snapbid.errors import Problem
 from snapbid.golive.store import EvidenceStore, RecentEvidence
 from snapbid.ledger.keys import REPORT_CACHE
+from snapbid.repeats import RepeatedLog
 from snapbid.report.cache import TTL_S, ReportCache
 from snapbid.report.reports import FetchedReport
 from snapbid.warehouse import diagnosis
@@ -32,7 +33,7 @@ ANSWER_TIMEOUT_S: Final = 0.5
 
 Numbers = Callable[[], Mapping[str, int]]
 
-logger = logging.getLogger("snapbid")
+repeated = RepeatedLog(logging.getLogger("snapbid"))
 
 
 class DiagnosisSource:
@@ -88,7 +89,7 @@ class DiagnosisSource:
                     list(numbers.values()), minutes, int(now.timestamp())
                 )
         except (RedisError, OSError) as error:
-            logger.warning("a diagnosis could not read Redis: %s", error or "no answer")
+            repeated.warning("a diagnosis could not read Redis: %s", error or "no answer")
             return None
         return {name: recent[number] for name, number in numbers.items()}
 
@@ -99,5 +100,5 @@ class DiagnosisSource:
             return await diagnosis.fetch(self._pool, ssp, window.days, TIMEOUT_S)
         except AWAY as error:
             reason = str(error) or type(error).__name__
-            logger.warning("the warehouse did not answer a diagnosis: %s", reason)
+            repeated.warning("the warehouse did not answer a diagnosis: %s", reason)
             raise Problem("the days cannot be read now; retry after a short delay") from error

@@ -23,6 +23,7 @@ from snapbid.golive.store import EvidenceStore
 from snapbid.ledger.budgets import Budgets
 from snapbid.ledger.segment import ShardState
 from snapbid.metrics import Metrics
+from snapbid.repeats import RepeatedLog
 from snapbid.tasks import end
 from snapbid.warehouse import absorb
 from snapbid.warehouse.absorb import Absorbed, SourceCounters
@@ -33,6 +34,7 @@ SUMMED: Final = 4  # shards in one statement
 LANES: Final = 2  # groups of them: one is written, the other read meanwhile
 
 logger = logging.getLogger("snapbid")
+repeated = RepeatedLog(logger)
 
 
 class _ShardRound:
@@ -272,7 +274,7 @@ class Drain:
             count = sum(len(each.counters) for each in read)
             if count == 1:
                 (counter,) = (counter for each in read for counter in each.counters)
-                logger.error("the warehouse cannot hold %s: %s", counter, error)
+                repeated.error("the warehouse cannot hold %s: %s", counter, error)
                 return Absorbed(0, [0], is_stored=False)
         half = count // 2
         first = await self._absorb(connection, _part_of(read, 0, half))
@@ -350,4 +352,4 @@ def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[Sourc
 
 def _report_strangers(strangers: Sequence[bytes]) -> None:
     if strangers:
-        logger.error("%d names are no counters: %a", len(strangers), strangers[0][:60])
+        repeated.error("%d names are no counters: %a", len(strangers), strangers[0][:60])

@@ -32,6 +32,7 @@ from snapbid.metrics import Metrics
 from snapbid.reasons import reason
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
+from snapbid.repeats import RepeatedLog
 from snapbid.risks import RiskLog
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
@@ -71,6 +72,7 @@ LAST_ROUND_S: Final = 20.0  # when told to stop, however busy machine and disk a
 T = TypeVar("T")
 
 logger = logging.getLogger("snapbid")
+repeated = RepeatedLog(logger)
 
 
 class Rounds(Protocol):
@@ -226,7 +228,7 @@ class Process:
             try:
                 await self.run()
             except Exception as error:
-                logger.error("%s; trying again", where(error))
+                repeated.error("%s; trying again", where(error))
                 await self._pause(RETRY_S[-1])
 
     async def run(self) -> None:

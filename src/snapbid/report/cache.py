@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 
 from snapbid.ledger.calls import script
 from snapbid.ledger.keys import REPORT_CACHE
+from snapbid.repeats import RepeatedLog
 from snapbid.report.window import ReportWindow
 
 TTL_S: Final = 300
@@ -20,7 +21,7 @@ ANSWER_TIMEOUT_S: Final = 0.5
 
 _GET: Final = "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}"
 
-logger = logging.getLogger("snapbid")
+repeated = RepeatedLog(logging.getLogger("snapbid"))
 
 
 class CachedReport(NamedTuple):
@@ -43,7 +44,7 @@ class ReportCache:
         try:
             body, left_ms = await self._get((key,), ())
         except (RedisError, OSError) as error:
-            logger.warning("the report cache was not read: %s", error or "no answer")
+            repeated.warning("the report cache was not read: %s", error or "no answer")
             return None
         if body is None:
             return None
@@ -55,7 +56,7 @@ class ReportCache:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await self._redis.set(key, body, ex=self.ttl_s)
         except (RedisError, OSError) as error:
-            logger.warning("the report cache was not written: %s", error or "no answer")
+            repeated.warning("the report cache was not written: %s", error or "no answer")
 
 
 def redis_key(ssp: str, window: ReportWindow) -> str:

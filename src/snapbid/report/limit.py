@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 
 from snapbid.ledger.keys import REPORT_RATE
 from snapbid.ledger.rate import WINDOW_S, RateLimiter, RateLimiterUnavailable
+from snapbid.repeats import RepeatedLog
 
 REQUESTS: Final = 10
 ANSWER_TIMEOUT_S: Final = 0.5
@@ -21,7 +22,7 @@ ANSWER_TIMEOUT_S: Final = 0.5
 _POLICY: Final = b'"token";q=%d;w=%d' % (REQUESTS, WINDOW_S)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-logger = logging.getLogger("snapbid")
+repeated = RepeatedLog(logging.getLogger("snapbid"))
 
 
 class Quota(NamedTuple):
@@ -58,7 +59,7 @@ class TokenLimit:
         try:
             admission = await self._limiter.admit(redis_key(jti, self._prefix), REQUESTS)
         except RateLimiterUnavailable as error:
-            logger.warning("reports are not rate-limited, Redis does not answer: %s", error)
+            repeated.warning("reports are not rate-limited, Redis does not answer: %s", error)
             return None
         # After a clock was set back a request may leave later; no client is told more than this.
         reset_s = min(admission.wait_s, WINDOW_S)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import asyncpg
 import msgspec
 
+from snapbid.repeats import RepeatedLog
 from snapbid.report.cache import ReportCache, redis_key
 from snapbid.report.window import ReportWindow
 from snapbid.warehouse import reports
@@ -20,7 +21,7 @@ from snapbid.warehouse.away import AWAY
 ANSWER_TIMEOUT_S: Final = 5.0
 NO_ACTIVITY: Final = reports.DayFigures(bids=0, wins=0, win_cpm_micros=0, imps=0)
 
-logger = logging.getLogger("snapbid")
+repeated = RepeatedLog(logging.getLogger("snapbid"))
 
 
 class WarehouseUnavailable(Exception):
@@ -76,7 +77,7 @@ class ReportSource:
             days = await reports.fetch_days(self._pool, ssp, window.first, window.last)
         except AWAY as error:
             reason = str(error) or type(error).__name__
-            logger.warning("the warehouse did not answer a report: %s", reason)
+            repeated.warning("the warehouse did not answer a report: %s", reason)
             raise WarehouseUnavailable from error
         body = encode(ssp, window, days)
         if use_cache:

@@ -68,10 +68,10 @@ async def spend_of_day(connection: asyncpg.Connection, day: int) -> dict[int, tu
     Nano-USD, of counted rows: as the CPMs of wins add up.
     """
     rows = await connection.fetch(
-        "select n.number, sum(t.win_cpm_micros)::bigint,"
+        "select n.number, sum(t.win_cpm_micros),"
         " coalesce(sum(t.win_cpm_micros) filter (where t.day = date '1970-01-01' + $1::int), 0)"
-        "::bigint from campaign_daily t join campaign_number n on n.id = t.campaign"
+        " from campaign_daily t join campaign_number n on n.id = t.campaign"
         " where t.counted group by n.number having sum(t.win_cpm_micros) > 0",
         day,
     )
-    return {number: (total, today) for number, total, today in rows}
+    return {number: (int(total), int(today)) for number, total, today in rows}
