@@ -5,13 +5,15 @@ import os
 import platform
 import subprocess
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from snapbid.version import version
+
 ROOT: Final = Path(__file__).parents[1]
 PEERS: Final = ("fastapi", "pydantic", "uvicorn", "redis")
-PACKAGES: Final = ("snapbid", "granian", "msgspec", "uvloop", "cython", *PEERS)
+PACKAGES: Final = ("granian", "msgspec", "uvloop", "cython", *PEERS)
 
 
 def about() -> dict[str, Any]:
@@ -23,7 +25,7 @@ def about() -> dict[str, Any]:
         "load_before": round(os.getloadavg()[0], 2),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": {"snapbid": version(), **{name: metadata.version(name) for name in PACKAGES}},
         "commit": commit(),
     }
 

@@ -23,7 +23,7 @@ def told(**ahead_s: float) -> list[str]:
         ({"redis": 2.005}, []),  # within doubt
         (
             {"redis": 0.0, "postgres": -1200.0, "drain": 0.0},
-            ["the clock of PostgreSQL is 1,200 s ahead of this machine and Redis and the drain on"],
+            ["the clock of PostgreSQL is 1,200 s ahead of this machine, Redis and the drain on"],
         ),
         (
             {"redis": 1200.0, "postgres": 1200.0, "drain": 1201.0},
@@ -35,7 +35,7 @@ def told(**ahead_s: float) -> list[str]:
         ),
         (
             {"redis": 0.0, "postgres": 0.0, "drain": 5.0},
-            ["the clock of the drain on east is 5 s behind this machine and Redis and PostgreSQL"],
+            ["the clock of the drain on east is 5 s behind this machine, Redis and PostgreSQL"],
         ),
         (
             {"redis": 0.0, "postgres": 30.0, "drain": -30.0},

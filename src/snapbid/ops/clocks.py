@@ -4,7 +4,7 @@ Budgets, holds and days follow the clock of Redis, events that of the drain; who
 what most of them say.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -28,8 +28,12 @@ class ClockDifference(NamedTuple):
         clocks = "the clock of" if len(self.names) == 1 else "the clocks of"
         are = "is" if len(self.names) == 1 else "are"
         seconds = f"{abs(self.ahead_s):,.0f} s"
-        names, others = " and ".join(self.names), " and ".join(self.others)
-        return f"{clocks} {names} {are} {seconds} {way} {others}"
+        return f"{clocks} {_listed(self.names)} {are} {seconds} {way} {_listed(self.others)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def find_differences(own: Mapping[str, OwnClock]) -> list[ClockDifference]:

@@ -127,6 +127,7 @@ class Watch:
     ) -> None:
         self._settings = settings
         self._risk_log = risk_log
+        self._ahead_s = 0.0  # our clock, of that of Redis
         self._told_clocks: frozenset[tuple[str, ...]] = frozenset()
         self._known: WarehouseFacts | None = None
         self._known_at = 0.0  # monotonic
@@ -239,7 +240,8 @@ class Watch:
 
     async def _read_redis(self) -> bool:
         try:
-            backlog = await ledger.waiting(self._redis, self._settings.ledger_shards, time())
+            now = time() - self._ahead_s
+            backlog = await ledger.waiting(self._redis, self._settings.ledger_shards, now)
         except (RedisError, OSError) as error:
             why = reason(error, self._settings.redis_url)
             self._update(redis=False, redis_why=why, waiting=None, drains=[])
@@ -253,8 +255,8 @@ class Watch:
         try:
             compared = await of_each(shards, partial(compare, self._redis))
             known = [clock for clock in compared if clock is not None]
-            now = time() - known[0].ahead_s
-            drains = await fetch_reports(self._redis, now)
+            self._ahead_s = known[0].ahead_s
+            drains = await fetch_reports(self._redis, time() - self._ahead_s)
         except (RedisError, OSError):
             return False
         clocks = {
