@@ -69,7 +69,8 @@ def _print_answer(answer: "Explanation", rows: Rows) -> None:
     if answer.away:
         console.say(f"away from the ledger: {names(answer.away)}; auctions there get a 204")
     for id in answer.unread:
-        console.say(f"campaign {id} does not bid, its document is wrong: --campaign says how")
+        wrong = "its document is wrong: --campaign says how"
+        console.say(f"campaign {id} does not bid at all, {wrong}")
 
 
 async def _explain(
