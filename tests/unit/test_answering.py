@@ -14,8 +14,8 @@ from support.matching_cases import campaign_of
 
 from snapbid.errors import BadRequest, BodyTimeout, TooLarge, UnsupportedMediaType
 from snapbid.exchange.bid import Bidder, Reason
-from snapbid.exchange.endpoint import Bidding, BidEndpoint
-from snapbid.exchange.sightings import Sightings
+from snapbid.exchange.endpoint import LARGE, Bidding, BidEndpoint
+from snapbid.exchange.sightings import SAMPLED, Sightings
 from snapbid.http import AwaitedMessages, Disconnected, HeaderList, Message
 from snapbid.metrics import Metrics
 
@@ -116,6 +116,33 @@ async def test_it_may_be_sent_to_as_well(played: Played) -> None:
     assert stop.value.value.start["status"] == 204
     assert not played.ledger.asked
     assert played.under_way == (0, 0)
+
+
+async def test_a_bounded_sample_is_kept_for_a_closer_look(played: Played) -> None:
+    """What is long is not: it would be kept for a while, too."""
+    long = UNANSWERED[:-1] + b',"x":"' + b"x" * LARGE + b'"}'
+
+    async def ask(body: bytes) -> None:
+        coming = played.future()
+        coming.set_result(message(body))
+        await played.ask(coming, head(body))
+
+    played.bidding.max_bytes = 2 * LARGE
+    played.endpoint = BidEndpoint("acme", played.market, played.bidding, played.sightings)
+    for _ in range(SAMPLED + 5):
+        await ask(UNANSWERED)
+    samples = played.sightings.take_samples(2)
+    assert len(samples) == SAMPLED
+    body, request, ssp, market, now_ms, reason = samples[0]
+    assert (body, request.id, ssp, market) == (UNANSWERED, "a", "acme", played.market)
+    assert (now_ms > 0, reason) == (True, Reason.NO_CAMPAIGN)
+    for each in (long, UNANSWERED, long, UNANSWERED, UNANSWERED):
+        await ask(each)
+    assert [body for body, *_ in played.sightings.take_samples(2)] == [UNANSWERED] * 2
+    await ask(BODY)
+    assert [reason for *_, reason in played.sightings.take_samples(0)] == [None]
+    await ask(BODY)
+    assert played.sightings.take_samples(0) == []
 
 
 @pytest.mark.parametrize(("verdicts", "reason"), [("", Reason.LATE), ("t", Reason.TAKEN)])

@@ -8,9 +8,11 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from snapbid.exchange.sightings import KEPT, SightingTotals
+from snapbid.exchange.sightings import KEPT, Sightings, SightingTotals
+from snapbid.golive import evidence as golive_evidence
 from snapbid.golive.checklist import Item, judge
-from snapbid.golive.evidence import Evidence
+from snapbid.golive.evidence import EXAMINING_S, Evidence
+from snapbid.golive.examination import Sample
 from snapbid.golive.store import MAX_STRAYS, EvidenceStore, SspEvidence
 from snapbid.ledger.records import WIN
 
@@ -164,3 +166,36 @@ async def test_unknown_notices_are_looked_for_three_times(fresh_redis: str) -> N
         await other.write()
         await evidence.write()
         assert (await EvidenceStore(redis).read(7, 1, 10, NOW)).counts["win"] == 1
+
+
+class Sampled(Sightings):
+    """Has three samples of an SSP, whatever is wanted."""
+
+    def __init__(self, ssp: str) -> None:
+        super().__init__()
+        self.ssp = ssp
+
+    def take_samples(self, wanted: int) -> list[tuple[Any, ...]]:
+        return [(b"", None, self.ssp, None, 0, None)] * 3
+
+
+async def test_samples_are_examined_in_turns_as_far_as_there_is_time(
+    fresh_redis: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    def examine(sample: Sample) -> list[str]:
+        looked.append(sample.ssp)
+        clock[0] += EXAMINING_S / 3
+        return ["examined"]
+
+    clock = [0.0]
+    monkeypatch.setattr(golive_evidence, "examine", examine)
+    monkeypatch.setattr(golive_evidence, "perf_counter", lambda: clock[0])
+    async with Redis.from_url(fresh_redis) as redis:
+        evidence = Evidence(EvidenceStore(redis), lambda: NOW)
+        evidence._ssps |= {7: Sampled("a"), 8: Sampled("b")}
+        await evidence.write()
+        counts = [(await EvidenceStore(redis).read(number, 1, 10, NOW)).counts for number in (7, 8)]
+    assert looked == ["a", "b", "a"]
+    assert [each["examined"] for each in counts] == [2, 1]
