@@ -129,7 +129,7 @@ VERSION = $$($(PY) src/snapbid/version.py)
 wheel: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
 wheel: $(VENV)/.run
 	@rm -rf build/wheel && mkdir -p build/wheel/first build/wheel/second/further/down dist
-	@echo "building the wheel twice, at a time"
+	@echo "building the wheel twice, side by side"
 	@umask 022; for place in first second/further/down; do tar c --mode=u=rwX,go=rX \
 	--exclude='*.so' --exclude=__pycache__ --exclude='*.egg-info' $(SOURCES) | \
 	tar x -C build/wheel/$$place && printf "Version: %s\n" "$(VERSION)" \
