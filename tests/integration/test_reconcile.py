@@ -47,8 +47,9 @@ def test_what_agrees_with_the_report_is_status_0(
     done = invoke(environ, "reconcile", "acme", str(log))
     assert done.returncode == 1, done.stderr  # the report has nothing
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("win\t")]
-    _, day, theirs, agreed, logged, usd, reported, _ = line.split("\t")
+    _, day, theirs, their_usd, agreed, logged, usd, reported, _ = line.split("\t")
     assert (theirs, agreed, logged, reported) == ("60", "60", "60", "0")
+    assert float(their_usd) == pytest.approx(float(usd), rel=0.1)  # by the bank's rates
     nanos = round(float(usd) * 1e9)
     asyncio.run(execute(database, ADD_DAY, date.fromisoformat(day), 60, nanos))
     done = invoke(environ, "reconcile", "acme", str(log), "--date", day)
@@ -74,5 +75,62 @@ def test_misuse_is_status_2(
     log.write_text("id\na\n")
     ssp, *options = arguments
     done = invoke(environ, "reconcile", ssp, str(log), "--auctions", str(tmp_path), *options)
+    assert done.returncode == 2, done.stdout
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "says"),
+    [
+        ((), 1, "not compared: prices: which column has them?"),
+        (("--no-prices",), 0, "no dispute in what was compared"),
+        (("--column", "price=net_revenue"), 1, "price_differs"),
+        (("--column", "price="), 1, "not compared: prices: which column has them?"),
+        (("--column", "time=", "--no-prices"), 1, "not compared: the report"),
+    ],
+    ids=["guessed", "no prices", "named", "turned off", "no days"],
+)
+def test_what_was_not_compared_is_said(
+    environ: dict[str, str],
+    database: str,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    status: int,
+    says: str,
+) -> None:
+    """A price column of another name, at three times our prices, is no agreement."""
+    auctions, log, page = tmp_path / "a", tmp_path / "log.csv", tmp_path / "page.html"
+    made = make(auctions, 30, 0, seed=5, others=("USD",))
+    lines = [
+        [auction, imp, time, str(float(price) * 3)] for auction, imp, time, price, *_ in made.lines
+    ]
+    with log.open("w", newline="") as file:
+        csv.writer(file).writerows([["auction", "imp", "time", "net_revenue"], *lines])
+    asyncio.run(execute(database, ADD_DAY, date(2026, 1, 1), 30, 0))
+    arguments = ("reconcile", "acme", str(log), "--auctions", str(auctions), "--page", str(page))
+    if status == 0:  # the report has the same money
+        done = invoke(environ, *arguments, *options)
+        (line,) = [each for each in done.stdout.splitlines() if each.startswith("win\t")]
+        nanos = round(float(line.split("\t")[6]) * 1e9)
+        sql = "update bid_daily set win_cpm_micros = $1"
+        asyncio.run(execute(database, sql, nanos))
+    done = invoke(environ, *arguments, *options)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert says in done.stdout
+    assert "nothing is in dispute" not in done.stdout
+    assert "columns: 'auction' as auction, 'imp' as imp" in done.stdout
+    assert "columns: &#x27;auction&#x27; as auction" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [(("--timezone", "Mars"), "Europe/Paris"), (("--column", "auction="), "auction=NAME")],
+)
+def test_more_misuse_is_status_2(
+    environ: dict[str, str], tmp_path: Path, options: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / "log.csv").write_text("id\na\n")
+    arguments = ("acme", str(tmp_path / "log.csv"), "--auctions", str(tmp_path))
+    done = invoke(environ, "reconcile", *arguments, *options)
     assert done.returncode == 2, done.stdout
     assert says in done.stderr

@@ -1,7 +1,10 @@
 """An SSP's log against ours: every discrepancy that was made is named, and none besides."""
 
 import csv
+import gzip
 import json
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -22,7 +25,7 @@ from support.disputed import (
     write_csv,
 )
 
-from snapbid.reconcile import agreed, claims, compare, own, result
+from snapbid.reconcile import agreed, claims, compare, exports, own, result
 from snapbid.reconcile.claims import Claim, Form
 from snapbid.reconcile.compare import Comparison, Dispute
 from snapbid.reconcile.exports import LogError
@@ -228,3 +231,60 @@ def test_a_bid_is_the_ssps_on_the_days_of_its_family() -> None:
     ]
     found = own._of_family(rows, family).fill_null(False).to_pylist()
     assert found == [True] * 2 + [False] * 4 + [True] * 6 + [False] * 4
+
+
+# -- a log of anybody -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bound", "text", "says"),
+    [
+        ("MOST_OF_LINE", "id,time\n" + "a" * 5_000 + ",1\n", "a line is over"),
+        ("MOST_OF_LINE", "x" * 5_000, "a line is over"),
+        ("MOST_OF_LINE", '{"id":"a"}\n{"id":"' + "a" * 5_000 + '"}\n', "line 2 is over"),
+        ("MOST_COLUMNS", ",".join(f"c{n}" for n in range(5_000)) + "\n", "5000 columns"),
+        ("MOST_COLUMNS", json.dumps({f"c{n}": 1 for n in range(5_000)}) + "\n", "5000 columns"),
+        ("MOST_BYTES", "id,time\n" + "a,1\n" * 5_000, "decompressed"),
+    ],
+    ids=["line", "first line", "line of JSON", "columns", "columns of JSON", "size"],
+)
+def test_what_is_read_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, text: str, says: str
+) -> None:
+    monkeypatch.setattr(exports, bound, 4_096)
+    for pack in (bytes, gzip.compress):
+        (tmp_path / "log").write_bytes(pack(text.encode()))
+        with pytest.raises(LogError, match=says):
+            list(claims.read(tmp_path / "log", Form({})))
+
+
+def test_a_bomb_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a line without an end, inflated, no more is held than a line may have."""
+    packed = zlib.compressobj(9, zlib.DEFLATED, 31)
+    with (tmp_path / "log").open("wb") as file:
+        for _ in range(256):
+            file.write(packed.compress(b"x" * (1 << 20)))
+        file.write(packed.flush())
+    tracemalloc.start()
+    with pytest.raises(LogError, match="a line is over 1 MiB"):
+        list(claims.read(tmp_path / "log", Form({})))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 32 << 20
+
+
+def test_a_parquet_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parquet(tmp_path / "log", [["a"] * len(HEADS)] * 5_000)
+    for bound, most, says in (("MOST_COLUMNS", 3, "7 columns"), ("MOST_BYTES", 64, "over 0 GiB")):
+        with monkeypatch.context() as patch:
+            patch.setattr(exports, bound, most)
+            with pytest.raises(LogError, match=says):
+                list(claims.read(tmp_path / "log", Form({})))
+
+
+def test_parquet_that_repeats_a_long_text_is_bounded(tmp_path: Path) -> None:
+    column = pa.array(["x" * 100_000] * 40_000).dictionary_encode()
+    pq.write_table(pa.table({"id": column}), tmp_path / "log")
+    assert (tmp_path / "log").stat().st_size < 1_000_000
+    with pytest.raises(LogError, match="MiB"):
+        list(claims.read(tmp_path / "log", Form({})))

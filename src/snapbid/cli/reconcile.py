@@ -4,10 +4,11 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from datetime import date
+from datetime import UTC, date, tzinfo
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -18,7 +19,7 @@ from snapbid.settings import load
 if TYPE_CHECKING:
     from snapbid.reconcile.compare import Comparison, Dispute
     from snapbid.reconcile.prices import Terms
-    from snapbid.reconcile.result import Reported, TotalsRow
+    from snapbid.reconcile.result import Coverage, Reported, TotalsRow
 
 SHOWN: Final = 20
 FIELDS: Final = ("auction", "imp", "time", "price", "currency", "kind", "ssp")
@@ -38,11 +39,18 @@ def _day(context: click.Context, option: click.Parameter, value: str | None) -> 
 def _columns(
     context: click.Context, option: click.Parameter, values: Sequence[str]
 ) -> dict[str, str]:
-    columns = dict(value.partition("=")[::2] for value in values)
-    for field, name in columns.items():
-        if field not in FIELDS or not name:
+    for value in values:
+        field, equals, _ = value.partition("=")
+        if field not in FIELDS or not equals or value == "auction=":
             raise click.BadParameter(f"must be like auction=NAME, of {', '.join(FIELDS)}")
-    return columns
+    return dict(value.partition("=")[::2] for value in values)
+
+
+def _zone(context: click.Context, option: click.Parameter, value: str) -> tzinfo:
+    try:
+        return UTC if value.upper() == "UTC" else ZoneInfo(value)
+    except (ValueError, OSError, KeyError):
+        raise click.BadParameter(f"must be like Europe/Paris, found {value[:40]!a}") from None
 
 
 @click.command(
@@ -60,7 +68,12 @@ def _columns(
 @click.option("--from", "first", callback=_day, metavar="DAY", help="Only from this day on.")
 @click.option("--to", "last", callback=_day, metavar="DAY", help="Only up to this day.")
 @click.option("--column", "columns", multiple=True, callback=_columns, metavar="FIELD=NAME",
-              help="What a column of LOG is called; names that are usual are guessed.")  # fmt: skip
+              help="What a column of LOG is called; names that are usual are guessed, "
+              "unless NAME is empty.")  # fmt: skip
+@click.option("--timezone", "zone", callback=_zone, default="UTC", show_default=True,
+              help="Of times that say none.")  # fmt: skip
+@click.option("--no-prices", is_flag=True, help="Do not compare prices.")
+@click.option("--no-times", is_flag=True, help="Do not compare times, and so days.")
 @click.option("--kind", type=click.Choice(["win", "billing", "loss", "bid"]), default="win",
               show_default=True, help="What lines are that do not say it.")  # fmt: skip
 @click.option("--currency", default="USD", show_default=True,
@@ -77,7 +90,7 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
 
     LOG is CSV, JSON Lines or Parquet, gzipped or not, with a line for each win (or what --kind
     says). Every auction in dispute is named with its cause. Exit status: 0 where all agree, 1 where
-    anything differs, 2 for wrong usage. SSP is a canonical id.
+    anything differs or could not be compared, 2 for wrong usage. SSP is a canonical id.
     """
     from snapbid.reconcile import claims, result
     from snapbid.reconcile.compare import Comparison
@@ -91,13 +104,17 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     if first and last and last < first:
         raise console.WrongInput("--to is before --from")
     scale = claims.SCALES[options["price_in"]]
-    form = claims.Form(columns, options["kind"], options["currency"].upper(), scale)
+    wanted = {"prices": not options["no_prices"], "times": not options["no_times"]}
+    off = {field: "" for field in ("price", "time") if not wanted[f"{field}s"]}
+    zone = options["zone"]
+    form = claims.Form(columns | off, options["kind"], options["currency"].upper(), scale, zone)
+    seen = claims.Seen()
     tolerance = round(options["tolerance"] * 1_000_000)
     comparison = Comparison(_terms(ssp, tolerance, first, last))
     shown: list[Dispute] = []
     gc.disable()  # large logs make millions of objects and no cyclic garbage
     try:
-        disputes = comparison.disputes(claims.read(log, form), auctions)
+        disputes = comparison.disputes(claims.read(log, form, seen), auctions, seen)
         if options["out"] is not None:
             disputes = result.write_csv(options["out"], disputes)
         for dispute in disputes:
@@ -106,10 +123,14 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     except (LogError, OSError) as error:
         raise console.WrongInput(f"{log}: {error}") from error
     rows = result.totals(comparison, _reported(ssp, comparison))
+    covered = result.coverage(comparison, seen, **wanted)
     if options["page"] is not None:
-        options["page"].write_text(result.page(ssp, comparison, rows, shown), encoding="utf-8")
-    _print(comparison, rows, shown)
-    sys.exit(int(bool(comparison.causes) or any(row.differs for row in rows)))
+        page = result.page(ssp, comparison, rows, shown, covered)
+        options["page"].write_text(page, encoding="utf-8")
+    _print(comparison, rows, shown, covered)
+    is_complete = result.is_complete(comparison, seen, **wanted)
+    differs = bool(comparison.causes) or any(row.differs for row in rows)
+    sys.exit(int(differs or not is_complete))
 
 
 def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "Terms":
@@ -130,14 +151,14 @@ def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "
     return Terms(ssp, descriptors | {ssp}, convert, tolerance, first, last, tuple(family))
 
 
-def _reported(ssp: str, comparison: "Comparison") -> "Reported":
-    """What the report has for the kinds and days compared."""
+def _reported(ssp: str, comparison: "Comparison") -> "Reported | None":
+    """What the report has for the kinds and days compared; None where there are no days."""
     from snapbid.reconcile.result import ReportedDay
     from snapbid.warehouse import reports
 
     first, last = comparison.first, comparison.last
     if first is None or last is None:
-        return {}
+        return None
 
     async def fetch(connection: Any) -> "Reported":
         reported = {}
@@ -153,17 +174,26 @@ def _reported(ssp: str, comparison: "Comparison") -> "Reported":
     return console.in_warehouse(fetch)
 
 
-def _print(comparison: "Comparison", rows: "list[TotalsRow]", shown: "list[Dispute]") -> None:
+def _print(
+    comparison: "Comparison",
+    rows: "list[TotalsRow]",
+    shown: "list[Dispute]",
+    covered: "Coverage",
+) -> None:
     from snapbid.reconcile.compare import CAUSES
     from snapbid.reconcile.result import COLUMNS, cells
 
-    click.echo(f"{console.counted(comparison.lines, 'line')}, {comparison.outside} of other days\n")
-    heads = ("kind", "day", "their log", "agreed", "our log", "USD", "report", "USD")
+    click.echo(f"{console.counted(comparison.lines, 'line')}, {comparison.outside} of other days")
+    for line in covered.lines():
+        click.echo(line)
+    click.echo()
+    heads = ("kind", "day", "their log", "USD", "agreed", "our log", "USD", "report", "USD")
     console.print_table(heads, [tuple(row) for row in rows])
     if comparison.gaps:
         click.echo(f"\nour log admits {console.counted(len(comparison.gaps), 'gap')} on these days")
     if not comparison.causes:
-        click.echo("\nnothing is in dispute")
+        whole = "nothing is in dispute"
+        click.echo(f"\n{'no dispute in what was compared' if covered.missing else whole}")
         return
     click.echo()
     console.print_table(

@@ -41,8 +41,8 @@ class Rows(NamedTuple):
 def take_out(rows: Rows, kinds: Iterable[str], terms: Terms) -> tuple[list[AgreedDay], Rows]:
     """What agrees, and the rows of all other auctions that matter."""
     bids = rows.bids
-    bid_keys = _keys(bids["auction"], bids["imp"])
-    claim_keys = _keys(rows.claims["auction"], _imps(rows))
+    bid_keys = keys_of(bids["auction"], bids["imp"])
+    claim_keys = keys_of(rows.claims["auction"], _imps(rows))
     plain: list[pa.RecordBatch] = []
     left: list[pa.Array] = []
     for kind in kinds:
@@ -56,7 +56,7 @@ def take_out(rows: Rows, kinds: Iterable[str], terms: Terms) -> tuple[list[Agree
         if kind != BID:
             verdicts = pa.array(["counted", "late", "duplicate"])
             counting = notices.filter(pc.is_in(notices["verdict"], value_set=verdicts))
-            known = _keys(counting["auction"], counting["imp"])
+            known = keys_of(counting["auction"], counting["imp"])
             counted = pc.and_(counted, pc.is_in(bid_keys, value_set=known))
         claimed = keys.filter(agreeing["agrees"])
         unclaimed = pc.and_(counted, pc.invert(pc.is_in(bid_keys, value_set=claimed)))
@@ -90,7 +90,7 @@ def _agreeing(
     if kind != BID:
         verdicts = pa.array(["counted", "late"])
         counting = notices.filter(pc.is_in(notices["verdict"], value_set=verdicts))
-        notice = counting.take(_only_place(keys, _keys(counting["auction"], counting["imp"])))
+        notice = counting.take(_only_place(keys, keys_of(counting["auction"], counting["imp"])))
         conditions.append(pc.equal(notice["auction"], claims["auction"]))
         is_late = pc.equal(notice["verdict"], "late")
         day_ms = pc.if_else(is_late, notice["time_ms"], day_ms)
@@ -133,7 +133,7 @@ def _imps(rows: Rows) -> pa.Array:
     return pc.coalesce(claims["imp"], bids["imp"].take(places))
 
 
-def _keys(auctions: pa.Array, imps: pa.Array) -> pa.Array:
+def keys_of(auctions: pa.Array, imps: pa.Array) -> pa.Array:
     """What names an impression. Ids with a NUL may share one, so auctions are compared too."""
     return pc.binary_join_element_wise(auctions, imps, "\0")
 

@@ -6,7 +6,7 @@ batch at a time; what has the usual form is read in columns, and the rest value 
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -75,20 +75,54 @@ class Claim(NamedTuple):
 class Form(NamedTuple):
     """How to read a log: names of columns by field, and what stands where a column is missing."""
 
-    columns: Mapping[str, str]
+    columns: Mapping[str, str]  # "": no column, whatever could be guessed
     kind: str = WIN
     currency: str = "USD"
     scale: int = SCALES["cpm"]
+    zone: tzinfo = UTC  # of times that say none
 
 
-def read(path: Path, form: Form) -> Iterator[pa.RecordBatch]:
-    """Yield the claims of a log, by line from 1. Raises LogError or OSError."""
+class Seen:
+    """What was seen of a log: names of columns by field, those of no use, and what is odd."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, str] = {}
+        self.unused: list[str] = []
+        self.notes: list[str] = []
+
+
+def read(path: Path, form: Form, seen: Seen | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the claims of a log, by line from 1; note what is seen. Raises LogError or OSError."""
+    seen = Seen() if seen is None else seen
     with opened(path) as export:
         places = _places(export.names, form.columns)
+        is_first = True
         for lines in export.batches:
+            if is_first:
+                _drop_wrong_guesses(lines, places, form, export.names, seen)
+                seen.columns = {field: export.names[at] for field, at in places.items()}
+                seen.unused = [
+                    name for at, name in enumerate(export.names) if at not in places.values()
+                ]
+                is_first = False
             yield _claims(lines, places, form)
             if lines.unreadable:
                 yield _unreadable(lines.unreadable, form)
+        seen.notes += [f"{count} lines {what}" for what, count in export.odd.items()]
+
+
+def _drop_wrong_guesses(
+    lines: Lines, places: dict[str, int], form: Form, names: list[str], seen: Seen
+) -> None:
+    """Take a guessed column for what it is only where one of the first values can be read so."""
+    for field, is_right in _TELLS.items():
+        if field not in places or field in form.columns:
+            continue
+        texts = lines.columns[places[field]].unique().drop_null().to_pylist()
+        texts = [text.strip() for text in texts if text.strip()]
+        if texts and not any(map(is_right, texts)):
+            name = names[places.pop(field)]
+            seen.notes.append(f"the column {name!a} has no {field} that can be read")
 
 
 def of_batch(batch: pa.RecordBatch) -> Iterator[Claim]:
@@ -104,6 +138,8 @@ def _places(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
     for at, name in enumerate(names):
         plain.setdefault(re.sub(r"[^a-z0-9]", "", name.lower()), at)
     for field, guesses in FIELDS.items():
+        if columns.get(field) == "":
+            continue
         if field in columns:
             if columns[field] not in names:
                 raise LogError(f"there is no column {columns[field]!a} among {', '.join(names)}")
@@ -129,7 +165,7 @@ def _claims(lines: Lines, places: Mapping[str, int], form: Form) -> pa.RecordBat
         "kind": _same(form.kind, size),
         "auction": texts["auction"],
         "imp": _none_if_empty(texts["imp"]) if "imp" in texts else None,
-        "time_ms": _times(texts["time"], mistakes) if "time" in texts else None,
+        "time_ms": _times(texts["time"], form.zone, mistakes) if "time" in texts else None,
         "price": _prices(texts["price"], form.scale, mistakes) if "price" in texts else None,
         "currency": _same(form.currency, size),
         "descriptor": texts.get("ssp"),
@@ -233,7 +269,7 @@ def _price(text: str, scale: int) -> int:
     raise ValueError(f"has no price, but {text[:40]!a}") from None
 
 
-def _times(texts: pa.Array, mistakes: dict[int, str]) -> pa.Array:
+def _times(texts: pa.Array, zone: tzinfo, mistakes: dict[int, str]) -> pa.Array:
     """Epoch ms, of epoch seconds, ms, µs or ns, told by their size, or of RFC 3339."""
     numbers = _only(texts, pc.match_substring_regex(texts, _NUMBER)).cast(pa.float64())
     numbers = pc.if_else(pc.greater(numbers, 0), numbers, pa.scalar(None, pa.float64()))
@@ -243,6 +279,8 @@ def _times(texts: pa.Array, mistakes: dict[int, str]) -> pa.Array:
     usual = pc.round(ms, round_mode="half_to_even").cast(pa.int64())
     moments = _only(texts, pc.match_substring_regex(texts, _MOMENT))
     zoned = pc.match_substring_regex(moments, _ZONE)
+    if zone is not UTC:
+        moments = _only(moments, zoned)  # the others one by one
     moments = pc.if_else(zoned, moments, pc.binary_join_element_wise(moments, "Z", ""))
     try:
         nanos = moments.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).cast(pa.float64(), False)
@@ -251,22 +289,44 @@ def _times(texts: pa.Array, mistakes: dict[int, str]) -> pa.Array:
     else:
         rounded = pc.round(pc.divide(nanos, 1e6), round_mode="half_to_even").cast(pa.int64())
         usual = pc.coalesce(usual, rounded)
-    return _odd_ones(texts, usual, _time_ms, mistakes)
+    return _odd_ones(texts, usual, lambda text: _time_ms(text, zone), mistakes)
 
 
-def _time_ms(text: str) -> int:
-    """Epoch ms of what is not plain; without a zone it is UTC."""
+def _time_ms(text: str, zone: tzinfo) -> int:
+    """Epoch ms of what is not plain. A day alone is one by UTC."""
     try:
         number = float(text)
     except ValueError:
         try:
-            moment = datetime.fromisoformat(text.removesuffix(" UTC"))
+            moment = datetime.fromisoformat(text.replace(" UTC", "+00:00"))
         except ValueError:
             raise ValueError(f"has no time, but {text[:40]!a}") from None
-        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC if len(text) <= len("2026-01-31") else zone)
+        return round(moment.timestamp() * 1000)
     if not 0 < number < 1e20:
         raise ValueError(f"has no time, but {text[:40]!a}")
     for size, per_ms in ((1e17, 1e6), (1e14, 1e3), (1e11, 1)):
         if number >= size:
             return round(number / per_ms)
     return round(number * 1000)
+
+
+def _can(change: Callable[[str], object]) -> Callable[[str], bool]:
+    def can(text: str) -> bool:
+        try:
+            change(text)
+        except (ValueError, OverflowError):
+            return False
+        return True
+
+    return can
+
+
+_TELLS: Final[Mapping[str, Callable[[str], bool]]] = {
+    "time": _can(lambda text: _time_ms(text, UTC)),
+    "price": _can(lambda text: _price(text, 1)),
+    "currency": lambda text: len(text) in range(2, 11) and text.isalnum(),
+    "kind": lambda text: text.lower() in KINDS,
+}
+"""Field -> whether a value may be one."""

@@ -4,25 +4,30 @@ A claim agrees where the auction log has the bid and a counted notice of its kin
 day and at the same price. Everything else is a dispute, with one of the causes below; a claim may
 have two. What counts is the rule of contract 5: a notice belongs to the day of its bid, or, where
 that was closed, to the day of its row in the log (`late` there).
+
+Where only some days are compared the lines of the days beside them are looked at as well: they may
+claim what was counted here on one of these days. A line without an impression claims any of its
+auction that counts and that no other line claims. A column of which nothing fits is named once.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from datetime import date
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from snapbid.reconcile import agreed, claims, own
 from snapbid.reconcile.agreed import Rows
-from snapbid.reconcile.claims import BID, CLAIMS, LOSS, WIN, Claim
+from snapbid.reconcile.claims import BID, CLAIMS, LOSS, Claim, Seen
 from snapbid.reconcile.own import BIDS, DAY_MS, EPOCH, NOTICES, LogGap, OwnBid, OwnNotice
 from snapbid.reconcile.parts import PARTS, Parts
-from snapbid.reconcile.prices import Terms, day_of, difference
+from snapbid.reconcile.prices import Terms, day_of, difference, rate
 
 CAUSES: Final = {
+    "no_id_fits": "nothing in a column of the SSP's log is ours: another one may have the ids",
     "unreadable": "the line cannot be read",
     "unknown_ssp": "the line names an endpoint that is none of this SSP's",
     "unknown_currency": "there is no exchange rate for the line's currency",
@@ -38,6 +43,11 @@ CAUSES: Final = {
     "in_a_gap": "our log has a gap at that time, so this cannot be told",
 }
 GAP_MARGIN_MS: Final = 5_000  # by which the SSP's clock may differ from ours
+FEW: Final = 10  # lines, of which none may fit by chance
+_ONE_DAY: Final = timedelta(days=1)
+
+
+_Key: TypeAlias = tuple[str, str, str]  # kind, auction, impression
 
 
 class Dispute(NamedTuple):
@@ -59,12 +69,16 @@ class Dispute(NamedTuple):
 
 
 class DayTotals(NamedTuple):
-    """One kind on one day: what they claim, and what the auction log counts."""
+    """One kind on one day: what they claim, and what the auction log counts, with its money.
+
+    `price_nanos` is what their prices come to in nano-USD, as far as there are rates.
+    """
 
     theirs: int
     agreed: int
     ours: int
     cost_nanos: int
+    price_nanos: int
 
 
 class Comparison:
@@ -75,31 +89,45 @@ class Comparison:
         self.causes: Counter[str] = Counter()
         self.kinds: set[str] = set()
         self.lines = self.outside = 0
+        self.without_price = self.without_time = 0  # of the lines that should have one
         self.first, self.last = terms.first, terms.last
         self.gaps: list[LogGap] = []
         self._theirs: Counter[tuple[str, date | None]] = Counter()
         self._agreed: Counter[tuple[str, date | None]] = Counter()
         self._ours: Counter[tuple[str, date | None]] = Counter()
         self._cost: Counter[tuple[str, date | None]] = Counter()
+        self._price: Counter[tuple[str, date | None]] = Counter()
         self._left: list[int | None] = []
 
     def totals(self) -> dict[tuple[str, date | None], DayTotals]:
         """By kind and day; None: of lines without a time."""
         keys = {*self._theirs, *self._agreed, *self._ours}
+        counted = self._theirs, self._agreed, self._ours, self._cost, self._price
         return {
-            key: DayTotals(self._theirs[key], self._agreed[key], self._ours[key], self._cost[key])
+            key: DayTotals(*(counter[key] for counter in counted))
             for key in sorted(keys, key=lambda key: (key[0], key[1] or date.min))
         }
 
-    def disputes(self, logged: Iterable[pa.RecordBatch], directory: Path) -> Iterator[Dispute]:
-        """Compare claims (CLAIMS) with the auction log in a directory. Raises OSError."""
+    def disputes(
+        self, logged: Iterable[pa.RecordBatch], directory: Path, seen: Seen | None = None
+    ) -> Iterator[Dispute]:
+        """Compare claims (CLAIMS) with the auction log in a directory. Raises OSError.
+
+        `seen` has the names of their columns.
+        """
         parts = Rows(Parts(CLAIMS), Parts(BIDS), Parts(NOTICES))
         try:
             for dispute in self._sort_claims(logged, parts.claims):
                 yield self._count(dispute)
             self._sort_own(directory, parts)
+            strange = list(self._strange_columns(parts, seen.columns if seen else {}))
+            for field, detail in strange:
+                yield self._count(_of_column(detail))
+                if field == "auction":
+                    return
+            ignored = {field for field, _ in strange}
             for part in range(PARTS):
-                rows = Rows(*(each.read(part) for each in parts))
+                rows = _without(Rows(*(each.read(part) for each in parts)), ignored)
                 plain, rest = agreed.take_out(rows, self.kinds, self.terms)
                 for day in plain:
                     self._add(day)
@@ -116,9 +144,47 @@ class Comparison:
     def _add(self, agreed_day: agreed.AgreedDay) -> None:
         kind, number, has_time, count, cost = agreed_day
         day = day_of(number * DAY_MS)
-        self._agreed[kind, day if has_time else None] += count
+        if self._is_compared(day):
+            self._agreed[kind, day if has_time else None] += count
+            self._count_own(kind, day, count, cost)
+
+    def _count_own(self, kind: str, day: date, count: int, cost: int) -> None:
         self._ours[kind, day] += count
-        self._cost[kind, day] += cost if kind == WIN else 0
+        self._cost[kind, day] += 0 if kind == LOSS else cost
+
+    def _is_compared(self, day: date | None) -> bool:
+        """Whether a day is one of those compared; the day of what has no time is."""
+        first, last = self.terms.first, self.terms.last
+        return day is None or ((not first or first <= day) and (not last or day <= last))
+
+    def _strange_columns(
+        self, parts: Rows, columns: Mapping[str, str]
+    ) -> Iterator[tuple[str, str]]:
+        """The fields of which nothing in their log fits, each with what is said of it."""
+        if self.gaps:  # what is missing may have been ours
+            return
+        count = Counter[str]()
+        for part in range(PARTS):
+            claimed, own_bids, _ = Rows(*(each.read(part) for each in parts))
+            count["auction"] += len(claimed)
+            known = claimed.filter(pc.is_in(claimed["auction"], value_set=own_bids["auction"]))
+            count["auction fits"] += len(known)
+            count["imp"] += len(known) - known["imp"].null_count
+            keys = agreed.keys_of(own_bids["auction"], own_bids["imp"])
+            fit = pc.is_in(agreed.keys_of(known["auction"], known["imp"]), value_set=keys)
+            count["imp fits"] += pc.sum(pc.and_(fit, pc.is_valid(known["imp"]))).as_py() or 0
+            named = claimed["descriptor"].drop_null()
+            own = pa.array(self.terms.descriptors, pa.string())
+            count["ssp"] += len(named)
+            count["ssp fits"] += pc.sum(pc.is_in(named, value_set=own)).as_py() or 0
+        for field, what in (
+            ("auction", "the id of an auction with a bid of ours on these days"),
+            ("imp", "the id of an impression of its auction that we have bid on"),
+            ("ssp", "an endpoint of this SSP"),
+        ):
+            if count[field] >= FEW and not count[f"{field} fits"]:
+                name = f"the column {columns[field]!a}" if field in columns else f"the {field}s"
+                yield field, f"none of {count[field]} values of {name} is {what}"
 
     # -- what both say, split into parts -----------------------------------------------------------
 
@@ -126,22 +192,50 @@ class Comparison:
         terms, earliest, latest = self.terms, 2**62, 0
         for batch in logged:
             inside = _inside(batch, terms.first, terms.last)
+            beside = _inside(
+                batch,
+                terms.first and terms.first - _ONE_DAY,
+                terms.last and terms.last + _ONE_DAY,
+            )
             self.outside += len(batch) - len(inside)
             self.lines += len(inside)
+            self._note_missing(inside)
+            self.kinds.update(pc.unique(beside["kind"]).to_pylist())
             times = pc.min_max(inside["time_ms"])
             if times["min"].is_valid:
                 earliest = min(earliest, times["min"].as_py())
                 latest = max(latest, times["max"].as_py())
             for kind, number, count in _per_day(inside):
-                self.kinds.add(kind)
                 day = None if number is None else day_of(number * DAY_MS)
                 self._theirs[kind, day] += count
+            self._add_prices(inside)
+            parts.add(beside.filter(pc.not_equal(beside["auction"], "")))
             named = pc.not_equal(inside["auction"], "")
-            parts.add(inside.filter(named))
             for claim in claims.of_batch(inside.filter(pc.invert(named))):
                 yield _of_claim("unreadable", claim, f"the line {claim.mistake}")
         if latest:
             self.first, self.last = self.first or day_of(earliest), self.last or day_of(latest)
+
+    def _note_missing(self, inside: pa.RecordBatch) -> None:
+        readable = inside.filter(pc.equal(inside["mistake"], ""))
+        priced = pc.or_(pc.equal(readable["kind"], LOSS), pc.is_valid(readable["price"]))
+        self.without_price += len(readable) - (pc.sum(priced).as_py() or 0)
+        self.without_time += readable["time_ms"].null_count
+
+    def _add_prices(self, inside: pa.RecordBatch) -> None:
+        """Add up their prices, at the rate of the day; without one, of the first day compared."""
+        days = pc.divide(inside["time_ms"], DAY_MS)
+        names = ("kind", "currency", "price")
+        table = pa.table({"day": days, **{name: inside[name] for name in names}})
+        table = table.filter(
+            pc.and_(pc.is_valid(table["price"]), pc.not_equal(table["kind"], LOSS))
+        )
+        groups = table.group_by(["kind", "day", "currency"]).aggregate([("price", "sum")])
+        for row in groups.to_pylist():
+            day = None if row["day"] is None else day_of(row["day"] * DAY_MS)
+            usd = rate(row["currency"], day or self.terms.first or EPOCH, self.terms)
+            if usd is not None:
+                self._price[row["kind"], day] += round(row["price_sum"] * usd)
 
     def _sort_own(self, directory: Path, parts: Rows) -> None:
         spooled: dict[bytes, tuple[str, str]] = {}
@@ -173,19 +267,67 @@ class Comparison:
             bids[bid.auction].setdefault(bid.imp, []).append(bid)
         for notice in own.notices(rows.notices):
             notices[notice.kind, notice.auction or "", notice.imp].append(notice)
-        claimed: defaultdict[tuple[str, str, str], list[Claim]] = defaultdict(list)
-        for claim in claims.of_batch(rows.claims):
-            imp = claim.imp
-            if imp is None:
-                imps = list(bids.get(claim.auction, ()))
-                free = [i for i in imps if (claim.kind, claim.auction, i) not in claimed]
-                imp = (free or imps or [""])[0]
-            claimed[claim.kind, claim.auction, imp].append(claim)
+        claimed = self._assigned(list(claims.of_batch(rows.claims)), bids, notices)
         for key, lines in claimed.items():
             kind, auction, imp = key
             ours = bids.get(auction, {}).get(imp, [])
             yield from self._judge(kind, lines, ours, notices.get(key, []))
         yield from self._unclaimed(bids, notices, claimed)
+
+    def _assigned(
+        self,
+        lines: Sequence[Claim],
+        bids: Mapping[str, Mapping[str, list[OwnBid]]],
+        notices: Mapping[tuple[str, str, str], list[OwnNotice]],
+    ) -> dict[_Key, list[Claim]]:
+        """The claims of each kind and impression; those without one get what they fit best."""
+        claimed: defaultdict[_Key, list[Claim]] = defaultdict(list)
+        free: defaultdict[tuple[str, str], list[Claim]] = defaultdict(list)
+        for claim in lines:
+            if claim.imp is None:
+                free[claim.kind, claim.auction].append(claim)
+            else:
+                claimed[claim.kind, claim.auction, claim.imp].append(claim)
+        for (kind, auction), several in free.items():
+            imps = list(bids.get(auction, ()))
+            counted = {
+                imp: each
+                for imp in imps
+                if (kind, auction, imp) not in claimed
+                and (each := self._counted_of(kind, bids[auction][imp], notices, auction, imp))
+            }
+            left = []
+            for claim in several:  # those that agree with one first
+                fitting = [imp for imp, each in counted.items() if self._agrees(claim, *each[0])]
+                if fitting:
+                    claimed[kind, auction, fitting[0]].append(claim)
+                    del counted[fitting[0]]
+                else:
+                    left.append(claim)
+            others = [*counted, *(imp for imp in imps if (kind, auction, imp) not in claimed)]
+            for claim in left:
+                imp = others.pop(0) if others else (imps or [""])[0]
+                others = [other for other in others if other != imp]
+                claimed[kind, auction, imp].append(claim)
+        return claimed
+
+    def _counted_of(
+        self,
+        kind: str,
+        ours: list[OwnBid],
+        notices: Mapping[tuple[str, str, str], list[OwnNotice]],
+        auction: str,
+        imp: str,
+    ) -> list[tuple[OwnBid, date, str]]:
+        real = [bid for bid in ours if not bid.test]
+        return self._counted(kind, real, notices.get((kind, auction, imp), []))
+
+    def _agrees(self, claim: Claim, bid: OwnBid, day: date, _: str) -> bool:
+        if claim.time_ms is not None and day_of(claim.time_ms) != day:
+            return False
+        return (
+            claim.price is None or claim.kind == LOSS or not difference(claim, bid, self.terms)[0]
+        )
 
     def _judge(
         self, kind: str, lines: list[Claim], bids: list[OwnBid], notices: list[OwnNotice]
@@ -194,9 +336,13 @@ class Comparison:
         real = [bid for bid in bids if not bid.test]
         counted = self._counted(kind, real, notices)
         for bid, day, _ in counted:
-            self._ours[kind, day] += 1
-            self._cost[kind, day] += bid.cost if kind == WIN else 0
+            if self._is_compared(day):
+                self._count_own(kind, day, 1, bid.cost)
         for number, claim in enumerate(lines):
+            said = None if claim.time_ms is None else day_of(claim.time_ms)
+            is_claimed = number < len(counted) and self._is_compared(counted[number][1])
+            if not is_claimed and not self._is_compared(said):
+                continue  # of a day beside those compared, on both sides
             if claim.mistake:
                 yield _of_claim("unreadable", claim, f"the line {claim.mistake}")
             elif claim.descriptor is not None and claim.descriptor not in self.terms.descriptors:
@@ -293,8 +439,7 @@ class Comparison:
                     for bid, day, verdict in self._counted(kind, real, notices.get(key, [])):
                         if self.first and self.last and not self.first <= day <= self.last:
                             continue
-                        self._ours[kind, day] += 1
-                        self._cost[kind, day] += bid.cost if kind == WIN else 0
+                        self._count_own(kind, day, 1, bid.cost)
                         yield _of_bid(kind, bid, day, verdict)
 
 
@@ -318,6 +463,23 @@ def _of_bid(kind: str, bid: OwnBid, day: date, verdict: str) -> Dispute:
         "not_in_their_log", kind, bid.auction, bid.imp, None, None, None, "", *ours, verdict,
         f"counted on {day}",
     )  # fmt: skip
+
+
+def _of_column(detail: str) -> Dispute:
+    return Dispute(
+        "no_id_fits", "", "", None, None, None, None, "", None, None, "", "", detail
+    )  # fmt: skip
+
+
+def _without(rows: Rows, fields: Collection[str]) -> Rows:
+    """The rows with claims that have no impression, or endpoint, whatever their log says."""
+    claimed = rows.claims
+    for field, name in (("imp", "imp"), ("ssp", "descriptor")):
+        if field in fields:
+            at = claimed.schema.get_field_index(name)
+            nothing = pa.nulls(len(claimed), pa.string())
+            claimed = claimed.set_column(at, CLAIMS.field(name), nothing)
+    return rows._replace(claims=claimed)
 
 
 def _inside(batch: pa.RecordBatch, first: date | None, last: date | None) -> pa.RecordBatch:

@@ -1,13 +1,14 @@
 """The text in an SSP's log: CSV (comma, semicolon, tab or bar), JSON Lines or Parquet.
 
 Each may be gzipped; which it is, is told by the content. Values are columns of text, a batch of
-lines at a time.
+lines at a time. A log may come from anybody: its lines, columns and size are bounded.
 """
 
 import csv
 import gzip
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -15,11 +16,20 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 BATCH: Final = 50_000  # lines that are columns at once
+MOST_BYTES: Final = 16 << 30  # decompressed
+MOST_OF_LINE: Final = 1 << 20  # characters, or bytes
+MOST_OF_BATCH: Final = 256 << 20  # of a column in Parquet, whose texts may be repeated
+MOST_COLUMNS: Final = 1_000
+NOT_UTF8: Final = "are not UTF-8: convert them (iconv -f latin1 -t utf-8), their ids may not fit"
+MARKED: Final = "begin with a second byte order mark, which is ignored"
 
 _MARK: Final = b"\xef\xbb\xbf"
+_UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
+_REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
 _FIRST: Final = re.compile(rb"\s*[\[{]")
 _DELIMITERS: Final = ",;\t|"
 
@@ -37,10 +47,29 @@ class Lines(NamedTuple):
 
 
 class Export(NamedTuple):
-    """The names of a log's columns, and its lines."""
+    """The names of a log's columns, its lines, and how many of these are odd in which way."""
 
     names: list[str]
     batches: Iterator[Lines]
+    odd: Counter[str]
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that refuses to give more than `MOST_BYTES`."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._left = MOST_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._stream.readinto(buffer)
+        self._left -= count
+        if self._left < 0:
+            raise LogError(f"it is over {MOST_BYTES >> 30} GiB, decompressed")
+        return count
 
 
 @contextmanager
@@ -55,8 +84,11 @@ def opened(path: Path) -> Iterator[Export]:
             return
         if head[:2] == b"\x1f\x8b":
             stream = stack.enter_context(gzip.open(stream))
-        buffered = stack.enter_context(io.BufferedReader(stream, 1 << 20))
-        if _FIRST.match(buffered.peek(256).removeprefix(_MARK)):
+        bounded: Any = _Bounded(stream)
+        buffered = stack.enter_context(io.BufferedReader(bounded, 1 << 20))
+        if buffered.peek(2)[:2] in _UTF16 or b"\0" in buffered.peek(256)[:4]:
+            raise LogError("it is UTF-16: convert it to UTF-8 (iconv -f utf-16 -t utf-8)")
+        if _FIRST.match(_unmarked(buffered.peek(256))):
             yield _json_lines(buffered)
         else:
             text = io.TextIOWrapper(buffered, "utf-8-sig", "replace", newline="")
@@ -65,13 +97,33 @@ def opened(path: Path) -> Iterator[Export]:
 
 
 def _csv(text: io.TextIOWrapper) -> Export:
-    first = text.readline()
+    odd: Counter[str] = Counter()
+    lines = _lines_of(text, odd)
+    first = next(lines, "")
     delimiter = max(_DELIMITERS, key=first.count)
     names = next(csv.reader([first], delimiter=delimiter), [])
-    return Export(names, _csv_lines(csv.reader(text, delimiter=delimiter), len(names)))
+    _check_columns(names)
+    reader = csv.reader(lines, delimiter=delimiter)
+    return Export(names, _csv_lines(reader, len(names), odd), odd)
 
 
-def _csv_lines(reader: Any, width: int) -> Iterator[Lines]:
+def _lines_of(text: io.TextIOWrapper, odd: Counter[str]) -> Iterator[str]:
+    """The lines of a text, without marks before them. Raises LogError."""
+    while line := text.readline(MOST_OF_LINE + 1):
+        if len(line) > MOST_OF_LINE:
+            raise LogError(f"a line is over {MOST_OF_LINE >> 20} MiB")
+        if line[0] == "\ufeff":
+            odd[MARKED] += 1
+            line = line.lstrip("\ufeff")
+        yield line
+
+
+def _check_columns(names: list[str]) -> None:
+    if len(names) > MOST_COLUMNS:
+        raise LogError(f"it has {len(names)} columns, {MOST_COLUMNS} at most")
+
+
+def _csv_lines(reader: Any, width: int, odd: Counter[str]) -> Iterator[Lines]:
     numbers: list[int] = []
     rows: list[list[str]] = []
     unreadable: list[int] = []
@@ -84,13 +136,21 @@ def _csv_lines(reader: Any, width: int) -> Iterator[Lines]:
                 elif values:
                     unreadable.append(reader.line_num + 1)
                 if len(numbers) + len(unreadable) >= BATCH:
-                    yield _columns(numbers, rows, unreadable, width)
+                    yield _noted(_columns(numbers, rows, unreadable, width), odd)
                     numbers, rows, unreadable = [], [], []
         except csv.Error:
             unreadable.append(reader.line_num + 1)
         else:
-            yield _columns(numbers, rows, unreadable, width)
+            yield _noted(_columns(numbers, rows, unreadable, width), odd)
             return
+
+
+def _noted(lines: Lines, odd: Counter[str]) -> Lines:
+    """The lines, once it is noted how many of them were no UTF-8."""
+    masks = [pc.match_substring(column, _REPLACED) for column in lines.columns]
+    if any(pc.any(mask, min_count=0).as_py() for mask in masks):
+        odd[NOT_UTF8] += max(pc.sum(mask).as_py() or 0 for mask in masks)
+    return lines
 
 
 def _columns(numbers: list[int], rows: list[Any], unreadable: list[int], width: int) -> Lines:
@@ -101,25 +161,35 @@ def _columns(numbers: list[int], rows: list[Any], unreadable: list[int], width: 
 def _json_lines(stream: io.BufferedReader) -> Export:
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     names: dict[str, None] = {}  # of the first lines: one alone may lack what is null
-    first = stream.peek(1 << 20).removeprefix(_MARK)
+    odd: Counter[str] = Counter()
+    first = _unmarked(stream.peek(1 << 20))
     for line in first[: first.rfind(b"\n") + 1 or None].split(b"\n")[:1_000]:
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
             names |= dict.fromkeys(decode(line))
     if not names:
         raise LogError("the first lines are no JSON objects")
+    _check_columns(list(names))
 
     def lines() -> Iterator[Lines]:
         numbers: list[int] = []
         rows: list[list[str | None]] = []
         unreadable: list[int] = []
-        for number, line in enumerate(stream, 1):
-            if number == 1:
-                line = line.removeprefix(_MARK)
+        number = 0
+        while line := stream.readline(MOST_OF_LINE + 1):
+            number += 1
+            if len(line) > MOST_OF_LINE:
+                raise LogError(f"line {number} is over {MOST_OF_LINE >> 20} MiB")
+            if line.startswith(_MARK):
+                odd[MARKED] += number > 1 or line.startswith(_MARK * 2)
+                line = _unmarked(line)
             if not line.strip():
                 continue
             try:
                 document = decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UnicodeDecodeError:
+                odd[NOT_UTF8] += 1
+                unreadable.append(number)
+            except msgspec.DecodeError:
                 unreadable.append(number)
             else:
                 numbers.append(number)
@@ -129,7 +199,14 @@ def _json_lines(stream: io.BufferedReader) -> Export:
                 numbers, rows, unreadable = [], [], []
         yield _columns(numbers, rows, unreadable, len(names))
 
-    return Export(list(names), lines())
+    return Export(list(names), lines(), odd)
+
+
+def _unmarked(text: bytes) -> bytes:
+    """A text without the byte order marks before it."""
+    while text.startswith(_MARK):
+        text = text.removeprefix(_MARK)
+    return text
 
 
 def _text(value: Any) -> str | None:
@@ -138,10 +215,17 @@ def _text(value: Any) -> str | None:
 
 def _parquet(stream: Any) -> Export:
     try:
-        file = pq.ParquetFile(stream)
+        schema = pq.read_schema(stream)
+        texts = [field.name for field in schema if pa.types.is_string(field.type)]
+        file = pq.ParquetFile(stream, read_dictionary=texts)
     except pa.ArrowException as error:
         raise LogError(str(error)) from error
     names = list(file.schema_arrow.names)
+    _check_columns(names)
+    groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
+    size = sum(group.total_byte_size for group in groups)
+    if max(size, file.metadata.num_rows * len(names)) > MOST_BYTES:
+        raise LogError(f"it is over {MOST_BYTES >> 30} GiB, decompressed")
 
     def lines() -> Iterator[Lines]:
         first = 1
@@ -153,11 +237,15 @@ def _parquet(stream: Any) -> Export:
         except pa.ArrowException as error:
             raise LogError(str(error)) from error
 
-    return Export(names, lines())
+    return Export(names, lines(), Counter())
 
 
 def _as_text(column: pa.Array) -> pa.Array:
     kind = column.type
+    if pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type):
+        lengths = pc.binary_length(column.dictionary).take(column.indices)
+        if (pc.sum(lengths).as_py() or 0) > MOST_OF_BATCH:
+            raise LogError(f"{BATCH} lines have over {MOST_OF_BATCH >> 20} MiB in a column")
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp(kind.unit, "UTC"))
     if pa.types.is_nested(kind):

@@ -44,10 +44,10 @@ def difference(claim: Claim, bid: OwnBid, terms: Terms) -> tuple[str, str]:
     more: int | Fraction = claim.price - bid.sent
     allowed = terms.tolerance
     if claim.currency != bid.currency:
-        rate = _rate(claim.currency, day_of(bid.time_ms), terms)
-        if rate is None:
+        usd = rate(claim.currency, day_of(bid.time_ms), terms)
+        if usd is None:
             return "unknown_currency", claim.currency
-        more = claim.price * rate - bid.price
+        more = claim.price * usd - bid.price
         allowed = max(allowed, bid.price // CONVERTED_PART)
     if -allowed <= more <= allowed:
         return "", ""
@@ -68,7 +68,8 @@ def agree(claims: pa.RecordBatch, bids: pa.RecordBatch, terms: Terms) -> pa.Arra
     return pc.or_kleene(pc.is_null(price), near)
 
 
-def _rate(currency: str, day: date, terms: Terms) -> Fraction | None:
+def rate(currency: str, day: date, terms: Terms) -> Fraction | None:
+    """USD per unit of a currency on a day; None if that is not known."""
     return Fraction(1) if currency == "USD" else terms.convert(currency, day)
 
 
@@ -80,8 +81,8 @@ def _rates(claims: pa.RecordBatch, bids: pa.RecordBatch, terms: Terms) -> pa.Arr
     rates = []
     for key in encoded.dictionary.to_pylist():
         number, _, currency = key.partition(" ")
-        rate = _rate(currency, _date(int(number)), terms)
-        rates.append(None if rate is None else float(rate))
+        usd = rate(currency, _date(int(number)), terms)
+        rates.append(None if usd is None else float(usd))
     return pa.array(rates, pa.float64()).take(encoded.indices)
 
 

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from snapbid.reconcile.claims import Seen
 from snapbid.reconcile.compare import CAUSES, Comparison, Dispute
 
 SHOWN: Final = 1_000  # disputes on the page; the CSV has all
@@ -36,7 +37,8 @@ td.number { text-align: right }
 }
 """
 _TOTALS: Final = (
-    "kind", "day", "your log", "agreed", "our log", "our log, USD", "the report", "the report, USD",
+    "kind", "day", "your log", "your log, USD", "agreed", "our log", "our log, USD", "the report",
+    "the report, USD",
 )  # fmt: skip
 _SHOWN: Final = ("cause", "auction", "your log", "our log", "detail")
 
@@ -52,11 +54,15 @@ Reported = dict[tuple[str, date], ReportedDay]
 
 
 class TotalsRow(NamedTuple):
-    """A kind on a day: lines of theirs, those that agree, what the log and the report count."""
+    """A kind on a day: lines of theirs, those that agree, what the log and the report count.
+
+    Their money is None where no price is known.
+    """
 
     kind: str
     day: date | None
     theirs: int
+    theirs_usd: float | None
     agreed: int
     logged: int
     logged_usd: float
@@ -72,17 +78,18 @@ class TotalsRow(NamedTuple):
 
 
 def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]:
-    """Every day of the comparison, with the report's figures where there are some."""
+    """Every day of the comparison, with the report's figures unless it was not compared."""
     rows = []
     known = comparison.totals()
     for kind, day in sorted({*known, *(reported or ())}, key=lambda key: (key[0], str(key[1]))):
         of_day = known.get((kind, day))
-        theirs, agreed, ours, cost = of_day or (0, 0, 0, 0)
+        theirs, agreed, ours, cost, price = of_day or (0, 0, 0, 0, 0)
+        their_usd = price / 1e9 if price else None
         count = usd = None
         if reported is not None and day is not None:
             count, nanos = reported.get((kind, day), ReportedDay(0, 0))
             usd = cost / 1e9 if nanos is None else nanos / 1e9
-        rows.append(TotalsRow(kind, day, theirs, agreed, ours, cost / 1e9, count, usd))
+        rows.append(TotalsRow(kind, day, theirs, their_usd, agreed, ours, cost / 1e9, count, usd))
     return rows
 
 
@@ -107,7 +114,58 @@ def cells(dispute: Dispute) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def page(ssp: str, comparison: Comparison, rows: list[TotalsRow], shown: list[Dispute]) -> str:
+class Coverage(NamedTuple):
+    """What was compared: columns by field, those of no use, what was not, and what is odd."""
+
+    columns: dict[str, str]
+    unused: list[str]
+    missing: list[str]
+    notes: list[str]
+
+    def lines(self) -> Iterator[str]:
+        """What to tell, a line each."""
+        taken = ", ".join(f"{name!a} as {field}" for field, name in self.columns.items())
+        yield f"columns: {taken}"
+        if self.unused:
+            yield f"not used: {', '.join(map(ascii, self.unused))}"
+        yield from (f"not compared: {each}" for each in self.missing)
+        yield from (f"note: {each}" for each in self.notes)
+
+
+def coverage(comparison: Comparison, seen: Seen, *, prices: bool, times: bool) -> Coverage:
+    """What was compared; `prices` and `times`: these were to be."""
+    missing = []
+    for is_wanted, what, lacking in (
+        (prices, "price", comparison.without_price),
+        (times, "time", comparison.without_time),
+    ):
+        if not is_wanted:
+            missing.append(f"{what}s (--no-{what}s)")
+        elif what not in seen.columns and lacking:
+            missing.append(f"{what}s: which column has them? --column {what}=NAME or --no-{what}s")
+        elif lacking:
+            missing.append(f"the {what}s of {lacking} lines, which have none")
+    if "imp" not in seen.columns:
+        missing.append("impressions: any of an auction may be meant")
+    if comparison.first is None:
+        missing.append("the report: the lines have no days, and none was named (--date)")
+    return Coverage(seen.columns, seen.unused, missing, seen.notes)
+
+
+def is_complete(comparison: Comparison, seen: Seen, *, prices: bool, times: bool) -> bool:
+    """Whether all was compared that was to be, and nothing in the log is odd."""
+    return not (
+        (prices and comparison.without_price) or (times and comparison.without_time) or seen.notes
+    )
+
+
+def page(
+    ssp: str,
+    comparison: Comparison,
+    rows: list[TotalsRow],
+    shown: list[Dispute],
+    covered: Coverage | None = None,
+) -> str:
     """The page: totals, causes, and the first disputes. It loads nothing."""
     title = f"Reconciliation with {ssp}"
     total = sum(comparison.causes.values())
@@ -116,7 +174,9 @@ def page(ssp: str, comparison: Comparison, rows: list[TotalsRow], shown: list[Di
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>",
         f"<h1>{escape(title)}</h1><p>{comparison.lines:,} lines, from {comparison.first} to "
-        f"{comparison.last} (UTC); {total:,} in dispute.</p><h2>Totals</h2>",
+        f"{comparison.last} (UTC); {total:,} in dispute.</p>",
+        *(f"<p>{escape(line)}</p>" for line in (covered.lines() if covered else ())),
+        "<h2>Totals</h2>",
         *_table(_TOTALS, rows),
         "<h2>Causes</h2>",
         *_table(
