@@ -54,7 +54,7 @@ build: $(VENV)/.run $(EXTENSION)
 # TESTS="-n0 tests/integration/test_up.py -k port" run less. The suite starts interpreters by the
 # hundred: they may keep what they have compiled. tests/conftest.py has the order of the files.
 TESTS ?=
-test: lint $(VENV)/.npm $(if $(REDIS),on_path)
+test: lint $(VENV)/.npm $(VENV)/.rtblint $(if $(REDIS),on_path)
 	$(if $(REDIS),PATH="$(CURDIR)/build/redis:$$PATH") PYTHONDONTWRITEBYTECODE= $(PY) -m pytest \
 	-n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 4 --dist loadfile \
 	--no-loadscope-reorder $(TESTS)
@@ -187,6 +187,14 @@ $(VENV)/.npm: $(wildcard tests/npm/*) $(VENV)/.run
 	@if ! command -v npm >/dev/null || ! npm ci --prefix $(VENV)/npm --ignore-scripts --silent; then \
 	echo "axe-core and vast-client are not installed (npm): neither accessibility nor what a player \
 	makes of VAST is checked" >&2; fi
+	@touch $@
+
+# A validator of bids that judges in tests, which skip what they lack.
+RTBLINT := 0.14.6
+$(VENV)/.rtblint: $(VENV)/.run
+	@if ! command -v cargo >/dev/null || ! cargo install rtblint --version $(RTBLINT) --locked --quiet \
+	--root $(VENV)/cargo; then \
+	echo "rtblint is not installed (cargo): answers are not checked by it" >&2; fi
 	@touch $@
 
 # It has been built above; this follows changes of the sources.

@@ -10,7 +10,7 @@ from support.client import LocalApp
 from support.market import RATES, market_of
 
 from snapbid.export import examples, read
-from snapbid.match.campaign import Campaign
+from snapbid.match.campaign import Campaign, CampaignMistake
 from snapbid.match.campaign_file import read_file
 from snapbid.match.futile import warning_of
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
@@ -20,7 +20,10 @@ FILES = [name for name in examples.NAMES if ".request." not in name and name != 
 
 
 def campaigns(file: str) -> list[Campaign]:
-    return [campaign for campaign, _ in read_file(file, BytesIO(read(file).encode()))]
+    warnings: list[CampaignMistake] = []
+    read_campaigns = [each for each, _ in read_file(file, BytesIO(read(file).encode()), warnings)]
+    assert warnings == []
+    return read_campaigns
 
 
 def documents(file: str) -> list[object]:

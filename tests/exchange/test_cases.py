@@ -4,6 +4,7 @@ A case holds the requests of one adapter for a scenario. Its answers must have t
 scenario names, and nothing that an exchange would drop or complain of.
 """
 
+import contextlib
 import gzip
 import json
 from collections.abc import Iterable, Iterator
@@ -12,10 +13,12 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from support import rtblint
 from support.client import LocalApp, Reply
 from support.exchange.demands import bids_of, faults
 from support.exchange.scenarios import BIDDERS, CASES, FOLDER, Scenario, campaigns, scenarios
 from support.market import market_of
+from support.vast import why_not_played
 
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.reference.rates import Rates
@@ -98,6 +101,46 @@ def test_from_java(case: dict[str, Any], compressed: bool, common: LocalApp) -> 
     answer = json.loads(gzip.decompress(reply.body) if packed else reply.body)
     assert faults(request, answer) == []
     assert {bid["impid"]: bid["cid"] for bid in bids_of(answer)} == case["bids"]
+
+
+@pytest.fixture(scope="module")
+def answered(common: LocalApp, redis_url: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """All requests that get an answer, and it."""
+    found = []
+    for scenario in SCENARIOS.values():
+        case = json.loads((CASES / f"{scenario.name}.json").read_text(encoding="utf-8"))
+        with contextlib.ExitStack() as stack:
+            app = common
+            if scenario.campaign is not None:
+                known = [*campaigns(), scenario.campaign]
+                app = stack.enter_context(bidder_of(known, redis_url))
+            found += [
+                (request, send(app, request, compressed=False)) for request in case["requests"]
+            ]
+    found += [
+        (case["request"], send(common, case["request"], compressed=False)) for case in FROM_JAVA
+    ]
+    return [(request, reply.json()) for request, reply in found if reply.status == 200]
+
+
+def test_rtblint_finds_no_error(answered: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    assert len(answered) > 50
+    found = rtblint.issues(answered)
+    # Our notification URLs have the form that document 2 gives them.
+    assert [each for each in found if each["id"] != "openrtb.bid.price_macro_missing"] == []
+
+
+def test_rtblint_can_refuse() -> None:
+    found = rtblint.issues([(REQUEST, answer()), (REQUEST, answer(impid="2"))])
+    errors = [each["id"] for each in found if each["severity"] == "error"]
+    assert errors == ["openrtb.bid.impid_unknown"]
+
+
+def test_a_player_plays_all_vast(answered: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    bids = [bid for _, answer in answered for bid in bids_of(answer)]
+    served = [bid["adm"] for bid in bids if "<VAST" in bid["adm"] and bid["mtype"] < 4]
+    assert len(served) > 5
+    assert {*why_not_played(served)} == {None}
 
 
 def test_every_scenario_has_its_case() -> None:
