@@ -25,7 +25,6 @@
 --   {sbN}:o:SHARD           the outbox: what becomes of the impressions of that shard's users (outbox.py)
 --
 -- With several shards the user has one, in which both are, and the auction's has the outbox.
-local SHARDS = 1 -- scripts.py sets it
 
 local function add(key, field, by) -- nothing is done beyond 64 bits
   return type(redis.pcall('HINCRBY', key, field, by)) == 'number'

@@ -3,6 +3,7 @@
 -- ARGV[1]  the caller's time (epoch ms)
 local now_ms = tonumber(ARGV[1])
 local now = math.floor(now_ms / 1000)
+local SHARDS = 1 -- scripts.py sets it
 
 local function digits(number) -- of a whole number, however large
   return string.format('%.0f', number)

@@ -9,8 +9,8 @@
 --          by how much
 -- Returns 0 where the batch was taken back before it arrived, else + and what was not kept, each the
 -- index of the bid in the batch (from 0) and a letter: b beyond the budget, h beyond its SSP's share
--- of one for which several ask, c beyond a cap, t another family of SSPs has a bid on this auction and
--- impression.
+-- of one for which several ask, c beyond a cap, s beyond what sums hold, t another family of SSPs has a
+-- bid on this auction and impression.
 --
 -- A batch in which no bid has limits is sent to this script without what admit.lua needs.
 local WRITER_S = '604800'
@@ -91,6 +91,45 @@ local function is_taken_before(bucket, field, value) -- rare
   return before and is_anothers(unpack_record(before), value)
 end
 
+-- A day's sums of money have 64 bits, here and in the warehouse (nano-USD). Bids of less than 1 USD an
+-- impression fill them at more than 4 * 10^9 wins of one SSP a day. What dearer ones cost, won or not, is
+-- summed in {sbN}:dear:DAY (days since 1970), by SSP (s) and campaign (c), and bounded: over all shards
+-- and with late wins of the days before, to less than half of what a sum holds.
+local PLAIN_DIGITS, DEAREST_SUM = 9, 4e18
+local function dear_price(value) -- rare: as digits; nothing for a plain one
+  local last = #value
+  if bit.band(value:byte(KINDS_AT), CAPPED) ~= 0 then
+    last = last - 20
+  end
+  return last - HEAD_SIZE > PLAIN_DIGITS and value:sub(HEAD_SIZE + 1, last)
+end
+
+local function dear_sums(value) -- rare: their key, and fields
+  local ssp, campaign, time = struct.unpack('<I4I4I4', value)
+  return base .. 'dear:' .. math.floor(time / DAY_S), {'s' .. ssp, 'c' .. campaign}
+end
+
+local function give_back_sums(value, price) -- rare
+  local key, fields = dear_sums(value)
+  for _, field in ipairs(fields) do
+    redis.call('HINCRBY', key, field, '-' .. price)
+  end
+end
+
+local function fits_in_sums(value, price) -- rare
+  local key, fields = dear_sums(value)
+  local days = 2 + math.floor(longest_ttl(tonumber(ARGV[5])) / DAY_S)
+  local most, fits = DEAREST_SUM / SHARDS / days, true
+  for _, field in ipairs(fields) do
+    fits = redis.call('HINCRBY', key, field, price) <= most and fits
+  end
+  redis.call('EXPIRE', key, 2 * DAY_S)
+  if not fits then
+    give_back_sums(value, price)
+  end
+  return fits
+end
+
 local refused, less = {}, {} -- what was; what is not counted, by day, by field
 local function uncount(value, letter) -- rare
   local ssp, campaign, time = struct.unpack('<I4I4I4', value)
@@ -113,16 +152,28 @@ while at <= size do
     kept, of_none = false, nil
   end
   local admitted = value
+  local dear = #value > HEAD_SIZE + PLAIN_DIGITS and dear_price(value)
+  if dear and not fits_in_sums(value, dear) then
+    admitted, letter = nil, 's'
+  end
   if flags >= 4 then
     hold_s = hold_s or tonumber(ARGV[4])
     packed, at = struct.unpack('<I2c0', bids, at)
-    admitted, letter = admit(bids, start, value, packed, hold_s)
+    if admitted then
+      admitted, letter = admit(bids, start, value, packed, hold_s)
+      if dear and not admitted then
+        give_back_sums(value, dear)
+      end
+    end
   end
   if admitted then
     local key = bucket_key(of_granule, buckets, bucket, field)
     if of_before and is_taken_before(bucket, field, admitted)
       or redis.call('HSETNX', key, field, admitted) == 0 and not replace(key, field, admitted) then
       letter = 't'
+      if dear then
+        give_back_sums(value, dear)
+      end
       if flags >= 4 then
         undone[#undone + 1] = {bids:sub(start + 1, start + 16), admitted}
       end
