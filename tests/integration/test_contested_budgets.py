@@ -149,7 +149,7 @@ async def test_losses_that_wins_follow_end_no_holds(ledger: Ledger, clock: Clock
 
 
 async def test_lost_first_and_won_later(ledger: Ledger, clock: Clock) -> None:
-    """Once three were won after all, a loss leaves its hold to end by itself; others' end theirs."""
+    """Once three were won after all, a loss leaves its hold as it is; others' losses end theirs."""
     asking = Asking(ledger)
     await asking.ask(GREEDY, 30)
     for _, auction in asking.kept:

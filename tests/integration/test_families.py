@@ -18,6 +18,7 @@ from snapbid.embedded import demo
 from snapbid.report import tokens
 from snapbid.warehouse import absorb, audit, diagnosis, registry, reports
 from snapbid.warehouse.absorb import CounterValue, SourceCounters
+from snapbid.warehouse.fence import Batch
 from snapbid.warehouse.reports import DayFigures
 
 TODAY = datetime.now(UTC).date()
@@ -51,7 +52,8 @@ class Books:
         self._batch += 1
         counters = [CounterValue(day, 0, kind, number, 0, value)
                     for (day, kind, number), value in self._counts.items()]  # fmt: skip
-        await absorb.absorb(self.connection, [SourceCounters(self._source, self._batch, counters)])
+        batch = Batch(self._batch, "0123456789")
+        await absorb.absorb(self.connection, [SourceCounters(self._source, batch, counters)])
 
     async def reported(self, ssp: str) -> dict[date, DayFigures]:
         days = await reports.fetch(self.connection, ssp, CLOSED, TOMORROW)
