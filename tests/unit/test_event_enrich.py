@@ -250,7 +250,7 @@ def test_answers_of_a_refusal() -> None:
 def test_messages_are_sentences() -> None:
     for body, message in (
         (b"[]", "body must be a JSON object"),
-        (b"{", "body cannot be read as JSON: it has a syntax error"),
+        (b"{", "body cannot be read as JSON: it has a syntax error at byte 1"),
         (b'{"event":"login"}', "timestamp is required, and 2 more violations"),
         (b'{"event":"no"}', "event is not an event of the catalog, and 2 more violations"),
     ):

@@ -10,7 +10,7 @@ CAMPAIGN: dict[str, Any] = {
     "id": "c",
     "advertiser": "shop.example",
     "cpm": 2.5,
-    "creatives": [{"id": "n", "media": "banner", "adm": "x", "w": 1, "h": 1}],
+    "creatives": [{"id": "n", "media": "banner", "adm": "<p></p>", "w": 1, "h": 1}],
 }
 
 
@@ -36,4 +36,4 @@ CAMPAIGN: dict[str, Any] = {
 def test_what_can_never_bid(more: dict[str, Any], why: str | None) -> None:
     done = invoke({}, "campaign", "check", "-", input=json.dumps(CAMPAIGN | more))
     assert done.returncode == 0
-    assert done.stderr == ("" if why is None else f"campaign c can never bid: {why}\n")
+    assert done.stderr == ("" if why is None else f"warning: campaign c can never bid: {why}\n")
