@@ -194,8 +194,9 @@ async def test_a_store_that_is_down_is_no_poison(
 ) -> None:
     """Where no event at all is taken nothing is halved, nor set aside, however long that lasts."""
     monkeypatch.setattr(drain_events, "STATEMENT_S", 0.3)
-    await bench.accept(event("login", "alone"))
+    await bench.accept(claimed("b"))
     for broken, mended in (
+        ("alter table event_revision rename to gone", "alter table gone rename to event_revision"),
         ("alter table event_ids rename to gone", "alter table gone rename to event_ids"),
         ("set default_transaction_read_only = on", "set default_transaction_read_only = off"),
     ):

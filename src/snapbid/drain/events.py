@@ -150,15 +150,14 @@ class EventDrain:
             count = await self._carry(connection, requests)
         except Exception as error:
             stream.put_back(requests)
+            is_new = not products <= self._suspects.products.keys()
             self._suspects.add(products)
             if connection.is_closed():
                 raise
             await self._take_a_plain_event(connection)
-            logger.warning(
-                "storing %d requests with events failed, they are tried apart: %s",
-                len(requests),
-                type(error).__name__,
-            )
+            if is_new:
+                name = type(error).__name__
+                logger.warning("storing %d requests failed, trying parts: %s", len(requests), name)
             return 0
         self._suspects.clear(products)
         await stream.finish(requests)
@@ -167,12 +166,18 @@ class EventDrain:
     async def _take_a_plain_event(self, connection: asyncpg.Connection) -> None:
         """Raise what the warehouse raises where it takes no event at all; nothing is stored."""
         now = _moment(round(self._clock() * 1000))
-        plain = EventRow("plain", "", "login", now, now, None, None, None, "{}", "{}", b"", None)
+        context = {"bonus_id": "plain"}
+        sequence = sequences.digest("", sequences.CLAIMED, context)
+        plain = EventRow(
+            "plain", "", sequences.CLAIMED, now, now, None, None, None, _json(context), "{}", b"",
+            sequence,
+        )  # fmt: skip
         transaction = connection.transaction()
         await transaction.start()
         try:
             await events.limit_statements(connection, STATEMENT_S)
             await events.store(connection, [plain])
+            await sequences.check(connection, [plain])
         finally:
             if not connection.is_closed():
                 await transaction.rollback()

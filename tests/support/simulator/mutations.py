@@ -21,6 +21,7 @@ from snapbid.ledger.outbox import OutboxSweeper
 from snapbid.ledger.queue import EventQueue
 from snapbid.ledger.segment import ShardState
 from snapbid.ledger.shard import LedgerShard
+from snapbid.warehouse import events
 from snapbid.warehouse import fence as warehouse_fence
 from support.simulator import market
 from support.simulator.servers import PostgresServer
@@ -324,6 +325,13 @@ def _half_moved() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _cash_outs_not_revised() -> Iterator[None]:
+    """Cash-outs keep the flags that they came with."""
+    with replaced(events, revise_later=_nothing):
+        yield
+
+
 MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     **{name: _script(mutation) for name, mutation in SCRIPTS.items()},
     "doubts forgotten": _doubts_forgotten,
@@ -332,6 +340,7 @@ MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "old numbers": _old_numbers,
     "events not awaited": _events_not_awaited,
     "events removed first": _events_removed_first,
+    "cash-outs not revised": _cash_outs_not_revised,
     "outboxes lost": _outboxes_lost,
     "after absorbed": _after_absorbed,
     "numbers alone": _numbers_alone,
