@@ -25,7 +25,7 @@ from support.remembered import (
 )
 
 from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import BILLING, LOSS, WIN
+from snapbid.ledger.records import ALTERED, BILLING, LOSS, WIN
 from snapbid.ledger.shard import ENOUGH
 
 DAY = "2030-06-15"
@@ -87,7 +87,8 @@ async def test_what_changed_is_named_for_the_drain(ledger: Ledger, store: Any) -
     await remember(ledger, b"a", (b"1", 1, PRICE))
     await settle_all(ledger, b"a", b"1", 3)
     prefix = f"{segment_of(store)} {DAY} "
-    changed = {f"{prefix}{field}".encode() for field in counts(store)[DAY]}
+    fields = [*counts(store)[DAY], "n:1:60"]  # a loss beside a win
+    changed = {f"{prefix}{field}".encode() for field in fields}
     assert store.smembers("{sb0}:d") == changed
     store.delete("{sb0}:d")
     await settle_all(ledger, b"a", b"1", 3)
@@ -133,7 +134,9 @@ async def test_the_last_of_equal_pairs_in_one_batch_stays(ledger: Ledger, store:
 async def test_what_happens_beside_the_counts_is_counted_for_its_ssp(
     ledger: Ledger, store: Any, clock: Clock
 ) -> None:
-    """Repeats, reuse of an auction's id, and notices that come after the bid is forgotten."""
+    """Repeats, reuse of an auction's id, a loss beside a win, altered notices, and those that come
+    after the bid is forgotten.
+    """
     ledger.use_families({4: 3})
     for ssp in (3, 3, 4, 4, 3):
         assert await remember(ledger, b"a", (b"1", 7, 100), ssp=ssp)
@@ -141,11 +144,16 @@ async def test_what_happens_beside_the_counts_is_counted_for_its_ssp(
     assert await settle_all(ledger, b"a", b"1") == "ccc"
     assert await settle_all(ledger, b"a", b"1") == "ddd"
     assert await settle_all(ledger, b"nobody's", b"1") == "uuu"
+    assert await remember(ledger, b"b", (b"1", 7, 100), ssp=3)
+    assert await ledger.settle(LOSS, b"b", b"1", 1) == "c"
+    assert await ledger.settle(BILLING | ALTERED, b"b", b"1") == "c"
+    assert await ledger.settle(WIN, b"b", b"1") == "c"
     clock.now += TTL_S + 1
     assert await settle_all(ledger, b"a", b"1") == "uuu"
     repeats = {f"n:3:{20 + kind}": 1 for kind in KINDS}
     expired = {f"n:3:{30 + kind}": 1 for kind in KINDS}
-    assert anomalies(store) == {DAY: {"n:3:40": 1, "n:4:40": 1, **repeats, **expired}}
+    reused, strange = {"n:3:40": 1, "n:4:40": 1}, {"n:3:60": 2, "n:3:52": 1}
+    assert anomalies(store) == {DAY: {**reused, **strange, **repeats, **expired}}
 
 
 async def test_two_workers_settle_the_same_notice_once(fresh_redis: str, tmp_path: Path) -> None:
