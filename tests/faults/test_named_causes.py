@@ -18,7 +18,7 @@ from snapbid.version import RELEASE
 
 
 class Stand:
-    """A machine with an SSP and a campaign; a clock for its drain, and a disk for its server."""
+    """A machine with an SSP and a campaign; a clock for its programs, a disk for its server."""
 
     def __init__(self, machine: Machine, clock: Clock, disk: Disk | None) -> None:
         self.machine = machine
@@ -55,7 +55,7 @@ def stand() -> Iterator[Stand]:
         clock = stack.enter_context(contextlib.closing(Clock(home.path / "clock")))
         machine = stack.enter_context(contextlib.closing(Machine(home)))
         prepare(machine.postgres.dsn)
-        machine.start(drain=clock.environ)
+        machine.start(clock.environ, clock.environ)
         stand = Stand(machine, clock, disk)
         stand.await_status("bidding since", f"version {RELEASE}")
         yield stand
@@ -103,10 +103,11 @@ def test_a_clock_that_is_off(stand: Stand) -> None:
     if not stand.clock.can_be_set:
         pytest.skip("there is no C compiler")
     stand.clock.set(1200)
-    stand.await_status("degraded since", "the clock of the drain on ", "1,200 s ahead of")
-    assert "1,200 s ahead of" in stand.machine.served.output
+    stand.await_status("degraded since", "the clocks of ", "are 1,200 s ahead of Redis and")
+    assert "are 1,200 s ahead of Redis and PostgreSQL" in stand.status()
+    assert stand.machine.served.output.count("are 1,200 s ahead of") == 1
     stand.clock.set(0)
-    stand.await_status("bidding since")
+    stand.await_status("bidding since", "bids/s")
 
 
 def test_a_disk_that_is_full(stand: Stand) -> None:

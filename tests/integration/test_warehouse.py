@@ -15,6 +15,7 @@ from snapbid.match.document import decode, parse
 from snapbid.risks import forbids
 from snapbid.version import version
 from snapbid.warehouse import campaigns, registry
+from snapbid.warehouse import migrate as schema
 from snapbid.warehouse.migrate import MigrationError, files, migrate
 from snapbid.warehouse.risks import fetch_risks
 
@@ -63,6 +64,18 @@ class TestMigrate:
     ) -> None:
         versions = await connection.fetch("select distinct version from schema_migration")
         assert [row["version"] for row in versions] == [version()]
+
+    async def test_a_migration_that_breaks_earlier_programs_is_noted(
+        self, database: str, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        more = {
+            "9998_plain": "-- what breaks: earlier programs\nselect 1",
+            "9999_breaking": "-- Another key.\n-- breaks: earlier programs\nselect 1",
+        }
+        monkeypatch.setattr(schema, "files", lambda: {**files(), **more})
+        assert await migrate(database) == list(more)
+        breaking = await connection.fetch("select name from schema_migration where breaks")
+        assert [row["name"] for row in breaking] == ["9999_breaking"]
 
     @pytest.mark.parametrize("breaks", [False, True])
     async def test_only_a_migration_that_breaks_this_program_is_refused(

@@ -117,3 +117,13 @@ async def test_of_a_shard_that_is_away_the_traffic_is_what_was_known_last(
     counted |= {0: None, 1: None}
     with pytest.raises(AwayError):
         await bids()
+
+
+def test_a_clock_that_is_set_back_hides_nothing() -> None:
+    history = CountHistory()
+    for at in (1000.0, 2200.0, 1010.0, 1020.0):  # 20 minutes ahead, and back
+        history.add(at, {BID: int(at)})
+    window = history.window()
+    assert window is not None
+    assert (window.seconds, window.total("snapbid_bid_requests_total")) == (10.0, 10)
+    assert [point.at for point in history.points()] == [1010.0, 1020.0]

@@ -36,6 +36,7 @@ from snapbid.repeats import RepeatedLog
 from snapbid.risks import RiskLog
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
+from snapbid.version import version
 from snapbid.warehouse import demand, diagnosis, events, leases, rests
 from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
 from snapbid.warehouse.rests import SuspensionRule
@@ -163,6 +164,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
             loop.add_signal_handler(number, stopping.set)
     risks = RiskLog()
     await preflight.check(settings, risks)
+    logger.info("the drain of snapbid %s begins", version())
     looking = asyncio.create_task(preflight.watch(settings, risks))
     stores = ledger.Connections(settings.redis_url, settings.redis_replicas)
     redis = stores.client()

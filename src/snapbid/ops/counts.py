@@ -104,7 +104,10 @@ class CountHistory:
         self._last: tuple[float, Counts] | None = None
 
     def add(self, at: float, counts: Counts) -> None:
-        """Add a sample taken at `at` (epoch s)."""
+        """Add a sample taken at `at` (epoch s); a clock that is set back begins anew."""
+        if self._last is not None and at < self._last[0]:
+            self._points.clear()
+            self._kept.clear()
         self._points.append(_point(at, counts))
         if not self._kept or at - self._kept[-1][0] >= KEEP_EVERY_S:
             self._kept.append((at, counts))

@@ -36,6 +36,7 @@ from snapbid.server.granian import GranianServer
 from snapbid.server.log_writer import LogWriterProcess, problem_of
 from snapbid.server.process import create
 from snapbid.settings import VARIABLES, ServingSettings, Settings, bound, reachable, url_of
+from snapbid.version import version
 
 BACKLOG: Final = 4096
 STOP_S: Final = 20  # for what is in flight
@@ -79,6 +80,7 @@ def serve(settings: ServingSettings) -> int:
     except (ServeError, preflight.VolatileStoreError) as error:
         print(error, file=sys.stderr)
         return error.status
+    logger.info("the server of snapbid %s begins", version())
     os.environ.pop(VARIABLES["ops_token"], None)  # which the workers do not need
     writer = None
     if settings.auction_log is not None:
