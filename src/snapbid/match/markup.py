@@ -53,7 +53,7 @@ _NAME: Final = re.compile(f"(?:[\\w-]*:)?(?:[a-z]|x{_OPEN}\\d+{_CLOSE})*")
 _NO_URLS: Final[dict[str, Where]] = {"style": "style", "srcdoc": "srcdoc"}  # attributes
 
 # Ends whatever is open; what has no end is searched for it again and again.
-_END: Final = "-->]]>'>\"></script></style>"
+END: Final = "-->]]>'>\"></script></style>"
 
 
 class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -170,7 +170,7 @@ class _MarkupReader(HTMLParser):
     def read(self, text: str) -> None:
         # A declaration in brackets that is no CDATA section ends at the first `>`.
         text = re.sub(r"<!\[(?!CDATA\[)" if self._is_xml else r"<!\[", "<!x", text)
-        self.feed(text + _END)
+        self.feed(text + END)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

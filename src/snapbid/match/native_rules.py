@@ -23,6 +23,8 @@ from snapbid.match.rules import (
     warn,
 )
 from snapbid.match.value_rules import MAX_ADM_BYTES, MAX_URL, integer, markup
+from snapbid.match.vast_facts import is_address
+from snapbid.match.vocabulary import size
 
 MAX_TITLE: Final = 1_024  # bytes
 MAX_DATA: Final = 4_096
@@ -186,14 +188,16 @@ def _add_script(document: Fields, script: Any, at: Path, mistakes: Mistakes) -> 
     """Turn a `jstracker` into event trackers: markup that only loads scripts and pixels, or the
     address of a script.
     """
-    markup = script if isinstance(script, str) else ""
-    if _ADDRESS.fullmatch(markup):
-        markup = f'<script src="{markup}">'
+    markup = script if isinstance(script, str) and size(script) <= MAX_URL else ""
+    if is_address(markup):
+        markup = f"<script src={markup.strip()}>"
+    tags = _TAG.findall(markup)
     trackers = [
-        {"event": IMPRESSION, "method": SCRIPT if each[1] else PIXEL, "url": unescape(each[2])}
-        for each in _LOADED.finditer(markup)
+        {"event": IMPRESSION, "method": _METHODS[name.lower()], "url": unescape(source[1])}
+        for name, attributes in tags
+        if (source := _SOURCE.search(attributes)) is not None
     ]
-    if not trackers or _LOADED.sub("", markup).strip():
+    if not trackers or len(trackers) < len(tags) or _TAG.sub("", markup).strip():
         rule = "is dropped, as it has code of its own: state the address of a script in"
         warn(mistakes, at, f'{rule} eventtrackers, {{"event": 1, "method": 2, "url": …}}')
         return
@@ -202,13 +206,11 @@ def _add_script(document: Fields, script: Any, at: Path, mistakes: Mistakes) -> 
         document["eventtrackers"] = [*(stated or ()), *trackers]
 
 
-IMPRESSION, PIXEL, SCRIPT = 1, 1, 2  # an event, and methods (Native 1.2, 7.6 and 7.7)
+IMPRESSION: Final = 1  # an event, and by what loads it the method (Native 1.2, 7.6 and 7.7)
+_METHODS: Final = {"img": 1, "script": 2}
 ICON: Final = 1  # a type of image
-_ADDRESS: Final = re.compile(r"(?:https?:)?//[^\s\"'<>]+", re.IGNORECASE)
-_LOADED: Final = re.compile(
-    r"<(?:(script)|img)\b[^<>]*?\ssrc\s*=\s*[\"']?([^\"'\s<>]+)[^<>]*>(?:\s*</script\s*>)?",
-    re.IGNORECASE,
-)
+_TAG: Final = re.compile(r"<(script|img)\b([^<>]*)>(?:\s*</script\s*>)?", re.IGNORECASE)
+_SOURCE: Final = re.compile(r"\ssrc\s*=\s*[\"']?([^\"'\s]+)", re.IGNORECASE)
 _SAME: Final = ("link", "imptrackers", "eventtrackers", "privacy")
 
 

@@ -13,16 +13,15 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any, Final
 
-from snapbid.match.markup import Language
+from snapbid.match.markup import END, Language
 from snapbid.match.native import NativeAd
 from snapbid.match.rules import Mistakes, Path, shown, warn
+from snapbid.match.vast_facts import is_address
 
 MRAID: Final = frozenset((3, 5, 6))  # AdCOM's API frameworks
 
 _TAG: Final = re.compile(r"<[a-z!/?]", re.IGNORECASE)
-_ADDRESS: Final = re.compile(r"\s*(?:https?:)?//\S+\s*", re.IGNORECASE)
 _VAST: Final = re.compile(r"\ufeff?(?:\s|<\?.*?\?>|<!--.*?-->)*+<VAST\b", re.DOTALL)
-_MRAID: Final = re.compile(r"<script\b[^<>]*\bsrc\s*=[^<>]*\bmraid\.js")
 
 _LOADS: Final = frozenset(("src", "srcset", "poster", "background", "data"))
 _CSS_URL: Final = re.compile(r"(?:url\(|@import)\s*[\"']?http:", re.IGNORECASE)
@@ -61,10 +60,10 @@ def check_banner(creative: Any, at: Path, mistakes: Mistakes) -> None:
         warn(mistakes, at, f"{kind}, line 1 of the text")
         return
     lower = text.lower()
-    mraid = _MRAID.search(lower) if "mraid.js" in lower else None
-    if mraid is not None and not MRAID & set(creative.apis or ()):
+    mraid = _mraid(lower)
+    if mraid >= 0 and not MRAID & set(creative.apis or ()):
         rule = "has mraid.js, which only apps have: state apis, such as [5] for MRAID 2.0"
-        warn(mistakes, at, f"{rule}, {_line(text, mraid.start())}")
+        warn(mistakes, at, f"{rule}, {_line(text, mraid)}")
     if creative.secure is not False and "http:" in lower:
         for place in _HttpReader().read(text):
             rule = f'loads over HTTP: {place}; load it over HTTPS or state "secure": false'
@@ -75,13 +74,24 @@ def check_banner(creative: Any, at: Path, mistakes: Mistakes) -> None:
 def _not_html(text: str) -> str | None:
     if _VAST.match(text) is not None:
         return "is VAST, which no banner shows: state media video or audio"
-    if _ADDRESS.fullmatch(text) is not None:
+    if is_address(text):
         return 'is an address, which is shown as text: state <iframe src="…"> or <script src="…">'
     if _is_json(text):
         return "is JSON, which is shown as text: a native response has media native"
     if _TAG.search(text) is None:
         return "is plain text without any HTML: state the markup of the advertisement"
     return None
+
+
+def _mraid(lower: str) -> int:
+    """Where a script loads `mraid.js`, -1 if none does."""
+    at = lower.find("mraid.js")
+    while at >= 0:
+        script = lower.rfind("<script", 0, at)
+        if script >= 0 and lower.rfind(">", script, at) < 0:
+            return at
+        at = lower.find("mraid.js", at + 1)
+    return -1
 
 
 def _is_json(text: str) -> bool:
@@ -106,7 +116,7 @@ class _HttpReader(HTMLParser):
 
     def read(self, text: str) -> list[str]:
         """Where it is, with the line."""
-        self.feed(text)
+        self.feed(text + END)
         self.close()
         return self._found
 

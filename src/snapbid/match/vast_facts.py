@@ -39,7 +39,7 @@ _FIELDS: Final = {
 
 def facts_of(text: str, media: str) -> dict[str, Any]:
     """What the VAST of a creative of this media type says, by field; nothing of any other text."""
-    if _is_address(text):
+    if is_address(text):
         return {}
     try:
         facts = known(text).facts
@@ -70,7 +70,7 @@ def known(text: str) -> Known:
     return Known(vast, _facts(vast))
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
     """Whether the markup is the address of a VAST document, of which nothing is known."""
     return _ADDRESS.fullmatch(text) is not None
 
@@ -120,7 +120,7 @@ def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes
     """Report markup that is no VAST, and what is stated beside it that contradicts it; warn of
     what deviates from VAST, and of the requests that the creative will not fit.
     """
-    if _is_address(text):
+    if is_address(text):
         _warn_of_unstated(creative, {}, media, "an address", markup, mistakes)
         return
     try:

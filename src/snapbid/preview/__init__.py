@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from snapbid.match.campaign import Campaign, Creative
 from snapbid.match.native import NativeAd
+from snapbid.match.vast_facts import is_address
 
 PLAYER: Final = "player.html"
 LIBRARY: Final = files("snapbid.preview").joinpath("vast-client.js")
@@ -26,7 +27,6 @@ ICON, LOGO = 1, 2  # types of native images
 SPONSORED, DESCRIPTION, BUTTON = "1", "2", "12"  # types of native data
 
 _MACRO: Final = re.compile(r"\{\{(\w+)\}\}")
-_ADDRESS: Final = re.compile(r"\s*(?:https?:)?//\S+\s*", re.IGNORECASE)
 _META: Final = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
 
 
@@ -96,7 +96,7 @@ def _frames(campaign: Campaign, creative: Creative) -> Iterator[str]:
 
 
 def _player_frame(title: str, size: tuple[int, int], text: str) -> str:
-    name, value = ("address", text.strip()) if _ADDRESS.fullmatch(text) else ("vast", text)
+    name, value = ("address", text.strip()) if is_address(text) else ("vast", text)
     attributes = {"class": "player", "sandbox": "allow-scripts", "src": PLAYER}
     return _frame(title, size, {**attributes, f"data-{name}": value})
 
