@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define SB_MAGIC 0x5844494249504e53ULL /* "SNPIBIDX" */
-#define SB_VERSION 8u
+#define SB_VERSION 9u
 #define SB_BLOCK 512u      /* campaigns a block */
 #define SB_WORDS 8u        /* 64-bit words a block */
 #define SB_KEY_MAX 512u    /* bytes of the longest key; longer ones are in no campaign */
@@ -127,7 +127,9 @@ typedef struct {
     uint32_t seat, bundle, advertiser; /* values or SB_NONE */
     uint32_t lists;                    /* in the uint32_t pool: categories, then deals; up to
                                           those of the creatives, the categories as mapped to
-                                          other taxonomies, each between two markers */
+                                          other taxonomies, each between two markers; or, behind an
+                                          SB_NONE, for each of them what means it there, and an
+                                          SB_NONE */
     uint32_t creatives;                /* the first; the last is marked */
     uint16_t categories, flags;
 } sb_campaign;

@@ -59,7 +59,7 @@ def long_durfloors(choices: Choices, request: Document) -> None:
     places = [imp.get("video"), imp.get("audio"), *(imp.get("pmp") or {}).get("deals", [])]
     if places := [place for place in places if place]:
         own = [duration_floor_of(choices) for _ in range(3)]
-        fillers = [{"mindur": 1, "maxdur": 0, "bidfloor": 50.5}] * 1001
+        fillers = [{"mindur": 2, "maxdur": 1, "bidfloor": 50.5}] * 1001
         choices.pick(places)["durfloors"] = [*fillers, *own]
 
 

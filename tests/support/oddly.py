@@ -37,6 +37,13 @@ def ids(choices: Choices, values: Sequence[Any]) -> list[Any]:
     return [*written, choices.pick((None, ""))] if choices.chance(5) else written
 
 
+def joined(choices: Choices, values: Sequence[Any], between: str = ",") -> Any:
+    """Write a list, at times as one text."""
+    if not choices.chance(8):
+        return values
+    return choices.pick(between).join(str(value) for value in values if value is not None)
+
+
 def filled(choices: Choices, document: Document) -> Document:
     """Drop some members, or write them as absent."""
     kept: Document = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from support import oracle_native, oracle_vast, pools
+from support import oracle_categories, oracle_native, oracle_vast
 from support.oracle_deals import (
     best_deal,
     deal_steps,
@@ -41,8 +41,11 @@ from support.oracle_values import (
     integer,
     integers,
     items,
+    language,
+    media_type,
+    media_types,
     micros,
-    texts,
+    numbers,
 )
 
 __all__ = ["Document", "Malformed", "Offer", "World", "micros", "offers", "refusal", "refusals"]
@@ -102,8 +105,9 @@ def entry(world: World, dimension: str, value: Any) -> str | int | None:
         return world.fold_os(value)
     if dimension == "domain":
         return domain(value)
-    lowered: str = value.lower()
-    return lowered.partition("-")[0] if dimension == "language" else lowered
+    if dimension == "language":
+        return language(value).partition("-")[0]
+    return str(value.lower())
 
 
 def matches(dimension: str, value: str | int, entries: set[Any]) -> bool:
@@ -160,19 +164,15 @@ def refused_by_lists(facts: Facts, campaign: Document) -> Iterator[str]:
         yield "cur"
     if misses_dsa(facts.dsa, campaign.get("dsa")):
         yield "dsa"
-    taxonomy = campaign.get("cattax", 1)
-    lines = [pools.line(taxonomy, facts.cattax, each) for each in campaign.get("categories", [])]
-    if facts.bcat and any(line is None or line & facts.bcat for line in lines):
-        yield "bcat"
-    if facts.acat and not (lines and all(line and line & facts.acat for line in lines)):
-        yield "acat"
+    cattax, categories = campaign.get("cattax", 1), campaign.get("categories", [])
+    yield from sorted(oracle_categories.refusing(cattax, categories, facts.categories))
     if covers(facts.badv, domain(campaign["advertiser"])):
         yield "badv"
-    if campaign.get("bundle") in facts.bapp:
+    if campaign.get("bundle", "").strip() in facts.bapp:
         yield "bapp"
-    if campaign.get("seat") in facts.bseat:
+    if campaign.get("seat", "").strip() in facts.bseat:
         yield "bseat"
-    if facts.wseat and campaign.get("seat") not in facts.wseat:
+    if facts.wseat and campaign.get("seat", "").strip() not in facts.wseat:
         yield "wseat"
 
 
@@ -226,17 +226,18 @@ def misfits(slot: Slot, campaign: Document, creative: Document) -> Iterator[str]
         yield "creative.language"
     if not set(creative.get("apis", [])) <= integers(media.get("api")):
         yield "creative.api"
-    if integers(media.get("battr")) & attributes(creative):
+    blocked, own = numbers(media.get("battr")), attributes(creative)
+    if blocked & own or (-1 in blocked and own):
         yield "creative.battr"
     if kind == "native":
         if not oracle_native.has(creative, media):
             yield "creative.native"
         return
-    mimes, offered = texts(media.get("mimes")), set(creative.get("mimes", []))
+    mimes, offered = media_types(media.get("mimes")), {*map(media_type, creative.get("mimes", []))}
     if mimes and offered and not mimes & offered:
         yield "creative.mimes"
     if kind == "banner":
-        if banner_type(creative) in integers(media.get("btype")):
+        if {banner_type(creative), -1} & numbers(media.get("btype")):
             yield "creative.btype"
         if (creative["w"], creative["h"]) not in sizes(media):
             yield "creative.size"
@@ -252,10 +253,11 @@ def misfits(slot: Slot, campaign: Document, creative: Document) -> Iterator[str]
         yield from (f"creative.{name}" for name in unpaid(slot.timed[kind], campaign, creative))
 
 
-def speaks(admitted: set[str], language: str | None) -> bool:
+def speaks(admitted: set[str], tag: str | None) -> bool:
     """Tell if a language tag is admitted, or begins with an admitted one at a subtag."""
-    tag = f"{language}-".lower()
-    return language is not None and any(tag.startswith(f"{each}-".lower()) for each in admitted)
+    if tag is None:
+        return False
+    return any(f"{language(tag)}-".startswith(f"{each}-") for each in admitted)
 
 
 def banner_type(creative: Document) -> int:
@@ -274,22 +276,19 @@ def sizes(banner: Document) -> set[tuple[int | None, int | None]]:
 
 def protocols_of(kind: str, media: Document) -> set[int]:
     """Give the protocols of a video or audio impression; OpenRTB 2.1 had a scalar for video."""
-    protocols = integers(media.get("protocols"))
-    if protocols or kind != "video":
-        return protocols
-    scalar = media.get("protocol")
-    return integers(scalar if isinstance(scalar, list) else [scalar])
+    protocols = numbers(media.get("protocols"))
+    return numbers(media.get("protocol")) if not protocols and kind == "video" else protocols
 
 
 def misfits_in_time(media: Document, duration: int | None) -> Iterator[str]:
     """Apply minduration and maxduration, in seconds."""
-    shortest, longest = integer(media.get("minduration")), integer(media.get("maxduration"))
-    pod, exact = integer(media.get("poddur"), 1), items(media.get("rqddurs"))
+    shortest, longest = integer(media.get("minduration"), 1), integer(media.get("maxduration"), 1)
+    pod, exact = integer(media.get("poddur"), 1), numbers(media.get("rqddurs"))
     if duration is None:
         if exact or shortest is not None or longest is not None or pod is not None:
             yield "creative.duration.unknown"
         return
-    if exact and duration not in {integer(each) for each in exact}:
+    if exact and duration not in exact:
         yield "creative.rqddurs"
     if pod is not None and duration > pod:
         yield "creative.poddur"

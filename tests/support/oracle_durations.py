@@ -57,7 +57,7 @@ def read_timed(place: Document, convert: Callable[[Fraction], int | None]) -> Ti
     ranges = []
     for each in items(place.get("durfloors")):
         entry = members(each) or {}
-        least, most = integer(entry.get("mindur")) or 0, integer(entry.get("maxdur"))
+        least, most = integer(entry.get("mindur")) or 0, integer(entry.get("maxdur"), 1)
         floor = number(entry.get("bidfloor")) or Fraction(0)
         if floor > 0 and (most is None or least <= most):
             ranges.append((least, most, floor))

@@ -6,7 +6,7 @@ What a creative does not say and the impression limits does not fit.
 from collections.abc import Iterator
 from fractions import Fraction
 
-from support.oracle_values import Document, integer, integers
+from support.oracle_values import Document, integer, numbers
 
 
 def misfits_in_media(media: Document, creative: Document) -> Iterator[str]:
@@ -17,7 +17,7 @@ def misfits_in_media(media: Document, creative: Document) -> Iterator[str]:
         most is not None and (bitrate is None or bitrate > most)
     ):
         yield "creative.bitrate"
-    methods = integers(media.get("delivery")) - {0}
+    methods = numbers(media.get("delivery"))
     if methods and not methods & set(creative.get("delivery", [])):
         yield "creative.delivery"
 

@@ -7,6 +7,7 @@ an answer, whoever made it.
 import json
 from typing import Any
 
+from support.oracle_values import media_types, numbers
 from support.oracle_vast import filled
 
 Document = dict[str, Any]
@@ -92,7 +93,7 @@ def short_enough(text: str | None, longest: Any) -> bool:
 
 
 def suits(image: Document, wanted: Document) -> bool:
-    if wanted.get("type") not in (None, image["type"]):
+    if wanted.get("type") not in (None, 0, image["type"]):
         return False
     for side in ("w", "h"):
         least, exact = wanted.get(f"{side}min"), wanted.get(side)
@@ -106,13 +107,13 @@ def suits(image: Document, wanted: Document) -> bool:
 
 def plays(creative: Document, wanted: Document) -> bool:
     creative = filled(creative)
-    for name in ("mimes", "protocols"):
-        offered, own = wanted.get(name), creative.get(name)
-        if offered and own and not set(offered) & set(own):
+    for name, read in (("mimes", media_types), ("protocols", numbers)):
+        offered, own = read(wanted.get(name)), read(creative.get(name))
+        if offered and own and not offered & own:
             return False
     seconds = creative.get("duration")
     shortest, longest = (
-        number if number is not None and 0 <= number < 2**31 else None
+        number if number is not None and 0 < number < 2**31 else None
         for number in (wanted.get("minduration"), wanted.get("maxduration"))
     )
     if seconds is None:

@@ -7,28 +7,32 @@ range as absent. What holds for a whole request becomes `Facts`, what holds for 
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
+from support.oracle_categories import Lists
 from support.oracle_durations import Timed, read_timed
 from support.oracle_spending import quantity
 from support.oracle_values import (
     Document,
     counted,
     described,
+    domains,
+    entries,
     flag,
     host,
+    ids,
     integer,
-    integers,
-    items,
+    language,
     members,
     number,
+    numbers,
     part,
     text,
-    texts,
     within,
 )
 
@@ -38,7 +42,10 @@ CATEGORY_MEMBERS = ("cat", "sectioncat", "pagecat")
 MOST_IMPRESSIONS = 100
 MOST_FORMATS = 100
 
-REQUEST_LISTS = ("bcat", "acat", "badv", "bapp", "bseat", "wseat")
+ID_LISTS = ("bapp", "bseat", "wseat")
+
+# What senders write where they have no id (contract 3): words, and one character throughout.
+NOBODY = re.compile(r"\W*(null|undefined|unknown|n/a)\W*|\{\{.*\}\}|\$\{.*\}", re.IGNORECASE)
 
 
 @dataclass
@@ -80,9 +87,7 @@ class Facts:
     point: tuple[float, float] | None
     currency: str | None
     dsa: tuple[int, int | None]
-    bcat: set[str]
-    acat: set[str]
-    cattax: int
+    categories: Lists
     badv: set[str]
     bapp: set[str]
     bseat: set[str]
@@ -170,7 +175,7 @@ def privacy_inputs(request: Document) -> dict[str, Any]:
         },
         "consents": sorted(consent for consent in consents if consent),
         **texts,
-        "gpp_sid": sorted({sid for place in places for sid in integers(place.get("gpp_sid"))}),
+        "gpp_sid": sorted({sid for place in places for sid in numbers(place.get("gpp_sid"))}),
     }
 
 
@@ -212,7 +217,7 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     written = (text((members(each) or {}).get("brand")) for each in listed)
     if brands := [brand for brand in written if brand]:
         browser = browser_of(world, brands)
-    language = counted(device.get("language")) or counted(device.get("langb"))
+    spoken = counted(device.get("language")) or counted(device.get("langb"))
     folded = {name: counted(value) for name, value in (
         ("city", geo.get("city")),
         ("postal", geo.get("zip") if usable else None),
@@ -226,7 +231,7 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
         "connection": integer(device.get("connectiontype")),
         "os": system,
         "browser": browser,
-        "language": language.replace("_", "-").partition("-")[0].lower() if language else None,
+        "language": language(spoken).partition("-")[0] if spoken else None,
         "domain": host(site.get("domain")) or host(site.get("page")),
         "bundle": counted(app.get("bundle")),
         "hour": world.now.weekday() * 24 + world.now.hour,
@@ -244,15 +249,22 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     values["category"] = {category for category in categories if category}
     values["segment"] = set().union(*segments(user)) if usable else set()
     lat, lon = within(geo.get("lat"), 90), within(geo.get("lon"), 180)
-    currencies = [str(text(item)).upper() for item in items(request.get("cur"))]
+    currencies = [code.upper() for code in entries(request.get("cur"))]
     return Facts(
         values=values,
         point=(lat, lon) if usable and lat is not None and lon is not None else None,
         currency=currency_of(world, currencies),
         dsa=dsa_of(part(request, "regs")),
-        **{name: texts(request.get(name)) for name in REQUEST_LISTS},
-        cattax=1 if (cattax := integer(request.get("cattax"))) is None else cattax,
-        languages=texts(request.get("wlang")) | texts(request.get("wlangb")),
+        **{name: ids(request.get(name)) for name in ID_LISTS},
+        badv=domains(request.get("badv")),
+        categories=Lists(
+            integer(request.get("cattax"), 1) or 1,
+            entries(request.get("bcat")),
+            entries(request.get("acat")),
+        ),
+        languages={
+            language(tag) for name in ("wlang", "wlangb") for tag in entries(request.get(name))
+        },
         user=recognised(device, user) if usable else None,
         resting=frozenset(
             (campaign, creative)
@@ -277,16 +289,25 @@ def recognised(device: Document, user: Document) -> tuple[str, str] | None:
         if text(eid.get("source")) and not counted(eid.get("source")):
             continue
         for uid in reversed(described(eid.get("uids"))):
-            if value := counted(uid.get("id")):
+            if value := somebody(uid.get("id")):
                 identity = ("eid", f"{text(eid.get('source')) or ''} {value}")
-    advertising = counted(device.get("ifa"))
-    if advertising and advertising.strip("0-"):
-        identity = ("ifa", advertising.lower())
-    if value := counted(user.get("buyeruid")):
+    if value := somebody(device.get("ifa")):
+        identity = ("ifa", value.lower())
+    if value := somebody(user.get("buyeruid")):
         identity = ("buyeruid", value)
-    if value := counted(user.get("id")):
+    if value := somebody(user.get("id")):
         identity = ("user", value)
     return None if flag(device.get("lmt")) or flag(device.get("dnt")) else identity
+
+
+def somebody(value: Any) -> str | None:
+    """Read an id of a user that is not nobody's."""
+    name = counted(value)
+    if name is None or NOBODY.fullmatch(name):
+        return None
+    characters = {each for each in name if each not in "-_:." and not each.isspace()}
+    is_nobody = characters <= {"0"} or (len(characters) == 1 and len(name.strip()) > 3)
+    return None if is_nobody else name
 
 
 def segments(user: Document) -> Iterator[set[str | int]]:
@@ -322,8 +343,8 @@ def read_impression(world: World, imp: Document, facts: Facts) -> Slot:
         Deal(
             id=name,
             floor=floor_micros(world, deal.get("bidfloor"), deal.get("bidfloorcur"), bid_in),
-            wseat=texts(deal.get("wseat")),
-            wadomain=texts(deal.get("wadomain")),
+            wseat=ids(deal.get("wseat")),
+            wadomain=domains(deal.get("wadomain")),
             guaranteed=flag(deal.get("guar")),
             timed=timed_of(world, deal, deal.get("bidfloorcur"), bid_in),
         )

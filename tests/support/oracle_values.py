@@ -13,6 +13,10 @@ from urllib.parse import urlsplit
 Document = dict[str, Any]
 MOST_ENTRIES = 1000
 MOST_BYTES = 512
+# Codes of languages that stand in `pools`.
+TODAY = {"in": "id", "iw": "he", "ji": "yi", "eng": "en", "deu": "de", "ger": "de", "ind": "id"} | {
+    **{"por": "pt", "chi": "zh", "jw": "jv", "mo": "ro"}
+}
 
 
 class Malformed(ValueError):
@@ -116,14 +120,50 @@ def described(value: Any) -> list[Any]:
     return items(value)[:MOST_ENTRIES]
 
 
-def texts(value: Any) -> set[str]:
-    """Read an array of text."""
-    return {str(text(item)) for item in items(value)}
+def entries(value: Any) -> list[str]:
+    """Read an array of text that limits, apart at commas, be it one text or its items."""
+    listed = value if isinstance(value, list) else [value]
+    parts = (part for item in items(listed) for part in str(text(item)).split(","))
+    return [part.strip() for part in parts if part.strip()]
+
+
+def ids(value: Any) -> set[str]:
+    """Read an array of ids that limits. Commas may also be a part of an id."""
+    whole = items(value) if isinstance(value, list) else []
+    return {*entries(value), *(name for item in whole if (name := str(text(item))).strip(" ,"))}
+
+
+def domains(value: Any) -> set[str]:
+    """Read an array of domains that limits; an entry that is none stands for one that none has."""
+    return {domain(entry) for entry in entries(value)}
+
+
+def media_types(value: Any) -> set[str]:
+    """Read an array of media types that limits."""
+    return {media_type(entry) for entry in entries(value)}
+
+
+def media_type(value: str) -> str:
+    """Give a media type without its parameters."""
+    return value.partition(";")[0].strip().lower()
+
+
+def numbers(value: Any) -> set[int]:
+    """Read an array of numbers that limits: -1 stands for what is none, and 0 says nothing."""
+    listed = value if isinstance(value, list) else [value]
+    found = set()
+    for item in items(listed):
+        for written in re.split("[,_]", item) if isinstance(item, str) else [item]:
+            try:
+                found.add(max(integer(written, -1) or 0, -1) if written != "" else 0)
+            except (Malformed, ValueError):
+                found.add(-1)
+    return found - {0}
 
 
 def integers(value: Any) -> set[int]:
     """Read an array of integers; those out of range count as absent."""
-    return {parsed for item in items(value) if (parsed := integer(item)) is not None}
+    return {number for number in numbers(value) if number > 0}
 
 
 def part(parent: Document | None, *names: str) -> Document:
@@ -152,13 +192,27 @@ def host(value: Any) -> str | None:
 
 
 def domain(value: str) -> str:
-    """Give a domain in the form in which domains compare."""
-    return value.strip().lower().removesuffix(".")
+    """Give a domain in the form in which domains compare; empty where it is none."""
+    name = re.sub(r"^([a-z][a-z0-9+.-]*:)?//", "", value.strip().lower())
+    name = re.split(r"[/?#\\]", name)[0].rpartition("@")[2].partition(":")[0]
+    name = re.sub(r"^(\*\.)+", "", name).strip(".")
+    try:
+        name = name.encode("idna").decode()
+    except UnicodeError:
+        return name if name.isascii() and all(name.split(".")) else ""
+    name = re.sub(r"^(www\.)+(?=.*\.)", "", name)
+    return name if re.fullmatch(r"[a-z0-9_.-]*", name) else ""
+
+
+def language(tag: str) -> str:
+    """Give a language tag in today's codes."""
+    primary, dash, rest = tag.lower().replace("_", "-").partition("-")
+    return TODAY.get(primary, primary) + dash + rest
 
 
 def covers(names: set[str], name: str) -> bool:
     """Tell if one of the domains is the domain itself or a parent on a label boundary."""
-    return any(name == domain(entry) or name.endswith("." + domain(entry)) for entry in names)
+    return any(name == entry or name.endswith("." + entry) for entry in names if entry)
 
 
 def micros(cpm: Any) -> int:

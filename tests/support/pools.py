@@ -24,15 +24,30 @@ SHIFTS = tuple(
 )
 
 MULTIPLIERS = (2.0, 14.2, 30.3, 0.5, 12.5, 1000.0, 1000.1, 1e9, 0.000001, 0.0, -1.0, 1e30)
-ADVERTISERS = ("brand.example", "shop.example", "Sub.Shop.Example", "other.test", "myshop.example")
-BLOCKED_DOMAINS = ("shop.example", "SHOP.example", "sub.shop.example", "brand.example.", "example")
+ADVERTISERS = (
+    *("brand.example", "shop.example", "Sub.Shop.Example", "other.test", "myshop.example"),
+    *("xn--bcher-kva.example", "https://www.B\u00fccher.Example/kauf"),
+)
+BLOCKED_DOMAINS = (
+    *("shop.example", "SHOP.example", "sub.shop.example", "brand.example.", "example"),
+    *("https://shop.example:443/a?b=c", "*.brand.example", "www.Brand.example", " other.test "),
+    *("other.test/*, brand.example", "B\u00fccher.example", "xn--bcher-kva.example", "no domain"),
+)
 SEATS = ("seat-1", "seat-2", "7", "Seat-1")
 BUNDLES = ("com.example.game", "com.example.Game", "553834731", "com.example")
-CATEGORIES = ("IAB3", "IAB3-1", "IAB3-2", "IAB1", "IAB30", "IAB30-1", "503")
-BLOCKED_CATEGORIES = ("IAB3", "IAB3-1", "IAB1", "IAB30", "IAB25", "503")
+CATEGORIES = ("IAB3", "IAB3-1", "IAB3-2", "IAB1", "IAB13", "iab13-1", "IAB-1-6", "503")
+BLOCKED_CATEGORIES = (
+    *("IAB3", "IAB3-1", "IAB1", "IAB13", "IAB25", "IAB13-1"),
+    *("iab3", "IAB-3", " IAB 3-1", "IAB1-1,iab13", "IAB3-63", "IAB03-2", "503"),
+)
 PRODUCTS = ("1003", "1002", "1010", "none")
-BLOCKED_PRODUCTS = ("1002", "1011", "1010", "1008", "90", "52", "1014", "IAB8", "IAB8-5")
-TAXONOMIES = (8, 8, 2, 6, 1, 600, 3, "8", None)
+BLOCKED_PRODUCTS = (
+    *("1002", "1011", "1010", "1008", "90", "52", "1014", "IAB8", "IAB8-5"),
+    *("90,102", "IAB3-1", "jlbcu7"),
+)
+TAXONOMIES = (8, 8, 2, 6, 1, 600, 3, "8", 7, 7, 0, None)
+CONTENTS = ("52", "90", "102", "1014", "338", "338", "JLBCU7", "150")
+"""Of the Content Taxonomy 2.x and 3.x; the last two are not the same in both."""
 PUBLISHERS = ("pub-1", "pub-2", "44", "Pub-1")
 
 CPMS = (1.0, 0.5, 1.25, 1.5, 2, 2.000001, 2.5, 3.75, 5.0, 12.34, 50, 0.000001)
@@ -52,7 +67,7 @@ BITRATES = (300, 800, 801, 1500)
 DELIVERY = (1, 2, 3)
 MIMES = {
     "banner": ("text/html", "image/png", "image/gif"),
-    "video": ("video/mp4", "video/webm", "VIDEO/MP4", "application/javascript"),
+    "video": ("video/mp4", "video/webm", "VIDEO/MP4; q=1", "application/javascript"),
     "audio": ("audio/mp4", "audio/mpeg", "audio/ogg"),
 }
 PROTOCOLS = (2, 3, 5, 6, 7)
@@ -63,15 +78,15 @@ DECLARATIONS: tuple[Any, ...] = (
 )
 APIS = (3, 5, 7)
 BANNER_TYPES = (1, 2, 3, 4)
-CREATIVE_LANGUAGES = ("en", "en-GB", "pt-BR", "de")
-ADMITTED_LANGUAGES = ("en", "EN-gb", "pt", "pt-PT", "DE", "d")
+CREATIVE_LANGUAGES = ("en", "en-GB", "pt_BR", "de", "ind")
+ADMITTED_LANGUAGES = ("en", "EN-gb", "pt", "pt-PT", "DE", "d", "deu", "in,PT_br", "eng-GB")
 DURATIONS = (15, 30, 6, 60, 14)
 POSITIONS = (0, 1, 3, 7, -1)
 PLACEMENTS = (1, 2, 3, 4, -1)
 DEVICE_TYPES = (2, 4, 5, 0, 9, -1, 2**40)
 CONNECTIONS = (2, 0, 6, 7, -1)
 CARRIERS = ("verizon", "Verizon", "T-Mobile", "46001", "310-410")
-LANGUAGES = ("en", "EN-us", "de", "de-AT", "pt-BR", "eng")
+LANGUAGES = ("en", "EN-us", "de", "de-AT", "pt-BR", "eng", "in", "ger_at")
 
 DOMAINS = (
     "news.example",
@@ -134,7 +149,7 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
     "os": ("android", "ios", "windows", "macos", "other", "linux"),
     "browser": ("chrome", "safari", "firefox", "edge", "other"),
     "carrier": ("verizon", "VERIZON", "t-mobile", "46001"),
-    "language": ("en", "DE", "pt", "fr"),
+    "language": ("en", "DE", "pt", "fr", "id", "iw"),
     "inventory": ("site", "app", "dooh"),
     "domain": ("news.example", "b.News.example", "sport.example.", "example", "m.sport.example"),
     "bundle": BUNDLES,
@@ -222,34 +237,6 @@ ADVERTISING_IDS = (
     "00000000-0000-0000-0000-000000000000", "9d8e3f2a-0000-4000-8000-0123456789ab", "", "0",
     "9D8E3F2A-0000-4000-8000-0123456789AB", None, 7,
 )  # fmt: skip
-
-
-# A part of what the IAB has published: ids of the Content Taxonomy 1.0 and 2.x (families 1 and 2)
-# and of the Ad Product Taxonomy 2.0 (8).
-FAMILY = {1: 1, 2: 2, 5: 2, 6: 2, 3: 3, 7: 7, 9: 7, 8: 8}
-ABOVE = {2: {"91": "90", "102": "90", "90": "52", "1014": "1010"}} | {
-    8: {"1011": "1010", "1003": "1002"}
-}
-MAPPED: dict[tuple[int, int], dict[str, str]] = {
-    (1, 2): {"IAB3": "52", "IAB3-1": "91", "IAB3-2": "102", "IAB1": "1014"},
-    (1, 8): {"IAB3": "1010", "IAB3-1": "1011", "IAB3-2": "1010", "IAB1": "1008"},
-    (8, 1): {"1002": "IAB8-5", "1003": "IAB8-9", "1010": "IAB3"},
-}
-
-
-def line(taxonomy: int, asked: int, category: str) -> set[str] | None:
-    """A category with its ancestors in the taxonomy asked for; None if it has none there."""
-    family, wanted = FAMILY[taxonomy], FAMILY.get(asked)
-    if family != wanted:
-        mapped = MAPPED.get((family, wanted or 0), {}).get(category)
-        if mapped is None:
-            return None
-        category = mapped
-    found = {category, category.partition("-")[0]} if wanted == 1 else {category}
-    while (above := ABOVE.get(wanted or 0, {}).get(category)) is not None:
-        found.add(above)
-        category = above
-    return found
 
 
 TITLES = (5, 20, 25, 90)  # characters

@@ -5,7 +5,7 @@ from typing import Any
 
 from support import pools
 from support.choices import Choices
-from support.oddly import alone, ids, real, switch, whole
+from support.oddly import alone, ids, joined, real, switch, whole
 from support.oracle_values import Document
 
 
@@ -44,7 +44,8 @@ def banner_of(choices: Choices) -> Document:
     if choices.chance(4):
         banner["w"] = choices.pick((0, -1))
     if choices.chance(25):
-        banner["btype"] = [whole(choices, kind) for kind in choices.some(pools.BANNER_TYPES, 2)]
+        kinds = [whole(choices, kind) for kind in choices.some((*pools.BANNER_TYPES, 0), 2)]
+        banner["btype"] = joined(choices, kinds)
     if choices.chance(25):
         banner["mimes"] = choices.some(pools.MIMES["banner"])
     return {**banner, **shared_of(choices)}
@@ -54,7 +55,10 @@ def shared_of(choices: Choices) -> Document:
     """Choose what banner, video and audio have in common."""
     shared: Document = {}
     if choices.chance(30):
-        battr = [whole(choices, attribute) for attribute in choices.some(pools.ATTRIBUTES, 3)]
+        listed = choices.some((*pools.ATTRIBUTES, 0), 3)
+        battr = joined(choices, [whole(choices, attribute) for attribute in listed])
+        if choices.chance(2):
+            battr = [*battr, "expandable"]
         shared["battr"] = choices.pick((battr, battr, battr, battr, [], None))
     if choices.chance(60):
         shared["api"] = [whole(choices, api) for api in choices.some((*pools.APIS, 600), 3)]
@@ -89,18 +93,22 @@ def timed_of(choices: Choices, kind: str) -> Document:
     """Make a video or audio object."""
     media = shared_of(choices)
     if choices.chance(60):
-        media["mimes"] = choices.pick((choices.some(pools.MIMES[kind]), None, []))
+        mimes = joined(choices, choices.some((*pools.MIMES[kind], f" {kind}/x;a=b,{kind}/mp4 ")))
+        media["mimes"] = choices.pick((mimes, None, []))
     if choices.chance(60):
-        protocols = [whole(choices, protocol) for protocol in choices.some(pools.PROTOCOLS)]
+        listed = choices.some((*pools.PROTOCOLS, 0))
+        protocols = joined(choices, [whole(choices, protocol) for protocol in listed])
+        if choices.chance(4):
+            protocols = ["VAST 2.0"]
         media["protocols"] = choices.pick((protocols, protocols, protocols, [], None))
     if kind == "video" and choices.chance(25):
         media["protocol"] = alone(choices, choices.pick(pools.PROTOCOLS))
     if choices.chance(30):
         media["minduration"] = alone(choices, choices.pick((0, 6, 15, 16, -1)))
     if choices.chance(30):
-        media["maxduration"] = alone(choices, choices.pick((60, 30, 15, 14, -1)))
+        media["maxduration"] = alone(choices, choices.pick((60, 30, 15, 14, 0, -1)))
     if choices.chance(15):
-        media["rqddurs"] = [whole(choices, each) for each in choices.some(pools.DURATIONS)]
+        media["rqddurs"] = [whole(choices, each) for each in choices.some((*pools.DURATIONS, 0))]
     if choices.chance(15):
         media["poddur"] = alone(choices, choices.pick((60, 30, 15, 14, 0, -1)))
     for key in ("minbitrate", "maxbitrate"):
@@ -108,7 +116,7 @@ def timed_of(choices: Choices, kind: str) -> Document:
             media[key] = alone(choices, choices.pick((*pools.BITRATES, 0, -1)))
     if choices.chance(15):
         methods = choices.some((*pools.DELIVERY, 0, 4, 500), 2)
-        media["delivery"] = [whole(choices, method) for method in methods]
+        media["delivery"] = joined(choices, [whole(choices, method) for method in methods])
     if choices.chance(45):
         media["podid"] = ids(choices, [choices.pick(("7", "7", "7", "8", "", None))])[0]
     return {**media, **timed_floors_of(choices, 15)}
@@ -131,7 +139,7 @@ def duration_floor_of(choices: Choices) -> Document:
     if choices.chance(60):
         floor["mindur"] = alone(choices, choices.pick((0, 6, 15, 16, 31, -1)))
     if choices.chance(60):
-        floor["maxdur"] = alone(choices, choices.pick((5, 14, 15, 30, 60, -1)))
+        floor["maxdur"] = alone(choices, choices.pick((5, 14, 15, 30, 60, 0, -1)))
     if choices.chance(90):
         floor["bidfloor"] = real(choices, choices.pick(pools.FLOORS))
     return floor
@@ -207,9 +215,9 @@ def deal_of(choices: Choices, name: Any) -> Document:
     if choices.chance(50):
         deal["bidfloorcur"] = choices.pick(pools.CURRENCIES)
     if choices.chance(30):
-        deal["wseat"] = ids(choices, choices.some(pools.SEATS))
+        deal["wseat"] = joined(choices, ids(choices, choices.some(pools.SEATS)))
     if choices.chance(30):
-        deal["wadomain"] = choices.some(pools.BLOCKED_DOMAINS)
+        deal["wadomain"] = joined(choices, choices.some(pools.BLOCKED_DOMAINS))
     if choices.chance(25):
         deal["guar"] = switch(choices, choices.pick((1, 1, 0)))
     return {**deal, **timed_floors_of(choices, 30)}

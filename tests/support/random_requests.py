@@ -6,7 +6,7 @@ from typing import Any
 from support import consent, pools
 from support.choices import Choices
 from support.lengthened import LENGTHENED
-from support.oddly import alone, filled, ids, real, switch, whole
+from support.oddly import alone, filled, ids, joined, real, switch, whole
 from support.oracle_values import Document
 from support.random_impressions import imp_of
 
@@ -30,21 +30,24 @@ def request_of(choices: Choices) -> Document:
         ("bcat", 20, pools.BLOCKED_CATEGORIES),
         ("badv", 20, pools.BLOCKED_DOMAINS),
         ("bapp", 20, pools.BUNDLES),
-        ("bseat", 15, pools.SEATS),
-        ("wseat", 15, pools.SEATS),
+        ("bseat", 15, (*pools.SEATS, "seat-1, 7")),
+        ("wseat", 15, (*pools.SEATS, "Seat-1,seat-2 ")),
     ):
         if choices.chance(percent):
-            request[key] = ids(choices, choices.some(pool, 2))
+            request[key] = joined(choices, ids(choices, choices.some(pool, 2)))
     if choices.chance(15):
-        request[choices.pick(("bcat", "acat"))] = choices.some(pools.BLOCKED_PRODUCTS, 3)
+        listed = choices.some(pools.BLOCKED_PRODUCTS, 3)
+        request[choices.pick(("bcat", "acat"))] = joined(choices, listed)
         request["cattax"] = choices.pick(pools.TAXONOMIES)
     if choices.chance(8):
-        request["acat"] = ids(choices, choices.some(pools.BLOCKED_CATEGORIES, 3))
+        listed = ids(choices, choices.some(pools.BLOCKED_CATEGORIES, 3))
+        request["acat"] = joined(choices, listed)
     for key in ("wlang", "wlangb"):
         if choices.chance(8):
             request[key] = ids(choices, choices.some(pools.ADMITTED_LANGUAGES, 3))
     if choices.chance(30):
-        request["cur"] = choices.pick(pools.CUR)
+        cur = choices.pick(pools.CUR)
+        request["cur"] = joined(choices, cur) if cur else cur
     if choices.chance(5):
         request[choices.pick(("bcat", "wseat", "badv", "bapp", "bseat"))] = choices.pick(([], None))
     if choices.chance(10):
@@ -134,11 +137,11 @@ def user_of(choices: Choices) -> Document:
         segments = ids(choices, choices.some(pools.ENTRIES["segment"]))
         user["data"] = [{"segment": [{"id": segment} for segment in segments]}, {"name": "none"}]
     if choices.chance(30):
-        user["id"] = choices.pick(("u-1", 17, "", None))
+        user["id"] = choices.pick(("u-1", 17, "", None, "undefined", "0000"))
     if choices.chance(20):
-        user["buyeruid"] = choices.pick(("b-1", 18, "", None))
+        user["buyeruid"] = choices.pick(("b-1", 18, "", None, "NULL", " "))
     if choices.chance(15):
-        uids = choices.pick(([{"id": "x"}], [{"id": ""}, {"id": 5}], []))
+        uids = choices.pick(([{"id": "x"}], [{"id": "unknown"}, {"id": 5}], []))
         named = [{"source": "a.example", "uids": uids}]
         put(choices, user, "eids", [named, [{"uids": [{"id": "y"}]}]])
     return user
@@ -170,7 +173,8 @@ def privacy_of(choices: Choices, user: Document, regs: Document) -> None:
         held = sorted(consent.GPP[strings[0]].sections)
         listed = [whole(choices, section) for section in choices.some([*held, 5], 3)]
         put(choices, regs, "gpp", strings)
-        put(choices, regs, "gpp_sid", [listed, sorted(consent.GPP[strings[1]].sections)])
+        others = sorted(consent.GPP[strings[1]].sections)
+        put(choices, regs, "gpp_sid", [joined(choices, listed, "_,"), others])
 
 
 def put(choices: Choices, parent: Document, name: str, values: Sequence[Any]) -> None:

@@ -92,6 +92,9 @@ def campaign_of(choices: Choices, world: World, name: str) -> Document:
     elif choices.chance(50):
         campaign["categories"] = choices.some(pools.PRODUCTS)
         campaign["cattax"] = 8
+    elif choices.chance(40):
+        campaign["categories"] = choices.some(pools.CONTENTS)
+        campaign["cattax"] = choices.pick((2, 7, 7, 600))
     if choices.chance(4):
         campaign["status"] = "paused"
     campaign.update(flight_of(choices, world.now))

@@ -15,7 +15,7 @@ from support.matching_cases import campaign_of
 from snapbid.errors import BadRequest, BodyTimeout, TooLarge, UnsupportedMediaType
 from snapbid.exchange.bid import Bidder, Reason
 from snapbid.exchange.endpoint import LARGE, Bidding, BidEndpoint
-from snapbid.exchange.sightings import SAMPLED, Sightings
+from snapbid.exchange.sightings import MEANINGLESS, SAMPLED, Sightings
 from snapbid.http import AwaitedMessages, Disconnected, HeaderList, Message
 from snapbid.metrics import Metrics
 
@@ -304,3 +304,49 @@ async def test_nothing_is_kept_of_a_request(played: Played) -> None:
     del receive, coming
     gc.collect()
     assert [each() for each in kept] == [None] * 3
+
+
+LIMITED = {
+    "id": "a",
+    "imp": [
+        {
+            "id": "1",
+            "banner": {"w": 300, "h": 250, "battr": ["expandable"], "btype": "script"},
+            "pmp": {"deals": [{"id": "d", "wadomain": ["no domain"]}]},
+        },
+        {
+            "id": "2",
+            "video": {"mimes": [";"], "protocols": ["VAST 2"], "delivery": "fast", "battr": "x"},
+        },
+    ],
+    "bcat": ["IAB99", "OX-1", "IAB3-63"],
+    "acat": ["503"],
+    "badv": ["no domain", "https://"],
+    "wlang": ["English (US)"],
+}
+
+
+async def test_lists_with_an_entry_without_a_meaning_are_counted(played: Played) -> None:
+    """Once a request and list, in the first of its currencies or not; never with their values."""
+    deal = {"targeting": {"deal": {"include": ["d"]}}}
+    played.endpoint.use(
+        market_of([campaign_of({"campaign": deal})], {"acme": "acme"}, RATES, Geo())
+    )
+    for request in (LIMITED, LIMITED | {"cur": ["EUR"]}, {"id": "b", "imp": [{"id": "1"}]}):
+        body = json.dumps(request).encode()
+        coming = played.future()
+        call = played.ask(coming, head(body))
+        next(call)
+        coming.set_result(message(body))
+        with pytest.raises(StopIteration):
+            next(call)
+    totals = played.sightings.take(0)
+    broken = {name.removeprefix("broken:"): by for name, by in totals.counts.items() if by == 2}
+    lists = {name.partition(": ")[0] for name in broken if name.endswith(MEANINGLESS)}
+    banner, video = "imp[].banner", "imp[].video"
+    assert lists == {
+        *("bcat", "acat", "badv", "wlang", f"{banner}.battr", f"{banner}.btype"),
+        *(f"{video}.protocols", f"{video}.delivery", f"{video}.battr", f"{video}.mimes"),
+        "imp[].pmp.deals[].wadomain",
+    }
+    assert totals.examples.keys() == {f"{name}: {MEANINGLESS}" for name in lists}

@@ -6,6 +6,7 @@ the IAB Tech Lab's public specifications name them (OpenRTB 2.6 and AdCOM 1.0, C
 
 import json
 import re
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from support.described import DOCUMENT
 
 from snapbid.describe.attributes import ATTRIBUTES, STATUSES
 from snapbid.describe.page import Assets, render
-from snapbid.exchange import request
+from snapbid.exchange import native_request, request
 from snapbid.match import _reader
 from snapbid.match.vocabulary import DIMENSIONS
 
@@ -98,3 +99,42 @@ def test_the_table_is_published() -> None:
     assert "What we honour" in shown
     for entry in ATTRIBUTES:
         assert f"<code>{entry.name}</code></td><td>{entry.status}</td><td>" in shown, entry
+
+
+def test_what_0_means_is_said_of_every_number_that_limits() -> None:
+    """Senders write 0 for what they do not set; `cases/matching/zero.json` has what it does."""
+    numbers = {
+        (owner.__name__.lower(), field.encode_name)
+        for owner in (*structs(request), *structs(native_request))
+        for field in msgspec.structs.fields(owner)
+        if is_number(field.type)
+    }
+    numbers = {(NATIVE.get(owner, owner), name) for owner, name in numbers}
+    limits = {key for key in numbers if key in TABLE and TABLE[key].status in ("enforced", "used")}
+    assert len(limits) > 30
+    for key in limits - {("nativeasset", "id")}:
+        assert re.search(r"; 0 (is|says) ", TABLE[key].note), TABLE[key]
+
+
+NATIVE = {"titleasked": "nativetitle", "imageasked": "nativeimage", "dataasked": "nativedata"} | {
+    "videoasked": "nativevideo",
+    "assetasked": "nativeasset",
+}
+
+
+def structs(module: Any) -> list[type[msgspec.Struct]]:
+    own = (value for value in vars(module).values() if isinstance(value, type))
+    return [each for each in own if issubclass(each, msgspec.Struct) and each.__struct_fields__]
+
+
+def is_number(annotation: Any) -> bool:
+    """A number, or a list of them; a flag and a code from a list are none."""
+    kinds = set(typing.get_args(annotation)) - {type(None)}
+    lists = [each for each in kinds if typing.get_origin(each) is list]
+    if lists:
+        return bool(set(typing.get_args(lists[0])) & {int})
+    return kinds in ({int}, {float})
+
+
+def test_nothing_that_is_enforced_is_called_a_limit_that_is_not() -> None:
+    assert not [entry for entry in ATTRIBUTES if "not enforced yet" in entry.note]

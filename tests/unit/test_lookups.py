@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.market import builder_of
 
-from snapbid.exchange.lookups import NO_RATE, STRUCTS, UNREACHABLE, Lookups, Memo
+from snapbid.exchange.lookups import NO_RATE, STRUCTS, TABLES, UNREACHABLE, Lookups, Memo
 from snapbid.exchange.request import Banner, BidRequest, Device, Geo, Imp, Regs, RegsExt, decode
 from snapbid.match import vocabulary
 from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import Index, Query
 from snapbid.match._reader import Reader
 from snapbid.match.campaign import Campaign, Creative
+from snapbid.match.domains import host
 from snapbid.reference.rates import Rates
 from snapbid.reference.taxonomies import categories_of
 
@@ -173,7 +174,7 @@ URLS = st.one_of(
 
 @given(URLS)
 def test_hosts_are_those_of_the_vocabulary(url: str) -> None:
-    labels = (vocabulary.host(url) or "").split(".") if url else [""]
+    labels = (host(url) or "").split(".") if url else [""]
     expected = [".".join(labels[place:]) for place in range(len(labels))] if labels[0] else []
     assert carried({"site": {"domain": url}})["domain"] == expected
 
@@ -328,7 +329,7 @@ def index_at(price_micros: int) -> Index:
     campaign = Campaign(
         id="c", advertiser="a.example", cpm_micros=price_micros, creatives=(creative,)
     )
-    builder.put(campaign, b"", categories_of(1, ()))
+    builder.put(campaign, b"", categories_of(1, ()), ("a.example", "example"))
     return Index(builder.build())
 
 
@@ -365,19 +366,20 @@ def test_objects_of_other_classes_are_refused() -> None:
 
 def test_the_fields_that_are_read_are_those_of_the_structs() -> None:
     """Offsets come from the names of the classes and their fields, whatever the order."""
-    reader = Reader(STRUCTS[::-1], {}, {}, {}, {})
+    tables: Any = ({}, {}, {}, {}, *TABLES, set())
+    reader = Reader(STRUCTS[::-1], *tables)
     started = EVERYTHING.query(reader, BidRequest(id="a", badv=["x.example"]), "acme", "acme", 0)
     assert started.carried()[DIMENSIONS["ssp"]] == ["acme"]
     others = tuple(struct for struct in STRUCTS if struct is not BidRequest)
     without_id = type("BidRequest", (), {"id": None})
     with pytest.raises(TypeError, match="BidRequest has no member id to read"):
-        Reader((without_id, *others), {}, {}, {}, {})
+        Reader((without_id, *others), *tables)
     without_fields = type("BidRequest", (), {})
     with pytest.raises(TypeError, match="BidRequest has no member id to read"):
-        Reader((without_fields, *others), {}, {}, {}, {})
+        Reader((without_fields, *others), *tables)
     for structs in ((), others, (type("Other", (), {}), *others)):
         with pytest.raises(ValueError, match="not the structs"):
-            Reader(structs, {}, {}, {}, {})
+            Reader(structs, *tables)
 
 
 def test_an_impression_without_a_rate_is_left_out() -> None:

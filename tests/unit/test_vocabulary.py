@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapbid.match import vocabulary
+from snapbid.match.domains import host as host_of
 
 NAMES = [dimension.name for dimension in vocabulary.DIMENSIONS]
 
@@ -37,7 +38,18 @@ VALID = [
     ("inventory", "DOOH", "dooh"),
     ("domain", "Example.COM", "example.com"),
     ("domain", " example.com. ", "example.com"),
-    ("domain", "bücher.de", "bücher.de"),
+    ("domain", "Bücher.de", "xn--bcher-kva.de"),
+    ("domain", "BU\u0308CHER.de", "xn--bcher-kva.de"),
+    ("domain", "xn--bcher-kva.de", "xn--bcher-kva.de"),
+    ("domain", "straße.de", "xn--strae-oqa.de"),
+    ("domain", "日本。example", "xn--wgv71a.example"),
+    ("domain", "https://example.com", "example.com"),
+    ("domain", "example.com/page", "example.com"),
+    ("domain", "example.com:80", "example.com"),
+    ("domain", "*.example.com", "example.com"),
+    ("domain", ".example.com", "example.com"),
+    ("domain", "www.example.com", "example.com"),
+    ("domain", "www.com", "www.com"),
     ("domain", "my_site.example-1.com", "my_site.example-1.com"),
     ("bundle", "com.Example.App", "com.Example.App"),
     ("publisher", "0042", "0042"),
@@ -91,11 +103,6 @@ INVALID = [
     ("language", "12"),
     ("language", "en us"),
     ("inventory", "web"),
-    ("domain", "https://example.com"),
-    ("domain", "example.com/page"),
-    ("domain", "example.com:80"),
-    ("domain", "*.example.com"),
-    ("domain", ".example.com"),
     ("domain", "example..com"),
     ("domain", "bücher .de"),
     ("domain", "."),
@@ -107,7 +114,7 @@ INVALID = [
 HOSTS = [
     ("example.com", "example.com"),
     ("example.com/page?u=http://other.com/", "example.com"),
-    ("https://www.Example.com/a", "www.example.com"),
+    ("https://www.Example.com/a", "example.com"),
     ("HTTP://user:pass@example.com:8080/", "example.com"),
     ("//example.com", "example.com"),
     ("example.com:443", "example.com"),
@@ -190,7 +197,7 @@ def test_region_of_a_request(country: str, code: str, normal: str | None) -> Non
 
 @pytest.mark.parametrize(("url", "host"), HOSTS)
 def test_host(url: str, host: str | None) -> None:
-    assert vocabulary.host(url) == host
+    assert host_of(url) == host
 
 
 @given(st.sampled_from(NAMES), st.one_of(st.text(), st.integers(), st.floats(), st.booleans()))
@@ -202,6 +209,6 @@ def test_the_normal_form_is_its_own_normal_form(dimension: str, value: object) -
 
 @given(st.text())
 def test_a_host_is_a_domain(url: str) -> None:
-    host = vocabulary.host(url)
+    host = host_of(url)
     if host is not None:
-        assert vocabulary.domain(host) == host
+        assert host_of(host) == host

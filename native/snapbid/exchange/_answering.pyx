@@ -30,6 +30,7 @@ cdef extern from "Python.h":
         PYGEN_RETURN, PYGEN_ERROR, PYGEN_NEXT
     PySendResult PyIter_Send(object iterator, object value, PyObject **result) except PYGEN_ERROR
     void Py_DECREF(PyObject *)
+    Py_ssize_t PySet_GET_SIZE(object items)
     void PyErr_SetObject(object kind, object value)
 
 cdef enum State:
@@ -264,6 +265,8 @@ cdef class BidCall:
             endpoint._sightings.sample((
                 body, request, endpoint._ssp, market, endpoint.now_ms(),
                 (<NoBid>decided).reason if type(decided) is NoBid else None))
+        if PySet_GET_SIZE(reader.noted):
+            endpoint.note(reader.noted)
         if type(decided) is NoBid:
             if (<NoBid>decided).undecided:
                 endpoint.cut_short((<NoBid>decided).undecided)

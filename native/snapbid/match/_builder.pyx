@@ -122,26 +122,14 @@ cdef class Builder:
             memset(self.seen.at, 0, self.seen.n * sizeof(uint32_t))
             self.list_number = 1
 
-    cdef uint32_t domain(self, str name) except 0:
-        """The value of an advertiser's domain; its parents become values, too."""
-        cdef uint32_t value = self.value(SB_AD_DOMAIN, name)
+    cdef uint32_t line(self, uint32_t space, tuple keys) except 0:
+        """The value of the first key; the others, each above the one before it, become values, too."""
+        cdef uint32_t value = self.value(space, keys[0])
         cdef uint32_t child = value
-        while child not in self.parents:
-            _, dot, name = name.partition(".")
-            if not dot:
-                break
-            self.parents[child] = self.value(SB_AD_DOMAIN, name)
-            child = self.parents[child]
-        return value
-
-    cdef uint32_t category(self, tuple line) except 0:
-        """The value of a category of ads; its ancestors, which follow it, become values, too."""
-        cdef uint32_t value = self.value(SB_AD_CATEGORY, line[0])
-        cdef uint32_t child = value
-        for key in line[1:]:
+        for key in keys[1:]:
             if child in self.parents:
                 break
-            self.parents[child] = self.value(SB_AD_CATEGORY, key)
+            self.parents[child] = self.value(space, key)
             child = self.parents[child]
         return value
 
@@ -167,11 +155,12 @@ cdef class Builder:
         self.entries.pop(id, None)
         self.gone.add(id)
 
-    def put(self, object campaign, bytes payload, object categories):
+    def put(self, object campaign, bytes payload, object categories, tuple advertiser not None):
         """Adds or replaces a campaign.
 
         campaign: with the attributes of `campaign.Campaign`. payload: what `Index.payload` gives
-        back. categories: as `reference.taxonomies.Categories`. Raises ValueError where a value is none.
+        back. categories: as `reference.taxonomies.Categories`. advertiser: its domain, then what is above
+        it, in all forms. Raises ValueError where a value is none.
         """
         cdef Entry entry = Entry()
         self.terms.n = self.lists.n = 0
@@ -181,18 +170,20 @@ cdef class Builder:
             raise ValueError(f"a campaign's id is over {SB_KEY_MAX} bytes")
         entry.detail.seed = sb_hash(SB_CAMPAIGN_ID, <const char *>encoded, len(encoded))
         entry.active = campaign.status == "active"
-        family, own, mapped = categories
-        self.put_record(entry, campaign)
+        family, own, mapped, listed = categories
+        self.put_record(entry, campaign, advertiser)
         entry.record.flags |= <uint16_t>family << SB_FAMILY
         for line in own:
-            self.lists.add(self.category(line))
+            self.lists.add(self.line(SB_AD_CATEGORY, line))
         entry.record.categories = counted(self.lists.n)
         self.put_targeting(entry, campaign.targeting)
         for marker, lines in mapped:
             self.lists.add(self.value(SB_AD_CATEGORY, marker))
             for line in lines:
-                self.lists.add(self.category(line))
+                self.lists.add(self.line(SB_AD_CATEGORY, line))
             self.lists.add(self.value(SB_AD_CATEGORY, marker))
+        for marker, groups in listed:
+            self.put_groups(marker, groups)
         self.put_creatives(entry, campaign.creatives, campaign.geo_radius)
         self.put_circles(entry, campaign.geo_radius)
         entry.n_terms = self.terms.n
@@ -211,7 +202,18 @@ cdef class Builder:
         self.gone.discard(entry.id)
         self.entries[entry.id] = entry
 
-    cdef int put_record(self, Entry entry, object campaign) except -1:
+    cdef int put_groups(self, str marker, tuple groups) except -1:
+        """Stores, for each category, those of another taxonomy that mean it."""
+        self.lists.add(self.value(SB_AD_CATEGORY, marker))
+        self.lists.add(SB_NONE)
+        for lines in groups:
+            for line in lines:
+                self.lists.add(self.line(SB_AD_CATEGORY, line))
+            self.lists.add(SB_NONE)
+        self.lists.add(self.value(SB_AD_CATEGORY, marker))
+        return 0
+
+    cdef int put_record(self, Entry entry, object campaign, tuple advertiser) except -1:
         starts_ms, ends_ms = campaign.starts_at_ms, campaign.ends_at_ms
         entry.extra.starts_ms = INT64_MIN if starts_ms is None else starts_ms
         entry.extra.ends_ms = INT64_MAX if ends_ms is None else ends_ms
@@ -231,7 +233,7 @@ cdef class Builder:
             entry.record.seat = self.value(SB_SEAT, seat)
         if bundle is not None:
             entry.record.bundle = self.value(SB_AD_BUNDLE, bundle)
-        entry.record.advertiser = self.domain(campaign.advertiser)
+        entry.record.advertiser = self.line(SB_AD_DOMAIN, advertiser)
         return 0
 
     cdef int put_targeting(self, Entry entry, dict targeting) except -1:

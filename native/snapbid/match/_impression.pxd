@@ -30,7 +30,7 @@ cdef struct Prices:  # what a video or audio creative costs at least, by its dur
 
 cdef struct Stream:  # what an impression's video or audio requires
     bint present, has_mimes, has_protocols
-    int64_t shortest, longest  # seconds, -1: no limit
+    int64_t shortest, longest  # seconds, 0: no limit
     bint exact  # no other durations than these of the impression's
     uint32_t first_duration, n_durations
     uint32_t protocols  # bits, those below SB_MASKED
@@ -120,6 +120,7 @@ cdef class ImpressionReading:
     cdef int read_video(self, object video) except -1
     cdef int read_audio(self, object audio) except -1
     cdef int read_player(self, Stream *stream, object video) except -1
+    cdef int read_bitrates(self, Stream *stream, object least, object most) except -1
     cdef int read_durations(self, Stream *stream, object exact, object pod) except -1
     cdef int read_prices(self, Prices *prices, object per_second, object floors,
                          object currency) except -1

@@ -27,22 +27,6 @@ cdef double EXACT_USD = 1e9  # below, a product with MICROS is exact enough; see
 cdef int64_t UNREACHABLE = 1LL << 62  # micro-USD, beyond any price
 
 
-cdef void read_media(Stream *stream, object least, object most, object methods) noexcept:
-    """Bit rates and delivery methods; a method that is not known is one that no creative has."""
-    cdef int64_t number
-    stream.least_bitrate = positive(least)
-    stream.most_bitrate = positive(most)
-    if filled(methods):
-        for item in <list>methods:
-            number = positive(item)
-            if number:
-                stream.has_delivery = True
-                if number < SB_MASKED:
-                    stream.delivery |= <uint32_t>1 << number
-    if stream.has_delivery or stream.least_bitrate or stream.most_bitrate:
-        stream.limits_media = True
-
-
 @cython.no_gc  # it is part of no cycle
 @cython.final
 cdef class ImpressionReading:
@@ -120,11 +104,13 @@ cdef class ImpressionReading:
         terms.begin(ASKED)
         if banner is not None:
             asked.attributes[SB_BANNER] = terms.masked(
-                SB_BANNER_ATTRIBUTE, reader.get(banner, BANNER_BATTR), NULL)
-            asked.types = bits(reader.get(banner, BANNER_BTYPE))
+                reader, SB_BANNER_ATTRIBUTE, reader.get(banner, BANNER_BATTR), NULL,
+                "imp[].banner.battr")
+            asked.types = terms.masked(
+                reader, SB_SPACES, reader.get(banner, BANNER_BTYPE), NULL, "imp[].banner.btype")
             asked.apis[SB_BANNER] = bits(reader.get(banner, BANNER_API))
-            asked.has_mimes = terms.texts(
-                SB_BANNER_MIME, reader.get(banner, BANNER_MIMES), False)
+            asked.has_mimes = terms.entries(
+                reader, SB_BANNER_MIME, reader.get(banner, BANNER_MIMES), "imp[].banner.mimes")
         currency = reader.get(imp, IMP_BIDFLOORCUR)
         if video is not None:
             self.read_video(video)
@@ -136,7 +122,8 @@ cdef class ImpressionReading:
                              reader.get(audio, AUDIO_DURFLOORS), currency)
         if native is not None:
             asked.attributes[SB_NATIVE] = terms.masked(
-                SB_NATIVE_ATTRIBUTE, reader.get(native, NATIVE_BATTR), NULL)
+                reader, SB_NATIVE_ATTRIBUTE, reader.get(native, NATIVE_BATTR), NULL,
+                "imp[].native.battr")
             asked.apis[SB_NATIVE] = bits(reader.get(native, NATIVE_API))
         terms.end(ASKED)
         terms.begin(SB_DEAL)
@@ -147,7 +134,7 @@ cdef class ImpressionReading:
                 self.read_deals(reader.get(pmp, PMP_DEALS))
         terms.begin(RIVALS)
         if rivals is not None:
-            terms.texts(SB_AD_DOMAIN, rivals, False)
+            terms.texts(SB_AD_DOMAIN, rivals)
         terms.end(RIVALS)
         return True
 
@@ -206,23 +193,28 @@ cdef class ImpressionReading:
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef Stream *stream = &asked.video
-        cdef int64_t number
         asked.attributes[SB_VIDEO] = terms.masked(
-            SB_VIDEO_ATTRIBUTE, reader.get(video, VIDEO_BATTR), NULL)
+            reader, SB_VIDEO_ATTRIBUTE, reader.get(video, VIDEO_BATTR), NULL, "imp[].video.battr")
         asked.apis[SB_VIDEO] = bits(reader.get(video, VIDEO_API))
-        stream.has_mimes = terms.texts(SB_VIDEO_MIME, reader.get(video, VIDEO_MIMES), False)
+        stream.has_mimes = terms.entries(
+            reader, SB_VIDEO_MIME, reader.get(video, VIDEO_MIMES), "imp[].video.mimes")
         stream.protocols = terms.masked(
-            SB_VIDEO_PROTOCOL, reader.get(video, VIDEO_PROTOCOLS), &stream.has_protocols)
+            reader, SB_VIDEO_PROTOCOL, reader.get(video, VIDEO_PROTOCOLS), &stream.has_protocols,
+            "imp[].video.protocols")
         if not stream.has_protocols:  # the scalar of OpenRTB 2.1
             protocol = reader.get(video, VIDEO_PROTOCOL)
             if protocol is not None:
                 stream.protocols = terms.masked(
-                    SB_VIDEO_PROTOCOL, [protocol], &stream.has_protocols)
-        stream.shortest = number if integer(reader.get(video, VIDEO_MINDURATION), &number) else -1
-        stream.longest = number if integer(reader.get(video, VIDEO_MAXDURATION), &number) else -1
+                    reader, SB_VIDEO_PROTOCOL, [protocol], &stream.has_protocols,
+                    "imp[].video.protocol")
+        stream.shortest = positive(reader.get(video, VIDEO_MINDURATION))
+        stream.longest = positive(reader.get(video, VIDEO_MAXDURATION))
         self.read_player(stream, video)
-        read_media(stream, reader.get(video, VIDEO_MINBITRATE),
-                   reader.get(video, VIDEO_MAXBITRATE), reader.get(video, VIDEO_DELIVERY))
+        stream.delivery = terms.masked(
+            reader, SB_SPACES, reader.get(video, VIDEO_DELIVERY), &stream.has_delivery,
+            "imp[].video.delivery")
+        self.read_bitrates(
+            stream, reader.get(video, VIDEO_MINBITRATE), reader.get(video, VIDEO_MAXBITRATE))
         return self.read_durations(
             stream, reader.get(video, VIDEO_RQDDURS), reader.get(video, VIDEO_PODDUR))
 
@@ -231,17 +223,21 @@ cdef class ImpressionReading:
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef Stream *stream = &asked.audio
-        cdef int64_t number
         asked.attributes[SB_AUDIO] = terms.masked(
-            SB_AUDIO_ATTRIBUTE, reader.get(audio, AUDIO_BATTR), NULL)
+            reader, SB_AUDIO_ATTRIBUTE, reader.get(audio, AUDIO_BATTR), NULL, "imp[].audio.battr")
         asked.apis[SB_AUDIO] = bits(reader.get(audio, AUDIO_API))
-        stream.has_mimes = terms.texts(SB_AUDIO_MIME, reader.get(audio, AUDIO_MIMES), False)
+        stream.has_mimes = terms.entries(
+            reader, SB_AUDIO_MIME, reader.get(audio, AUDIO_MIMES), "imp[].audio.mimes")
         stream.protocols = terms.masked(
-            SB_AUDIO_PROTOCOL, reader.get(audio, AUDIO_PROTOCOLS), &stream.has_protocols)
-        stream.shortest = number if integer(reader.get(audio, AUDIO_MINDURATION), &number) else -1
-        stream.longest = number if integer(reader.get(audio, AUDIO_MAXDURATION), &number) else -1
-        read_media(stream, reader.get(audio, AUDIO_MINBITRATE),
-                   reader.get(audio, AUDIO_MAXBITRATE), reader.get(audio, AUDIO_DELIVERY))
+            reader, SB_AUDIO_PROTOCOL, reader.get(audio, AUDIO_PROTOCOLS), &stream.has_protocols,
+            "imp[].audio.protocols")
+        stream.shortest = positive(reader.get(audio, AUDIO_MINDURATION))
+        stream.longest = positive(reader.get(audio, AUDIO_MAXDURATION))
+        stream.delivery = terms.masked(
+            reader, SB_SPACES, reader.get(audio, AUDIO_DELIVERY), &stream.has_delivery,
+            "imp[].audio.delivery")
+        self.read_bitrates(
+            stream, reader.get(audio, AUDIO_MINBITRATE), reader.get(audio, AUDIO_MAXBITRATE))
         return self.read_durations(
             stream, reader.get(audio, AUDIO_RQDDURS), reader.get(audio, AUDIO_PODDUR))
 
@@ -262,16 +258,24 @@ cdef class ImpressionReading:
         stream.limits_media = stream.flags or stream.player_w or stream.player_h
         return 0
 
+    cdef int read_bitrates(self, Stream *stream, object least, object most) except -1:
+        stream.least_bitrate = positive(least)
+        stream.most_bitrate = positive(most)
+        if stream.has_delivery or stream.least_bitrate or stream.most_bitrate:
+            stream.limits_media = True
+        return 0
+
     cdef int read_durations(self, Stream *stream, object exact, object pod) except -1:
         """The durations that alone are accepted, and that of the whole pod."""
         cdef Asked *asked = &self.asked
         cdef int64_t number
-        if pod is not None and integer(pod, &number) and number > 0:
-            stream.longest = number if stream.longest < 0 else min(stream.longest, number)
+        number = positive(pod)
+        if number:
+            stream.longest = min(stream.longest, number) if stream.longest else number
         stream.first_duration = asked.n_durations
         if filled(exact):
             for item in <list>exact:
-                if item is not None:
+                if item is not None and not is_zero(item):
                     stream.exact = True
                     if integer(item, &number) and number < NO_DURATION:
                         if asked.n_durations == self.durations_capacity:
@@ -308,10 +312,8 @@ cdef class ImpressionReading:
         for item in <list>floors:
             if reader.checked(item, DURFLOORS) is None:
                 continue
-            if not integer(reader.get(item, DURFLOORS_MINDUR), &span.shortest):
-                span.shortest = 0
-            if not integer(reader.get(item, DURFLOORS_MAXDUR), &span.longest):
-                span.longest = UNREACHABLE
+            span.shortest = positive(reader.get(item, DURFLOORS_MINDUR))
+            span.longest = positive(reader.get(item, DURFLOORS_MAXDUR)) or UNREACHABLE
             amount = reader.get(item, DURFLOORS_BIDFLOOR)
             if (span.shortest > span.longest or not PyFloat_CheckExact(amount)
                     or not PyFloat_AS_DOUBLE(amount) > 0):
@@ -361,11 +363,12 @@ cdef class ImpressionReading:
             deal = (<list>deals)[index]
             offered = &asked.deals[index]
             offered.seats = terms.count
-            offered.has_seats = terms.texts(SB_SEAT, reader.get(deal, DEAL_WSEAT), False)
+            offered.has_seats = terms.entries(
+                reader, SB_SEAT, reader.get(deal, DEAL_WSEAT), "imp[].pmp.deals[].wseat")
             offered.n_seats = terms.count - offered.seats
             offered.advertisers = terms.count
-            offered.has_advertisers = terms.texts(
-                SB_AD_DOMAIN, reader.get(deal, DEAL_WADOMAIN), True)
+            offered.has_advertisers = terms.entries(
+                reader, SB_AD_DOMAIN, reader.get(deal, DEAL_WADOMAIN), "imp[].pmp.deals[].wadomain")
             offered.n_advertisers = terms.count - offered.advertisers
         return 0
 

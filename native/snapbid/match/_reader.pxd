@@ -4,11 +4,12 @@
 value counts as. What has another type than OpenRTB's counts as absent.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.dict cimport PyDict_GetItem
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_CheckExact
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t
 
 from layout cimport SB_KEY_MAX, SB_MASKED
 
@@ -93,6 +94,10 @@ cdef class Reader:
     cdef object systems
     cdef object agents
     cdef object opt_outs
+    cdef dict languages
+    cdef dict categories
+    cdef bytes first_flags
+    cdef set noted
     cdef bint in_usd
     cdef Py_ssize_t offsets[N_FIELDS]
     cdef PyTypeObject *types[N_STRUCTS]
@@ -111,6 +116,15 @@ cdef class Reader:
         return value
 
     cdef int refuse(self, object value, int struct) except -1
+
+    cdef inline uint32_t flags_of_first(self, int number) noexcept:
+        """Flags of a category of the Content Taxonomy 1.0 (reference.taxonomies)."""
+        return (<const uint16_t *>PyBytes_AS_STRING(self.first_flags))[number] if number >= 0 else 0
+
+    cdef inline int note(self, str where) except -1:
+        """Note that an entry of a list that limits means nothing."""
+        self.noted.add(where)
+        return 0
 
 
 cdef inline bint filled(object items) noexcept:

@@ -1,18 +1,23 @@
 # cython: auto_pickle=False, autotestdict=False
 """See _reader.pxd."""
 
+from spelling cimport SB_MAX_FIRST, SB_MAX_SECOND
+
 cdef class Reader:
     """Reads the fields of decoded requests; exchange.lookups.Lookups has the callbacks.
 
     structs: the classes of the decoded request, among them those of `_Struct` with the fields of
     `_Field`. Their fields are read at their offsets in memory, so each object's class is checked
     first. The memos (exchange.lookups.Memo) have countries by code, systems by spelling, (system,
-    browser) by user agent, and whether a US Privacy string opts out. in_usd: bids are in USD.
-    Raises ValueError or TypeError where a struct or a field is missing.
+    browser) by user agent, and whether a US Privacy string opts out. The tables have today's codes
+    by languages' old ones, and categories (reference.taxonomies, `listed` and `first_flags`).
+    noted: where the lists that limit are put that have an entry without a meaning. in_usd: bids
+    are in USD. Raises ValueError or TypeError where a struct or a field is missing.
     """
 
     def __init__(self, tuple structs, object countries, object systems, object agents,
-                 object opt_outs, bint in_usd=True):
+                 object opt_outs, dict languages not None, dict categories not None,
+                 bytes first_flags not None, set noted not None, bint in_usd=True):
         classes = {struct.__name__.upper(): struct for struct in structs}
         names = [number.name for number in _Struct if number != N_STRUCTS]
         if not set(names) <= set(classes):
@@ -21,6 +26,10 @@ cdef class Reader:
         self.systems = systems
         self.agents = agents
         self.opt_outs = opt_outs
+        self.languages, self.categories, self.noted = languages, categories, noted
+        if len(first_flags) != 2 * SB_MAX_FIRST * SB_MAX_SECOND:
+            raise ValueError("not the flags of the Content Taxonomy 1.0")
+        self.first_flags = first_flags
         self.in_usd = in_usd
         for number in _Struct:
             if number != N_STRUCTS:

@@ -7,6 +7,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from snapbid.match._reader cimport Reader
 from snapbid.match._terms cimport Terms
+from spelling cimport sb_slice
 
 cdef struct Interest:  # of the campaigns of base and overlay
     uint32_t used  # bits: dimensions in which any campaign has an entry
@@ -20,7 +21,9 @@ cdef struct Asker:
     bint has_wseat, has_languages, has_bcat, has_acat, located, recognised
     bint asks_dsa, needs_dsa  # what the campaign declares, or nothing but campaigns that do
     uint32_t renders  # flags of such a campaign
-    uint32_t family  # the taxonomy of its categories (reference.taxonomies), 0: an unknown one
+    uint32_t family  # the taxonomy of its categories (reference.taxonomies); 0: a vendor's, or unknown
+    uint32_t unmapped  # bits: families into which not all of bcat can be mapped
+    bint blocks_unknown  # bcat has what its taxonomy has not
     double lat, lon  # degrees
 
 
@@ -37,6 +40,7 @@ cdef class RequestReading:
     cdef str canonical
     # Texts that terms point into, apart from the request's own.
     cdef object country_code, system, browser
+    cdef str marker  # of categories in the request's taxonomy: "7:"
     cdef char region_key[64]
 
     cdef int read(self, Reader reader, object request, str ssp, str canonical, int64_t now_ms,
@@ -45,7 +49,11 @@ cdef class RequestReading:
     # Steps of `read`.
     cdef int read_dsa(self, object regs) except -1
     cdef int read_categories_of_ads(self, object request) except -1
-    cdef bint ad_categories(self, object texts) except -1
+    cdef bint ad_categories(self, object texts, str where) except -1
+    cdef bint category_parts(self, sb_slice entry, str where) except -1
+    cdef int push_known(self, tuple entry, bint blocks) except -1
+    cdef int push_first(self, sb_slice entry, str where) except -1
+    cdef int push_other(self, sb_slice entry, str where) except -1
     cdef int read_auction(self, object id) except -1
     cdef object read_place(self, object device, object user)
     cdef object country(self, object geo)

@@ -3,19 +3,23 @@
 
 cimport cython
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_CheckExact
+from cpython.unicode cimport (PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_CheckExact,
+                              PyUnicode_DecodeUTF8)
 from libc.stdint cimport uint8_t
 from libc.string cimport memchr, memcpy, memset
 
 from layout cimport *
 from snapbid.match._reader cimport *
 from snapbid.match._terms cimport *
+from spelling cimport *
 
 cdef enum:
     MAX_ENTRIES = 1000  # of a list that describes; lists that limit are read whole
     HOUR_MS = 3600000
     WEEK_HOURS = 168
     EPOCH_HOUR = 72  # 1 January 1970 was a Thursday
+
+cdef str BCAT = "bcat"  # the list that blocks categories
 
 # Number of a taxonomy in AdCOM's list -> its family, as in reference.taxonomies.
 cdef uint8_t[10] FAMILIES = [0, 1, 2, 3, 4, 2, 2, 7, 8, 7]
@@ -53,7 +57,7 @@ cdef class RequestReading:
         self.terms.kept = None
         self.reader = None
         self.request = self.ssp = self.canonical = self.user = None
-        self.country_code = self.system = self.browser = None
+        self.country_code = self.system = self.browser = self.marker = None
         return 0
 
     cdef int read(self, Reader reader, object request, str ssp, str canonical, int64_t now_ms,
@@ -103,19 +107,20 @@ cdef class RequestReading:
         terms.end(SB_HOUR)
         self.read_categories_of_ads(request)
         terms.begin(BLOCKED)
-        self.asker.has_bcat = self.ad_categories(reader.get(request, BIDREQUEST_BCAT))
-        terms.texts(SB_AD_DOMAIN, reader.get(request, BIDREQUEST_BADV), True)
-        terms.texts(SB_AD_BUNDLE, reader.get(request, BIDREQUEST_BAPP), False)
-        terms.texts(SB_SEAT, reader.get(request, BIDREQUEST_BSEAT), False)
+        self.asker.has_bcat = self.ad_categories(reader.get(request, BIDREQUEST_BCAT), BCAT)
+        terms.entries(reader, SB_AD_DOMAIN, reader.get(request, BIDREQUEST_BADV), "badv")
+        terms.entries(reader, SB_AD_BUNDLE, reader.get(request, BIDREQUEST_BAPP), "bapp")
+        terms.entries(reader, SB_SEAT, reader.get(request, BIDREQUEST_BSEAT), "bseat")
         terms.end(BLOCKED)
         terms.begin(SEATS)
-        self.asker.has_wseat = terms.texts(SB_SEAT, reader.get(request, BIDREQUEST_WSEAT), False)
+        self.asker.has_wseat = terms.entries(
+            reader, SB_SEAT, reader.get(request, BIDREQUEST_WSEAT), "wseat")
         terms.end(SEATS)
         terms.begin(LANGUAGES)
-        self.asker.has_languages = terms.texts(
-            SB_AD_LANGUAGE, reader.get(request, BIDREQUEST_WLANG), True)
-        self.asker.has_languages |= terms.texts(
-            SB_AD_LANGUAGE, reader.get(request, BIDREQUEST_WLANGB), True)
+        self.asker.has_languages = terms.entries(
+            reader, SB_AD_LANGUAGE, reader.get(request, BIDREQUEST_WLANG), "wlang")
+        self.asker.has_languages |= terms.entries(
+            reader, SB_AD_LANGUAGE, reader.get(request, BIDREQUEST_WLANGB), "wlangb")
         terms.end(LANGUAGES)
         self.read_dsa(reader.child(request, BIDREQUEST_REGS, REGS))
         return 0
@@ -141,34 +146,139 @@ cdef class RequestReading:
         """The taxonomy, the categories that alone may bid, and what marks mapped ones."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
-        cdef int64_t number
+        cdef int64_t number = 0
         cattax = reader.get(request, BIDREQUEST_CATTAX)
         self.asker.family = 1
-        if cattax is not None and integer(cattax, &number):
+        if cattax is not None and integer(cattax, &number) and number:
             self.asker.family = FAMILIES[number] if number < <int64_t>sizeof(FAMILIES) else 0
+        if self.asker.family == 0:
+            self.marker = f"{number}:"
+        elif self.interest.families & ~(1u << self.asker.family):
+            self.marker = f"{self.asker.family}:"
+        else:
+            self.marker = None  # there are no others
         terms.begin(CATEGORIES)
-        self.asker.has_acat = self.ad_categories(reader.get(request, BIDREQUEST_ACAT))
+        self.asker.has_acat = self.ad_categories(reader.get(request, BIDREQUEST_ACAT), "acat")
         terms.end(CATEGORIES)
         terms.begin(MARKER)
-        if self.interest.families & ~(1u << self.asker.family):
-            marker = f"{self.asker.family}:"
-            terms.keep(marker)
-            terms.text(SB_AD_CATEGORY, marker, False)
+        if self.marker is not None:
+            terms.text(SB_AD_CATEGORY, self.marker, False)
         terms.end(MARKER)
         return 0
 
-    cdef bint ad_categories(self, object texts) except -1:
-        """Add terms for categories in the request's taxonomy; return whether there is any."""
+    cdef bint ad_categories(self, object texts, str where) except -1:
+        """Add terms for categories in the request's taxonomy; return whether there is any.
+
+        What its taxonomy does not have is noted, and if it is blocked it might be anything; but one
+        below a category that it has is a part of that.
+        """
         cdef Terms terms = self.terms
+        cdef Reader reader = self.reader
         cdef bint any = False
-        if self.asker.family == 1:
-            return terms.texts(SB_AD_CATEGORY, texts, False)
-        if filled(texts):
-            for text in <list>texts:
-                if is_given(text):
+        cdef uint32_t flags, unmapped = 0
+        cdef sb_slice entry
+        cdef Py_ssize_t size
+        cdef PyObject *found
+        cdef dict known = None
+        if not filled(texts):
+            return False
+        if self.asker.family != 1:
+            known = reader.categories.get(self.asker.family)
+        for text in <list>texts:
+            if PyUnicode_CheckExact(text) and PyUnicode_IS_COMPACT_ASCII(text):
+                entry.at = <const char *>PyUnicode_DATA(text)
+                entry.size = PyUnicode_GET_LENGTH(text)
+                if entry.size == 0:
+                    continue
+                if self.asker.family == 1:
+                    flags = reader.flags_of_first(sb_first(entry.at, entry.size))
+                    if flags:
+                        any = True
+                        unmapped |= flags
+                        terms.push_text(SB_AD_CATEGORY, entry.at, entry.size, False)
+                        continue
+            elif text is None:
+                continue
+            if known is not None:
+                found = PyDict_GetItem(known, text)
+                if found is not NULL:
                     any = True
-                    terms.marked(SB_AD_CATEGORY, self.asker.family, text)
+                    self.push_known(<object>found, where is BCAT)
+                    continue
+            if not PyUnicode_CheckExact(text) or not PyUnicode_IS_COMPACT_ASCII(text):
+                entry.at = terms.foreign(text, &size)
+                entry.size = size
+            any |= self.category_parts(entry, where)
+        if where is BCAT:
+            self.asker.unmapped |= unmapped
         return any
+
+    cdef int push_known(self, tuple entry, bint blocks) except -1:
+        """Add a term for a category, as `reference.taxonomies.listed` has it."""
+        if blocks:
+            self.asker.unmapped |= <uint32_t>entry[1]
+        return self.terms.text(SB_AD_CATEGORY, entry[0], False)
+
+    cdef bint category_parts(self, sb_slice entry, str where) except -1:
+        """The same for an entry that may hold several, between commas; return whether there is any."""
+        cdef const char *end = entry.at + entry.size
+        cdef const char *at = entry.at
+        cdef const char *comma
+        cdef sb_slice part
+        cdef bint any = False
+        while at <= end:
+            comma = <const char *>memchr(at, c',', end - at)
+            if comma is NULL:
+                comma = end
+            part = sb_trimmed(at, comma)
+            at = comma + 1
+            if part.size:
+                any = True
+                if self.asker.family == 1:
+                    self.push_first(part, where)
+                else:
+                    self.push_other(part, where)
+        return any
+
+    cdef int push_first(self, sb_slice entry, str where) except -1:
+        """Add a term for a category of the Content Taxonomy 1.0, however it is spelled."""
+        cdef char[SB_FIRST_SIZE] plain
+        cdef Py_ssize_t size = sb_spell_first(entry, plain)
+        cdef int number = sb_first(plain, size)
+        cdef uint32_t flags = self.reader.flags_of_first(number)
+        if flags == 0:
+            self.reader.note(where)
+            if where is BCAT and number > 0:  # what is below a category is a part of it
+                flags = self.reader.flags_of_first(number - number % SB_MAX_SECOND)
+                size = <const char *>memchr(plain, c'-', size) - plain if flags else 0
+        if flags:
+            if where is BCAT:
+                self.asker.unmapped |= flags
+            self.terms.push_copy(SB_AD_CATEGORY, plain, size, False)
+        elif where is BCAT:
+            self.asker.blocks_unknown = True
+        return 0
+
+    cdef int push_other(self, sb_slice entry, str where) except -1:
+        """Add a term for a category of another taxonomy, however it is spelled."""
+        cdef str text
+        cdef dict known
+        cdef PyObject *found
+        if entry.size > SB_KEY_MAX:
+            return 0
+        text = PyUnicode_DecodeUTF8(entry.at, entry.size, "replace")
+        known = self.reader.categories.get(self.asker.family)
+        if known is None:  # a vendor's own
+            text = f"{self.marker}{text}"
+            self.terms.keep(text)
+            return self.terms.text(SB_AD_CATEGORY, text, False)
+        found = PyDict_GetItem(known, "".join(text.lower().split()))
+        if found is not NULL:
+            return self.push_known(<object>found, where is BCAT)
+        self.reader.note(where)
+        if where is BCAT:
+            self.asker.blocks_unknown = True
+        return 0
 
     cdef int read_auction(self, object id) except -1:
         cdef Py_ssize_t size
@@ -362,15 +472,16 @@ cdef class RequestReading:
     cdef int read_language(self, object language) except -1:
         """The primary subtag, as match.vocabulary.primary_subtag has it."""
         cdef Terms terms = self.terms
-        cdef Py_ssize_t size, length = 0
-        cdef const char *raw
+        cdef Py_ssize_t size
+        cdef sb_slice tag
         if not PyUnicode_Check(language) or is_too_long(language):
             return 0
-        raw = terms.encoded(language, &size)
-        while length < size and (c'a' <= raw[length] <= c'z' or c'A' <= raw[length] <= c'Z'):
-            length += 1
-        if 2 <= length <= 8 and (length == size or raw[length] == c'-' or raw[length] == c'_'):
-            terms.push_text(SB_LANGUAGE, raw, length, True)
+        tag.at = terms.encoded(language, &size)
+        tag.size = size
+        if sb_is_todays(tag):
+            terms.push_text(SB_LANGUAGE, tag.at, 2, True)
+        else:
+            terms.push_language(self.reader, SB_LANGUAGE, sb_trimmed(tag.at, tag.at + size))
         return 0
 
     cdef int read_publication(self, object site, object app, object dooh) except -1:
@@ -408,7 +519,7 @@ cdef class RequestReading:
 
     cdef bint read_domain(self, object url) except -1:
         """The domain and its parents; whether there is one. What is no bare host name in ASCII is
-        left to match.vocabulary.host.
+        left to match.domains.host.
         """
         cdef Terms terms = self.terms
         cdef Py_ssize_t size, i
@@ -423,6 +534,9 @@ cdef class RequestReading:
         raw = terms.encoded(url, &size)
         if size > SB_KEY_MAX:
             return False
+        while sb_has_www(raw, size):
+            raw += 4
+            size -= 4
         for i in range(size):
             if i == 0 or raw[i - 1] == c'.':
                 terms.push_text(SB_DOMAIN, raw + i, size - i, True)

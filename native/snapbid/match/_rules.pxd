@@ -71,6 +71,8 @@ cdef class Rules:
     cdef int take_offers(self) except -1
     cdef bint admits_categories(self, const sb_campaign *campaign, const uint32_t *own,
                                 uint32_t deals) noexcept
+    cdef bint admits_category(self, uint32_t category) noexcept
+    cdef bint admits_groups(self, const uint32_t *one) noexcept
     cdef int best_deal(self, const sb_campaign *campaign, const uint32_t *own, uint32_t count,
                        const sb_creative *creative) except -2
     cdef bint comes_before(self, int deal, int other) noexcept

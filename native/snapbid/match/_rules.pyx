@@ -159,11 +159,13 @@ cdef class Rules:
     cdef bint admits_categories(self, const sb_campaign *campaign, const uint32_t *own,
                                 uint32_t deals) noexcept:
         """Return whether the request admits the categories, as they are or as they are mapped."""
-        cdef const sb_value *values = self.layer.values
         cdef const uint32_t *end = own + campaign.categories
+        cdef uint32_t family = campaign.flags >> SB_FAMILY
         if campaign.categories == 0:
             return not self.asker.has_acat
-        if campaign.flags >> SB_FAMILY != self.asker.family:
+        if self.asker.blocks_unknown:
+            return False
+        if family != self.asker.family:
             own = end + deals
             end = self.layer.lists + self.layer.creatives[campaign.creatives].lists
             if self.marker == SB_NONE:
@@ -171,14 +173,36 @@ cdef class Rules:
             while own < end and own[0] != self.marker:
                 own += 1
             own += 1
-            if own >= end:  # they cannot be mapped
+            if own >= end:  # nothing can be mapped
                 return False
+            if own[0] == SB_NONE:
+                return not self.asker.unmapped >> family & 1 and self.admits_groups(own + 1)
         while own < end and own[0] != self.marker:
-            if sb_line_in(&self.blocked, values, own[0]):
-                return False
-            if self.asker.has_acat and not sb_line_in(&self.allowed, values, own[0]):
+            if not self.admits_category(own[0]):
                 return False
             own += 1
+        return True
+
+    cdef inline bint admits_category(self, uint32_t category) noexcept:
+        cdef const sb_value *values = self.layer.values
+        if sb_line_in(&self.blocked, values, category):
+            return False
+        return not self.asker.has_acat or sb_line_in(&self.allowed, values, category)
+
+    cdef bint admits_groups(self, const uint32_t *one) noexcept:
+        """Return whether no category is blocked, and each is allowed by one that means it."""
+        cdef const sb_value *values = self.layer.values
+        cdef bint allowed
+        while one[0] != self.marker:
+            allowed = not self.asker.has_acat
+            while one[0] != SB_NONE:
+                if sb_line_in(&self.blocked, values, one[0]):
+                    return False
+                allowed = allowed or sb_line_in(&self.allowed, values, one[0])
+                one += 1
+            if not allowed:
+                return False
+            one += 1
         return True
 
     cdef int best_deal(self, const sb_campaign *campaign, const uint32_t *own, uint32_t count,
@@ -365,7 +389,9 @@ cdef class Rules:
             &self.wanted, self.layer.lists + creative.lists, creative.mimes)
 
     cdef inline bint is_blocked(self, const sb_creative *creative) noexcept:
-        return (creative.attributes & self.asked.attributes[creative.media] != 0
+        cdef uint32_t blocked = self.asked.attributes[creative.media]
+        return (creative.attributes & blocked != 0
+                or blocked & 1 and creative.other_attributes != 0  # any attribute
                 or sb_any_in(&self.wanted, self.layer.lists + creative.lists + creative.mimes,
                              creative.other_attributes))
 
@@ -395,6 +421,6 @@ cdef class Rules:
         if stream.limits_media and not fits_media(creative, stream):
             return False
         if creative.duration < 0:
-            return stream.shortest < 0 and stream.longest < 0
-        return ((stream.shortest < 0 or creative.duration >= stream.shortest)
-                and (stream.longest < 0 or creative.duration <= stream.longest))
+            return stream.shortest == 0 and stream.longest == 0
+        return (creative.duration >= stream.shortest
+                and (stream.longest == 0 or creative.duration <= stream.longest))

@@ -6,13 +6,14 @@ is kept for as long as the terms are.
 """
 
 from cpython.unicode cimport PyUnicode_CheckExact
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from layout cimport SB_AD_DOMAIN, SB_DIMENSIONS, SB_KEY_MAX, sb_header
+from layout cimport SB_DIMENSIONS, SB_KEY_MAX, sb_header
 from memory cimport grow
 from search cimport sb_expect, sb_number_term, sb_term, sb_text_term
 from snapbid.match._reader cimport (PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_IS_COMPACT_ASCII,
-                                    integer, is_too_long)
+                                    Reader, integer, is_too_long)
+from spelling cimport sb_slice
 
 cdef enum:  # parts: the dimensions, then
     BLOCKED = SB_DIMENSIONS  # categories, advertisers, apps and seats that may not bid
@@ -38,11 +39,18 @@ cdef class Terms:
 
     cdef int clear(self) except -1
     cdef const char *encoded(self, object text, Py_ssize_t *size) except? NULL
-    cdef bint texts(self, uint32_t space, object texts, bint fold) except -1
-    cdef uint32_t masked(self, uint32_t space, object numbers, bint *any) except? 0
+    cdef int texts(self, uint32_t space, list texts) except -1
+    cdef bint entries(self, Reader reader, uint32_t space, object texts, str where) except -1
+    cdef uint32_t masked(self, Reader reader, uint32_t space, object numbers, bint *any,
+                         str where) except? 0
     cdef dict by_dimension(self)
-    cdef int marked(self, uint32_t space, uint8_t family, object text) except -1
     cdef int keep(self, object text) except -1
+    cdef int push_copy(self, uint32_t space, const char *text, Py_ssize_t size, bint fold) except -1
+    cdef bint push_language(self, Reader reader, uint32_t space, sb_slice tag) except -1
+    cdef const char *foreign(self, object text, Py_ssize_t *size) except? NULL
+    # Steps of `entries`.
+    cdef bint parts(self, Reader reader, uint32_t space, sb_slice entry, str where) except -1
+    cdef bint push_entry(self, Reader reader, uint32_t space, sb_slice entry) except -1
     # Steps of `text`.
     cdef const char *unusual(self, object text, bint *fold, Py_ssize_t *size) except? NULL
     cdef const char *digits(self, int64_t number, Py_ssize_t *size) except NULL
@@ -92,8 +100,6 @@ cdef class Terms:
             return 0
         else:
             raw = self.unusual(text, &fold, &size)
-        if space == SB_AD_DOMAIN and size and raw[size - 1] == c'.':  # the root of the DNS
-            size -= 1
         if size == 0 or size > SB_KEY_MAX:
             return 0
         return self.push_text(space, raw, size, fold)

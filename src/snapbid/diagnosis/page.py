@@ -119,7 +119,7 @@ def _faults(seen: dict[str, Any]) -> Iterator[str]:
     for title, faults in (
         ("What requests lack", "lacking"),
         ("What cannot be used", "unused"),
-        ("Why requests were refused", "broken"),
+        ("What requests break", "broken"),
     ):
         if seen[faults]:
             yield f"<h2>{title}</h2>"

@@ -199,6 +199,11 @@ class BidEndpoint(BidAnswering):
         """Note a test request."""
         self._sightings.test(request)
 
+    def note(self, lists: set[str]) -> None:
+        """Count the lists that limit and have an entry without a meaning, and forget them."""
+        self._sightings.meaningless(lists)
+        lists.clear()
+
     def cut_short(self, impressions: int) -> None:
         """Count impressions that were not decided in time, or have no room in the answer."""
         self._cut_short.inc(impressions)

@@ -30,8 +30,9 @@ from snapbid.exchange.request import (
 )
 from snapbid.match import vocabulary
 from snapbid.match.catalog import Index, Reader
+from snapbid.match.domains import host
 from snapbid.match.payload import decode_payload
-from snapbid.reference import agents, countries
+from snapbid.reference import agents, countries, languages, taxonomies
 from snapbid.reference.rates import Rates
 from snapbid.suppression import Suppression
 
@@ -49,8 +50,6 @@ STRUCTS: Final = tuple(
     if isinstance(struct, type) and issubclass(struct, msgspec.Struct)
 )
 """The decoded structs, some of whose fields the matcher reads from memory."""
-
-_ABSENT: Final = frozenset({None, ""})
 
 
 def _spellings(code: str) -> Iterator[str]:
@@ -94,12 +93,16 @@ MEMOS: Final = (
     Memo(agents.parse, 16_384),
     Memo(gpp.usp_opts_out, 4_096),
 )
-_HOSTS: Final = Memo(vocabulary.host, 65_536)
+# And into these, by language and by category.
+TABLES: Final = (languages.TODAY, taxonomies.listed(), taxonomies.first_flags())
+_HOSTS: Final = Memo(host, 65_536)
 
 
 class Lookups(Reader):
     """The lookups of one catalog. `gvl_id`: the bidder's id in the Global Vendor List; `currency`:
     that of the bids, which has a rate; `max_quantity`: how many impressions one may stand for.
+    `noted`: lists of the last request that have an entry without a meaning; whoever reads them
+    clears them.
     """
 
     def __init__(
@@ -111,8 +114,10 @@ class Lookups(Reader):
         currency: str = USD,
         suppression: Suppression | None = None,
         max_quantity: int = MAX_QUANTITY,
+        noted: set[str] | None = None,
     ) -> None:
-        super().__init__(STRUCTS, *MEMOS, in_usd=currency == USD)
+        self.noted: set[str] = set() if noted is None else noted
+        super().__init__(STRUCTS, *MEMOS, *TABLES, self.noted, in_usd=currency == USD)
         self.currency = currency
         self.max_quantity = max_quantity
         self._others: dict[str, Lookups] = {}
@@ -132,9 +137,13 @@ class Lookups(Reader):
         """
         if not cur or USD in cur or not _USD.isdisjoint(cur):
             return self
-        code = next(filter(None, map(self._spellings.get, cur)), None)
+        listed = ",".join([str(text) for text in cur if text is not None]).split(",")
+        codes = list(filter(None, map(str.strip, listed)))
+        if not codes or not _USD.isdisjoint(codes):
+            return self
+        code = next(filter(None, map(self._spellings.get, codes)), None)
         if code is None:
-            return self if _ABSENT.issuperset(cur) else None
+            return None
         return self._others.get(code) or self._another(code)
 
     def _another(self, currency: str) -> "Lookups":
@@ -146,6 +155,7 @@ class Lookups(Reader):
             currency=currency,
             suppression=self._suppression,
             max_quantity=self.max_quantity,
+            noted=self.noted,
         )
         return self._others[currency]
 
@@ -165,7 +175,7 @@ class Lookups(Reader):
         return vocabulary.region(country, code)
 
     def host(self, url: str) -> str | None:
-        """Return the host of a URL or a bare domain; see `vocabulary.host`."""
+        """Return the host of a URL or a bare domain; see `match.domains.host`."""
         return _HOSTS[url]
 
     def hinted(self, agent: UserAgent) -> tuple[str | None, str | None]:

@@ -6,6 +6,7 @@ the request allows them. Where it names no trackers, as before 1.2, pixels that 
 are sent as `imptrackers`.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -17,8 +18,9 @@ from snapbid.exchange.native_request import (
     VideoAsked,
     at_most,
 )
+from snapbid.exchange.request import Text
 from snapbid.match.native import NativeAd, NativeImage
-from snapbid.match.vocabulary import MAX_INTEGER
+from snapbid.match.vocabulary import MAX_INTEGER, media_type
 
 Answered = dict[str, Any]
 _IMPRESSION_PIXEL: Final = (1, 1)  # an event and a method
@@ -97,7 +99,7 @@ def _image(asked: ImageAsked, images: tuple[NativeImage, ...]) -> NativeImage | 
     fitting = [
         image
         for image in images
-        if asked.type in (None, image.type)
+        if asked.type in (None, 0, image.type)
         and _fits_side(image.w, asked.w, asked.wmin)
         and _fits_side(image.h, asked.h, asked.hmin)
     ]
@@ -113,10 +115,10 @@ def _fits_side(length: int | None, exactly: int | None, least: int | None) -> bo
 
 
 def _fits_video(asked: VideoAsked, ad: NativeAd) -> bool:
-    mimes = {str(mime) for mime in asked.mimes or () if mime not in (None, "")}
+    mimes = set(_media_types(asked.mimes or ()))
     if mimes and ad.mimes and mimes.isdisjoint(ad.mimes):
         return False
-    protocols = {protocol for protocol in asked.protocols or () if protocol is not None}
+    protocols = {protocol for protocol in asked.protocols or () if protocol}
     if protocols and ad.protocols and protocols.isdisjoint(ad.protocols):
         return False
     shortest, longest = _seconds(asked.minduration), _seconds(asked.maxduration)
@@ -125,6 +127,14 @@ def _fits_video(asked: VideoAsked, ad: NativeAd) -> bool:
     return (shortest or 0) <= ad.duration and (longest is None or ad.duration <= longest)
 
 
+def _media_types(listed: Iterable[Text]) -> Iterator[str]:
+    """Read media types as the matcher reads those of an impression."""
+    for entry in listed:
+        for part in str("" if entry is None else entry).split(","):
+            if part.strip():
+                yield media_type(part)
+
+
 def _seconds(number: int | None) -> int | None:
-    """Return a duration, as of a video impression: out of range it counts as absent."""
-    return number if number is not None and 0 <= number <= MAX_INTEGER else None
+    """Return a duration, as of a video impression: 0 or out of range it counts as absent."""
+    return number if number is not None and 0 < number <= MAX_INTEGER else None

@@ -5,6 +5,7 @@
 
 import re
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ MAX_TESTS: Final = 20  # test requests of an SSP in one write
 SAMPLED: Final = 20  # requests of an SSP that are examined between two writes, at most
 MAX_DETAIL: Final = 200
 MAX_RULES: Final = 50  # broken rules of an SSP in one write
+MEANINGLESS: Final = "has an entry that means nothing in OpenRTB's lists"
 _PATH: Final = re.compile(r"[A-Za-z][\w.\[\]-]*: ")
 _INDEX: Final = re.compile(r"\[\d+\]")
 _PARTICULARS: Final = re.compile(r": | \(")
@@ -26,7 +28,7 @@ _PARTICULARS: Final = re.compile(r": | \(")
 class SightingTotals(msgspec.Struct):
     """What one SSP has sent in a period. `answers` and `problems`: Redis entries, oldest first.
 
-    `examples`: broken rule -> the detail of a refusal.
+    `examples`: broken rule -> the detail of a request that broke it.
     """
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
@@ -85,12 +87,20 @@ class Sightings(RequestCounts):
         self.answered(problem.status)
         detail = problem.detail[:MAX_DETAIL]
         self._problems.append(f"{problem.status} {detail}")
+        self._break(detail)
+        if isinstance(problem, UnsupportedMediaType) and problem.detail.startswith("Content-Type"):
+            self._content_type += 1
+
+    def meaningless(self, lists: Iterable[str]) -> None:
+        """Count a request in which these lists, by their paths, have an entry without a meaning."""
+        for path in lists:
+            self._break(f"{path}: {MEANINGLESS}")
+
+    def _break(self, detail: str) -> None:
         rule = broken_rule(detail)
         if rule in self._broken or len(self._broken) < MAX_RULES:
             self._broken[rule] += 1
             self._examples[rule] = detail
-        if isinstance(problem, UnsupportedMediaType) and problem.detail.startswith("Content-Type"):
-            self._content_type += 1
 
     def take(self, now: int) -> SightingTotals:
         """Return the totals, stamped with the time (epoch s), and start over."""

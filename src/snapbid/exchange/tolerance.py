@@ -1,11 +1,11 @@
 """The second, tolerant pass over a body that the typed decoder rejected (contract 3).
 
 It accepts what real exchanges send where the meaning is plain: numbers as strings, floats for
-integers, booleans as flags, numbers as ids, a single value for a list, a list of one for a single
-value, and "", null and, for a single value, [] as absent. An `ext` that is no object counts as
-absent, too. Anything else is rejected with the path of the field. So is a number that cannot be
-parsed, except in enumerations, where unknown text is an unknown value: a floor, a size or a privacy
-flag is never guessed.
+integers, booleans as flags, numbers as ids, a single value for a list, several of them in one text,
+a list of one for a single value, and "", null and, for a single value, [] as absent. An `ext` that
+is no object counts as absent, too. Anything else is rejected with the path of the field. So is a
+number that cannot be parsed, except in enumerations, where unknown text is an unknown value
+(`UNREADABLE` in a list, which may limit): a floor, a size or a privacy flag is never guessed.
 
 The time it takes is bounded: of lists of objects only those entries are read that are looked at,
 and a body that takes more than `MAX_STEPS` is rejected. Its values are counted by its commas.
@@ -13,6 +13,8 @@ and a body that takes more than `MAX_STEPS` is rejected. Its values are counted 
 
 import json
 import math
+import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -36,8 +38,11 @@ _TEXT: Final = frozenset({str, int})  # numbers as ids
 _ABSENT: Final = frozenset({type(None)})
 _NUMERIC: Final = frozenset("0123456789+-.nNiI \t\n\r\f\v")  # how a number in text may begin
 _BEYOND: Final = math.inf  # stands for an integer beyond any range
+_NUMBERS: Final = frozenset({"enumeration", "integer"})
 _MAX_DIGITS: Final = 4300  # the typed decoder gives up beyond this, too
 _EXT: Final = "ext"  # every exchange's own, so what stands in it may be anything
+_BETWEEN: Final = re.compile("[,_]")  # numbers of a list that is one text
+UNREADABLE: Final = -1  # an entry of a list of numbers that is none
 _FLAG_TEXTS: Final = {"true": True, "false": False}  # as in the typed decoder
 
 
@@ -180,6 +185,8 @@ class _Conversion:
             raise BadRequest(f"{path_text(path)}: expected a list, found an object")
         if not isinstance(value, list):
             value = [value]
+            if shape.kind == "text" and type(value[0]) is str:
+                value = value[0].split(",")
         if shape.kind == "text":
             self._count(len(value) // _PLAIN_TEXTS, path)
             if (texts := _plain_texts(value, shape)) is not None:
@@ -187,6 +194,8 @@ class _Conversion:
         return self._items(value, shape, path)
 
     def _items(self, value: list[Any], shape: _Shape, path: Path) -> list[Any]:
+        if shape.kind in _NUMBERS:
+            value = list(_apart(value))
         most = len(value)
         if shape.struct is not None:
             most = _MOST.get(shape.struct.__name__, MAX_ENTRIES)
@@ -197,6 +206,8 @@ class _Conversion:
                 if _is_null(item) and shape.kind != "text":
                     continue
                 item = self._item(item, shape, (path, index))
+                if item is None and shape.kind == "enumeration":
+                    item = UNREADABLE
                 if item is not None:
                     items.append(item)
                     if len(items) == most:
@@ -225,6 +236,15 @@ class _Conversion:
         if shape.kind == "text":
             return _read_text(value, path)
         return _read_number(value, shape.kind, path)
+
+
+def _apart(items: list[Any]) -> Iterator[Any]:
+    """Give the numbers that stand in one text, one by one."""
+    for item in items:
+        if type(item) is str and _BETWEEN.search(item) is not None:
+            yield from map(str.strip, _BETWEEN.split(item))
+        else:
+            yield item
 
 
 def _is_null(value: Any) -> bool:

@@ -5,9 +5,10 @@ class Reader:
     """Reads the fields of decoded requests; `exchange.lookups.Lookups` has the callbacks.
 
     `structs`: the classes of the decoded request. The memos have countries by code, systems by
-    spelling, (system, browser) by user agent, and whether a US Privacy string opts out. `in_usd`:
-    bids are in USD. Raises ValueError or TypeError where a struct or a field that is read is
-    missing.
+    spelling, (system, browser) by user agent, and whether a US Privacy string opts out. Then come
+    today's codes of languages, and categories as `reference.taxonomies` lists them. `noted`: where
+    the lists that limit are put that have an entry without a meaning. `in_usd`: bids are in USD.
+    Raises ValueError or TypeError where a struct or a field that is read is missing.
     """
 
     def __init__(
@@ -17,5 +18,9 @@ class Reader:
         systems: dict[str, str],
         agents: dict[str, tuple[str, str]],
         opt_outs: dict[str, bool],
+        languages: dict[str, str],
+        categories: dict[int, dict[str | int, tuple[str, int]]],
+        first_flags: bytes,
+        noted: set[str],
         in_usd: bool = True,
     ) -> None: ...

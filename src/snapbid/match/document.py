@@ -9,9 +9,10 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from snapbid.match import practice, vast_facts
@@ -30,12 +31,15 @@ from snapbid.match.rules import (
     Finish,
     Mistakes,
     Path,
+    Remembered,
     Rule,
     Together,
+    checked,
     list_of,
     object_of,
     path_text,
     report,
+    shown,
 )
 from snapbid.match.targeting_rules import MAX_ENTRIES, TARGETING
 from snapbid.match.value_rules import (
@@ -46,14 +50,17 @@ from snapbid.match.value_rules import (
     FLAG,
     LANGUAGE,
     MAX_URL,
+    MEDIA_TYPE,
+    NAME,
     TIME,
     choice,
     integer,
+    integral,
     report_unprotected,
     string,
 )
-from snapbid.match.vocabulary import size
-from snapbid.reference.taxonomies import FAMILIES
+from snapbid.match.vocabulary import MAX_INTEGER, size
+from snapbid.reference.taxonomies import FAMILIES, NAMES, VENDORS, normal
 
 MAX_DOCUMENT: Final = 64 * 1024 * 1024  # characters of JSON
 MAX_STORED: Final = 2 * MAX_DOCUMENT  # PostgreSQL writes it with more spaces
@@ -192,6 +199,18 @@ def _fields_fit_together(campaign: Any, at: Path, mistakes: Mistakes) -> None:
         report(mistakes, (at, "ends_at"), "must be later than starts_at")
 
 
+def _fields_fit_when_imported(campaign: Any, at: Path, mistakes: Mistakes) -> None:
+    _fields_fit_together(campaign, at, mistakes)
+    cattax = 1 if campaign.cattax is None else campaign.cattax
+    if _has_mistakes(((at, "categories"), (at, "cattax")), mistakes):
+        return
+    for index, category in enumerate(campaign.categories or ()):
+        if normal(cattax, category) is None:
+            name = NAMES.get(FAMILIES.get(cattax, 0), "taxonomy")
+            rule = f"is not in the {name} (cattax {cattax}): {shown(category)}"
+            report(mistakes, ((at, "categories"), index), rule)
+
+
 def _markup_is_short_enough(
     creatives: Sequence[Creative | None], at: Path, mistakes: Mistakes
 ) -> None:
@@ -213,8 +232,11 @@ def _campaign(
     starts_at: int | None = None,
     ends_at: int | None = None,
     targeting: dict[str, Any] | None = None,
+    categories: tuple[str, ...] = (),
     **fields: Any,
 ) -> Campaign:
+    if categories:
+        fields["categories"] = _spelled(categories, fields.get("cattax", 1))
     targeting = targeting or {}
     circles = targeting.pop("geo_radius", ())
     for creative in creatives:
@@ -247,7 +269,7 @@ def _creatives(together: Together) -> Rule:
                 "h": integer(1),
                 "attributes": list_of(integer(0)),
                 "secure": FLAG,
-                "mimes": list_of(string()),
+                "mimes": list_of(MEDIA_TYPE),
                 "duration": integer(1),
                 "protocols": list_of(integer(0)),
                 "iurl": string(MAX_URL),
@@ -297,16 +319,36 @@ _DECLARATION: Final = object_of(
 )
 
 
-def _campaigns(together: Together) -> Rule:
+def _check_taxonomy(value: Any, at: Path, mistakes: Mistakes) -> Any:
+    number = integral(value)
+    if type(number) is not int or not (number in FAMILIES or VENDORS <= number <= MAX_INTEGER):
+        rule = f"must be 1 to {max(FAMILIES)}, or a vendor's taxonomy of {VENDORS} and above"
+        report(mistakes, at, f"{rule}, found {shown(value)}")
+    return number
+
+
+TAXONOMY: Final = Rule(
+    _check_taxonomy,
+    Annotated[int, Meta(ge=1, le=MAX_INTEGER)],
+    Remembered(checked(_check_taxonomy)).__getitem__,
+)
+
+
+def _spelled(categories: tuple[str, ...], cattax: int) -> tuple[str, ...]:
+    """Spell categories as their taxonomy does; what it does not have stays as it is."""
+    return tuple(dict.fromkeys(normal(cattax, each) or each for each in categories))
+
+
+def _campaigns(of_creative: Together, together: Together) -> Rule:
     return object_of(
         {
             "id": string(),
             "advertiser": ADVERTISER,
-            "seat": string(),
-            "bundle": string(),
+            "seat": NAME,
+            "bundle": NAME,
             "name": string(),
             "categories": list_of(string()),
-            "cattax": integer(1, max(FAMILIES)),
+            "cattax": TAXONOMY,
             "status": choice("active", "paused"),
             "starts_at": TIME,
             "ends_at": TIME,
@@ -319,19 +361,20 @@ def _campaigns(together: Together) -> Rule:
             "frequency_caps": list_of(_CAP, MAX_FREQUENCY_CAPS),
             "dsa": _DECLARATION,
             "targeting": TARGETING,
-            "creatives": _creatives(together),
+            "creatives": _creatives(of_creative),
         },
         Campaign,
         _campaign,
         required=("id", "advertiser", "cpm", "creatives"),
-        together=_fields_fit_together,
+        together=together,
     )
 
 
-CAMPAIGN: Final = _campaigns(_has_what_its_media_needs)
-IMPORTED: Final = _campaigns(_is_what_its_markup_says)
-"""CAMPAIGN with the rules and warnings that import alone has, of markup and what is stated beside
-it: a campaign that was stored before they were, or by plain SQL, bids all the same."""
+CAMPAIGN: Final = _campaigns(_has_what_its_media_needs, _fields_fit_together)
+IMPORTED: Final = _campaigns(_is_what_its_markup_says, _fields_fit_when_imported)
+"""CAMPAIGN with the rules and warnings that import alone has, of markup, what is stated beside it,
+and categories that a taxonomy does not have: a campaign that was stored before they were, or by
+plain SQL, bids all the same (with such a category, where nothing is said of any)."""
 
 
 def parse(document: object) -> Campaign:

@@ -12,7 +12,7 @@ import msgspec
 from snapbid.match.campaign import Campaign
 from snapbid.match.document import parse_json
 
-RULES: Final = 11
+RULES: Final = 12
 """The version of the rules. Add 1 when a document is refused or admitted that was not before, when
 its meaning changes, or when forms stored earlier no longer decode to a right `Campaign`. A new
 optional field needs no new version: earlier forms decode to its default."""

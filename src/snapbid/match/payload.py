@@ -5,6 +5,7 @@ import msgspec
 from snapbid.match._builder import MEDIA
 from snapbid.match._builder import Builder as Builder
 from snapbid.match.campaign import Budget, Campaign, Creative, Declaration, FrequencyCap
+from snapbid.match.domains import line_of
 from snapbid.match.native import NativeAd
 from snapbid.reference.taxonomies import categories_of
 
@@ -79,7 +80,8 @@ def build_payload(campaign: Campaign, number: int, created_at_ms: int = 0) -> Ca
 def put(builder: Builder, campaign: Campaign, number: int, created_at_ms: int = 0) -> None:
     """Add or replace a campaign in the builder. Raises ValueError where an index cannot hold it."""
     payload = _encoder.encode(build_payload(campaign, number, created_at_ms))
-    builder.put(campaign, payload, categories_of(campaign.cattax, campaign.categories))
+    categories = categories_of(campaign.cattax, campaign.categories)
+    builder.put(campaign, payload, categories, line_of(campaign.advertiser))
 
 
 def decode_payload(payload: bytes) -> CampaignPayload:

@@ -11,6 +11,7 @@ from msgspec.structs import force_setattr
 
 from snapbid.match import codes
 from snapbid.match.campaign import Circle, Values
+from snapbid.match.domains import MAX_TEXT
 from snapbid.match.rules import (
     Check,
     Mistakes,
@@ -25,7 +26,7 @@ from snapbid.match.rules import (
     shown,
 )
 from snapbid.match.value_rules import integral, real, text_rule
-from snapbid.match.vocabulary import DIMENSIONS, MAX_INTEGER, MAX_TEXT, Dimension, normalise
+from snapbid.match.vocabulary import DIMENSIONS, MAX_INTEGER, Dimension, normalise
 
 MAX_ENTRIES: Final = 1_000_000  # of all lists together
 MAX_DEALS: Final = 10_000

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from snapbid.match.domains import MAX_TEXT, host
 from snapbid.match.markup import BIDDER_MACROS, OPEN, Language, unprotected
 from snapbid.match.rules import (
     Check,
@@ -27,7 +28,7 @@ from snapbid.match.rules import (
     report,
     shown,
 )
-from snapbid.match.vocabulary import MAX_INTEGER, MAX_TEXT, domain, size
+from snapbid.match.vocabulary import MAX_INTEGER, media_type, size, today
 
 MAX_ADM_BYTES: Final = 64 * 1024
 MAX_URL: Final = 8 * 1024
@@ -41,6 +42,7 @@ _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
 _LANGUAGE_TAG = re.compile(r"[a-z]{2,8}(?:-[a-z0-9]{1,8})*", re.ASCII)  # BCP 47, in lower case
+_MEDIA_TYPE = re.compile(r"[^\s,;/]+/[^\s,;/]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -86,7 +88,7 @@ def choice(*names: str) -> Rule:
 
 
 def _check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
-    name = domain(value) if text_rule(value) is None else None
+    name = host(value) if text_rule(value) is None else None
     if name is None or not 3 <= len(name) <= 253 or "." not in name:
         report(mistakes, at, text_rule(value) or f"is not a domain: {shown(value)}")
     return name
@@ -127,11 +129,31 @@ def report_unprotected(text: str, language: Language, at: Path, mistakes: Mistak
 
 
 def _check_language(value: Any, at: Path, mistakes: Mistakes) -> str | None:
-    tag = text_rule(value) is None and _LANGUAGE_TAG.fullmatch(value.lower())
-    if not tag:
+    written = value.lower().replace("_", "-") if text_rule(value) is None else ""
+    tag = _LANGUAGE_TAG.fullmatch(written.strip())
+    if tag is None:
         rule = text_rule(value) or f"is not a language tag such as en or pt-BR: {shown(value)}"
         report(mistakes, at, rule)
-    return tag[0] if tag else None
+        return None
+    primary, dash, rest = tag[0].partition("-")
+    return f"{today(primary)}{dash}{rest}"
+
+
+def _check_media_type(value: Any, at: Path, mistakes: Mistakes) -> str | None:
+    name = media_type(value) if text_rule(value) is None else ""
+    if not _MEDIA_TYPE.fullmatch(name):
+        rule = text_rule(value) or f"is not a media type such as video/mp4: {shown(value)}"
+        report(mistakes, at, rule)
+        return None
+    return name
+
+
+def _check_name(value: Any, at: Path, mistakes: Mistakes) -> str | None:
+    """Read an id that requests list, around which white space says nothing."""
+    name = value.strip() if text_rule(value) is None else ""
+    if not name:
+        report(mistakes, at, text_rule(value) or f"must not be blank, found {shown(value)}")
+    return name or None
 
 
 def _check_time(value: Any, at: Path, mistakes: Mistakes) -> int | None:
@@ -156,6 +178,9 @@ def _check_time(value: Any, at: Path, mistakes: Mistakes) -> int | None:
 ADVERTISER: Final = Rule(_check_advertiser, str, Remembered(checked(_check_advertiser)).__getitem__)
 ADM: Final = markup(MAX_ADM_BYTES)
 LANGUAGE: Final = Rule(_check_language, str, Remembered(checked(_check_language)).__getitem__)
+MEDIA_TYPE: Final = Rule(_check_media_type, str, Remembered(checked(_check_media_type)).__getitem__)
+NAME: Final = Rule(_check_name, str, Remembered(checked(_check_name)).__getitem__)
+"""Of a seat or an app."""
 TIME: Final = Rule(_check_time, str, Remembered(checked(_check_time)).__getitem__)
 
 

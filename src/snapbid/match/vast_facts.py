@@ -18,6 +18,7 @@ from snapbid.match.native import NativeAd
 from snapbid.match.rules import MAX_LIST, Mistakes, Path, report, shown, warn
 from snapbid.match.value_rules import text_rule
 from snapbid.match.vast import Vast, VastError, read
+from snapbid.match.vocabulary import media_type
 
 MAX_REMEMBERED: Final = 64  # documents; a campaign's check reads each more than once
 MAX_REMEMBERED_FACTS: Final = 1_024  # many documents differ in their URLs alone
@@ -93,7 +94,7 @@ def _facts(vast: Vast) -> dict[str, Any]:
 
 
 def _types(vast: Vast) -> tuple[str, ...]:
-    types = dict.fromkeys(file.mime for file in vast.files)
+    types = dict.fromkeys(media_type(file.mime) for file in vast.files)
     return tuple(mime for mime in types if text_rule(mime) is None)[:MAX_LIST]
 
 
@@ -191,7 +192,7 @@ def _check_protocols(creative: Any, vast: Vast) -> str | None:
 
 def _check_mimes(creative: Any, vast: Vast) -> str | None:
     types = _types(vast)
-    stated = {mime.lower(): mime for mime in _entries(creative.mimes, str)}
+    stated = {media_type(mime): mime for mime in _entries(creative.mimes, str)}
     wrong = _strangers(stated, types) if types else []
     if not wrong:
         return None

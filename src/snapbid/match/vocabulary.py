@@ -1,12 +1,11 @@
 """Targeting dimensions and the normal form of their values (contract 3, "Targeting dimensions").
 
 A campaign's entries are normalised here. So are those values of a request that take more than case
-folding (region, language, host); the matcher folds the others as it compares them. Three points
+folding (region, language, host); the matcher folds the others as it compares them. Two points
 that the table leaves open:
 
 - A campaign may spell an operating system in any of the usual ways ("Mac OS X"); a spelling
   unknown to the folding table is not a valid entry (in a request it is `other`).
-- A campaign's domain is a bare host name: no scheme, port, path or wildcard.
 - Integers go up to 2,147,483,647, the range of OpenRTB's integers. Some have names (`codes.py`),
   which campaigns may state; the normal form is the integer.
 """
@@ -18,14 +17,9 @@ from typing import Literal
 import msgspec
 
 from snapbid.match import codes
+from snapbid.match.domains import MAX_TEXT, host
 from snapbid.reference import agents, countries
-
-MAX_TEXT = 512
-"""Longest string of a campaign except its markup and URLs, in UTF-8 bytes. The limit holds for
-normal forms too, some of which casefolding lengthens: they are keys of the index."""
-
-MAX_AUTHORITY = 2048
-"""Characters of a URL in which its host must end."""
+from snapbid.reference.languages import TODAY
 
 MAX_INTEGER = 2**31 - 1
 HOURS_OF_WEEK = 168
@@ -76,17 +70,6 @@ DIMENSIONS: tuple[Dimension, ...] = (
     Dimension("hour", "int"),
 )
 
-# Authority of a URL whose scheme may be missing: "https://user@host:443/path", "//host", "host/x".
-_AUTHORITY = re.compile(
-    r"(?:(?:[a-z][a-z0-9+.\-]*:)?//)?"  # scheme
-    r"(?:[^/?#\\]*@)?"  # userinfo
-    r"([^/?#\\:@]+)"  # host
-    r"(?::[0-9]+)?"  # port
-    r"(?:[/?#\\]|\Z)",
-    re.IGNORECASE | re.ASCII,
-)
-_PLAIN_HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*", re.ASCII)
-_NOT_IN_HOST = re.compile(r"[\x00-\x20\x7f-\xa0\s!\"#$%&'()*+,/:;<=>?@\[\\\]^`{|}~]")
 _NATIVE_PLACEMENT = re.compile(r"n(0|[1-9][0-9]{0,9})", re.ASCII)
 _LANGUAGE = re.compile(r"([A-Za-z]{2,8})(?:[-_].*)?", re.DOTALL)
 
@@ -127,34 +110,19 @@ def region(country: str, code: str) -> str | None:
 
 
 def primary_subtag(language: str) -> str | None:
-    """Return the primary language subtag in lower case: `en` for `en-US` and `EN_gb`."""
-    match = _LANGUAGE.fullmatch(language)
-    return match.group(1).lower() if match else None
+    """Return the primary language subtag in today's code: `en` for `en-US`, `EN_gb` and `eng`."""
+    match = _LANGUAGE.fullmatch(language.strip())
+    return today(match.group(1).lower()) if match else None
 
 
-def domain(name: str) -> str | None:
-    """Return a bare host name in lower case, without surrounding whitespace and a trailing dot."""
-    name = name.strip().lower().removesuffix(".")
-    if _PLAIN_HOST.fullmatch(name):
-        return name
-    if name.isascii() or _NOT_IN_HOST.search(name) or not all(name.split(".")):
-        return None
-    return name
+def today(subtag: str) -> str:
+    """Return the code that a language has today: `id` for `in`, `de` for `deu` and `ger`."""
+    return TODAY.get(subtag, subtag)
 
 
-def host(url: str) -> str | None:
-    """Return the host of a URL or of a bare domain, in lower case; None if there is none.
-
-    The scheme is optional ("example.com/page" occurs in `site.page`); port, userinfo, path and a
-    trailing dot are dropped. A host over `MAX_TEXT` bytes, or one that does not end within
-    `MAX_AUTHORITY` characters, is none.
-    """
-    url = url.strip()
-    match = _AUTHORITY.match(url, 0, MAX_AUTHORITY)
-    if match is None or match.end() == MAX_AUTHORITY < len(url):
-        return None
-    name = domain(match.group(1))
-    return name if name is not None and size(name) <= MAX_TEXT else None
+def media_type(written: str) -> str:
+    """Return a media type as it is compared: without case and parameters."""
+    return written.partition(";")[0].strip().lower()
 
 
 def _folded(value: object) -> str | None:
@@ -198,7 +166,7 @@ def _language(value: object) -> str | None:
 
 def _domain(value: object) -> str | None:
     admitted = text(value)
-    return domain(admitted) if admitted is not None else None
+    return host(admitted) if admitted is not None else None
 
 
 def _placement(value: object) -> str | int | None:

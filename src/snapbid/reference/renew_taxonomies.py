@@ -6,16 +6,20 @@ python -m snapbid.reference.renew_taxonomies CHECKOUT VERSION
 import csv
 import json
 import sys
+from collections import ChainMap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-# Family (reference/taxonomies.py) -> the newest of its versions and the lines above its table.
+_CONTENT, _PRODUCTS, _AUDIENCE = "Content", "Ad Product", "Audience"
+# Family (reference/taxonomies.py) -> its tables, the newest version first: kind and version, lines
+# above the table, and the column of the id, before those of the parent and the name.
 _TABLES: Final = {
-    "2": ("Content Taxonomies/Content Taxonomy 2.2.tsv", 2),
-    "3": ("Ad Product Taxonomies/Ad Product Taxonomy 1.1.tsv", 1),
-    "7": ("Content Taxonomies/Content Taxonomy 3.1.tsv", 2),
-    "8": ("Ad Product Taxonomies/Ad Product Taxonomy 2.0.tsv", 1),
+    "2": [(_CONTENT, version, 2, 0) for version in ("2.2", "2.1", "2.0")],
+    "3": [(_PRODUCTS, version, 1, 0) for version in ("1.1", "1.0")],
+    "4": [(_AUDIENCE, version, 1, 1) for version in ("1.1", "1.0")],
+    "7": [(_CONTENT, version, 2, 0) for version in ("3.1", "3.0", "3.0 Descriptive Vectors")],
+    "8": [(_PRODUCTS, "2.0", 1, 0)],
 }
 _CONTENT_1: Final = "Content Taxonomies/Content Taxonomy 1.0.tsv"
 _OUTPUT: Final = Path(__file__).parent / "data" / "taxonomies.json"
@@ -53,24 +57,38 @@ def _mapping(
     return mapped
 
 
+def _table(checkout: Path, kind: str, version: str, skipped: int, column: int) -> Table:
+    path = checkout / f"{kind} Taxonomies" / f"{kind} Taxonomy {version}.tsv"
+    rows = (row[column:] for row in _rows(path, skipped))
+    return {id: (parent, name) for id, parent, name, *_ in rows if id}
+
+
 def make(checkout: Path, version: str) -> dict[str, object]:
     """Make the content of the file."""
-    tables: dict[str, Table] = {
-        family: {row[0]: (row[1], row[2]) for row in _rows(checkout / name, skipped) if row[0]}
-        for family, (name, skipped) in _TABLES.items()
+    versions = {
+        family: [_table(checkout, *table) for table in tables] for family, tables in _TABLES.items()
     }
-    first = {row[0]: ("", row[2]) for row in _rows(checkout / _CONTENT_1, 1) if row[0]}
+    tables: dict[str, Table] = {
+        family: dict(ChainMap(*newest_first)) for family, newest_first in versions.items()
+    }
+    tables["1"] = {
+        row[0]: (row[0].partition("-")[0], row[2])
+        for row in _rows(checkout / _CONTENT_1, 1)
+        if row[0]
+    }
     folder = checkout / "Taxonomy Mappings"
     to_content = folder / "Content 1.0 to Content 2.0.tsv"
     to_product = folder / "Content 1.0 to Ad Product 2.0.tsv"
     from_product = folder / "Ad Product 2.0 to Content 1.0.tsv"
+    first, content_2, content_3 = tables["1"], versions["2"][0], versions["7"][0]
     return {
         "source": "https://github.com/InteractiveAdvertisingBureau/Taxonomies",
         "version": version,
         "license": "IAB Technology Laboratory, Creative Commons Attribution 3.0",
         "parents": {
             family: {
-                id: parent for id, (parent, _) in table.items() if parent in table and parent != id
+                id: parent if parent in table and parent != id else ""
+                for id, (parent, _) in table.items()
             }
             for family, table in tables.items()
         },
@@ -81,6 +99,9 @@ def make(checkout: Path, version: str) -> dict[str, object]:
             },
             "8": {"1": _mapping(from_product, 2, (1, 0, 6), tables["8"], first)},
         },
+        "shared": [
+            id for id, (_, name) in content_2.items() if content_3.get(id, ("", ""))[1] == name
+        ],
     }
 
 

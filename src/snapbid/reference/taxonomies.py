@@ -3,10 +3,18 @@
 Versions of a taxonomy whose ids mean the same are a *family*, called by its first number. A key is
 what a category is compared by: the category itself in Content Taxonomy 1.0, else with its family
 before it.
+
+A campaign's categories are compared with a request's list in the request's taxonomy, where the IAB
+publishes a mapping into that. Where the only one goes the other way, what a request lists is mapped
+into the campaign's taxonomy, with all that is below it. That is turned round here, once a campaign:
+each of its categories is given as those whose listing would mean it.
 """
 
 import json
+import re
+from array import array
 from functools import cache, lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +22,34 @@ FAMILIES: Final = {1: 1, 2: 2, 5: 2, 6: 2, 3: 3, 4: 4, 7: 7, 9: 7, 8: 8}
 """Number in AdCOM's list of category taxonomies -> family. 1, 2 and 7 are the Content Taxonomy 1.0,
 2.x and 3.x; 3 and 8 the Ad Product Taxonomy 1.x and 2.0; 4 is the Audience Taxonomy."""
 
+NAMES: Final = {
+    1: "Content Taxonomy 1.0",
+    2: "Content Taxonomy 2.x",
+    7: "Content Taxonomy 3.x",
+    3: "Ad Product Taxonomy 1.x",
+    8: "Ad Product Taxonomy 2.0",
+    4: "Audience Taxonomy 1.x",
+}
+"""Families by number."""
+
+VENDORS: Final = 500
+"""From here on, a number is a vendor's own: only the same number means the same taxonomy."""
+
+OF_VENDORS: Final = 14
+UNKNOWN: Final = 15
+"""Families of campaigns that are in no family of a request: in a vendor's taxonomy, and with a
+category that its taxonomy does not have. The latter are refused by any list of categories."""
+
+KNOWN: Final = 1
+"""A flag of a listed category. The flag `1 << family`: it, or one below it, has no counterpart in
+that family, although there are mappings into it."""
+
+MAX_FIRST: Final = 32
+MAX_SECOND: Final = 64
+"""Categories of the Content Taxonomy 1.0 are numbered below these: IAB26, IAB17-44."""
+
 _CACHED: Final = 100_000
+_FIRST: Final = re.compile(r"IAB-?0*(\d{1,2})(?:-0*(\d{1,2}))?", re.ASCII)
 
 Line = tuple[str, ...]  # the key of a category, then those of its ancestors
 
@@ -23,54 +58,125 @@ class Categories(NamedTuple):
     """A campaign's categories.
 
     `own`: their lines. `mapped`: the lines in another family, by its marker (the family's number
-    and a colon); a family into which one of them cannot be mapped is missing.
+    and a colon). `listed`, where they cannot all be mapped: for each of them, lines of categories
+    of that family, of which one in a request's list means it.
     """
 
     family: int
     own: tuple[Line, ...]
-    mapped: tuple[tuple[str, tuple[Line, ...]], ...]
+    mapped: tuple[tuple[str, tuple[Line, ...]], ...] = ()
+    listed: tuple[tuple[str, tuple[tuple[Line, ...], ...]], ...] = ()
 
 
 @lru_cache(_CACHED)
 def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
-    """Give the lines of categories from a taxonomy of AdCOM's list."""
+    """Give the lines of categories from a taxonomy of AdCOM's list, or from a vendor's."""
+    if cattax >= VENDORS:
+        vendors: tuple[Line, ...] = tuple((f"{cattax}:{each}",) for each in categories)
+        return Categories(OF_VENDORS, vendors, ((f"{cattax}:", vendors),) if vendors else ())
     family = FAMILIES[cattax]
-    mapped = []
-    for other in _data()["mappings"].get(str(family), ()):
-        lines = [_line(int(other), each) for each in map(_mapped_to(family, other), categories)]
-        if lines and all(lines):
+    ids = [normal(cattax, each) for each in categories]
+    if None in ids:
+        return Categories(UNKNOWN, tuple((f"{UNKNOWN}:{each}",) for each in categories))
+    own = tuple(_line(family, str(each)) for each in ids)
+    mapped: list[tuple[str, tuple[Line, ...]]] = []
+    listed: list[tuple[str, tuple[tuple[Line, ...], ...]]] = []
+    for other in FAMILIES.values() if own else ():
+        table = _mappings().get((family, other), {})
+        if table and all(each in table for each in ids):
+            lines = (_line(other, table[str(each)]) for each in ids)
             mapped.append((f"{other}:", tuple(dict.fromkeys(lines))))
-    return Categories(family, tuple(_line(family, each) for each in categories), tuple(mapped))
+        elif (other, family) in _mappings():
+            means = _sources(other, family)
+            groups = (
+                tuple(_line(other, source) for key in line for source in means.get(key, ()))
+                for line in own
+            )
+            listed.append((f"{other}:", tuple(dict.fromkeys(groups))))
+    return Categories(family, own, tuple(dict.fromkeys(mapped)), tuple(dict.fromkeys(listed)))
 
 
-def mapped(cattax: int, other: int, category: str) -> str | None:
-    """Map a category to another taxonomy of AdCOM's list; None if it cannot be."""
-    family, wanted = FAMILIES.get(cattax), FAMILIES.get(other)
-    if family == wanted:
-        return category
-    return _mapped_to(family, wanted)(category) or None
+def normal(cattax: int, category: str) -> str | None:
+    """Spell a category as its taxonomy does; None if it is not in there.
+
+    It counts without case and white space, and in the Content Taxonomy 1.0 without a dash after
+    IAB. A vendor's are taken as they are.
+    """
+    written = "".join(category.split())
+    if cattax >= VENDORS:
+        return written or None
+    family = FAMILIES.get(cattax)
+    if family == 1 and (found := _FIRST.fullmatch(written.upper())) is not None:
+        written = f"IAB{found[1]}-{found[2]}" if found[2] is not None else f"IAB{found[1]}"
+    return _spellings().get(family or 0, {}).get(written.lower())
 
 
-def _mapped_to(family: object, other: object) -> Any:
-    table: dict[str, str] = _data()["mappings"].get(str(family), {}).get(str(other), {})
-    return lambda category: table.get(category, "")
+@cache
+def first_flags() -> bytes:
+    """Give the flags of the Content Taxonomy 1.0's categories as uint16: IAB17-44 has that of index
+    17 * MAX_SECOND + 44, and 0 there is no category.
+    """
+    flags = array("H", bytes(2 * MAX_FIRST * MAX_SECOND))
+    for id in _parents()[1]:
+        first, _, second = id.removeprefix("IAB").partition("-")
+        flags[int(first) * MAX_SECOND + int(second or 0)] = _flags(1, id)
+    return flags.tobytes()
+
+
+@cache
+def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
+    """Give the keys and flags of all other categories that a request may list, by family.
+
+    They stand there in lower case and as they are spelled; numbers as integers, too.
+    """
+    found: dict[int, dict[str | int, tuple[str, int]]] = {}
+    for family, parents in _parents().items():
+        if family != 1:
+            own = found[family] = {}
+            for id in parents:
+                entry = f"{family}:{id}", _flags(family, id)
+                own[id] = own[id.lower()] = entry
+                if id.isdecimal():
+                    own[int(id)] = entry
+    return found
+
+
+def counts() -> dict[tuple[int, int], tuple[int, int, int]]:
+    """Count, for each pair of families, how the categories of a campaign in the first are compared
+    with a request's list in the second: mapped, found by what the request lists, and all there are.
+    """
+    table = {}
+    for family, other in product(NAMES, repeat=2):
+        ids = _parents()[family]
+        mapped = ids if family == other else _mappings().get((family, other), {})
+        found = 0
+        if family != other and (other, family) in _mappings():
+            means = _sources(other, family)
+            lines = (_line(family, id) for id in ids if id not in mapped)
+            found = sum(any(key in means for key in line) for line in lines)
+        table[family, other] = len(mapped), found, len(ids)
+    return table
+
+
+def _flags(family: int, id: str) -> int:
+    flags = KNOWN
+    for (of, other), table in _mappings().items():
+        if of == family and not all(each in table for each in _below(family)[id]):
+            flags |= 1 << other
+    return flags
 
 
 def _line(family: int, category: str) -> Line:
-    """The keys of a category and its ancestors; empty for no category."""
+    """The keys of a category and its ancestors."""
     line = []
     while category:
-        line.append(category if family == 1 else f"{family}:{category}")
-        category = _parent(family, category)
+        line.append(_key(family, category))
+        category = _parents()[family][category]
     return tuple(line)
 
 
-def _parent(family: int, category: str) -> str:
-    if family == 1:
-        parent, dash, _ = category.partition("-")
-        return parent if dash else ""
-    parent = _data()["parents"].get(str(family), {}).get(category, "")
-    return str(parent)
+def _key(family: int, category: str) -> str:
+    return category if family == 1 else f"{family}:{category}"
 
 
 @cache
@@ -78,3 +184,52 @@ def _data() -> dict[str, Any]:
     path = Path(__file__).parent / "data" / "taxonomies.json"
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
+
+
+@cache
+def _parents() -> dict[int, dict[str, str]]:
+    """By family, every category and the one above it, or an empty text."""
+    return {int(family): parents for family, parents in _data()["parents"].items()}
+
+
+@cache
+def _mappings() -> dict[tuple[int, int], dict[str, str]]:
+    """By two families, the categories of the first that have a counterpart in the second.
+
+    Ids that the Content Taxonomy 2.2 and 3.1 share under one name are the same category.
+    """
+    published = {
+        (int(family), int(other)): table
+        for family, tables in _data()["mappings"].items()
+        for other, table in tables.items()
+    }
+    shared = {id: id for id in _data()["shared"]}
+    onward = {id: found for id, found in published[1, 2].items() if found in shared}
+    return published | {(2, 7): shared, (7, 2): shared, (1, 7): onward}
+
+
+@cache
+def _sources(family: int, other: int) -> dict[str, list[str]]:
+    """By key in the other family, what is mapped to it."""
+    sources: dict[str, list[str]] = {}
+    for source, found in _mappings()[family, other].items():
+        sources.setdefault(_key(other, found), []).append(source)
+    return sources
+
+
+@cache
+def _below(family: int) -> dict[str, list[str]]:
+    """By category, itself and all below it."""
+    below: dict[str, list[str]] = {}
+    for id in _parents()[family]:
+        above = id
+        while above:
+            below.setdefault(above, []).append(id)
+            above = _parents()[family][above]
+    return below
+
+
+@cache
+def _spellings() -> dict[int, dict[str, str]]:
+    """By family, categories in lower case and as they are spelled."""
+    return {family: {id.lower(): id for id in parents} for family, parents in _parents().items()}

@@ -1,0 +1,153 @@
+/* The entries of the lists by which a request limits who may bid, as senders spell them: what is to
+ * be done for an entry that is written as its standard has it costs a look at each of its words. */
+#ifndef SNAPBID_SPELLING_H
+#define SNAPBID_SPELLING_H
+
+#include "layout.h"
+
+enum sb_kind { SB_IDS, SB_HOSTS, SB_TYPES }; /* of entries */
+
+#define SB_EACH(byte) (0x0101010101010101ULL * (byte))
+
+/* The high bits of bytes of ASCII; some bit is set where one of them is in the range. */
+static inline uint64_t sb_below(uint64_t word, uint64_t byte) {
+    return (word - SB_EACH(byte)) & ~word;
+}
+static inline uint64_t sb_from_to(uint64_t word, uint64_t first, uint64_t last) {
+    return (SB_EACH(0x80 + last) - word) & (word + SB_EACH(0x80 - first));
+}
+
+static inline uint64_t sb_marks(uint64_t word, enum sb_kind kind) {
+    uint64_t marks = sb_below(word, '-');
+    if (kind == SB_HOSTS)
+        marks |= sb_from_to(word, '/', '/') | sb_from_to(word, ':', '@')
+            | (word + SB_EACH(0x80 - '{'));
+    else if (kind == SB_TYPES)
+        marks |= sb_from_to(word, ';', ';');
+    return marks & SB_EACH(0x80);
+}
+
+/* Whether ASCII, not empty, has none of the characters that an entry is read closely for. */
+static inline int sb_has_no_marks(const char *text, size_t size, enum sb_kind kind) {
+    const unsigned char *at = (const unsigned char *)text, *last = at + size - 8;
+    uint64_t marks = 0, word = 0;
+    if (size >= 8) {
+        for (; at < last; at += 8) marks |= sb_marks(sb_load(at, 8), kind);
+        return (marks | sb_marks(sb_load(last, 8), kind)) == 0;
+    }
+    if (size >= 4)
+        word = sb_load(at, 4) | sb_load(at + size - 4, 4) << 32;
+    else
+        for (size_t i = 0; i < 8; i++) word = word << 8 | at[i < size ? i : 0];
+    return sb_marks(word, kind) == 0;
+}
+
+/* Whether a host begins with www. and something else, of which www. says nothing. */
+static inline int sb_has_www(const char *text, size_t size) {
+    return size > 4 && (sb_load((const unsigned char *)text, 4) | 0x00202020) == 0x2e777777
+        && memchr(text + 4, '.', size - 4) != NULL;
+}
+
+static inline int sb_is_plain(const char *text, size_t size, enum sb_kind kind) {
+    if (!sb_has_no_marks(text, size, kind)) return 0;
+    return kind != SB_HOSTS || (text[0] != '.' && text[size - 1] != '.' && !sb_has_www(text, size));
+}
+
+typedef struct { const char *at; size_t size; } sb_slice; /* of a text */
+
+static inline sb_slice sb_trimmed(const char *at, const char *end) {
+    while (at < end && (unsigned char)*at <= ' ') at++;
+    while (at < end && (unsigned char)end[-1] <= ' ') end--;
+    return (sb_slice){at, (size_t)(end - at)};
+}
+
+/* The type of a media type without its parameters. */
+static inline sb_slice sb_type_in(sb_slice entry) {
+    const char *end = (const char *)memchr(entry.at, ';', entry.size);
+    return end ? sb_trimmed(entry.at, end) : entry;
+}
+
+static inline int sb_is_of_host(unsigned char byte) {
+    unsigned char letter = byte | 32;
+    return (letter >= 'a' && letter <= 'z') || (byte >= '0' && byte <= '9') || byte == '-'
+        || byte == '_' || byte >= 0x80;
+}
+
+/* The host in a domain or an address: without scheme, user, port, path, a leading *. or www. and the
+ * root's dot. Of size 0 where there is none. */
+static inline sb_slice sb_host_in(sb_slice entry) {
+    const char *at = entry.at, *end = at + entry.size, *slash = at, *one;
+    while (slash < end && *slash != '/' && *slash != '?' && *slash != '#' && *slash != '\\') slash++;
+    if (slash + 1 < end && slash[0] == '/' && slash[1] == '/'
+        && (slash == at || slash[-1] == ':')) { /* a scheme */
+        at = slash += 2;
+        while (slash < end && *slash != '/' && *slash != '?' && *slash != '#' && *slash != '\\')
+            slash++;
+    }
+    end = slash;
+    for (one = end; one > at; one--)
+        if (one[-1] == '@') { at = one; break; }
+    one = (const char *)memchr(at, ':', (size_t)(end - at));
+    if (one) end = one;
+    while (end - at > 1 && at[0] == '*' && at[1] == '.') at += 2;
+    while (at < end && *at == '.') at++;
+    while (end > at && end[-1] == '.') end--;
+    while (sb_has_www(at, (size_t)(end - at))) at += 4;
+    for (one = at; one < end; one++)
+        if (!sb_is_of_host((unsigned char)*one) && (*one != '.' || one[-1] == '.'))
+            return (sb_slice){at, 0};
+    return (sb_slice){at, (size_t)(end - at)};
+}
+
+/* Whether a language tag begins with a code of two letters that none has replaced: those that were
+ * withdrawn begin with i, j and m. */
+static inline int sb_is_todays(sb_slice tag) {
+    unsigned char first, second;
+    if (tag.size < 2 || (tag.size > 2 && tag.at[2] != '-' && tag.at[2] != '_')) return 0;
+    first = (unsigned char)tag.at[0] | 32;
+    second = (unsigned char)tag.at[1] | 32;
+    return first >= 'a' && first <= 'z' && second >= 'a' && second <= 'z'
+        && first != 'i' && first != 'j' && first != 'm';
+}
+
+/* -- categories of the Content Taxonomy 1.0 --------------------------------------------------- */
+
+enum { SB_MAX_FIRST = 32, SB_MAX_SECOND = 64, SB_FIRST_SIZE = 8 };
+
+/* The number of a category that is written as IAB17-44: 17 * SB_MAX_SECOND + 44; -1 for any other
+ * text. */
+static inline int sb_first(const char *text, size_t size) {
+    const unsigned char *at = (const unsigned char *)text, *end = at + size;
+    int first, second = 0;
+    if (size < 4 || size > SB_FIRST_SIZE || at[0] != 'I' || at[1] != 'A' || at[2] != 'B') return -1;
+    at += 3;
+    if (*at < '1' || *at > '9') return -1;
+    first = *at++ - '0';
+    if (at < end && *at >= '0' && *at <= '9') first = 10 * first + *at++ - '0';
+    if (at < end) {
+        if (*at++ != '-' || at == end || *at < '1' || *at > '9') return -1;
+        second = *at++ - '0';
+        if (at < end && *at >= '0' && *at <= '9') second = 10 * second + *at++ - '0';
+        if (at < end) return -1;
+    }
+    return first < SB_MAX_FIRST && second < SB_MAX_SECOND ? first * SB_MAX_SECOND + second : -1;
+}
+
+/* The same of one with white space, in another case, with a dash after IAB or zeros before its
+ * numbers: written into `plain`, and how long that is; 0 where it cannot be one. */
+static inline size_t sb_spell_first(sb_slice entry, char plain[SB_FIRST_SIZE]) {
+    size_t size = 0;
+    for (size_t i = 0; i < entry.size; i++) {
+        unsigned char byte = (unsigned char)entry.at[i];
+        if (byte <= ' ') continue;
+        if (byte >= 'a' && byte <= 'z') byte -= 32;
+        if (size == 3 && byte == '-' && plain[2] == 'B') continue;
+        if (byte == '0' && size > 2 && !(plain[size - 1] >= '0' && plain[size - 1] <= '9')
+            && i + 1 < entry.size) continue;
+        if (size == SB_FIRST_SIZE) return 0;
+        plain[size++] = (char)byte;
+    }
+    return size;
+}
+
+#endif

@@ -1,0 +1,15 @@
+"""spelling.h for Cython. Only declarations: nothing is imported when the modules run."""
+
+cdef extern from "spelling.h" nogil:
+    enum: SB_IDS, SB_HOSTS, SB_TYPES, SB_MAX_FIRST, SB_MAX_SECOND, SB_FIRST_SIZE
+    ctypedef struct sb_slice:
+        const char *at
+        size_t size
+    bint sb_is_plain(const char *text, size_t size, int kind)
+    bint sb_has_www(const char *text, size_t size)
+    sb_slice sb_trimmed(const char *at, const char *end)
+    sb_slice sb_type_in(sb_slice entry)
+    sb_slice sb_host_in(sb_slice entry)
+    bint sb_is_todays(sb_slice tag)
+    int sb_first(const char *text, size_t size)
+    size_t sb_spell_first(sb_slice entry, char *plain)

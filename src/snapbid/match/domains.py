@@ -1,0 +1,101 @@
+"""Domains in the form in which they are compared (contract 3).
+
+That is the ASCII form of IDNA in lower case, without scheme, user, port, path, a leading `*.` or
+`www.`, and the root's dot. A request's lists are read natively (`native/spelling.h`), which encodes
+nothing: what is beyond ASCII there is compared with the other form of a campaign's domain, which
+stands in the index beside it.
+"""
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import Final
+
+MAX_TEXT: Final = 512
+"""Longest string of a campaign except its markup and URLs, in UTF-8 bytes. The limit holds for
+normal forms too, some of which casefolding lengthens: they are keys of the index."""
+
+MAX_AUTHORITY: Final = 2048
+"""Characters of a URL in which its host must end."""
+
+_CACHED: Final = 100_000
+_MAX_LABEL: Final = 63
+_ENCODED: Final = "xn--"
+# Authority of a URL whose scheme may be missing: "https://user@host:443/path", "//host", "host/x".
+_AUTHORITY: Final = re.compile(
+    r"(?:(?:[a-z][a-z0-9+.\-]*:)?//)?"  # scheme
+    r"(?:[^/?#\\]*@)?"  # userinfo
+    r"([^/?#\\:@]+)"  # host
+    r"(?::[0-9]+)?"  # port
+    r"(?:[/?#\\]|\Z)",
+    re.IGNORECASE | re.ASCII,
+)
+_PLAIN_HOST: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*", re.ASCII)
+_NOT_IN_HOST: Final = re.compile(r"[\x00-\x20\x7f-\xa0\s!\"#$%&'()*+,/:;<=>?@\[\\\]^`{|}~]")
+_DOTS: Final = re.compile("[\u3002\uff0e\uff61]")
+
+
+def host(url: str) -> str | None:
+    """Return the host of a URL or of a bare domain, as domains are compared; None if there is none.
+
+    A host over `MAX_TEXT` bytes, or one that does not end within `MAX_AUTHORITY` characters, is
+    none.
+    """
+    url = url.strip()
+    match = _AUTHORITY.match(url, 0, MAX_AUTHORITY)
+    if match is None or match.end() == MAX_AUTHORITY < len(url):
+        return None
+    name = match[1]
+    while name.startswith("*."):
+        name = name[2:]
+    return _compared(name)
+
+
+def line_of(domain: str) -> tuple[str, ...]:
+    """Give a domain and all above it, nearest first, each followed by what it is beyond ASCII."""
+    return _line_of(domain)
+
+
+@lru_cache(_CACHED)
+def _line_of(domain: str) -> tuple[str, ...]:
+    line = []
+    labels = domain.split(".")
+    for place in range(len(labels)):
+        name = ".".join(labels[place:])
+        line.append(name)
+        if _ENCODED in name:
+            line.append(".".join(map(_decoded, labels[place:])))
+    return tuple(dict.fromkeys(line))
+
+
+def _compared(name: str) -> str | None:
+    name = name.lower()
+    if not name.isascii():
+        name = _DOTS.sub(".", unicodedata.normalize("NFKC", name).lower())
+        if _NOT_IN_HOST.search(name):
+            return None
+        encoded = [_encoded(label) for label in name.strip(".").split(".")]
+        if None in encoded:
+            return None
+        name = ".".join(map(str, encoded))
+    name = name.strip(".")
+    while name.startswith("www.") and "." in name[4:]:
+        name = name[4:]
+    return name if len(name) <= MAX_TEXT and _PLAIN_HOST.fullmatch(name) else None
+
+
+def _encoded(label: str) -> str | None:
+    if label.isascii():
+        return label
+    if len(label) > _MAX_LABEL:
+        return None
+    return _ENCODED + label.encode("punycode").decode()
+
+
+def _decoded(label: str) -> str:
+    if not label.startswith(_ENCODED):
+        return label
+    try:
+        return label.removeprefix(_ENCODED).encode().decode("punycode").lower()
+    except UnicodeError:
+        return label

@@ -1,0 +1,132 @@
+"""Categories between taxonomies, for the oracle (contract 3, `bcat`, `acat` and `cattax`).
+
+What the IAB publishes is read from the product's data, as lists of ids; the rules are plain here:
+what a request lists is mapped forth, with all below it, where the product turns that round.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+DATA = Path(__file__).parents[2] / "src" / "snapbid" / "reference" / "data" / "taxonomies.json"
+FAMILY = {1: 1, 2: 2, 5: 2, 6: 2, 3: 3, 4: 4, 7: 7, 9: 7, 8: 8}
+VENDORS = 500
+
+Tables = dict[tuple[int, int], dict[str, str]]
+
+
+class Lists(NamedTuple):
+    """The entries of `bcat` and `acat`, in a taxonomy of AdCOM's list or a vendor's."""
+
+    cattax: int
+    bcat: list[str]
+    acat: list[str]
+
+
+@cache
+def parents() -> dict[int, dict[str, str]]:
+    """Give every category and its parent, by family."""
+    return {int(family): table for family, table in json.loads(DATA.read_text())["parents"].items()}
+
+
+@cache
+def tables() -> Tables:
+    """Give the mappings: the published ones, and ids that 2.2 and 3.1 share."""
+    content = json.loads(DATA.read_text())
+    found: Tables = {}
+    for family, others in content["mappings"].items():
+        for other, table in others.items():
+            found[int(family), int(other)] = table
+    found[2, 7] = found[7, 2] = {id: id for id in content["shared"]}
+    found[1, 7] = {id: to for id, to in found[1, 2].items() if to in content["shared"]}
+    return found
+
+
+def spelled(family: int, category: str) -> str | None:
+    """Find a category of a family, without case, white space and a dash after IAB."""
+    plain = "".join(category.split()).lower()
+    if family == 1 and plain.startswith("iab-"):
+        plain = "iab" + plain[4:]
+    if family == 1 and plain.startswith("iab"):
+        numbers = plain[3:].split("-")
+        if all(number.isdecimal() and number.isascii() for number in numbers):
+            plain = "iab" + "-".join(number.lstrip("0") or "0" for number in numbers)
+    return next((id for id in parents().get(family, ()) if id.lower() == plain), None)
+
+
+def line(family: int, category: str) -> set[str]:
+    """A category and all above it."""
+    found = set()
+    while category:
+        found.add(category)
+        category = parents()[family][category]
+    return found
+
+
+def below(family: int, category: str) -> set[str]:
+    """A category and all below it."""
+    return {id for id in parents()[family] if category in line(family, id)}
+
+
+def refusing(cattax: int, categories: list[str], asked: Lists) -> set[str]:
+    """Name the lists that refuse a campaign's categories: `bcat`, `acat`."""
+    given = {name for name in ("bcat", "acat") if getattr(asked, name)}
+    if not categories or not given:
+        return given - {"bcat"} if not categories else set()
+    if cattax >= VENDORS or asked.cattax >= VENDORS:
+        return vendors(cattax, categories, asked) if cattax == asked.cattax else given
+    family, other = FAMILY[cattax], FAMILY.get(asked.cattax, 0)
+    own = [spelled(family, each) for each in categories]
+    blocked = [blocked_by(other, each) for each in asked.bcat]
+    if None in own or other == 0:
+        return given
+    if None in blocked:
+        return {"bcat"} | judged(family, own, other, asked, set())
+    return judged(family, own, other, asked, {each for each in blocked if each})
+
+
+def blocked_by(family: int, entry: str) -> str | None:
+    """What an entry of `bcat` blocks; an unknown one below a category is a part of that."""
+    if family == 1 and spelled(1, entry) is None:
+        plain = "".join(entry.split()).lower().removeprefix("iab").removeprefix("-")
+        first, dash, rest = plain.partition("-")
+        if dash and rest.isdecimal() and 0 < int(rest) < 64:
+            return spelled(1, f"iab{first}")
+    return spelled(family, entry)
+
+
+def judged(
+    family: int, own: list[str | None], other: int, asked: Lists, blocked: set[str]
+) -> set[str]:
+    """The same for a campaign whose categories are known."""
+    allowed = {id for each in asked.acat if (id := spelled(other, each)) is not None}
+    forth, back = tables().get((family, other), {}), tables().get((other, family))
+    if family == other:
+        lines, unmapped = [line(family, str(id)) for id in own], False
+    elif all(id in forth for id in own):
+        lines, unmapped = [line(other, forth[str(id)]) for id in own], False
+    elif back is not None:
+        lines = [line(family, str(id)) for id in own]
+        meant = set().union(*(below(other, id) for id in blocked))
+        unmapped = not meant <= back.keys()
+        blocked = {back[id] for id in meant if id in back}
+        allowed = {back[id] for each in allowed for id in below(other, each) if id in back}
+    else:
+        return {name for name in ("bcat", "acat") if getattr(asked, name)}
+    refused = set()
+    if asked.bcat and (unmapped or any(each & blocked for each in lines)):
+        refused.add("bcat")
+    if asked.acat and not all(each & allowed for each in lines):
+        refused.add("acat")
+    return refused
+
+
+def vendors(cattax: int, categories: list[str], asked: Lists) -> set[str]:
+    """The same in a vendor's taxonomy, of which nothing is known but the ids."""
+    refused = set()
+    if {*categories} & {*asked.bcat}:
+        refused.add("bcat")
+    if asked.acat and not {*categories} <= {*asked.acat}:
+        refused.add("acat")
+    return refused
