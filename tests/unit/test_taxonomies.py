@@ -8,6 +8,7 @@ import pytest
 from support import oracle_categories as plain
 
 from snapbid.match.document import IMPORTED
+from snapbid.match.rules import Mistakes
 from snapbid.reference import taxonomies
 
 README = Path(taxonomies.__file__).parents[1] / "match" / "README.md"
@@ -81,7 +82,7 @@ def test_vendors_and_unknown_categories_are_in_no_family_of_a_request() -> None:
 
 
 def test_import_names_all_categories_that_are_none() -> None:
-    mistakes: list[object] = []
+    mistakes = Mistakes()
     document = {
         "id": "c",
         "advertiser": "a.example",
@@ -89,5 +90,5 @@ def test_import_names_all_categories_that_are_none() -> None:
         "categories": ["IAB99", "iab3", "IAB-99"],
         "creatives": [{"id": "k", "media": "banner", "w": 1, "h": 1, "adm": "x"}],
     }
-    IMPORTED.check(document, (), mistakes)  # type: ignore[arg-type]
+    IMPORTED.check(document, (), mistakes)
     assert [str(each).partition(":")[0] for each in mistakes] == ["categories[0]", "categories[2]"]
