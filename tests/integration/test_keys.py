@@ -191,7 +191,7 @@ class Limited:
     async def at(self, seconds: float, rate: int = 3) -> int:
         self.clock.now = 1_789_000_000 * MICROS + round(seconds * MICROS)
         if self.events is not None:
-            refusal = await self.events.admit(rate_key(b"d" * 32), rate, 1_000_000, 1)
+            refusal = await self.events.admit(rate_key(b"d" * 32), rate, 1_000_000)
             assert refusal is None or refusal.wait_s > 0
             return 0 if refusal is None else refusal.wait_s
         admission = await self.limiter.admit(rate_key(b"d" * 32), rate)
@@ -364,13 +364,13 @@ class Volume:
     def _set(self, seconds: float) -> None:
         self.clock.now = 1_789_000_000 * MICROS + round(seconds * MICROS)
 
-    async def request(self, at: float, count: int, requests: int = 6000) -> str:
+    async def request(self, at: float, requests: int = 6000) -> str:
         self._set(at)
-        return _shown(await self.limiter.admit(self.key, requests, 1000, count))
+        return _shown(await self.limiter.admit(self.key, requests, 1000))
 
-    async def events(self, at: float, count: int) -> str:
+    async def more(self, at: float, count: int) -> str:
         self._set(at)
-        return _shown(await self.limiter.admit_events(self.key, 1000, count))
+        return _shown(await self.limiter.admit_more(self.key, 1000, count))
 
 
 def _shown(refusal: Refusal | None) -> str:
@@ -385,50 +385,56 @@ async def volume(fresh_redis: str) -> AsyncIterator[Volume]:
 
 
 async def test_events_are_counted_over_a_rolling_minute(volume: Volume) -> None:
-    assert await volume.events(0, 400) == ""
-    assert await volume.events(20, 400) == ""
-    assert await volume.events(30, 201) == "events 1000 30"  # until 400 of 800 have left
-    assert await volume.events(30, 200) == ""
-    assert await volume.request(30, 0) == "events 1000 30"
-    assert await volume.events(30, 401) == "events 1000 50"
-    assert await volume.events(30, 1000) == "events 1000 60"
-    assert await volume.events(59.999999, 1) == "events 1000 1"
-    assert await volume.events(60, 400) == ""
-    assert await volume.request(79, 1) == "events 1000 1"
-    assert await volume.request(80, 1) == ""
+    assert await volume.more(0, 400) == ""
+    assert await volume.more(20, 400) == ""
+    assert await volume.more(30, 201) == "events 1000 30"  # until 400 of 800 have left
+    assert await volume.more(30, 200) == ""
+    assert await volume.request(30) == "events 1000 30"
+    assert await volume.more(30, 401) == "events 1000 50"
+    assert await volume.more(30, 1000) == "events 1000 60"
+    assert await volume.more(59.999999, 1) == "events 1000 1"
+    assert await volume.more(60, 400) == ""
+    assert await volume.request(79) == "events 1000 1"
+    assert await volume.request(80) == ""
 
 
-async def test_a_request_and_its_events_are_counted_both_or_neither(volume: Volume) -> None:
-    assert await volume.request(0, 1, requests=2) == ""
-    assert await volume.events(0, 998) == ""
-    assert await volume.request(1, 2) == "events 1000 59"
-    assert await volume.request(1, 1, requests=2) == ""
-    assert await volume.request(2, 1, requests=2) == "requests 2 58"
-    assert await volume.request(60.5, 1, requests=2) == ""
+async def test_a_request_counts_as_an_event_and_not_where_it_is_refused(volume: Volume) -> None:
+    assert await volume.request(0, requests=2) == ""
+    assert await volume.more(0, 998) == ""
+    assert await volume.more(1, 2) == "events 1000 59"
+    assert await volume.request(1, requests=2) == ""
+    assert await volume.request(2, requests=3) == "events 1000 58"
+    assert await volume.request(2, requests=2) == "requests 2 58"
+    assert await volume.request(60.5, requests=2) == ""
 
 
 async def test_more_than_the_limit_of_events_at_once(volume: Volume) -> None:
-    taken = await asyncio.gather(*(volume.events(0, 7) for _ in range(300)))
+    taken = await asyncio.gather(*(volume.more(0, 7) for _ in range(300)))
     assert sum(not refusal for refusal in taken) == 1000 // 7
 
 
 async def test_a_clock_that_is_set_back_leaves_no_events_behind(volume: Volume) -> None:
-    assert await volume.events(0, 1000) == ""
-    assert await volume.events(-30, 1) == "events 1000 90"
-    assert await volume.events(-3600, 1000) == ""
+    assert await volume.more(0, 1000) == ""
+    assert await volume.more(-30, 1) == "events 1000 90"
+    assert await volume.more(-3600, 1000) == ""
 
 
 async def test_volumes_agree_with_a_plain_list(volume: Volume) -> None:
     choose = random.Random(4)
     admitted: list[tuple[float, int]] = []
     at = 0.0
-    for _ in range(600):
+    for _ in range(800):
         at += choose.choice([0.0, 0.001, 0.4, 3.0])
-        count = choose.choice([1, 1, 5, 60, 300])
+        count = choose.choice([0, 0, 0, 1, 5, 60, 300])  # 0: a request
         used = sum(own for when, own in admitted if when > at - 60)
-        assert ((await volume.events(at, count)) == "") == (used + count <= 1000)
-        if used + count <= 1000:
+        refused = await (volume.more(at, count) if count else volume.request(at))
+        count = count or 1
+        assert (refused == "") == (used + count <= 1000)
+        if not refused:
             admitted.append((at, count))
+            continue
+        after = at + int(refused.split()[-1])  # it is admitted then for certain
+        assert sum(own for when, own in admitted if when > after - 60) + count <= 1000
 
 
 def test_a_key_has_as_many_events_as_it_was_issued_with(

@@ -124,22 +124,21 @@ class EventEndpoints:
             raise await refused(MethodNotAllowed("POST"), receive)
         headers = dict(scope["headers"])
         try:
-            is_single = scope["path"] == SINGLE_PATH
-            key = await self._admit(headers.get(b"x-api-key", b""), int(is_single))
+            key = await self._admit(headers.get(b"x-api-key", b""))
         except Problem as problem:
             raise await refused(problem, receive) from None
         body = await read_json_body(headers, receive, MAX_BYTES)
         plain = _TEST_MODE not in headers and _PREFER not in headers
         return await handler(body, key, PLAIN if plain else read_options(scope["headers"]))
 
-    async def _admit(self, given: bytes, count: int) -> ApiKey:
-        """The key of a request with so many events (0: not known yet) that is within its rate."""
+    async def _admit(self, given: bytes) -> ApiKey:
+        """The key of a request that is within its rate."""
         if self._keys is None:
             raise EventsUnavailable
         key = self._keys.find(given)
         if key is None:
             raise UnknownApiKey
-        await _within(self._limiter.admit(key.rate_key, key.rate, key.events, count))
+        await _within(self._limiter.admit(key.rate_key, key.rate, key.events))
         return key
 
     async def _single(self, body: bytes, key: ApiKey, options: RequestOptions) -> CodedAnswer:
@@ -153,7 +152,7 @@ class EventEndpoints:
             return answers.refused(_first_refusal(result, options))
         if test:
             return answers.tested(result, self._enricher)
-        await self._keep(now_ms, key, [result.event], 1)
+        await self._keep(now_ms, key, [result.event])
         return answers.accepted(result.event)
 
     async def _batch(self, body: bytes, key: ApiKey, options: RequestOptions) -> CodedAnswer:
@@ -166,7 +165,7 @@ class EventEndpoints:
             if options.test:
                 return await answers.tested_batch(result, self._enricher, slices)
         if result.accepted:
-            await self._keep(now_ms, key, result.accepted, 0)
+            await self._keep(now_ms, key, result.accepted)
         request_id = f"req-{secrets.token_hex(16)}"
         return answers.accepted_batch(result, request_id, lenient=options.lenient)
 
@@ -180,14 +179,12 @@ class EventEndpoints:
             )
         return await slices.run(batch_steps(body, product, now_ms, lenient=lenient, test=test))
 
-    async def _keep(
-        self, now_ms: int, key: ApiKey, events: list[AcceptedEvent], counted: int
-    ) -> None:
-        """Queue events, of which so many are counted, within the key's rate."""
+    async def _keep(self, now_ms: int, key: ApiKey, events: list[AcceptedEvent]) -> None:
+        """Queue events, if they are within the key's limit; the request counts as one of them."""
         entries = [(event.event_id, event.envelope) for event in events]
         size = sum(len(envelope) for _, envelope in entries)
-        if (more := max(len(entries), size // EVENT_BYTES) - counted) > 0:
-            await _within(self._limiter.admit_events(key.rate_key, key.events, more))
+        if (more := max(len(entries), size // EVENT_BYTES) - 1) > 0:
+            await _within(self._limiter.admit_more(key.rate_key, key.events, more))
         if not await self._queue.put(now_ms, key.product.name, entries):
             raise EventsUnavailable
         self._accepted.inc(len(events))

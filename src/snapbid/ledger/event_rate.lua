@@ -1,24 +1,24 @@
--- Admits a request of a key, or some of its events, unless as many as its limits were admitted
--- within the rolling window. Both or neither is counted.
+-- Admits a request of a key, or more of its events, unless as many as its limits were admitted
+-- within the rolling window. A request counts as one event; a batch has more.
 --
 -- KEYS[1]  list of the times (µs since the epoch) of the admitted requests, oldest first
--- KEYS[2]  list of `TIME BEFORE COUNT`: events admitted at a time, and how many there were before
+-- KEYS[2]  list of `TIME BEFORE COUNT`: more events admitted at a time, and how many before them
 -- ARGV     window (µs), now (µs; empty: this server's clock, which all workers share), limit of
---          requests (empty: this is none), limit of events, how many events (0: not known yet)
+--          requests (empty: this is none), limit of events, how many more events
 -- Returns  0 if admitted; else 1 for the requests' limit or 2 for the events', and µs until the
---          same would be admitted
+--          same is admitted for certain
 --
 -- Exact: what was admitted stays in the lists for as long as the window.
 
 local window, now = tonumber(ARGV[1]), tonumber(ARGV[2])
-local requests, events, count = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local requests, events, more = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 if not now then
     local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
 end
 
 local function time_of(entry)
-    return tonumber(string.match(entry, '^%d+'))
+    return tonumber(entry) or tonumber(string.match(entry, '^%d+'))
 end
 
 local function trim(key) -- drop what has left the window, and what a clock set back leaves ahead
@@ -27,7 +27,7 @@ local function trim(key) -- drop what has left the window, and what a clock set 
         redis.call('RPOP', key)
         newest = redis.call('LINDEX', key, -1)
     end
-    local oldest = redis.call('LINDEX', key, 0)
+    local oldest = newest and redis.call('LINDEX', key, 0)
     while oldest and time_of(oldest) <= now - window do
         redis.call('LPOP', key)
         oldest = redis.call('LINDEX', key, 0)
@@ -35,48 +35,54 @@ local function trim(key) -- drop what has left the window, and what a clock set 
     return oldest, newest
 end
 
-local function add(key, entry)
-    redis.call('RPUSH', key, entry)
-    redis.call('PEXPIRE', key, window / 1000)
-end
-
-local function totals(entry) -- events before this entry, and with it
+local function total(entry, place) -- of more events: before this entry, or with it
     local before, own = string.match(entry, ' (%d+) (%d+)$')
-    return tonumber(before), before + own
+    return place == 'before' and tonumber(before) or before + own
 end
 
+local function wait_for(key, index)
+    return time_of(redis.call('LINDEX', key, index)) + window - now
+end
+
+trim(KEYS[1])
+local count = redis.call('LLEN', KEYS[1])
 if requests then
-    trim(KEYS[1])
-    local over = redis.call('LLEN', KEYS[1]) - requests
-    if over >= 0 then -- above 0 after the limit was lowered: several must leave first
-        return {1, time_of(redis.call('LINDEX', KEYS[1], over)) + window - now}
+    if count >= requests then -- after the limit was lowered several must leave first
+        return {1, wait_for(KEYS[1], count - requests)}
     end
+    more = more + 1
 end
 
+local first, last = 0, 0
 local oldest, newest = trim(KEYS[2])
-local first, total = 0, 0
-if oldest and newest then
-    first = totals(oldest)
-    local _, last = totals(newest)
-    total = last
+if oldest then
+    first, last = total(oldest, 'before'), total(newest, 'with')
 end
-local over = total - first + math.max(count, 1) - events
+local over = count + last - first + more - events
 if over > 0 then
-    local low, high = 0, redis.call('LLEN', KEYS[2]) - 1
-    while low < high do -- the first entry with which enough have left
-        local middle = math.floor((low + high) / 2)
-        local _, left = totals(redis.call('LINDEX', KEYS[2], middle))
-        if left - first >= over then high = middle else low = middle + 1 end
+    local of_batches = math.min(over, last - first)
+    local wait = 0
+    if of_batches > 0 then
+        local low, high = 0, redis.call('LLEN', KEYS[2]) - 1
+        while low < high do -- the first entry with which so many have left
+            local middle = math.floor((low + high) / 2)
+            local left = total(redis.call('LINDEX', KEYS[2], middle), 'with') - first
+            if left >= of_batches then high = middle else low = middle + 1 end
+        end
+        wait = wait_for(KEYS[2], low)
     end
-    local last = redis.call('LINDEX', KEYS[2], low)
-    return {2, (last and time_of(last) or now) + window - now}
+    local of_requests = math.min(over - of_batches, count)
+    if of_requests > 0 then
+        wait = math.max(wait, wait_for(KEYS[1], of_requests - 1))
+    end
+    return {2, wait > 0 and wait or window}
 end
 
-local at = string.format('%.0f', now)
 if requests then
-    add(KEYS[1], at)
-end
-if count > 0 then
-    add(KEYS[2], string.format('%s %.0f %.0f', at, total, count))
+    redis.call('RPUSH', KEYS[1], string.format('%.0f', now))
+    redis.call('PEXPIRE', KEYS[1], window / 1000)
+elseif more > 0 then
+    redis.call('RPUSH', KEYS[2], string.format('%.0f %.0f %.0f', now, last, more))
+    redis.call('PEXPIRE', KEYS[2], window / 1000)
 end
 return {0, 0}

@@ -65,7 +65,7 @@ Elsewhere:
 
     {golive}:...              what SSPs have sent (golive/store.py)
     events:rate:DIGEST        requests of an API key in the last minute
-    {events:rate:DIGEST}:n    its events in the last minute
+    {events:rate:DIGEST}:n    more events that its batches had in the last minute
     report:rate:DIGEST        requests of a report token in the last minute
     diagnosis:rate:DIGEST     the same, for the diagnosis
     demand:rate:DIGEST        the same, for demand signals

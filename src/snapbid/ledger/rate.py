@@ -69,7 +69,10 @@ class Refusal(NamedTuple):
 
 
 class EventLimiter:
-    """Limits of requests and of their events; the arguments are those of `RateLimiter`."""
+    """Limits of requests and of their events; the arguments are those of `RateLimiter`.
+
+    Each request counts as one event. What more a batch has is admitted once it is known.
+    """
 
     def __init__(
         self, redis: Redis, *, timeout_s: float = 1.0, clock: Callable[[], int] | None = None
@@ -77,21 +80,17 @@ class EventLimiter:
         self._admit = script(redis, _EVENT_SCRIPT, timeout_s)
         self._clock = clock
 
-    async def admit(self, key: str, requests: int, events: int, count: int) -> Refusal | None:
-        """Count a request under a Redis key, with so many events (0: not known yet), or refuse it.
+    async def admit(self, key: str, requests: int, events: int) -> Refusal | None:
+        """Count a request under a Redis key, or refuse it. Raises RateLimiterUnavailable."""
+        return await self._ask(key, requests, events, 0)
 
-        With 0 it is refused only where no event at all would be admitted. Raises
-        RateLimiterUnavailable.
-        """
-        return await self._ask(key, requests, events, count)
-
-    async def admit_events(self, key: str, events: int, count: int) -> Refusal | None:
-        """Count events of a request that was admitted, or refuse them."""
+    async def admit_more(self, key: str, events: int, count: int) -> Refusal | None:
+        """Count so many more events of a request that was admitted, or refuse them."""
         return await self._ask(key, None, events, count)
 
-    async def _ask(self, key: str, requests: int | None, events: int, count: int) -> Refusal | None:
+    async def _ask(self, key: str, requests: int | None, events: int, more: int) -> Refusal | None:
         now = "" if self._clock is None else self._clock()
-        args = (_WINDOW_MICROS, now, "" if requests is None else requests, events, count)
+        args = (_WINDOW_MICROS, now, "" if requests is None else requests, events, more)
         try:
             refused, wait = await self._admit((key, f"{{{key}}}:n"), args)
         except (RedisError, OSError) as error:
