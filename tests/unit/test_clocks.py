@@ -3,7 +3,7 @@
 import pytest
 
 from snapbid.ledger.clock import OwnClock
-from snapbid.ops.clocks import find_differences
+from snapbid.ops.clocks import STEADY_S, ClockWatch, find_differences
 
 SURE = 0.01
 
@@ -53,3 +53,18 @@ def test_who_differs(ahead_s: dict[str, float], expected: list[str]) -> None:
 def test_a_slow_answer_proves_nothing() -> None:
     assert find_differences({"Redis": OwnClock.compared(100.0, 100.5, 105.0)}) == []
     assert find_differences({"Redis": OwnClock.compared(100.0, 95.4, 105.0)}) != []
+
+
+def test_what_lasts_is_named() -> None:
+    """Until all clocks were read anew, one that was set seems to agree with the wrong ones."""
+    watch = ClockWatch()
+    off, sound = OwnClock(1200, SURE), OwnClock(0, SURE)
+    for now, own, named in (
+        (0.0, {"Redis": off, "PostgreSQL": sound}, False),
+        (5.0, {"Redis": off, "PostgreSQL": off}, False),
+        (5.0 + STEADY_S - 1, {"Redis": off, "PostgreSQL": off}, False),
+        (5.0 + STEADY_S, {"Redis": off, "PostgreSQL": off}, True),
+        (6.0 + STEADY_S, {"Redis": sound, "PostgreSQL": sound}, False),
+    ):
+        watch.look(own, now)
+        assert bool(watch.differences) is named

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from snapbid.ledger.clock import OwnClock
 
 LIMIT_S: Final = 2.0
+STEADY_S: Final = 8.0  # longer than any of the clocks is not read
 OWN: Final = "this machine"
 REDIS: Final = "Redis"
 POSTGRES: Final = "PostgreSQL"
@@ -29,6 +30,22 @@ class ClockDifference(NamedTuple):
         are = "is" if len(self.names) == 1 else "are"
         seconds = f"{abs(self.ahead_s):,.0f} s"
         return f"{clocks} {_listed(self.names)} {are} {seconds} {way} {_listed(self.others)}"
+
+
+class ClockWatch:
+    """Names differences once they have lasted: the clocks are read one after the other."""
+
+    def __init__(self) -> None:
+        self._since: tuple[float, frozenset[tuple[str, ...]]] = (0.0, frozenset())
+        self.differences: list[ClockDifference] = []
+
+    def look(self, own: Mapping[str, OwnClock], now: float) -> None:
+        """Compare the clocks at a time of the monotonic clock (s)."""
+        found = find_differences(own)
+        names = frozenset(each.names for each in found)
+        if names != self._since[1]:
+            self._since = (now, names)
+        self.differences = found if now - self._since[0] >= STEADY_S else []
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ def gauges(watch: Watch) -> dict[str, Samples]:
             for name in NAMES[store]
         ],
         "snapbid_clock_difference_seconds": [
-            ({"clock": ", ".join(of.names)}, of.ahead_s) for of in watch.clock_differences()
+            ({"clock": ", ".join(of.names)}, of.ahead_s) for of in watch.clocks.differences
         ],
         "snapbid_disk_full": [
             ({"setting": disk.setting}, float(disk.is_full)) for disk in watch.disks()

@@ -26,7 +26,7 @@ from snapbid.ledger.drains import DrainReport, fetch_reports
 from snapbid.ledger.parts import name, of_each
 from snapbid.match.rests import CreativeRest
 from snapbid.ops import ledger
-from snapbid.ops.clocks import POSTGRES, REDIS, ClockDifference, find_differences
+from snapbid.ops.clocks import POSTGRES, REDIS, ClockWatch
 from snapbid.ops.counts import CountHistory
 from snapbid.ops.disks import Disk, look_at
 from snapbid.ops.guard import Guard
@@ -143,6 +143,7 @@ class Watch:
         self.guard = Guard()
         self.trends = Trends(paths.counts)
         self.judge = Judge()
+        self.clocks = ClockWatch()
         self.snapshot = OpsSnapshot()
 
     def start(self) -> None:
@@ -192,7 +193,7 @@ class Watch:
         self.history.add(now, counts)
         self.guard.add(now, counts)
         await asyncio.to_thread(self.trends.add, now, counts)
-        self._log_clocks()
+        self._look_at_clocks()
         self.judge.judge(now, self._facts(now))
         return True
 
@@ -204,11 +205,9 @@ class Watch:
             disks.append(look_at(VARIABLES["auction_log"], settings.auction_log, LOG_BYTES))
         return [disk for disk in disks if disk is not None]
 
-    def clock_differences(self) -> list[ClockDifference]:
-        return find_differences(self.snapshot.clocks)
-
-    def _log_clocks(self) -> None:
-        differences = {each.names: each for each in self.clock_differences()}
+    def _look_at_clocks(self) -> None:
+        self.clocks.look(self.snapshot.clocks, monotonic())
+        differences = {each.names: each for each in self.clocks.differences}
         for names, difference in differences.items():
             if names not in self._told_clocks:
                 logger.warning("%s: set it, and let a time service keep it", difference)
@@ -233,7 +232,7 @@ class Watch:
             spool_bytes=self.spool_bytes(),
             risks=[risk for risks in snapshot.risks.values() for risk in risks],
             disks=self.disks(),
-            clocks=self.clock_differences(),
+            clocks=self.clocks.differences,
             drains=snapshot.drains,
             standings=self.guard.standings,
         )
