@@ -6,10 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import pytest
 from support import oracle, strategies
+from support.dte import Engine
 from support.market import AROUND, layered_market, market_of_world
 from support.oracle_values import Document
 
+from snapbid.demand.clauses import clauses_of, reduced
+from snapbid.demand.dte import files
+from snapbid.demand.rules import may_drop, rules_of
 from snapbid.exchange.bid import NoBid, bid_of, search
 from snapbid.exchange.market import Market
 from snapbid.explain.overview import Explanation, MatchableRequest, explain, read
@@ -192,3 +197,32 @@ def test_hidden_campaigns_are_not_told() -> None:
             }
             assert (imp.winner, imp.runner_up) == (other.winner, other.runner_up)
             assert (imp.campaigns, imp.eligible) == (12, other.eligible)
+
+
+@pytest.mark.parametrize("code", ["XKX", "XK", "xkx", "UK", "EUR", "ZZZ", "United States"])
+def test_a_code_that_is_no_country_is_absent_everywhere(code: str) -> None:
+    """For the bid endpoint, for an explanation and for demand alike (contract 3, `country`)."""
+    creative = {"id": "k", "media": "banner", "adm": "-", "w": 300, "h": 250}
+    world = strategies.random_world(1, 1, AROUND)
+    world.campaigns[:] = [
+        {"id": name, "advertiser": "a.example", "cpm": 2, "creatives": [creative], **targeting}
+        for name, targeting in (
+            ("usa", {"targeting": {"country": {"include": ["USA"]}}}),
+            ("elsewhere", {"cpm": 1, "targeting": {"country": {"exclude": ["USA"]}}}),
+        )
+    ]
+    ssp = next(iter(world.registry))
+    now_ms = round(world.now.timestamp() * 1000)
+    parsed = map(parse, world.campaigns)
+    clauses = reduced(clause for each in parsed for clause in clauses_of(each, now_ms))
+    signals = rules_of(ssp, clauses, dict(world.usd))
+    engine = Engine(files(ssp, clauses, ["2026-03-04/12"]), ssp, "2026-03-04/12")
+    plain = {"id": "r", "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
+    for of_user, winner in (({}, "elsewhere"), ({"geo": {"country": "US"}}, "usa")):
+        request = plain | {"device": {"geo": {"country": code}}, "user": of_user}
+        assert {cid for cid, *_ in decided(world, ssp, request)[0].values()} == {winner}
+        (impression,) = overview(world, ssp, request).impressions
+        assert impression.winner is not None
+        assert impression.winner.campaign == winner
+        assert not may_drop(request, signals)
+        assert not engine.filters(request)
