@@ -60,7 +60,8 @@ APP_CATEGORIES: Final = shares(
     IAB9-30 45 IAB1 12 IAB3 9 IAB24 8 IAB12 6 IAB1-6 5 IAB15-10 5 IAB17 3 IAB22 3
     """
 )
-AD_CATEGORIES: Final = [f"IAB{n}-{m}" for n in range(1, 23) for m in range(1, 7)]
+_FEW: Final = {11: 5, 12: 3, 21: 3, 22: 4}  # have fewer than six below them
+AD_CATEGORIES: Final = [f"IAB{n}-{m}" for n in range(1, 23) for m in range(1, 1 + _FEW.get(n, 6))]
 BLOCKABLE: Final = ["IAB25", "IAB26", "IAB24", "IAB7-39", "IAB8-5", "IAB8-18", "IAB9-9", "IAB14-1"]
 ADVERTISERS: Final = [f"brand{n}.example" for n in range(1200)]
 SEATS: Final = [f"seat-{n}" for n in range(40)]

@@ -61,6 +61,15 @@ static inline sb_slice sb_trimmed(const char *at, const char *end) {
     return (sb_slice){at, (size_t)(end - at)};
 }
 
+/* The next part of an entry that may hold several, between commas; `at` is left behind its comma, and
+ * beyond `end` behind the last. */
+static inline sb_slice sb_next_part(const char **at, const char *end) {
+    const char *from = *at, *comma = (const char *)memchr(from, ',', (size_t)(end - from));
+    if (!comma) comma = end;
+    *at = comma + 1;
+    return sb_trimmed(from, comma);
+}
+
 /* The type of a media type without its parameters. */
 static inline sb_slice sb_type_in(sb_slice entry) {
     const char *end = (const char *)memchr(entry.at, ';', entry.size);

@@ -8,6 +8,7 @@ cdef extern from "spelling.h" nogil:
     bint sb_is_plain(const char *text, size_t size, int kind)
     bint sb_has_www(const char *text, size_t size)
     sb_slice sb_trimmed(const char *at, const char *end)
+    sb_slice sb_next_part(const char **at, const char *end)
     sb_slice sb_type_in(sb_slice entry)
     sb_slice sb_host_in(sb_slice entry)
     bint sb_is_todays(sb_slice tag)

@@ -70,7 +70,7 @@ def long_texts(choices: Choices, request: Document) -> None:
     request["site"]["cat"] = [f"{choice}-{'1' * 600}" for choice in choices.some(pools.CATEGORIES)]
     device = request.setdefault("device", {})
     device["language"] = f"{choices.pick(pools.LANGUAGES) or 'en'}-{'x' * choices.pick((600, 300))}"
-    request.setdefault("user", {})["id"] = "u" * choices.pick((513, 512))
+    request.setdefault("user", {})["id"] = "uv" + "w" * choices.pick((511, 510))
 
 
 def many_impressions(choices: Choices, request: Document) -> None:

@@ -88,7 +88,7 @@ def test_what_is_stated_counts() -> None:
     stated = {"mimes": ["Video/MP4"], "duration": 14, "bitrate": 800, "delivery": [2, 3], "w": 640}
     creative = imported(document(inline("3.0", LADDER, duration="00:00:14.600"), **stated))
     assert derived(creative) == {
-        "protocols": (3,), "mimes": ("Video/MP4",), "duration": 14, "bitrate": 800,
+        "protocols": (3,), "mimes": ("video/mp4",), "duration": 14, "bitrate": 800,
         "delivery": (2, 3), "linear": True, "skippable": False, "w": 640,
     }  # fmt: skip
 

@@ -223,15 +223,10 @@ cdef class RequestReading:
         """The same for an entry that may hold several, between commas; return whether there is any."""
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
-        cdef const char *comma
         cdef sb_slice part
         cdef bint any = False
         while at <= end:
-            comma = <const char *>memchr(at, c',', end - at)
-            if comma is NULL:
-                comma = end
-            part = sb_trimmed(at, comma)
-            at = comma + 1
+            part = sb_next_part(&at, end)
             if part.size:
                 any = True
                 if self.asker.family == 1:

@@ -11,7 +11,7 @@ from cpython.mem cimport PyMem_Free
 from cpython.object cimport PyObject
 from cpython.unicode cimport (PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_CheckExact,
                               PyUnicode_DecodeASCII)
-from libc.string cimport memchr, memcpy, memset
+from libc.string cimport memcpy, memset
 
 from layout cimport (SB_AD_BUNDLE, SB_AD_DOMAIN, SB_AD_LANGUAGE, SB_FORMAT, SB_KEY_MAX, SB_LANGUAGE,
                      SB_MASKED, SB_SEAT, SB_SPACES)
@@ -157,21 +157,16 @@ cdef class Terms:
         """The same for an entry that may hold several, between commas."""
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
-        cdef const char *comma
         cdef sb_slice part
         cdef bint any = False
         if (space == SB_AD_BUNDLE or space == SB_SEAT) and entry.size <= SB_KEY_MAX:
             self.push_text(space, entry.at, entry.size, False)  # commas may be a part of an id
         while at <= end:
-            comma = <const char *>memchr(at, c',', end - at)
-            if comma is NULL:
-                comma = end
-            part = sb_trimmed(at, comma)
+            part = sb_next_part(&at, end)
             if part.size:
                 any = True
                 if not self.push_entry(reader, space, part):
                     reader.note(where)
-            at = comma + 1
         return any
 
     cdef bint push_entry(self, Reader reader, uint32_t space, sb_slice entry) except -1:

@@ -42,7 +42,8 @@ BUNDLES: Final = zipf([f"com.studio{n % 97}.{kind}{n}" for n in range(1, 1000) f
 PUBLISHERS: Final = zipf([f"pub-{n * 7919 % 1_000_003:07d}" for n in range(1, 1500)])
 SEGMENTS: Final = zipf([f"seg{n * 31337 % 100_003:05d}" for n in range(2000)], 0.7)
 DEALS: Final = zipf([f"deal-{n:04d}" for n in range(300)], 0.8)
-_BLOCKED: Final = tuple(f"IAB{n}-{m}" for n in (7, 8, 9, 14, 24, 25, 26) for m in range(1, 18))
+_BELOW: Final = {7: 17, 8: 17, 9: 17, 14: 8, 25: 7, 26: 4}  # categories, and some of those below
+_BLOCKED: Final = ("IAB24", *(f"IAB{n}-{m}" for n in _BELOW for m in range(1, 1 + _BELOW[n])))
 _DEVICES: Final = {"web_phone": 4, "web_desktop": 2, "web_tablet": 5, "app_android": 4,
                    "app_ios": 4, "ctv": 3}  # fmt: skip
 
