@@ -18,7 +18,7 @@ local function admit(bids, start, value, packed, hold_s)
     hold_for(hold_s)
     local price, purse = value:sub(HEAD_SIZE + 1, size), open_purse(limits.campaign)
     local held_until = purse.is_contested and packed_own_ends or packed_ends
-    local is_afforded, letter = afford(purse, price, limits, true, digits(struct.unpack('<I4', value)))
+    local is_afforded, letter = afford(purse, price, limits, true, value)
     if not is_afforded then
       return nil, letter
     end

@@ -34,14 +34,14 @@ end
 
 -- Whether the price (digits) is within the limits; it is held then, where `holds` is true. Else the
 -- letter: b beyond the budget, h beyond the SSP's share of it.
-local function afford(purse, price, limits, holds, ssp)
+local function afford(purse, price, limits, holds, value)
   local of = limits
   if limits.in_escrow then
     of, purse.in_escrow = allowances(purse, limits), true
   end
   local fits, letter = false, 'b'
   if has_confirmed_budgets() then
-    fits, letter = claim(purse, price, of, holds, ssp)
+    fits, letter = claim(purse, price, of, holds, value)
   end
   if letter == 'b' and limits.in_escrow then
     purse.refused = math.min(purse.refused or math.huge, tonumber(price))

@@ -3,10 +3,10 @@
 -- Whether the price (digits) is within the limits; it is held then, where `holds` is true. Else the
 -- letter: b beyond the budget, h beyond the SSP's share of it.
 local some_refused = false
-local function afford(purse, price, limits, holds, ssp)
+local function afford(purse, price, limits, holds, value)
   local fits, letter = false, 'b'
   if has_confirmed_budgets() then
-    fits, letter = claim(purse, price, limits, holds, ssp)
+    fits, letter = claim(purse, price, limits, holds, value)
   end
   if letter == 'b' then
     purse.refused, purse.limits = math.min(purse.refused or math.huge, tonumber(price)), limits

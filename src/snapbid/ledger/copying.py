@@ -128,10 +128,7 @@ class Copy:
         for name, purse in zip(names, purses, strict=True):
             campaign = name[len(keys.prefix) + 2 :]
             for field, amount in purse.items():
-                if field in (
-                    b"a",
-                    b"c",
-                ):  # no amounts: whose turn it was, and until when that counts
+                if field == b"a":  # no amount
                     continue
                 await self._write(to, "HINCRBY", f"{prefix}m:{campaign.decode()}", field, amount)
                 if field[:1] == b"e":  # a hold: when it ends, and of which day it is

@@ -4,9 +4,9 @@
 -- 1970-01-01. ENDS is when a hold ends, in seconds of the hold clock (clock.lua).
 --   {sbN}:m:CAMPAIGN        t: used in total, by spend and live holds; dDAY: used by that day's bids;
 --                           eENDS:DAY: held until then by that day's bids; a: the SSP that was last
---                           given some of it; c: until when SSPs contest it (hold clock, s). What is
---                           held meanwhile is each SSP's own: eENDS:DAY:SSP, and the sums of these, hSSP
---                           and h
+--                           refused some of it. While it is contested what is held is each SSP's own:
+--                           eENDS:DAY:SSP, and the sums of these, hSSP and h
+--   {sbN}:contested         CAMPAIGN that several SSPs ask for, until when that counts (hold clock, s)
 --   {sbN}:x:CAMPAIGN        ENDS:DAY and ENDS:DAY:SSP of the holds, by ENDS
 --   {sbN}:g:CAMPAIGN        where a budget is in escrow, for each account (t: in all, DAY: of one
 --                           day) gNAME, rNAME: granted and returned, both cumulative; lNAME: the

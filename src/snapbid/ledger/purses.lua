@@ -19,11 +19,9 @@ local function hold_for(hold_s)
   end
 end
 
-local second -- of the hold clock
 local function read(purse)
-  local values = redis.call('HMGET', purse.key, 't', today, 'c', hold_field or 't')
-  local total, day, held = values[1], values[2], hold_field and values[4]
-  purse.is_contested = values[3] and tonumber(values[3]) > tonumber(second)
+  local values = redis.call('HMGET', purse.key, 't', today, hold_field or 't')
+  local total, day, held = values[1], values[2], hold_field and values[3]
   purse.total, purse.day, purse.held = tonumber(total or 0), tonumber(day or 0), tonumber(held or 0)
   purse.more, purse.queued, purse.has_old_days = 0, held, total and not day
 end
@@ -46,16 +44,21 @@ local function end_holds(key, queue) -- rare: those that are due
 end
 
 -- What a campaign has used, after the holds that are due have ended.
+local second -- of the hold clock
+local is_any_contested = redis.call('EXISTS', base .. 'contested') == 1
 local function open_purse(campaign)
   local purse = purses[campaign]
   if not purse then
     purse = {key = base .. 'm:' .. campaign, queue = base .. 'x:' .. campaign, total = 0, day = 0,
-      held = 0, more = 0, queued = false, has_old_days = false, is_contested = false, ssp = ''}
+      held = 0, more = 0, queued = false, has_old_days = false, is_contested = false}
     second = second or digits(math.floor(hold_clock() / 1000))
     if redis.call('ZCOUNT', purse.queue, '-inf', second) > 0 then -- none is due before its end
       end_holds(purse.key, purse.queue)
     end
     read(purse)
+    if is_any_contested then
+      purse.is_contested = tonumber(redis.call('HGET', base .. 'contested', campaign) or 0) > tonumber(second)
+    end
     purses[campaign] = purse
   end
   return purse
@@ -85,8 +88,7 @@ local function close_purse(purse)
     end
     purse.held, purse.more = purse.held + purse.more, 0
     redis.call('HSET', purse.key, 't', string.format('%d', purse.total), -- as Redis would, more slowly
-      today, string.format('%d', purse.day), hold_field, string.format('%d', purse.held),
-      'a', purse.ssp)
+      today, string.format('%d', purse.day), hold_field, string.format('%d', purse.held))
     queue_hold(purse)
   end
 end
@@ -142,14 +144,18 @@ local function within(purse, price, limits, holds)
   return true
 end
 
+local function ssp_of(value) -- rare: of a record
+  return digits((struct.unpack('<I4', value)))
+end
+
 -- Whether a bid is within its SSP's share, while several SSPs ask: one holds at most half of what is
 -- neither spent nor held from before they did, or one bid.
-local function within_share(purse, price, limits, holds, ssp) -- rare
+local function within_share(purse, price, limits, holds, value) -- rare
   close_purse(purse)
   if not within(purse, price, limits, false) then
     return false, 'b'
   end
-  local key, cost = purse.key, tonumber(price)
+  local key, cost, ssp = purse.key, tonumber(price), ssp_of(value)
   local free = math.min((limits.total_number or math.huge) - purse.total,
     (limits.day_number or math.huge) - purse.day)
   local own, all = unpack(redis.call('HMGET', key, 'h' .. ssp, 'h'))
@@ -167,28 +173,30 @@ local function within_share(purse, price, limits, holds, ssp) -- rare
   return true
 end
 
--- Notes that an SSP was refused what another one has taken: its holds begin to count.
+-- Notes that an SSP was refused: where another one was before, their holds begin to count.
 local CONTESTED_S = 600
-local function contest(purse, ssp) -- rare
-  local last = purse.ssp ~= '' and purse.ssp or redis.call('HGET', purse.key, 'a')
-  if last and last ~= ssp then
-    redis.call('HSET', purse.key, 'c', digits(second + CONTESTED_S))
+local function contest(purse, campaign, value) -- rare
+  local ssp = ssp_of(value)
+  local before = redis.call('HGET', purse.key, 'a')
+  if before ~= ssp then
+    redis.call('HSET', purse.key, 'a', ssp)
+    if before then
+      redis.call('HSET', base .. 'contested', campaign, digits(second + CONTESTED_S))
+      redis.call('EXPIRE', base .. 'contested', CONTESTED_S)
+    end
   end
 end
 
--- Whether a bid of an SSP (digits, or nil for none in particular) may be made; else the letter.
-local function claim(purse, price, limits, holds, ssp)
-  if ssp and purse.is_contested then
-    return within_share(purse, price, limits, holds, ssp)
+-- Whether a bid may be made; else the letter. `value`: its record, or nil where it is nobody's.
+local function claim(purse, price, limits, holds, value)
+  if value and purse.is_contested then
+    return within_share(purse, price, limits, holds, value)
   end
   if within(purse, price, limits, holds) then
-    if holds then
-      purse.ssp = ssp
-    end
     return true
   end
-  if ssp then
-    contest(purse, ssp)
+  if value then
+    contest(purse, limits.campaign, value)
   end
   return false, 'b'
 end
