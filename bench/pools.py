@@ -61,7 +61,10 @@ APP_CATEGORIES: Final = shares(
     """
 )
 _FEW: Final = {11: 5, 12: 3, 21: 3, 22: 4}  # have fewer than six below them
-AD_CATEGORIES: Final = [f"IAB{n}-{m}" for n in range(1, 23) for m in range(1, 1 + _FEW.get(n, 6))]
+AD_CATEGORIES: Final = [
+    *(f"IAB{n}-{m}" for n in range(1, 23) for m in range(1, 1 + _FEW.get(n, 6))),
+    *(f"IAB17-{m}" for m in range(7, 16)),
+]
 BLOCKABLE: Final = ["IAB25", "IAB26", "IAB24", "IAB7-39", "IAB8-5", "IAB8-18", "IAB9-9", "IAB14-1"]
 ADVERTISERS: Final = [f"brand{n}.example" for n in range(1200)]
 SEATS: Final = [f"seat-{n}" for n in range(40)]

@@ -91,4 +91,4 @@ def test_an_impression_that_cannot_be_notified_takes_nothing() -> None:
 def test_advertisers_beyond_ascii() -> None:
     made = market("straße.example", "STRASSE.example", "straße.EXAMPLE", "b.example")
     pod = [{"id": f"{n}", "video": {"podid": "p"}} for n in range(3)]
-    assert bids(made, *pod) == ["straße.example", "strasse.example", "b.example"]
+    assert bids(made, *pod) == ["xn--strae-oqa.example", "strasse.example", "b.example"]
