@@ -175,6 +175,7 @@ class EventDrain:
         transaction = connection.transaction()
         await transaction.start()
         try:
+            await persons.hold_erasure(connection)
             await events.limit_statements(connection, STATEMENT_S)
             await events.store(connection, [plain])
             await sequences.check(connection, [plain])

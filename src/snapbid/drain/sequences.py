@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
-from snapbid.warehouse import events
+from snapbid.warehouse import events, persons
 from snapbid.warehouse.events import EventRow
 
 OFFERED: Final = "bonus_offered"
@@ -167,6 +167,7 @@ async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None
 async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) -> int:
     """Flag some cash-outs anew, `rows` at most, in a transaction; give of how many bonuses."""
     async with connection.transaction():
+        await persons.hold_erasure(connection)
         await events.limit_statements(connection, statement_s)
         revisions = await events.fetch_revisions(connection, min(rows, AT_ONCE), rows)
         cashed_out = [id for revision in revisions for id in revision.event_ids]
