@@ -12,10 +12,12 @@ from support.sending import NOW, event
 from support.stack import connected
 
 from snapbid.drain.events import EventDrain
+from snapbid.events.keys import rate_key
 from snapbid.events.outcomes import Product
-from snapbid.ledger.connection import connect
+from snapbid.ledger.connection import Connections, connect
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.queues import EventQueues, stream_of
+from snapbid.ledger.rate import EventLimiter
 from snapbid.metrics import Metrics
 from snapbid.ops import ledger as ops
 
@@ -81,3 +83,18 @@ async def carry(drain: EventDrain, connection: asyncpg.Connection) -> None:
 async def stored(connection: asyncpg.Connection) -> list[str]:
     rows = await connection.fetch("select event_id from events order by event_id")
     return [row["event_id"] for row in rows]
+
+
+async def test_a_keys_limits_are_kept_on_the_node_of_the_key(cluster: Cluster) -> None:
+    """Both lists are in one slot, whichever it is."""
+    redis = Connections(cluster.url).client()
+    limiter = EventLimiter(redis)
+    try:
+        for number in range(20):
+            key = rate_key(bytes([number]) * 32)
+            assert await limiter.admit(key, 1, 1_000) is None
+            assert await limiter.admit_more(key, 1_000, 999) is None
+            refused = [await limiter.admit(key, 1, 1_000), await limiter.admit(key, 2, 1_000)]
+            assert [each and each.what for each in refused] == ["requests", "events"]
+    finally:
+        await redis.aclose()
