@@ -23,6 +23,7 @@ NAMES: Final[dict[StoreName, tuple[str, ...]]] = {
         "memory",
         "shards",
         "format",
+        "ledger",
     ),
     "warehouse": (
         "version",

@@ -434,6 +434,138 @@ class TestOlderWarehouse:
             assert await stores.sell(ledger, 12, limits(lost, total=BUDGET)) == 6
 
 
+class TestAnotherLedger:
+    """The warehouse knows its own: a former one is refused, a new one is taken over."""
+
+    async def test_a_former_one_spends_no_budget_again(self, stores: Stores) -> None:
+        """Seen: 70 wins of a budget of 50, with a copy that was put back after a loss."""
+        own = limits(1, total=BUDGET)
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 4, own) == 4
+        await stores.drain()
+        copy = stores.copy_ledger()
+        stores.restore_ledger(None)
+        await stores.drain()
+        async with stores.ledger() as ledger:
+            assert await stores.sell(ledger, 3, own) == 3
+        await stores.drain()
+        stores.restore_ledger(copy)
+        with pytest.raises(UnrelatedStoresError, match="one that this warehouse had before"):
+            await stores.drain()
+        async with stores.ledger() as ledger:
+            await stores.own(ledger)
+            assert ledger.is_foreign
+            assert ledger.remember(b"a", 1, [(b"1", 1, 1, None)], None, 1.0) is None
+            done = await stores.command("ledger", "adopt")
+            assert "this warehouse's own again" in done.stdout
+            await stores.own(ledger)
+            await until(lambda: ledger.connected)
+            assert await stores.sell(ledger, 1, own) == 0
+            await stores.drain()
+            assert await stores.sell(ledger, 12, own) == 3
+            await stores.drain()
+        assert (await stores.wins(), await stores.bids()) == (10, 10)
+
+    @pytest.mark.parametrize("shards", [1, 2])
+    async def test_another_database_of_the_same_redis(self, stores: Stores, shards: int) -> None:
+        """Seen: 70 wins of a budget of 50, with database 1, and then 0 again."""
+        stores.shards = shards
+        for number in (0, 1):
+            stores.redis_database = number
+            await stores.drain()
+            async with stores.ledger() as ledger:
+                await stores.sell(ledger, 3)
+            await stores.drain()
+        stores.redis_database = 0
+        for _ in range(2):
+            with pytest.raises(UnrelatedStoresError, match="snapbid ledger adopt"):
+                await stores.drain()
+        assert await stores.wins() == 6
+
+    async def test_a_new_one_beside_a_drain_that_is_at_work(self, stores: Stores) -> None:
+        """Seen: one of two machines named another database, and its bids were never counted."""
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 3)
+        async with stores.draining() as drain:
+            await drain()
+            stores.redis_database = 1
+            async with stores.ledger() as ledger:
+                await stores.own(ledger)
+                assert ledger.is_foreign
+            with pytest.raises(UnrelatedStoresError, match="a drain carries another one"):
+                await stores.drain()
+            await drain()
+
+    async def test_a_new_one_is_taken_over(
+        self, stores: Stores, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Emptied under everybody who uses it."""
+        async with stores.ledger() as ledger, stores.draining() as drain:
+            await drain()
+            await stores.own(ledger)
+            await stores.sell(ledger, 3)
+            await drain()
+            client = stores.client()
+            await client.flushall()
+            await client.aclose()
+            await until(lambda: ledger.is_foreign)
+            await drain()
+            await stores.own(ledger)
+            await until(lambda: ledger.connected)
+            await stores.sell(ledger, 2)
+            await drain()
+        assert (await stores.wins(), await stores.bids()) == (5, 5)
+        assert caplog.text.count("it is this warehouse's own from now on") == 1
+
+    async def test_a_shard_whose_data_was_lost(self, stores: Stores) -> None:
+        stores.shards = 3
+        async with stores.ledger() as ledger, stores.draining() as drain:
+            await stores.sell(ledger, 9)
+            await drain()
+            client = stores.client()
+            await client.delete(*await client.keys("{sb1}:*"))
+            await client.aclose()
+            await drain()
+            await stores.own(ledger)
+            await until(lambda: ledger.connected)
+            await stores.sell(ledger, 9)
+            await drain()
+        assert (await stores.wins(), await stores.bids()) == (18, 18)
+
+    @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+    async def test_another_number_of_shards(self, stores: Stores, before: int, after: int) -> None:
+        """Seen: 93 wins of a budget of 60, named only as notices that may be unknown."""
+        stores.shards = before
+        async with stores.ledger() as ledger:
+            await stores.sell(ledger, 3)
+        await stores.drain()
+        stores.shards = after
+        why = f"SNAPBID_LEDGER_SHARDS is {after}, and the ledger has {before}"
+        with pytest.raises(UnrelatedStoresError, match=why):
+            await stores.drain()
+        async with stores.ledger() as ledger:
+            await stores.own(ledger)
+            assert ledger.is_foreign
+        for program in ("drain", "serve"):
+            done = await stores.command(program)
+            assert done.returncode == 2
+            assert why in done.stderr
+
+    async def test_programs_refuse_a_former_one_by_name(self, stores: Stores) -> None:
+        for number in (0, 1):
+            stores.redis_database = number
+            await stores.drain()
+            async with stores.ledger() as ledger:
+                await stores.sell(ledger, 1)
+            await stores.drain()
+        stores.redis_database = 0
+        for program in (("drain",), ("serve",), ("forget", "--id", "u"), ("events", "replay")):
+            done = await stores.command(*program)
+            assert done.returncode != 0, program
+            assert "one that this warehouse had before" in done.stderr
+
+
 class TestAnotherWarehouse:
     async def test_no_campaign_inherits_anothers_counts(self, stores: Stores) -> None:
         """Seen: a campaign with 1 win showed 21, 20 of them another one's."""

@@ -1,7 +1,9 @@
 """A ledger and a warehouse, either of which may be lost or set back to an earlier copy."""
 
+import asyncio
 import contextlib
 import shutil
+import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -19,11 +21,12 @@ from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import WIN
 from snapbid.metrics import Metrics
+from snapbid.warehouse import fence
 from support.counted import register
 from support.draining import Clock, drain_of
 from support.remembered import NOON, looking, opened
 from support.spending import reserve
-from support.stack import Databases, connected
+from support.stack import Databases, connected, run
 
 PRICE = 20_000_000  # CPM in micro-USD: a bid costs 0.02 USD
 
@@ -35,6 +38,7 @@ class Stores:
         self.redis = redis
         self.dsn = dsn
         self.shards = 1
+        self.redis_database = 0
         self.clock = Clock()
         self.clock.now = NOON  # to come: Redis expires records by its own clock
         self._databases = databases
@@ -49,7 +53,7 @@ class Stores:
         """A worker's ledger, connected, which spools nothing."""
         spool = self._scratch / "spool"
         async with opened(
-            self.redis.url, spool, clock=self.clock, shards=self.shards, confirmed=False
+            self.url, spool, clock=self.clock, shards=self.shards, confirmed=False
         ) as ledger:
             yield ledger
 
@@ -90,7 +94,29 @@ class Stores:
                 other.stop()
 
     def client(self) -> Client:
-        return Client.from_url(self.redis.url)
+        return Client.from_url(self.url)
+
+    @property
+    def url(self) -> str:
+        """That of the ledger."""
+        return f"{self.redis.url}?db={self.redis_database}"
+
+    async def own(self, ledger: Ledger) -> None:
+        """Let a worker's ledger know what the catalog says of the warehouse."""
+        async with connected(self.dsn) as connection:
+            identity = await fence.identity(connection)
+            ledger.belong_to(identity, await fence.own_ledger(connection))
+
+    async def command(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run `snapbid` with these stores to its end."""
+        environ = {
+            "SNAPBID_HOME": str(self._scratch / "home"),
+            "SNAPBID_REDIS_URL": self.url,
+            "SNAPBID_DATABASE_URL": self.dsn,
+            "SNAPBID_LEDGER_SHARDS": str(self.shards),
+            "SNAPBID_JWT_SECRET": "s" * 32,
+        }
+        return await asyncio.to_thread(run, environ, *args)
 
     # -- the warehouse -----------------------------------------------------------------------
 
@@ -134,7 +160,8 @@ class Stores:
 
     @contextlib.asynccontextmanager
     async def draining(
-        self, shard: Callable[[Client, int], ShardCounters] = ShardCounters
+        self,
+        shard: Callable[[Client, int], ShardCounters] = ShardCounters,
     ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
         """A running drain: what does a round, beginning anew where one asks for it."""
         metrics = Metrics(self._scratch / "metrics")

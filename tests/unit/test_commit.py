@@ -39,7 +39,7 @@ class Conversation:
         return [command[0] for command in commands]
 
     def heartbeat(self) -> list[bytes]:
-        return [b"%d" % NOW_MS, b"%d" % self.hold_clock, b"%d.000" % (NOW_MS // 1000)]
+        return [b"%d" % NOW_MS, b"%d" % self.hold_clock, b"%d.000" % (NOW_MS // 1000), b"e"]
 
     def bid(self, *prices: int, limits: Limits | None = None, within_s: float = 1.0) -> Any:
         self.answers += 1

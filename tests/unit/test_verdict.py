@@ -12,7 +12,7 @@ from snapbid.ops.clocks import ClockDifference
 from snapbid.ops.counts import CountWindow
 from snapbid.ops.disks import Disk
 from snapbid.ops.guard import Answers, SspStanding
-from snapbid.ops.ledger import Backlog, Standing
+from snapbid.ops.ledger import Backlog, SilentProcesses, Standing
 from snapbid.ops.trends import Trends
 from snapbid.ops.verdict import Facts, Judge
 from snapbid.ops.words import MEANINGS
@@ -87,6 +87,11 @@ def drain(*troubles: str) -> DrainReport:
         ({"drains": [drain()]}, "bidding", []),
         ({"drains": [drain("it waits")]}, "degraded", ["drain east 0"]),
         ({"backlog": Backlog(3, None, 0, 0.0, [OURS])}, "degraded", ["drain"]),
+        (
+            {"backlog": Backlog(0, 0.0, 0, 0.0, [OURS], SilentProcesses(1, 90.0))},
+            "degraded",
+            ["silent"],
+        ),
         ({"backlog": Backlog(3, 59.0, 0, 0.0, [OURS])}, "bidding", []),
         ({"backlog": Backlog(3, 61.0, 0, 0.0, [OURS])}, "degraded", ["drain"]),
         ({"backlog": Backlog(0, 0.0, 5, 61.0, [OURS])}, "degraded", ["drain"]),

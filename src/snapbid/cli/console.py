@@ -105,6 +105,18 @@ def with_stores(settings: Settings) -> StoreSettings:
     return require_stores(settings)
 
 
+def check_ledger(settings: StoreSettings) -> None:
+    """Raise Refused where the ledger in Redis is not the warehouse's own."""
+    import asyncio
+
+    from snapbid import preflight
+
+    try:
+        asyncio.run(preflight.check_ledger(settings))
+    except preflight.VolatileStoreError as error:
+        raise Refused(str(error)) from error
+
+
 def in_warehouse(work: Work[T]) -> T:
     """Run `work` on a connection to the warehouse; what it changes is audited as this command's."""
     dsn = database_url(load(os.environ))

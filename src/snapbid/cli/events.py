@@ -26,6 +26,7 @@ def events_replay() -> None:
     from snapbid.drain.replay import replay
 
     settings = console.with_stores(load(os.environ))
+    console.check_ledger(settings)
     try:
         count = console.finish(replay(settings), settings.database_url)
     except RedisError as error:

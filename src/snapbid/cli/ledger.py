@@ -16,10 +16,11 @@ def ledger() -> None:
 
 @ledger.command("adopt", examples=["snapbid ledger adopt"])
 def ledger_adopt() -> None:
-    """Empty a ledger that belongs to another warehouse, for this one to use.
+    """Make the ledger in Redis this warehouse's own: after a restore, or to go back to it.
 
-    Bids made so far are forgotten: their notices count nothing. First stop whatever still uses
-    the other warehouse.
+    It keeps what it has; what was spent since, with another ledger, stays spent. Its holds wait for
+    no process of before, so first stop serve and the drain. A ledger that belongs to another
+    warehouse is emptied: bids made so far are forgotten, and their notices count nothing.
     """
     from redis.exceptions import RedisError
 
@@ -30,6 +31,12 @@ def ledger_adopt() -> None:
         done = console.finish(adopt(settings), settings.database_url)
     except RedisError as error:
         raise console.redis_failed(error, settings.redis_url) from error
+    if done.is_returned:
+        click.echo(
+            "the ledger is this warehouse's own again; the drain adds to its budgets what was spent"
+            " with another one, whose open bids are unknown from now on"
+        )
+        return
     if not done.shards:
         click.echo("the ledger belongs to this warehouse already")
         return

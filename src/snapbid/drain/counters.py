@@ -218,6 +218,10 @@ class ShardCounters:
         await self.change(segment, run="another")
         return await self.fetch_state()
 
+    async def forget_processes(self) -> None:
+        """Have holds wait for no process of before; each that is there announces itself again."""
+        await self._redis.delete(self._keys.processes)
+
     async def read_when_left(self, segment: str) -> int:
         """The number of the last batch that was read before another segment followed this one.
 

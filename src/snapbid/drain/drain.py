@@ -14,10 +14,11 @@ from redis.exceptions import RedisError
 
 from snapbid.drain.confirm import confirm
 from snapbid.drain.counters import NOTHING, START, ShardCounters, ShardsAwayError
-from snapbid.drain.fence import Fence
+from snapbid.drain.fence import Fence, OtherLedgerError
 from snapbid.drain.lags import LAGS
 from snapbid.drain.leases import Leases
 from snapbid.drain.names import CounterField, format_field, join
+from snapbid.drain.ownership import own
 from snapbid.drain.tidy import tidy
 from snapbid.golive.store import EvidenceStore
 from snapbid.ledger.budgets import Budgets
@@ -25,7 +26,7 @@ from snapbid.ledger.segment import ShardState
 from snapbid.metrics import Metrics
 from snapbid.repeats import RepeatedLog
 from snapbid.tasks import end
-from snapbid.warehouse import absorb
+from snapbid.warehouse import absorb, leases
 from snapbid.warehouse.absorb import Absorbed, SourceCounters
 from snapbid.warehouse.fence import Batch
 
@@ -74,6 +75,7 @@ class Drain:
         self._budgets = budgets
         self._clock = clock
         self._fence = Fence()
+        self._is_own = self._was_own = False  # the ledger is the warehouse's; it was before
         self._writing = asyncio.Lock()  # the connection is one group's at a time
         self._sources: dict[tuple[str, str, int], int] = {}
         self._sources_of: datetime.date | None = None
@@ -91,6 +93,7 @@ class Drain:
         """Take nothing for granted; before the first round, and after any failure."""
         self._sources.clear()
         self._fence.reset()
+        self._is_own = False
         self._unclaimed = {shard.number for shard in self._shards}
 
     async def _claim(self, shard: ShardCounters) -> None:
@@ -119,6 +122,9 @@ class Drain:
         again then. Raises IdleError where other drains have all shards, ShardsAwayError where only
         some shards are away: the next round tries them again.
         """
+        if not self._is_own:
+            await own(connection, self._shards, is_known=self._was_own)
+            self._is_own = self._was_own = True
         shards = await self._leased(connection)
         states: dict[int, ShardState] = {}
 
@@ -127,6 +133,10 @@ class Drain:
             states[shard.number] = await self._fence.check(connection, shard)
 
         errors = await self._each(shards, check)
+        if any(isinstance(error, OtherLedgerError) for error in errors.values()):
+            self._is_own = False
+            await leases.release(connection, self._leased_before)
+            return await self.round(connection)
         carried, more = await self._drain_all(connection, [s for s in shards if s.number in states])
         errors |= more
         self._leases.note({shard.number for shard in shards} - errors.keys(), errors)

@@ -24,6 +24,7 @@ it does not know waits, and is that campaign's if it is added again.
 import logging
 
 import asyncpg
+from redis.exceptions import RedisError
 
 from snapbid.drain.counters import ShardCounters
 from snapbid.ledger.segment import ShardState
@@ -34,7 +35,11 @@ logger = logging.getLogger("snapbid")
 
 
 class UnrelatedStoresError(Exception):
-    """The ledger belongs to another warehouse."""
+    """The ledger is not the warehouse's own; the message says whose, and what to do."""
+
+
+class OtherLedgerError(RedisError):
+    """A shard has another data set than the warehouse's own ledger: ownership.py decides."""
 
 
 class Fence:
@@ -81,15 +86,24 @@ class Fence:
         self, connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
     ) -> None:
         # Also what notices, in each round, that the connection is gone and the warehouse another.
-        identity = await fence.identity(connection)
+        identity, epoch = await fence.owner(connection, shard.number)
+        check_warehouse(state, identity)
+        if epoch == "":
+            await fence.set_shard(connection, shard.number, state.epoch)
+        elif epoch != state.epoch:
+            raise OtherLedgerError("its data is not that of the warehouse's own ledger")
         if not state.warehouse:
             await shard.change(state.segment, warehouse=identity)
-        elif state.warehouse != identity:
-            raise UnrelatedStoresError(
-                f"the ledger belongs to the warehouse {state.warehouse} and this one is"
-                f" {identity}: set SNAPBID_DATABASE_URL and SNAPBID_REDIS_URL to stores that"
-                " belong together, or give the ledger up with snapbid ledger adopt"
-            )
+
+
+def check_warehouse(state: ShardState, identity: str) -> None:
+    """Raise UnrelatedStoresError where the ledger is another warehouse's than that of this id."""
+    if state.warehouse not in ("", identity):
+        raise UnrelatedStoresError(
+            f"the ledger belongs to the warehouse {state.warehouse} and this one is"
+            f" {identity}: set SNAPBID_DATABASE_URL and SNAPBID_REDIS_URL to stores that"
+            " belong together, or give the ledger up with snapbid ledger adopt"
+        )
 
 
 def _read(state: ShardState) -> tuple[str, Batch]:
@@ -147,4 +161,5 @@ async def _outdate(
         confirmed="",
         outdated=" ".join(outdated),
     )
+    await shard.forget_processes()
     return await shard.fetch_state()

@@ -15,4 +15,4 @@ if ARGV[1] and ARGV[1] ~= '' then
   redis.call('HSETNX', state_key, 'warehouse', ARGV[1])
 end
 return {redis.call('GET', KEYS[1]), name, unpack(redis.call('HMGET', state_key,
-  'confirmed', 'carried', 'warehouse', 'read', 'released', 'outdated', 'moved'))}
+  'confirmed', 'carried', 'warehouse', 'read', 'released', 'outdated', 'moved', 'moved_from', 'shards'))}

@@ -120,6 +120,7 @@ class GroupCommit:
         self.batches = 0
         self.token = ""
         self.families = ""  # of SSPs, as remember.lua reads them
+        self.epoch = ""  # of the data, as the last heartbeat had it
         self.given_up: list[str] = []  # tokens of processes that Redis has given up waiting for
 
     # -- what requests ask for --------------------------------------------------------------------
@@ -350,9 +351,10 @@ class GroupCommit:
         self._to_take_back = []
 
     def _take_heartbeat(self, reply: list[Any], asked_at: float, now: float) -> None:
-        server_ms, hold_clock, began, *given_up = reply
+        server_ms, hold_clock, began, epoch, *given_up = reply
         self._clock.adjust(int(server_ms), asked_at, now)
         self._clock.run = parse_time((began or b"").decode())
+        self.epoch = epoch.decode()
         self._hold_clock = int(hold_clock)
         self.given_up += [token.decode() for token in given_up]
 

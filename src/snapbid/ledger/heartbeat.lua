@@ -7,7 +7,7 @@
 --          it has no spool; 4 time of the hold clock (ms) up to
 --          which every notice that it acknowledged is settled, empty: as before
 -- Returns  the server's time (epoch ms), that of the hold clock (ms), when the segment began that is
---          counted in (epoch s), and the tokens of processes that were given up
+--          counted in (epoch s), the epoch, and the tokens of processes that were given up
 local ttls, ttl = base .. 'ttl', ARGV[2]
 local announced = redis.call('HGET', ttls, ttl)
 if not announced or math.abs(now - announced) >= 60 then
@@ -68,7 +68,8 @@ if token ~= '' and (known or not redis.call('ZSCORE', base .. 'spools:left', tok
   end
 end
 local began = redis.call('HGET', base .. 'segments', current_segment())
-local reply, all = {digits(server_ms()), digits(time), began}, redis.call('HGETALL', spools)
+local reply = {digits(server_ms()), digits(time), began, redis.call('GET', KEYS[1])}
+local all = redis.call('HGETALL', spools)
 for i = 1, #all, 2 do
   if time - all[i + 1]:match('%d+$') > SPOOL_GIVEN_UP_MS and SPOOL_GIVEN_UP_MS > 0 then
     redis.call('HDEL', spools, all[i])

@@ -56,6 +56,8 @@ The hash {sbN}:segment has
                               whose names it has removed; the warehouse has that of the last one
                               that it absorbed (drain_fence)
     outdated                  segments of which this is an older copy than was drained
+    shards                    how many the ledger has
+    moved_from                the epoch of the ledger from which this one was moved
     moved                     how many shards the ledgers had from which this one was moved, and
                               until when their bids are here (segment.py)
 
@@ -92,7 +94,8 @@ class ShardKeys:
     """The keys of one shard that Python code names; the scripts name the others."""
 
     __slots__ = ("changed", "drained_at", "epoch", "events", "generations", "left", "mark", "owner",
-                 "prefix", "script_keys", "seen", "segments", "state", "taken")  # fmt: skip
+                 "prefix", "processes", "script_keys", "seen", "segments", "state",
+                 "taken")  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.prefix = prefix = f"{{sb{number}}}:"
@@ -109,6 +112,7 @@ class ShardKeys:
         self.state = f"{prefix}segment"
         self.segments = f"{prefix}segments"
         self.left = f"{prefix}left"
+        self.processes = f"{prefix}spools"
 
     def allowances(self, campaign: int) -> str:
         """What the shard was granted of a campaign's budget."""

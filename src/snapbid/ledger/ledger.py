@@ -172,13 +172,16 @@ class Ledger:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the ledger belongs to another warehouse; nothing is remembered then."""
+        """Whether the ledger is another one than the warehouse's; nothing is remembered then."""
         return any(shard.is_foreign for shard in self._shards)
 
-    def belong_to(self, warehouse: str) -> None:
-        """Use the ledger of this warehouse (its id) alone; any while none is known."""
+    def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
+        """Use the ledger of this warehouse (its id) alone; any while none is known.
+
+        `epochs`: the data sets of its shards, where it has a ledger; "" of one that had none yet.
+        """
         for shard in self._shards:
-            shard.belong_to(warehouse)
+            shard.belong_to(warehouse, epochs)
 
     def use_families(self, families: Mapping[int, int]) -> None:
         """Take bids of these SSPs, by number, for those of a family: variant to what stands for it.

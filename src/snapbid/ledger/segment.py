@@ -30,7 +30,8 @@ def parse_former(text: str) -> list[FormerLedger]:
 class ShardState(NamedTuple):
     """The reply of begin.lua; `warehouse` is "" until a drain has said whose numbers these are.
 
-    `former`: the ledgers from which this one was moved, oldest first.
+    `former`: the ledgers from which this one was moved, oldest first; `moved_from`: the epoch of
+    the last of them. `shards`: how many this one has, 0 before a drain has said so.
     """
 
     epoch: str
@@ -42,11 +43,14 @@ class ShardState(NamedTuple):
     released: int
     outdated: list[str]
     former: list[FormerLedger]
+    moved_from: str
+    shards: int
 
     @classmethod
     def parse(cls, reply: Sequence[bytes | None]) -> Self:
         texts = [(value or b"").decode() for value in reply]
-        epoch, segment, confirmed, carried, warehouse, read, released, outdated, moved = texts
+        epoch, segment, confirmed, carried, warehouse, read, released, *others = texts
+        outdated, moved, moved_from, shards = others
         is_confirmed = confirmed == segment
         batches = int(read or 0), int(released or 0)
         return cls(
@@ -58,6 +62,8 @@ class ShardState(NamedTuple):
             *batches,
             outdated.split(),
             parse_former(moved),
+            moved_from,
+            int(shards or 0),
         )
 
 

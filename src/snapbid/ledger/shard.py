@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
@@ -35,11 +35,26 @@ ENOUGH: Final = 32  # in a batch, to wait no longer
 logger = logging.getLogger("snapbid")
 
 
-class ForeignLedgerError(RedisError):
-    """The ledger belongs to another warehouse."""
+class LedgerName(NamedTuple):
+    """The warehouse whose numbers a shard has, its data set, and from which that was moved.
 
-    def __init__(self, theirs: str, ours: str) -> None:
-        super().__init__(f"the ledger belongs to the warehouse {theirs}, and this one is {ours}")
+    "" of what is not known.
+    """
+
+    warehouse: str = ""
+    epoch: str = ""
+    moved_from: str = ""
+
+
+class ForeignLedgerError(RedisError):
+    """The ledger belongs to another warehouse, or is another one than the warehouse's own."""
+
+    def __init__(self, name: LedgerName, warehouse: str) -> None:
+        if name.warehouse not in ("", warehouse):
+            text = f"the ledger belongs to the warehouse {name.warehouse}, and this one is"
+            super().__init__(f"{text} {warehouse}")
+        else:
+            super().__init__(f"the ledger ({name.epoch}) is not the warehouse's own")
 
 
 class LedgerShard:
@@ -68,7 +83,10 @@ class LedgerShard:
         self._answers = secrets.randbits(24)  # identities
         self._wire: Wire | None = None
         self._gathering = False
-        self._warehouse = self._expected = ""
+        self._number, self._shards = number, shards
+        self._name = LedgerName()
+        self._warehouse = ""
+        self._own: Sequence[str] = ()
         self.former: Sequence[FormerLedger] = ()
 
     @property
@@ -184,15 +202,23 @@ class LedgerShard:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the ledger's numbers are those of another warehouse than ours."""
-        return bool(self._warehouse and self._expected) and self._warehouse != self._expected
+        """Whether it is of another warehouse than ours, or of another ledger than that one's."""
+        name, own = self._name, self._own
+        if name.warehouse and self._warehouse not in ("", name.warehouse):
+            return True
+        if not any(own) or not name.epoch or name.moved_from in own:
+            return False
+        return len(own) != self._shards or own[self._number] not in ("", name.epoch)
 
-    def belong_to(self, warehouse: str) -> None:
-        """Bid with the numbers of this warehouse, and on a ledger of its own alone."""
-        self._expected = warehouse
+    def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
+        """Bid with the numbers of this warehouse, and on its own ledger alone; see Ledger."""
+        self._warehouse, self._own = warehouse, epochs
+        self._end_foreign()
+
+    def _end_foreign(self) -> None:
         if self.is_foreign and self._wire is not None:
             self._core.connected = False
-            self._wire.end(ForeignLedgerError(self._warehouse, warehouse))
+            self._wire.end(ForeignLedgerError(self._name, self._warehouse))
 
     # -- the connection (see LinkUser) ------------------------------------------------------------
 
@@ -201,12 +227,12 @@ class LedgerShard:
         await connection.send_packed_command(loading)
         for name in self._scripts:
             self._shas[name] = await connection.read_response()
-        await connection.send_command(*self._evalsha(("begin", self._expected)))
+        await connection.send_command(*self._evalsha(("begin", self._warehouse)))
         state = ShardState.parse(await connection.read_response())
-        self._warehouse = state.warehouse
+        self._name = LedgerName(state.warehouse, state.epoch, state.moved_from)
         self.former = state.former
         if self.is_foreign:
-            raise ForeignLedgerError(state.warehouse, self._expected)
+            raise ForeignLedgerError(self._name, self._warehouse)
         asked_at = self._loop.time()
         replies: list[Any] = []
         for command in self._core.connect(asked_at):
@@ -280,6 +306,9 @@ class LedgerShard:
             self._turn.end()
         if self._core.given_up:
             self._report_given_up()
+        if self._core.epoch not in ("", self._name.epoch):
+            self._name = self._name._replace(epoch=self._core.epoch, moved_from="")
+            self._end_foreign()
         if self._core.has_to_take_back:
             self._send()
         elif self._core.waiting:

@@ -59,7 +59,8 @@ class Head(msgspec.Struct, frozen=True):
     all changes of the warehouse up to it; `warehouse`: the id of the warehouse, or ""; `access`:
     who may send as the descriptors that are narrowed; `rests`: creatives that rest at an SSP;
     `suppression`: users whom caps do not know; `former`: variants with reports of their own, of
-    days before they joined a family.
+    days before they joined a family; `ledger`: the data set of each shard of the warehouse's own
+    ledger.
     """
 
     ssps: dict[str, tuple[str, int]]
@@ -74,6 +75,7 @@ class Head(msgspec.Struct, frozen=True):
     rests: tuple[CreativeRest, ...] = ()
     suppression: Suppression = Suppression()
     former: tuple[str, ...] = ()
+    ledger: tuple[str, ...] = ()
 
 
 class CatalogError(ValueError):
@@ -93,7 +95,7 @@ class Catalog:
 
     `ssps`: descriptor to canonical id; `ssp_numbers`: descriptor to its number in the ledger's
     records; `reported`: ids that have reports, as in `ssps`, former ones too; `access`, `events`,
-    `warehouse`, `rests`: as in `Head`; `base` and its mapping, `mapped`, or None.
+    `ledger`, `warehouse`, `rests`: as in `Head`; `base` and its mapping, `mapped`, or None.
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class Catalog:
         self.made_at = head.made_at
         self.revision = head.revision
         self.warehouse = head.warehouse
+        self.ledger = head.ledger
         self.events = bytes(head.events)
 
     def __len__(self) -> int:
@@ -188,6 +191,7 @@ def encode(
     rests: Sequence[CreativeRest] = (),
     suppression: Suppression | None = None,
     former: Sequence[str] = (),
+    ledger: Sequence[str] = (),
 ) -> list[Buffer]:
     """Encode a catalog, in pieces; see `Head` for the parameters."""
     table = msgspec.Raw(rates.to_json().encode())
@@ -207,6 +211,7 @@ def encode(
         tuple(rests),
         suppression or Suppression(),
         tuple(former),
+        tuple(ledger),
     )
     start = msgspec.json.encode(head)
     start = _PREAMBLE.pack(_MAGIC, len(start), zlib.crc32(start)) + start

@@ -83,6 +83,13 @@ WATCHED: dict[str, Definition] = {
         " (another warehouse's: nobody bids); away.",
         ("state",),
     ),
+    "snapbid_silent_processes": Definition(
+        "gauge",
+        "Server processes silent for 10 s that may have notices on disk: holds wait for them.",
+    ),
+    "snapbid_silent_processes_left_seconds": Definition(
+        "gauge", "For how long holds wait for them at most; 0 where there is none."
+    ),
     "snapbid_ledger_shard_up": Definition(
         "gauge", "Whether a shard of the ledger answered when last looked at: 1 or 0.", ("shard",)
     ),

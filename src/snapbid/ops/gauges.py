@@ -39,7 +39,7 @@ def gauges(watch: Watch) -> dict[str, Samples]:
         **_guard(watch.guard.standings),
     }
     if snapshot.waiting is not None:
-        counters, behind_s, entries, oldest_s, shards = snapshot.waiting
+        counters, behind_s, entries, oldest_s, shards, silent = snapshot.waiting
         states = Counter(_state_of_shard(shard, snapshot.identity) for shard in shards)
         series["snapbid_ledger_shards"] = [
             ({"state": name}, states[name]) for name in ("confirmed", "waiting", "foreign", "away")
@@ -48,6 +48,8 @@ def gauges(watch: Watch) -> dict[str, Samples]:
             ({"shard": str(number)}, float(shard is not None))
             for number, shard in enumerate(shards)
         ]
+        series["snapbid_silent_processes"] = [({}, silent.processes)]
+        series["snapbid_silent_processes_left_seconds"] = [({}, silent.left_s)]
         series["snapbid_drain_waiting"] = [({}, counters)]
         series["snapbid_event_queue_length"] = [({}, entries)]
         series["snapbid_event_queue_age_seconds"] = [({}, oldest_s)]

@@ -20,6 +20,8 @@ from snapbid.ledger.segment import fetch_segments
 
 FIELDS: Final = (b"b", b"w", b"p", b"i")  # as settle.lua and batch.py name an SSP's counters
 SSPS_AT_ONCE: Final = 100
+SILENT_MS: Final = 10_000  # without a heartbeat, of which there are four a second
+GIVEN_UP_MS: Final = 900_000  # SPOOL_GIVEN_UP_MS of ledger/clock.lua
 
 
 class Standing(NamedTuple):
@@ -35,6 +37,16 @@ def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
     return bool(warehouse and owner and owner != warehouse)
 
 
+class SilentProcesses(NamedTuple):
+    """Processes that may have notices on disk and are not heard of: holds wait for these.
+
+    `left_s`: until holds wait no longer, by a clock that stands still while nobody uses Redis.
+    """
+
+    processes: int
+    left_s: float
+
+
 class Backlog(NamedTuple):
     """`counters` and `entries` of streams that the drain has yet to carry, and their age (s).
 
@@ -47,6 +59,7 @@ class Backlog(NamedTuple):
     entries: int
     oldest_s: float
     shards: list[Standing | None]
+    silent: SilentProcesses = SilentProcesses(0, 0.0)
 
     @property
     def away(self) -> list[int]:
@@ -75,6 +88,7 @@ class _ShardBacklog(NamedTuple):
     entries: int
     oldest_ms: int | None
     standing: Standing
+    silent: Mapping[bytes, int]  # ms that are left, by token
 
 
 async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
@@ -96,7 +110,15 @@ async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
         entries=sum(entries for entries, _ in streams),
         oldest_s=max(now - began / 1000, 0.0),
         shards=[None if shard is None else shard.standing for shard in answers],
+        silent=_longest([shard.silent for shard in answers if shard is not None]),
     )
+
+
+def _longest(shards: Sequence[Mapping[bytes, int]]) -> SilentProcesses:
+    """A process may be known to some shards alone."""
+    tokens = {token for silent in shards for token in silent}
+    left_ms = max((left for silent in shards for left in silent.values()), default=0)
+    return SilentProcesses(len(tokens), left_ms / 1000)
 
 
 async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
@@ -105,10 +127,19 @@ async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
     pipe.scard(keys.taken)
     pipe.get(keys.drained_at)
     pipe.hmget(keys.state, "segment", "confirmed", "warehouse")
-    changed, taken, at, state = await pipe.execute()
+    pipe.hget(f"{keys.prefix}h", "clock")
+    pipe.hgetall(keys.processes)
+    changed, taken, at, state, clock, processes = await pipe.execute()
     drained_at = None if at is None else float(at)
     entries, oldest = await _events(redis, keys)
-    return _ShardBacklog(changed + taken, drained_at, entries, oldest, _standing(*state))
+    standing, silent = _standing(*state), _silent(int(clock or 0), processes)
+    return _ShardBacklog(changed + taken, drained_at, entries, oldest, standing, silent)
+
+
+def _silent(clock: int, processes: Mapping[bytes, bytes]) -> dict[bytes, int]:
+    """For how long (ms) holds wait for each process that is not heard of (ledger/clock.lua)."""
+    ages = {token: clock - int(marks.split()[1]) for token, marks in processes.items()}
+    return {token: GIVEN_UP_MS - age for token, age in ages.items() if age > SILENT_MS}
 
 
 async def _events(redis: Redis, keys: ShardKeys) -> tuple[int, int | None]:

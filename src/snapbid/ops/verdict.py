@@ -225,6 +225,17 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
             "campaigns with a budget do not bid: no drain has confirmed what was spent",
             "start snapbid drain, or look at its log",
         )
+    if backlog.silent.processes:
+        count, left_s = backlog.silent
+        yield Cause(
+            "silent",
+            False,
+            f"ended holds keep money: {count} server process{'' if count == 1 else 'es'} may have"
+            f" notices on disk and {'is' if count == 1 else 'are'} not heard of, for which holds"
+            f" wait {left_s / 60:.0f} min more at most",
+            "start serve on the machine that is missing, which replays its notices; if it is gone"
+            " for good, wait",
+        )
     if backlog.counters and backlog.behind_s is None:
         yield Cause("drain", False, "no drain has ever been at work", "start snapbid drain")
     else:

@@ -173,6 +173,7 @@ class CatalogPublisher:
         suppression = await persons.fetch_suppression(connection)
         changes = await campaigns.fetch_since(connection, overlay.revision)
         events = await self._read_events(connection)
+        ledger = await fence.own_ledger(connection)
         self.checked_at = time()
         state = (
             self._identity,
@@ -182,6 +183,7 @@ class CatalogPublisher:
             resting,
             suppression,
             events,
+            ledger,
             changes.revision,
             overlay.base,
         )
@@ -202,6 +204,7 @@ class CatalogPublisher:
             resting,
             suppression,
             former,
+            ledger,
         )
         self._written = catalog.write(self._path, pieces)
         self._published, self.published_at = state, time()

@@ -1,7 +1,7 @@
 """The composition root of a worker: settings -> stores -> rooms -> application."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from time import monotonic
@@ -151,7 +151,7 @@ class Worker:
             signs_all=settings.signed_notices,
         )
         limiter = EventLimiter(self._redis)
-        events = EventEndpoints(queues.sink, limiter, metrics, geo, history.load())
+        events = EventEndpoints(_OwnEvents(ledger, queues), limiter, metrics, geo, history.load())
         key, issuer = settings.jwt_secret.key(), settings.jwt_issuer
         report = ReportEndpoint(pool, self._redis, key=key, issuer=issuer, registry=self._reported)
         diagnosis = DiagnosisEndpoint(
@@ -169,7 +169,7 @@ class Worker:
         demand = DemandEndpoint(pool, demand_gate)
 
         def use(market: Market, before: Market | None) -> None:
-            ledger.belong_to(market.catalog.warehouse)
+            ledger.belong_to(market.catalog.warehouse, market.catalog.ledger)
             ledger.use_families(market.catalog.families)
             rejections.use(market.catalog.access, market.catalog.ssp_numbers)
             if before is None or market.catalog.events != before.catalog.events:
@@ -234,6 +234,20 @@ class Worker:
         while not (self._follower.market and ledger.connected) and monotonic() < deadline:
             await self._follower.look()
             await asyncio.sleep(SETTLE_POLL_S)
+
+
+class _OwnEvents:
+    """Takes events while the ledger is the warehouse's own: no drain carries those of another."""
+
+    def __init__(self, ledger: Ledger, queues: EventQueues) -> None:
+        self._ledger = ledger
+        self._sink = queues.sink
+
+    async def put(
+        self, received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]
+    ) -> bool:
+        """As `EventQueue.put`."""
+        return not self._ledger.is_foreign and await self._sink.put(received_at_ms, product, events)
 
 
 def _market(

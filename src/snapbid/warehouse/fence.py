@@ -1,7 +1,8 @@
 """What the warehouse knows of the ledger that belongs to it (contract 5, point 3).
 
-Two things: the identity of the warehouse, and the last batch of counters that it absorbed of each
-data set. A restored backup has that of its time, and so differs from what the ledger remembers.
+Three things: the identity of the warehouse, which data sets are its ledger, and the last batch of
+counters that it absorbed of each. A restored backup has that of its time, and so differs from what
+the ledger remembers.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,51 @@ class Batch(NamedTuple):
 async def identity(connection: asyncpg.Connection) -> str:
     """Fetch the id of the warehouse, which its backups share."""
     return str(await connection.fetchval("select id from warehouse_identity"))
+
+
+async def owner(connection: asyncpg.Connection, shard: int) -> tuple[str, str | None]:
+    """Fetch the id of the warehouse, and its own data set of a shard; None where it has no such."""
+    row = await connection.fetchrow(
+        "select id, (select epoch from ledger_shard where shard = $1) from warehouse_identity",
+        shard,
+    )
+    return str(row[0]), row[1]
+
+
+async def own_ledger(connection: asyncpg.Connection) -> list[str]:
+    """Fetch the data sets of the warehouse's own ledger by shard, none where it has none yet."""
+    rows = await connection.fetch("select epoch from ledger_shard order by shard")
+    return [row["epoch"] for row in rows]
+
+
+async def set_ledger(connection: asyncpg.Connection, epochs: Sequence[str]) -> None:
+    """Have these data sets be the warehouse's own ledger."""
+    async with connection.transaction():
+        await connection.execute("lock table ledger_shard in exclusive mode")
+        await connection.execute("delete from ledger_shard")
+        await connection.execute(
+            "insert into ledger_shard select place - 1, epoch"
+            " from unnest($1::text[]) with ordinality as l (epoch, place)",
+            list(epochs),
+        )
+
+
+async def set_shard(connection: asyncpg.Connection, shard: int, epoch: str) -> None:
+    """Have this data set be that of a shard which had none yet."""
+    await connection.execute(
+        "update ledger_shard set epoch = $2 where shard = $1 and epoch = ''", shard, epoch
+    )
+
+
+async def former(connection: asyncpg.Connection, epochs: Sequence[str]) -> set[int]:
+    """Fetch the shards of which the warehouse has absorbed these data sets, its own ones too."""
+    rows = await connection.fetch(
+        "select shard from drain_fence"
+        " join unnest($1::text[]) with ordinality as l (epoch, place) using (epoch)"
+        " where shard = place - 1",
+        list(epochs),
+    )
+    return {row["shard"] for row in rows}
 
 
 async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int) -> Batch:

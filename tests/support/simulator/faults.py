@@ -221,7 +221,10 @@ def _moments(made: Draft, at: float) -> None:
             saved + rng.choice((0.0, 0.3, at - saved)), "save", store="postgres", number=number
         )
     for _ in range(rng.choice((2, 3, 4))):
-        number, what = rng.choice(copies), rng.choice(("redis", "postgres", "replaced", "both"))
+        what = rng.choice(("redis", "redis", "postgres", "replaced", "both"))
+        number = rng.choice(copies)
+        if what == "redis" and rng.random() < 0.3:  # to nothing: another ledger
+            number = copies[-1] + 1
         seconds = round(min(_seconds(made), 1.0) * rng.choice((0.01, 1.0)), 6)
         if what == "replaced":
             made.add(at, "replace_data", number=number)

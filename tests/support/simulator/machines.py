@@ -97,7 +97,7 @@ class Worker:
             spool_max_bytes=SPOOL_BYTES,
             hold_s=self.settings.hold_s,
         )
-        self.ledger.belong_to(self.catalog.warehouse)
+        self.ledger.belong_to(self.catalog.warehouse, self.catalog.ledger)
         await self.ledger.open()
         if world.has_events:
             self.queue = EventQueues(world.redis_url, shards=world.shards)
@@ -107,7 +107,7 @@ class Worker:
         """Bid from it from now on."""
         self.catalog = catalog
         if self.ledger is not None:
-            self.ledger.belong_to(catalog.warehouse)
+            self.ledger.belong_to(catalog.warehouse, catalog.ledger)
 
     @property
     def takes_requests(self) -> bool:

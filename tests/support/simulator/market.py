@@ -62,11 +62,12 @@ def limits_of(campaign: Campaign, number: int, shards: int, start_s: float) -> L
 
 
 class Catalog(NamedTuple):
-    """What workers know of the warehouse: its id, and numbers by name."""
+    """What workers know of the warehouse: its id, numbers by name, and its own ledger."""
 
     warehouse: str
     campaigns: dict[str, int]
     ssps: dict[str, int]
+    ledger: tuple[str, ...] = ()
 
 
 def register(postgres: PostgresServer, names: list[str], rng: random.Random | None = None) -> None:
@@ -95,8 +96,14 @@ def add(postgres: PostgresServer, *names: str) -> None:
 def catalog(postgres: PostgresServer) -> Catalog:
     """As the publisher reads it."""
     row = postgres.run(postgres.admin.fetchrow(_CATALOG))
-    warehouse, campaigns, ssps = row
-    return Catalog(warehouse, json.loads(campaigns), json.loads(ssps))
+    warehouse, campaigns, ssps, ledger = row
+    return Catalog(warehouse, json.loads(campaigns), json.loads(ssps), tuple(ledger))
+
+
+def has_former(postgres: PostgresServer, epochs: list[str]) -> bool:
+    """Whether a ledger with these data sets is one that the warehouse had before."""
+    found: Any = postgres.run(postgres.admin.fetchval(_FORMER, epochs))
+    return bool(found)
 
 
 def counted(postgres: PostgresServer) -> Figures:
@@ -113,7 +120,12 @@ _CATALOG: Final = """
         (select coalesce(json_object_agg(id, number order by id), '{}')
             from campaign_number join campaign using (id)),
         (select coalesce(json_object_agg(descriptor, number order by descriptor), '{}')
-            from ssp_number)
+            from ssp_number),
+        array(select epoch from ledger_shard order by shard)
+"""
+_FORMER: Final = """
+    select exists (select from drain_fence join unnest($1::text[]) as l (epoch) using (epoch)
+        where epoch not in (select epoch from ledger_shard))
 """
 _DAY: Final = "day - date '1970-01-01' as day"
 _FIGURES: Final = " union all ".join(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from snapbid.ledger.keys import ShardKeys
 from support.simulator import events, market
 from support.simulator.books import Books
 from support.simulator.entries import KEPT_S, Figures
@@ -26,7 +27,8 @@ FOLLOW_S, FOLLOWED_S, ROUND_S = (
 STOP_S: Final = 10.0  # after which a process that was told to stop is killed
 PUBLISH_S: Final = (0.02, 0.2)  # until a worker has taken up a catalog
 LOOK_S: Final = 0.25  # between looks whether the catalog has changed
-CHANGING: Final = ("campaign", "replace", "restore")  # steps that change it
+CHANGING: Final = ("campaign", "replace", "replace_data", "restore")  # steps that change it
+RETURNED_S: Final = 1.0  # between looks of an operator whether a former ledger is there again
 REPLAYED_S: Final = 2.0  # until a spool is empty, once Redis is reached
 
 
@@ -60,7 +62,7 @@ class Stage:
         self._has_left = False
         self._saved: dict[tuple[str, int], tuple[float, Any]] = {}  # by store and number
         self._busy: set[str] = set()  # stores that are being restarted
-        self._has_changed = True  # what workers know of the warehouse
+        self._is_adopting = False
         self._is_foreign = False  # the ledger may be another warehouse's
 
     def _begin(self) -> None:
@@ -81,6 +83,7 @@ class Stage:
             self._keep_watching(self._escrow)
         if any(step.do in CHANGING for step in self.script.steps):
             self._keep_publishing()
+            self._keep_returning()
 
     def figures(self) -> Figures:
         """What the warehouse has counted."""
@@ -92,10 +95,24 @@ class Stage:
     # -- the catalog -------------------------------------------------------------------------
 
     def _keep_publishing(self) -> None:
-        if self._has_changed and self._servers.postgres.is_up:
-            self._has_changed = False
+        if self._servers.postgres.is_up:
             self._publish()
         self._later(LOOK_S, self._keep_publishing)
+
+    def _keep_returning(self) -> None:
+        """Make a ledger that the warehouse had before its own again."""
+        servers = self._servers
+        if servers.redis.is_up and servers.postgres.is_up and not self._is_adopting:
+            keys = [ShardKeys(number).epoch for number in range(self.world.shards)]
+            there: Any = servers.redis.client.mget(keys)
+            epochs = [epoch.decode() for epoch in there if epoch is not None]
+            if not self._is_foreign and market.has_former(servers.postgres, epochs):
+                self._is_adopting = True
+                self.world.adopt(self._drains_on, self._returned)
+        self._later(RETURNED_S, self._keep_returning)
+
+    def _returned(self, _: int) -> None:
+        self._is_adopting = False
 
     def _keep_watching(self, escrow: Escrow) -> None:
         if not self._is_foreign:  # whose numbers stand for other campaigns
@@ -120,7 +137,6 @@ class Stage:
             self.campaigns[number] = campaign_of(name, kind, self.world.shards, budget)
             self.world.campaigns[name] = self.campaigns[number]
             market.add(self._servers.postgres, name)
-            self._has_changed = True
 
     # -- processes and machines --------------------------------------------------------------
 
@@ -379,7 +395,6 @@ class Stage:
             self.events.stores_change(events.stored(self._servers, self.world.shards))
 
     def _stores_changed(self) -> None:
-        self._has_changed = True
         if self.world.has_events:
             self.events.stores_changed(
                 events.stored(self._servers, self.world.shards), self.world.loop.time()
