@@ -26,7 +26,7 @@ CAMPAIGN: dict[str, Any] = {
     "creatives": [{"id": "n", "media": "banner", "adm": "<p>", "w": 1, "h": 1}],
 }
 NO_BUDGET = "\t" * 7
-SSPS = "descriptor\tcanonical\tallow\tqps\n"
+SSPS = "descriptor\tcanonical\tallow\tqps\tnotices\n"
 CAMPAIGNS = (
     "id\tstatus\tcpm\tmedia\tadvertiser\tname\tpacing\tspent\tspent today\theld\tleft today\tleft"
     "\trests\n"
@@ -64,10 +64,10 @@ def test_ssp(cli: Cli) -> None:
     added = done(cli("ssp", "add", "acme-eu", "--canonical", "acme"))
     assert added == "acme-eu: added (canonical acme)\n"
     assert done(cli("ssp", "add", "acme")) == "acme: unchanged (canonical acme)\n"
-    assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t\t\nacme-eu\tacme\t\t\n"
+    assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t\t\t\nacme-eu\tacme\t\t\t\n"
     assert json.loads(done(cli("ssp", "list", "--json"))) == [
-        {"descriptor": "acme", "canonical": "acme", "allow": [], "qps": None},
-        {"descriptor": "acme-eu", "canonical": "acme", "allow": [], "qps": None},
+        {"descriptor": "acme", "canonical": "acme", "allow": [], "qps": None, "signed": False},
+        {"descriptor": "acme-eu", "canonical": "acme", "allow": [], "qps": None, "signed": False},
     ]
     today = datetime.now(UTC).date()
     changed = done(cli("ssp", "add", "acme-eu"))
@@ -92,23 +92,27 @@ def test_who_may_send_as_an_ssp(cli: Cli) -> None:
     networks = ("--allow", "192.0.2.0/24", "--allow", "2001:DB8::/32", "--allow", "192.0.2.0/24")
     set_ = done(cli("ssp", "set", "acme", *networks))
     assert set_ == "acme: allow 192.0.2.0/24, 2001:db8::/32, qps 500\n"
-    assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t192.0.2.0/24,2001:db8::/32\t500\n"
+    assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t192.0.2.0/24,2001:db8::/32\t500\t\n"
     (listed,) = json.loads(done(cli("ssp", "list", "--json")))
     assert (listed["allow"], listed["qps"]) == (["192.0.2.0/24", "2001:db8::/32"], 500)
     replaced = done(cli("ssp", "set", "acme", "--allow", "::ffff:198.51.100.1", "--qps", "1"))
     assert replaced == "acme: allow 198.51.100.1/32, qps 1\n"
     assert done(cli("ssp", "add", "acme")) == "acme: unchanged (canonical acme)\n"
-    assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t198.51.100.1/32\t1\n"
+    assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t198.51.100.1/32\t1\t\n"
     assert done(cli("ssp", "set", "acme", "--qps", "any")) == (
         "acme: allow 198.51.100.1/32, qps any\n"
     )
     assert done(cli("ssp", "set", "acme", "--allow", "any")) == "acme: allow any, qps any\n"
+    signed = done(cli("ssp", "set", "acme", "--signed-notices"))
+    assert signed == "acme: allow any, qps any, notices signed\n"
+    assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t\t\tsigned\n"
+    assert done(cli("ssp", "set", "acme", "--plain-notices")) == "acme: allow any, qps any\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "mistakes"),
     [
-        ([], ["nothing to set: give --allow or --qps"]),
+        ([], ["nothing to set: give --allow, --qps or --signed-notices"]),
         (
             ["--allow", "10.0.0.1/8", "--allow", "2001:db8::", "--allow", "x", "--qps", "0"],
             [
@@ -128,7 +132,7 @@ def test_who_may_send_as_an_ssp(cli: Cli) -> None:
 def test_what_cannot_be_set(cli: Cli, arguments: list[str], mistakes: list[str]) -> None:
     done(cli("ssp", "add", "acme"))
     assert refused(cli("ssp", "set", "acme", *arguments), 2) == mistakes
-    assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t\t\n"
+    assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t\t\t\n"
 
 
 def test_ssp_remove(cli: Cli) -> None:

@@ -63,8 +63,8 @@ def test_the_examples_for_the_operator(
     assert "2 rates imported" in output
     keys = [line for line in output.splitlines() if line.startswith("sbk_")]
     assert len(keys) == 2
-    (queries,) = [text for text in examples if "psql" in text]
-    for query in re.findall(r'-c "(.*?)"$', queries, re.MULTILINE):
+    queries = "\n".join(text for text in examples if "psql" in text)
+    for query in re.findall(r'-c "(.*?)"$', queries, re.MULTILINE | re.DOTALL):
         sending.rows(database, query)
 
 

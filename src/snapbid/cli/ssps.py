@@ -99,8 +99,8 @@ def ssp_set(
 
     access = _registered(work)
     of, limit = ", ".join(access.allow) or "any", access.qps or "any"
-    notices = "signed" if access.signed else "plain"
-    click.echo(f"{descriptor}: allow {of}, qps {limit}, notices {notices}")
+    signs = ", notices signed" if access.signed else ""
+    click.echo(f"{descriptor}: allow {of}, qps {limit}{signs}")
 
 
 def _access(

@@ -173,7 +173,8 @@ async def fetch_access(connection: asyncpg.Connection) -> dict[str, SspAccess]:
         " where qps is not null or cardinality(allow) > 0 or signed"
     )
     return {
-        row["descriptor"]: SspAccess(tuple(row["allow"]), row["qps"], row["signed"]) for row in rows
+        row["descriptor"]: SspAccess(tuple(row["allow"]), row["qps"], bool(row["signed"]))
+        for row in rows
     }
 
 

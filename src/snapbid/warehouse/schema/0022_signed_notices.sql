@@ -1,2 +1,3 @@
--- Whether the notification URLs of an SSP's bids are signed, whatever SNAPBID_SIGNED_NOTICES says.
-alter table ssp add column signed boolean not null default false;
+-- Whether the notification URLs of an SSP's bids are signed; null and false: where
+-- SNAPBID_SIGNED_NOTICES says so for all.
+alter table ssp add column signed boolean;
