@@ -14,7 +14,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Iterable
-from time import perf_counter, time
+from time import thread_time, time
 from typing import Final, NamedTuple, TypeAlias
 
 from redis.exceptions import RedisError
@@ -27,7 +27,7 @@ from snapbid.ledger.records import BILLING, LOSS, WIN, bid_digest
 from snapbid.tasks import end
 
 WRITE_S: Final = 4 * BEAT_S
-EXAMINING_S: Final = 0.005  # of each write
+EXAMINING_S: Final = 0.005  # of processor time, of each write
 LOOKS: Final = 3  # writes during which an unknown notice is looked for among the tests
 MAX_TESTS: Final = 200  # impressions of test requests, recorded in one write
 MAX_UNKNOWN: Final = 1000  # notices that are looked for
@@ -135,10 +135,10 @@ class Evidence:
     async def _examine(self) -> None:
         """Examine samples of all SSPs in turns, within the time, with other tasks in between."""
         taken = [(own, own.take_samples(SAMPLED)) for own in self._ssps.values()]
-        until = perf_counter() + EXAMINING_S
+        until = thread_time() + EXAMINING_S
         for nth in range(SAMPLED):
             for sightings, samples in taken:
-                if nth < len(samples) and perf_counter() < until:
+                if nth < len(samples) and thread_time() < until:
                     sightings.examined.update(examine(Sample(*samples[nth])))
                     await asyncio.sleep(0)
 
