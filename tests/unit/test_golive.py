@@ -191,7 +191,7 @@ async def test_samples_are_examined_in_turns_as_far_as_there_is_time(
 
     clock = [0.0]
     monkeypatch.setattr(golive_evidence, "examine", examine)
-    monkeypatch.setattr(golive_evidence, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(golive_evidence, "thread_time", lambda: clock[0])
     async with Redis.from_url(fresh_redis) as redis:
         evidence = Evidence(EvidenceStore(redis), lambda: NOW)
         evidence._ssps |= {7: Sampled("a"), 8: Sampled("b")}
