@@ -9,7 +9,9 @@ from support.draining import DAY, DAY_S, NOON, Bench, drain_of
 
 from snapbid.drain.counters import Check, ShardCounters
 from snapbid.drain.drain import TIDY_EVERY_S
+from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.drain.tidy import KEPT_DAYS, RETIRED_DAYS
+from snapbid.warehouse import fence
 
 
 @pytest.fixture
@@ -136,5 +138,8 @@ async def test_data_lost_long_ago_adds_nothing_should_it_come_back(bench: Bench)
     await bench.redis.sadd("{sb0}:d", f"{segment} {DAY} b:1")
     later = (datetime.date.fromisoformat(DAY) + datetime.timedelta(RETIRED_DAYS + 2)).isoformat()
     await bench.ledger.count(later, {"b:1": 7})
+    with pytest.raises(UnrelatedStoresError, match="snapbid ledger adopt"):
+        await bench.drain()
+    await fence.set_ledger(bench.connection, [epoch.decode()])  # as that does
     await bench.drain()
     await bench.assert_equal()
