@@ -23,7 +23,7 @@ from snapbid.ledger.ledger import Ledger
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow for a busy machine: longer timeouts for the ledgers of this process."""
-    monkeypatch.setattr("snapbid.ledger.ledger.NOTICE_S", 2.0)
+    monkeypatch.setattr("snapbid.ledger.commit.NOTICE_S", 2.0)
     monkeypatch.setattr("snapbid.ledger.commit.STALL_S", 2.0)
 
 

@@ -25,7 +25,7 @@ from snapbid.ledger.ledger import Ledger
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here is about a Redis that is away: a busy machine may take its time."""
-    monkeypatch.setattr("snapbid.ledger.ledger.NOTICE_S", 20.0)
+    monkeypatch.setattr("snapbid.ledger.commit.NOTICE_S", 20.0)
     monkeypatch.setattr("snapbid.ledger.commit.STALL_S", 20.0)
 
 

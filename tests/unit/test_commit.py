@@ -51,10 +51,10 @@ class Conversation:
         answer = AnswerBids(auction, 3, bids, None, now, self.answers, False, done, until)
         return done if self.core.remember(answer) else None
 
-    def notice(self, within_s: float = 0.25, **more: Any) -> "asyncio.Future[str | None] | None":
+    def notice(self, **more: Any) -> "asyncio.Future[str | None] | None":
         done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         packed = NOTICE.pack(WIN, 0, b"d" * 16, NOW_MS // 1000, 0, 0, 0)
-        taken = self.core.settle(PendingNotice(packed, done, self.now + within_s, **more))
+        taken = self.core.settle(PendingNotice(packed, done, **more))
         return done if taken else None
 
     def hold(self, packed: bytes, *, ends: bool = False) -> "asyncio.Future[str] | None":
@@ -187,18 +187,34 @@ async def test_an_error_leaves_the_batch_in_doubt(talk: Conversation) -> None:
         talk.connect()
 
 
-async def test_a_notice_that_waits_too_long_goes_to_the_spool(talk: Conversation) -> None:
-    notice, from_spool = talk.notice(), talk.notice(0.25, from_spool=True)
+async def test_notices_go_to_the_spool_while_redis_does_not_answer(talk: Conversation) -> None:
+    notice, from_spool = talk.notice(), talk.notice(from_spool=True)
     talk.send()
-    talk.now += 0.3
-    talk.core.expire(talk.now)
-    assert [kept.done for kept in talk.spooled] == [notice]
-    assert from_spool is not None
-    assert from_spool.result() is None
+    waiting = talk.notice()
+    talk.core.expire(talk.now + commit.NOTICE_S)
+    assert not talk.spooled
+    talk.core.expire(talk.now + commit.NOTICE_S + 0.01)
+    assert [kept.done for kept in talk.spooled] == [notice, waiting]
+    assert talk.notice() is None, "which its caller spools"
     assert notice is not None
+    assert from_spool is not None
     notice.set_result("s")
     talk.reply(b"cc")
-    assert notice.result() == "s"
+    assert (notice.result(), from_spool.result()) == ("s", "c")
+    assert talk.notice() is not None
+
+
+async def test_while_this_process_is_busy_redis_is_not_late(talk: Conversation) -> None:
+    """A flood keeps it from reading the answer: no notice goes to the spool for that."""
+    assert talk.notice() is not None
+    talk.send()
+    for _ in range(20):
+        talk.now += 0.3
+        assert not talk.core.expire(talk.now, busy_s=0.29)
+    assert not talk.spooled
+    talk.now += commit.NOTICE_S
+    assert not talk.core.expire(talk.now)
+    assert len(talk.spooled) == 1
 
 
 async def test_a_round_trip_that_takes_too_long_has_stalled(talk: Conversation) -> None:
@@ -252,7 +268,7 @@ async def test_what_is_left_over_holds_the_mark_back(
 ) -> None:
     monkeypatch.setattr(commit, "MAX_BATCH", 1)
     for _ in range(3):
-        talk.notice(60)
+        talk.notice()
     assert settled_until(talk) == ""
     assert settled_until(talk) == ""
     assert settled_until(talk) == ""

@@ -8,7 +8,8 @@ import pytest
 
 from snapbid.http import Answer, answer
 from snapbid.server import pace
-from snapbid.server.app import Application
+from snapbid.server._running import AT_ONCE
+from snapbid.server.app import HEALTH_PATHS, Application
 from snapbid.server.pace import PER_STEP, QUIET_PER_STEP, QUIET_STEPS, Pace
 
 
@@ -100,3 +101,36 @@ async def test_a_bid_request_keeps_the_others_few() -> None:
     await application(scope, nothing, nothing)
     own._step()
     assert own._per_step == PER_STEP
+
+
+@pytest.mark.parametrize("path", HEALTH_PATHS)
+async def test_who_asks_whether_it_is_well_waits_for_nobody(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "STEP_S", 3600)
+
+    async def nothing_missing() -> list[str]:
+        return []
+
+    resources: Any = SimpleNamespace(
+        bid_endpoints={}, count=lambda *_: None, missing=nothing_missing, away=list
+    )
+    application, told = Application(resources), list[Any]()
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    async def nothing(*_: object) -> Any: ...
+
+    flood = [asyncio.create_task(application._pace.turn()) for _ in range(3 * PER_STEP)]
+    await asyncio.sleep(0)
+    assert application.kind_of(path) == AT_ONCE
+    scope = {"type": "http", "path": path, "method": "GET", "headers": []}
+    asked = asyncio.create_task(application(scope, nothing, send))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert asked.done()
+    assert told[0]["status"] == 200
+    for task in flood:
+        task.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)

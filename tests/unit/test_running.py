@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from snapbid.ledger._replies import Turn
-from snapbid.server._running import RequestRunner
+from snapbid.server._running import AT_ONCE, BEHIND, IN_TASK, MOST_BEHIND, SLICE, RequestRunner
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 Work = Callable[[], Coroutine[Any, Any, Any]]
@@ -48,16 +48,16 @@ class Watcher:
 
 
 class Runs:
-    """A runner whose applications are the works by path; those that begin with /short are."""
+    """A runner whose applications are the works by path; paths begin with their kinds."""
 
     def __init__(self, **works: Work) -> None:
         self.works = works
         self.wakes = 0
         loop: Any = asyncio.get_running_loop()
-        self.runner = RequestRunner(loop, self.application, self.is_short, self.in_task)
+        self.runner = RequestRunner(loop, self.application, self.kind_of, self.in_task)
 
-    def is_short(self, path: str) -> bool:
-        return path.startswith("/short")
+    def kind_of(self, path: str) -> int:
+        return {"short": AT_ONCE, "behind": BEHIND}.get(path[1:].partition("-")[0], IN_TASK)
 
     def application(self, scope: Any, receive: Any, send: Any) -> Any:
         return self.works[scope["path"].partition("-")[2]]()
@@ -251,5 +251,72 @@ def test_nothing_is_kept_of_a_request(run: Any) -> None:
         del watcher
         gc.collect()  # the watcher is its own protocol
         assert scope() is None
+
+    run(all_of_it())
+
+
+def test_the_others_take_turns_behind(run: Any) -> None:
+    """What comes later and waits for nobody is first; so many of the others are under way."""
+    started: list[str] = []
+    behind = [f"behind{number}" for number in range(3 * MOST_BEHIND)]
+    tasks = [f"other{number}" for number in range(3 * SLICE)]
+
+    async def all_of_it() -> None:
+        over = asyncio.get_running_loop().create_future()
+        most = running = 0
+
+        def work(name: str) -> Work:
+            async def works() -> None:
+                nonlocal most, running
+                started.append(name)
+                if name in behind:
+                    running += 1
+                    most = max(most, running)
+                    await asyncio.shield(over)
+                    running -= 1
+
+            return works
+
+        runs = Runs(**{name: work(name) for name in (*behind, *tasks, "bid", "late")})
+        flood = [Watcher(f"/behind-{name}") for name in behind]
+        flood += [Watcher(f"/other-{name}") for name in tasks]
+        bid, late = Watcher("/short-bid"), Watcher("/short-late")
+        for watcher in (*flood, bid):
+            runs.runner.schedule(watcher)
+        await bid.ended.wait()
+        assert started[0] == "bid"
+        assert len(started) <= 1 + 2 * SLICE
+        while running < MOST_BEHIND:
+            await asyncio.sleep(0)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        runs.runner.schedule(late)
+        await late.ended.wait()
+        assert len(started) == 2 + MOST_BEHIND + len(tasks)
+        over.set_result(None)
+        for watcher in flood:
+            await asyncio.wait_for(watcher.ended.wait(), 60)
+        assert most == MOST_BEHIND
+        assert [name for name in started if name in behind] == behind
+        assert [name for name in started if name in tasks] == tasks
+
+    run(all_of_it())
+
+
+def test_one_that_fails_gives_its_place_to_others(run: Any) -> None:
+    async def fails() -> None:
+        raise OSError("gone")
+
+    async def all_of_it() -> None:
+        runs = Runs(fails=fails)
+        watchers = [Watcher(f"/behind-{name}") for name in ("fails", "unknown") * MOST_BEHIND]
+        for watcher in watchers:
+            runs.runner.schedule(watcher)
+        for watcher in watchers:
+            await asyncio.wait_for(watcher.ended.wait(), 60)
+        assert {type(error) for watcher in watchers for error in watcher.told} == {
+            OSError,
+            KeyError,
+        }
 
     run(all_of_it())

@@ -2,6 +2,7 @@
 """Requests that run without a task, as `_running.pyi` describes it."""
 
 from asyncio import get_running_loop
+from collections import deque
 
 cimport cython
 from cpython.object cimport PyObject
@@ -14,12 +15,22 @@ cdef extern from "Python.h":
     PySendResult PyIter_Send(object iterator, object value, PyObject **result) except PYGEN_ERROR
     void Py_DECREF(PyObject *)
 
+cdef int _IN_TASK = 0
+cdef int _AT_ONCE = 1
+cdef int _BEHIND = 2
+cdef int _MOST_BEHIND = 256
+cdef int _SLICE = 64
+
+IN_TASK, AT_ONCE, BEHIND = _IN_TASK, _AT_ONCE, _BEHIND
+MOST_BEHIND, SLICE = _MOST_BEHIND, _SLICE
+
 
 @cython.final
 cdef class _Running(Waiter):
     """A request's coroutine; as a callback, it goes on with what it awaited."""
 
     cdef object _coroutine, _watcher
+    cdef RequestRunner _runner  # where it counts as one of those behind
 
     def __call__(self, awaited):
         if self._coroutine is None:
@@ -78,23 +89,34 @@ cdef class _Running(Waiter):
     cdef int end(self) except -1:
         watcher, self._watcher, self._coroutine = self._watcher, None, None
         watcher.done()
-        return 0
+        return self.make_place()
 
     cdef int fail(self, error) except -1:
         watcher, self._watcher, self._coroutine = self._watcher, None, None
         watcher.err(error)
+        return self.make_place()
+
+    cdef int make_place(self) except -1:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner._running -= 1
+            runner.schedule_next()
         return 0
 
 
 @cython.final
 cdef class RequestRunner:
-    cdef object _loop, _application, _is_short, _in_task
+    cdef object _loop, _application, _kind_of, _in_task
     cdef list _waiting
+    cdef object _behind, _tasks  # (watcher, scope) each
+    cdef int _running  # of those behind
+    cdef bint _is_scheduled
 
-    def __init__(self, loop, application, is_short, in_task):
+    def __init__(self, loop, application, kind_of, in_task):
         self._loop, self._application = loop, application
-        self._is_short, self._in_task = is_short, in_task
+        self._kind_of, self._in_task = kind_of, in_task
         self._waiting = []
+        self._behind, self._tasks = deque(), deque()
 
     def schedule(self, watcher):
         self._waiting.append(watcher)
@@ -102,19 +124,61 @@ cdef class RequestRunner:
             self._loop.call_soon_threadsafe(self.start)
 
     def start(self):
-        cdef _Running running
         cdef list waiting = self._waiting
+        cdef int kind
         self._waiting = []
         for watcher in waiting:
             try:
                 scope = watcher.scope
-                if self._is_short(scope["path"]):
-                    protocol = watcher.proto
-                    running = _Running.__new__(_Running)
-                    running._watcher = watcher
-                    running._coroutine = self._application(scope, protocol.receive, protocol.send)
-                    running.go_on()
+                kind = self._kind_of(scope["path"])
+                if kind == _AT_ONCE:
+                    self.run(watcher, scope, None)
+                elif kind == _BEHIND:
+                    self._behind.append((watcher, scope))
                 else:
-                    watcher.taskref(self._loop.create_task(self._in_task(watcher)))
+                    self._tasks.append(watcher)
             except Exception as error:
                 watcher.err(error)
+        if not self._is_scheduled:
+            self.start_next()
+
+    def start_scheduled(self):
+        self._is_scheduled = False
+        self.start_next()
+
+    cdef int start_next(self) except -1:
+        """Start a slice of what takes turns, and see to the next."""
+        cdef int begun = 0
+        while self._behind and self._running < _MOST_BEHIND and begun < _SLICE:
+            begun += 1
+            watcher, scope = self._behind.popleft()
+            self._running += 1
+            self.run(watcher, scope, self)
+        begun = 0
+        while self._tasks and begun < _SLICE:
+            begun += 1
+            watcher = self._tasks.popleft()
+            try:
+                watcher.taskref(self._loop.create_task(self._in_task(watcher)))
+            except Exception as error:
+                watcher.err(error)
+        return self.schedule_next()
+
+    cdef int schedule_next(self) except -1:
+        """Have the next slice started in the next iteration of the loop, if one may start."""
+        if self._is_scheduled:
+            return 0
+        if self._tasks or (self._behind and self._running < _MOST_BEHIND):
+            self._is_scheduled = True
+            self._loop.call_soon(self.start_scheduled)
+        return 0
+
+    cdef int run(self, watcher, scope, RequestRunner runner) except -1:
+        cdef _Running running = _Running.__new__(_Running)
+        running._watcher, running._runner = watcher, runner
+        try:
+            protocol = watcher.proto
+            running._coroutine = self._application(scope, protocol.receive, protocol.send)
+        except Exception as error:
+            return running.fail(error)
+        return running.go_on()

@@ -34,6 +34,7 @@ from snapbid.ledger.replies import Pending, unanswered
 from snapbid.ledger.segment import parse_time
 
 STALL_S: Final = 1.0  # without a reply, the connection is given up
+NOTICE_S: Final = 0.25  # without a reply, notices go to the spool
 HEARTBEAT_S: Final = 0.25  # less than a beat (beat.py), so that one is due at each
 MAX_WAITING: Final = 20_000  # requests; more are refused
 MAX_BATCH: Final = 2_000  # answers or notices in one script call, so that Redis is never held long
@@ -50,7 +51,6 @@ class PendingNotice(msgspec.Struct, frozen=True):
 
     packed: bytes
     done: "Pending[str | None]"
-    deadline: float
     from_spool: bool = False
     otherwise: tuple[int, bytes] | None = None
 
@@ -109,6 +109,8 @@ class GroupCommit:
         self._sent_holds: list[PendingHold] = []
         self._sent: list[Command] = []
         self._sent_at: float | None = None
+        self._waited_from = 0.0  # as `_sent_at`, less what this process was busy itself
+        self._is_slow = False  # Redis, so that notices go to the spool
         self._in_doubt: BidBatch | None = None
         self._to_take_back: list[TakingBack] = []
         self._heartbeat_at = 0.0
@@ -167,7 +169,7 @@ class GroupCommit:
 
     def settle(self, notice: PendingNotice) -> int:
         """Take a notice."""
-        if not self.connected or len(self._notices) >= MAX_WAITING:
+        if not self.connected or self._is_slow or len(self._notices) >= MAX_WAITING:
             return 0
         self._notices.append(notice)
         return len(self._notices)
@@ -185,22 +187,29 @@ class GroupCommit:
             self._to_take_back.append(entry)
         return self.connected
 
-    def expire(self, now: float) -> bool:
-        """Answer those whose deadline has passed; return whether the connection has stalled."""
+    def expire(self, now: float, busy_s: float = 0.0) -> bool:
+        """Answer those whose deadline has passed; return whether the connection has stalled.
+
+        Notices have none: they go to the spool where Redis does not answer. For `busy_s` since the
+        last time this process could not have read an answer, which is no fault of Redis.
+        """
         if self._sent_at is None:
             return False
+        self._waited_from = min(self._waited_from + busy_s, now)
         for answers in (self._sent_answers, self._answers):
             for answer in answers:
                 if answer.deadline <= now:
                     answer.refuse()
-        for notices in (self._sent_notices, self._notices):
-            for notice in notices:
-                if notice.deadline <= now:
+        waited_s = now - self._waited_from
+        if waited_s > NOTICE_S:
+            self._is_slow = True
+            for notice in (*self._sent_notices, *self._notices):
+                if not notice.from_spool:
                     self._give_up(notice)
         for hold in (*self._sent_holds, *self._holds):
             if hold.deadline <= now:
                 _refuse(hold)
-        return now - self._sent_at > STALL_S
+        return waited_s > STALL_S
 
     def _give_up(self, notice: PendingNotice) -> None:
         if notice.done.done():
@@ -236,7 +245,7 @@ class GroupCommit:
         else:
             self._sent = self._next_batch(now)
         if self._sent:
-            self._sent_at = now
+            self._sent_at = self._waited_from = now
         return self._sent
 
     def _next_batch(self, now: float) -> list[Command]:
@@ -292,7 +301,7 @@ class GroupCommit:
         """Take the replies to what was sent. What it raises is the end of the connection."""
         assert self._sent_at is not None
         sent, asked_at = self._sent, self._sent_at
-        self._sent, self._sent_at = [], None
+        self._sent, self._sent_at, self._is_slow = [], None, False
         for command, reply in zip(sent, replies, strict=True):
             match command[0]:
                 case "remember" | "remember_limited":
@@ -378,7 +387,7 @@ class GroupCommit:
                 _refuse(hold)
         self._sent_answers, self._answers, self._sent_notices, self._notices = [], [], [], []
         self._sent_holds, self._holds = [], unanswered(holds)
-        self._sent, self._sent_at = [], None
+        self._sent, self._sent_at, self._is_slow = [], None, False
         self._hold_clock = self._settled_until = None  # of another data set, perhaps
 
 

@@ -36,9 +36,7 @@ from snapbid.tasks import end
 TICK_S: Final = 0.005
 REST_S: Final = BEAT_S  # between ticks while no shard waits for Redis: a heartbeat is due in each
 LOOK_S: Final = 4 * BEAT_S  # between looks for what other processes have left
-NOTICE_S: Final = 0.25  # then the notice goes to the spool
 REPLAY_BATCH: Final = 500
-REPLAY_PATIENCE_S: Final = 60.0
 STOP_S: Final = 3.0  # for taking back what is in doubt
 HOLD_S: Final = 60
 
@@ -263,7 +261,7 @@ class Ledger:
         others: Iterator[int] | None = None
         while True:
             done: Pending[str | None] | None
-            done = self._shards[number].settle(packed, NOTICE_S, otherwise=other)
+            done = self._shards[number].settle(packed, otherwise=other)
             if done is None:
                 done = self._loop.create_future()
                 self._append(number, packed, done, other)
@@ -307,13 +305,17 @@ class Ledger:
     async def _tick(self) -> None:
         """Tick while a shard waits for Redis; else now and then, for heartbeats."""
         while True:
+            busy_s = 0.0
             if any(shard.is_busy for shard in self._shards):
+                due = self._loop.time() + TICK_S
                 await asyncio.sleep(TICK_S)
+                late_s = self._loop.time() - due
+                busy_s = late_s if late_s > TICK_S else 0.0
             else:
                 await self._rest()
             now = self._loop.time()
             for shard in self._shards:
-                shard.tick(now)
+                shard.tick(now, busy_s)
             self._tell_certain()
 
     async def _rest(self) -> None:
@@ -393,16 +395,14 @@ class Ledger:
         return True
 
     def _settle_spooled(self, shard: int, packed: bytes) -> "Pending[str | None] | None":
-        return self._shards[shard % len(self._shards)].settle(
-            packed, REPLAY_PATIENCE_S, from_spool=True
-        )
+        return self._shards[shard % len(self._shards)].settle(packed, from_spool=True)
 
     async def _settle_moved(self, packed: bytes, own: int) -> str | None:
         """Settle a notice from the spool whose bid its shard does not know, in another one, where
         the ledger was moved: of the auction the spool does not tell. None where one is away."""
         if self._shards[own].former:
             for shard in self._shards:
-                done = shard.settle(packed, REPLAY_PATIENCE_S, from_spool=True)
+                done = shard.settle(packed, from_spool=True)
                 verdict = None if done is None else await done
                 if verdict != NoticeVerdict.UNKNOWN:
                     return verdict

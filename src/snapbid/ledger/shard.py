@@ -171,14 +171,13 @@ class LedgerShard:
     def settle(
         self,
         packed: bytes,
-        within_s: float,
         *,
         from_spool: bool = False,
         otherwise: tuple[int, bytes] | None = None,
     ) -> "Reply[str | None] | None":
         """Settle a notice; see PendingNotice. None where Redis is away."""
         done: Reply[str | None] = self._turn.reply()
-        notice = PendingNotice(packed, done, self._loop.time() + within_s, from_spool, otherwise)
+        notice = PendingNotice(packed, done, from_spool, otherwise)
         waiting = self._core.settle(notice)
         if not waiting:
             return None
@@ -193,9 +192,12 @@ class LedgerShard:
         self._stir()
         return done
 
-    def tick(self, now: float) -> None:
-        """Answer for those whose deadline has passed; `now` is loop time."""
-        if self._core.expire(now) and self._wire is not None:
+    def tick(self, now: float, busy_s: float = 0.0) -> None:
+        """Answer for those whose deadline has passed; `now` is loop time.
+
+        `busy_s`: for how long the loop has not come to this.
+        """
+        if self._core.expire(now, busy_s) and self._wire is not None:
             self._wire.end(RedisError("it has stalled"))
         elif self._wire is not None and self._core.is_due(now):
             self._stir()

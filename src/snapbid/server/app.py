@@ -23,6 +23,7 @@ from snapbid.http import (
     problem_answer,
     refused,
 )
+from snapbid.server._running import AT_ONCE, BEHIND, IN_TASK
 from snapbid.server.pace import Pace
 from snapbid.server.routes import Route, Routes
 from snapbid.tasks import end
@@ -75,17 +76,17 @@ class Application:
         self._started = started
         self._pace = Pace()
         self._own = {
-            LIVE_PATH: Route(HEALTH_ROUTE, self._healthz),
-            READY_PATH: Route(HEALTH_ROUTE, self._readyz),
+            LIVE_PATH: Route(HEALTH_ROUTE, self._healthz, paced=False),
+            READY_PATH: Route(HEALTH_ROUTE, self._readyz, paced=False),
         }
 
-    def is_short(self, path: str) -> bool:
-        """Whether a request to this path awaits nothing but futures, so that it needs no task."""
-        return (
-            path in self._resources.bid_endpoints
-            or path in NOTICE_ROUTES
-            or path.startswith(SIGNED_PREFIX)
-        )
+    def kind_of(self, path: str) -> int:
+        """How requests to this path run: bids wait for nobody, notices take turns behind them."""
+        if path in self._resources.bid_endpoints or path in HEALTH_PATHS:
+            return AT_ONCE
+        if path in NOTICE_ROUTES or path.startswith(SIGNED_PREFIX):
+            return BEHIND
+        return IN_TASK
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -41,7 +41,7 @@ def create(listening: Connection) -> "Application":
     application = Application(
         Worker(require_serving(load(os.environ))), started=partial(_announce, listening)
     )
-    install(application, application.is_short)
+    install(application, application.kind_of)
     return application
 
 

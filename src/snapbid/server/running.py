@@ -18,16 +18,16 @@ from snapbid.server._running import RequestRunner
 AsgiApplication: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 
-def install(application: AsgiApplication, is_short: Callable[[str], bool]) -> None:
+def install(application: AsgiApplication, kind_of: Callable[[str], int]) -> None:
     """Have the server that is about to run this application, in this process, use the runner.
 
-    `is_short` tells of a path whether a request to it needs no task (`RequestRunner`).
+    `kind_of` tells of a path how a request to it runs (`RequestRunner`).
     """
 
     class Scheduler(CallbackScheduler):
         def __init__(self, loop: AbstractEventLoop, in_task: Any, *_: object) -> None:
             super().__init__()
-            runner = RequestRunner(loop, application, is_short, in_task)
+            runner = RequestRunner(loop, application, kind_of, in_task)
             self._schedule_fn = runner.schedule
 
     def new_scheduler(

@@ -49,11 +49,9 @@ def _due(shard: LedgerShard, now: float) -> float:
     """When `shard.tick` will do something, as far as is known now."""
     core = shard._core
     if core._sent_at is not None:
-        due = core._sent_at + commit.STALL_S
-        for requests in (
-            core._sent_answers, core._answers, core._sent_notices, core._notices,
-            core._sent_holds, core._holds,
-        ):  # fmt: skip
+        slow = commit.STALL_S if core._is_slow else commit.NOTICE_S
+        due = core._waited_from + slow
+        for requests in (core._sent_answers, core._answers, core._sent_holds, core._holds):
             for request in requests:
                 if request.deadline < due and not request.done.done():
                     due = request.deadline
