@@ -203,3 +203,21 @@ def test_places_are_not_kept_from_others(small: Stack, start: bytes) -> None:
         with Wire(small.port) as wire:
             wire.write(head("GET", "/healthz", {"host": "x"}))
             assert wire.read("GET").status == 200
+
+
+@pytest.mark.parametrize("start", [b"", b"POST ", REQUEST[:-1]], ids=["nothing", "head", "body"])
+def test_a_server_stops_beside_half_sent_requests(
+    start_stack: Callable[..., Stack], database: str, start: bytes
+) -> None:
+    """By itself: a worker that is killed cannot put its affairs in order."""
+    asyncio.run(demo.seed(database))
+    stack = start_stack()
+    with contextlib.ExitStack() as opened:
+        for _ in range(50):
+            wire = opened.enter_context(Wire(stack.port))
+            wire.write(start)
+        with Wire(stack.port) as wire:  # behind all of them
+            wire.write(REQUEST)
+            assert wire.read().status in (200, 204)
+        assert stack.stop() == 0
+    assert "killed" not in stack.output

@@ -3,7 +3,11 @@
 import asyncio
 import dataclasses
 import inspect
+import multiprocessing
+import os
 import threading
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,10 +50,11 @@ def test_our_methods_replace_granians_own() -> None:
     assert {name for name in own if hasattr(MPServer, name)} == {
         "_spawn_worker",
         "_respawn_workers",
+        "_stop_workers",
         "signal_handler_interrupt",
         "signal_handler_reload",
     }
-    for name in ("_spawn_worker", "_respawn_workers"):
+    for name in ("_spawn_worker", "_respawn_workers", "_stop_workers"):
         assert parameters(getattr(GranianServer, name)) == parameters(getattr(MPServer, name))
 
 
@@ -124,7 +129,7 @@ def test_what_runs_requests_is_built_by_one_function(monkeypatch: pytest.MonkeyP
 
     async def application(*_: Any) -> None: ...
 
-    running.install(application, lambda path: True)
+    running.install(application, lambda path: 1)
     replaced: Any = vars(mp)["_new_cbscheduler"]
     assert replaced is not original
     loop = asyncio.new_event_loop()
@@ -132,3 +137,29 @@ def test_what_runs_requests_is_built_by_one_function(monkeypatch: pytest.MonkeyP
         assert isinstance(replaced(loop, application, impl_asyncio=True), CallbackScheduler)
     finally:
         loop.close()
+
+
+def test_a_worker_that_has_ended_is_not_killed() -> None:
+    """Though another thread, which has its status, has not noted that yet."""
+    process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    process.start()
+    killed: list[int] = []
+
+    def end() -> None:
+        process.terminate()
+        assert process.pid
+        os.waitpid(process.pid, 0)
+
+    worker: Any = SimpleNamespace(
+        idx=0,
+        inner=process,
+        terminate=end,
+        join=process.join,
+        is_alive=process.is_alive,
+        kill=lambda: killed.append(1),
+    )
+    server = GranianServer("x:y", workers_kill_timeout=10)
+    server.wrks.append(worker)
+    server._stop_workers()
+    assert not killed
+    assert not server.wrks

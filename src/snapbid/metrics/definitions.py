@@ -136,7 +136,8 @@ DEFINITIONS: dict[str, Definition] = {
     "snapbid_connections_ended_total": Definition(
         "counter",
         "Connections that a worker ended before their time, by reason: unanswered (a request has "
-        "had no answer for 20 s), crowded (others needed the place).",
+        "had no answer for 20 s), crowded (others needed the place), held (too much was sent by "
+        "requests that are not finished).",
         ("reason",),
     ),
     "snapbid_bid_requests_total": Definition(

@@ -8,6 +8,11 @@ one long. So the rest is done here, by what the kernel knows of each connection:
   not come, or nobody reads the answer. (A body that does not come is `http.BodyDeadline`'s.)
 - Where three quarters of all places are taken, connections are ended until there is room: first
   those that never had an answer, then those whose last one is the longest ago.
+- What requests that go unanswered for `HELD_AFTER_S` have sent is kept in memory, at most a head of
+  `MAX_HEAD_BYTES` and a body each. Where that is more than `MAX_HELD_BYTES` in all, those that have
+  sent the most are ended.
+- A worker that stops waits for what is under way, which includes a head of which a part has come:
+  once its port is closed, connections without an answer are ended after `STOPPING_S`.
 """
 
 import asyncio
@@ -25,15 +30,21 @@ from snapbid.metrics import Counters, Metrics
 
 MOST: Final = 16_384  # connections of a worker at a time
 EVERY_S: Final = 8 * BEAT_S
-CROWDED_EVERY_S: Final = 0.1
+HURRIED_EVERY_S: Final = 0.1
 ANSWER_S: Final = 20.0  # longer than any answer takes
+STOPPING_S: Final = 2.0  # the same, for a worker that stops
 YOUNG_S: Final = 1.0  # for a new connection to get its first answer
+MAX_HEAD_BYTES: Final = 64 << 10  # a request's line and headers
+MAX_HELD_BYTES: Final = 64 << 20
+HELD_AFTER_S: Final = 1.0
+LARGEST: Final = 4 << 20  # bytes of a request
 SLICE: Final = 256  # sockets looked at before other tasks get a turn
 
 _FOLDER: Final = "/proc/self/fd"
 _ESTABLISHED: Final = (1, 8)  # TCP_ESTABLISHED, TCP_CLOSE_WAIT (net/tcp_states.h)
-_INFO: Final = struct.Struct("=B43xI4xI96xII")  # tcp_info: state, ms since the last data sent and
-# received, segments with data received and sent (linux/tcp.h)
+_LISTEN: Final = 10
+_INFO: Final = struct.Struct("=B43xI4xI72xQ16xII")  # tcp_info: state, ms since the last data sent
+# and received, bytes received, segments with data received and sent (linux/tcp.h)
 _ADDRESS_BYTES: Final = 128  # sockaddr_storage
 
 
@@ -45,6 +56,7 @@ class Connection(NamedTuple):
     quiet_s: float
     asks: bool  # has sent something since then
     answers: int  # grows with each
+    received: int  # bytes, in all
 
 
 class ConnectionKeeper:
@@ -58,17 +70,21 @@ class ConnectionKeeper:
         self._enough = most * 3 // 4
         self._answer_s = answer_s
         self._asking: dict[tuple[int, bytes, int], float] = {}
+        self._has_listened = self._is_stopping = False
 
     async def keep(self) -> None:
         """Look until cancelled."""
         while True:
-            crowded = await self.look() > self._enough
-            await (asyncio.sleep(CROWDED_EVERY_S) if crowded else beat(EVERY_S))
+            is_crowded = await self.look() > self._enough
+            hurries = is_crowded or self._is_stopping or not self._has_listened
+            await (asyncio.sleep(HURRIED_EVERY_S) if hurries else beat(EVERY_S))
 
     async def look(self) -> int:
         """End what is due; return how many connections there were."""
         now, before, self._asking = monotonic(), self._asking, {}
-        connections = []
+        connections, holding = [], []
+        answer_s = STOPPING_S if self._is_stopping else self._answer_s
+        self._sockets.listens = False
         for number, fd in enumerate(self._sockets.descriptors(), 1):
             if number % SLICE == 0:
                 await asyncio.sleep(0)
@@ -76,11 +92,16 @@ class ConnectionKeeper:
             if connection is None:
                 continue
             connections.append(connection)
-            if connection.asks:
+            if connection.asks or (self._is_stopping and not connection.answers):
                 request = (fd, connection.peer, connection.answers)
                 since = self._asking[request] = before.get(request, now)
-                if now - since > self._answer_s:
+                if now - since > answer_s:
                     self._end(connection, "unanswered")
+                elif now - since > HELD_AFTER_S:
+                    holding.append(connection)
+        self._end_largest(holding)
+        self._has_listened |= self._sockets.listens or bool(connections)
+        self._is_stopping = self._has_listened and not self._sockets.listens
         surplus = len(connections) - self._enough
         if surplus > 0:
             connections.sort(key=_usefulness)
@@ -88,9 +109,22 @@ class ConnectionKeeper:
                 self._end(connection, "crowded")
         return len(connections)
 
+    def _end_largest(self, holding: list[Connection]) -> None:
+        """End those that have sent the most, until what all of them have sent is bearable."""
+        held = sum(map(_held, holding))
+        for connection in sorted(holding, key=_held, reverse=True):
+            if held <= MAX_HELD_BYTES:
+                break
+            held -= _held(connection)
+            self._end(connection, "held")
+
     def _end(self, connection: Connection, reason: str) -> None:
         if self._sockets.end(connection):
             self._ended.inc(reason)
+
+
+def _held(connection: Connection) -> int:
+    return min(connection.received, LARGEST)
 
 
 def _usefulness(connection: Connection) -> tuple[bool, float]:
@@ -102,6 +136,7 @@ class _Sockets:
     """This process's connections, which Granian's own thread opens and closes at any moment."""
 
     def __init__(self, port: int) -> None:
+        self.listens = False  # set where the port itself is among what is looked at
         self._port = struct.pack("!H", port)
         self._info = ctypes.create_string_buffer(_INFO.size)
         self._address = ctypes.create_string_buffer(_ADDRESS_BYTES)
@@ -117,13 +152,16 @@ class _Sockets:
         self._size.value = _INFO.size
         if self._libc.getsockopt(fd, socket.IPPROTO_TCP, socket.TCP_INFO, self._info, size):
             return None
-        state, sent_ms, received_ms, questions, answers = _INFO.unpack(self._info.raw)
-        if state not in _ESTABLISHED or self._addressed(self._libc.getsockname, fd) != self._port:
+        state, sent_ms, received_ms, received, questions, answers = _INFO.unpack(self._info.raw)
+        if self._addressed(self._libc.getsockname, fd) != self._port:
+            return None
+        self.listens |= state == _LISTEN
+        if state not in _ESTABLISHED:
             return None
         self._addressed(self._libc.getpeername, fd)
         peer = self._address.raw[: self._size.value]
         asks = received_ms < sent_ms or (questions > 0 and answers == 0)
-        return Connection(fd, peer, sent_ms / 1000, asks, answers)
+        return Connection(fd, peer, sent_ms / 1000, asks, answers, received)
 
     def _addressed(self, call: "ctypes._FuncPointer", fd: int) -> bytes | None:
         """The port of an address of a socket, which is left in the buffer."""

@@ -4,6 +4,11 @@ Stock Granian (2.8) stops a worker as soon as its replacement has begun to start
 that one ever listens, and gives up on all workers when one crashes twice in a row. Here a worker
 goes on until its replacement says that it listens; a replacement that cannot start leaves it alone.
 
+Two threads of stock Granian wait for the end of each worker. For the one that comes second the
+worker seems to be alive until the first one has noted its end, and where that takes it more than a
+millisecond, Granian says that the worker refused to stop, and kills it. Here its end is seen by a
+pipe, which is closed with the process.
+
 The methods and attributes of `MPServer` that this relies on are private: `unit/test_granian.py`
 fails when a release changes them, and pyproject.toml excludes the next minor version.
 """
@@ -14,12 +19,12 @@ from _thread import start_new_thread
 from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing import Pipe
+from multiprocessing.connection import wait
 from typing import Any, Final
 
 from granian.server.mp import MPServer
 
 POLL_S: Final = 0.05
-STOP_AGAIN_S: Final = 0.02
 SHORT_LIFE_S: Final = 5.0  # a worker that lived no longer is restarted after a pause
 PAUSE_S: Final = 1.0
 
@@ -121,12 +126,26 @@ class GranianServer(MPServer):
                 return True
         return False
 
+    def _stop_workers(self) -> None:
+        workers: list[Any] = self.wrks
+        for worker in workers:
+            worker.terminate()
+        deadline = time.monotonic() + (self.workers_kill_timeout or 0)
+        for worker in workers:
+            self._await_end(worker, deadline)
+        workers.clear()
+
     def _stop(self, worker: Any) -> None:
         worker.terminate()
-        worker.join(self.workers_kill_timeout)
-        if worker.is_alive():
-            time.sleep(STOP_AGAIN_S)  # Granian's own thread, which waits for it too, was faster
-        if worker.is_alive():
-            logger.warning("a worker does not stop, and is killed")
+        self._await_end(worker, time.monotonic() + (self.workers_kill_timeout or 0))
+
+    def _await_end(self, worker: Any, deadline: float) -> None:
+        ended = [worker.inner.sentinel]
+        if not wait(ended, max(deadline - time.monotonic(), 0)):
+            logger.warning(
+                "worker %d does not stop within %d s, and is killed",
+                worker.idx + 1,
+                self.workers_kill_timeout or 0,
+            )
             worker.kill()
-            worker.join()
+            wait(ended)

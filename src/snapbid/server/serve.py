@@ -204,7 +204,10 @@ def _server(settings: Settings) -> GranianServer:
         runtime_mode=RuntimeModes.st,
         loop=Loops.uvloop,
         http=HTTPModes.http1,
-        http1_settings=HTTP1Settings(header_read_timeout=settings.idle_timeout_s * 1000),
+        http1_settings=HTTP1Settings(
+            header_read_timeout=settings.idle_timeout_s * 1000,
+            max_buffer_size=connections.MAX_HEAD_BYTES,
+        ),
         websockets=False,
         backlog=BACKLOG,
         backpressure=connections.most(),
