@@ -7,14 +7,18 @@ import resource
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
 from support.bystander import Bystander
 from support.processes import eventually, workers_of
+from support.remembered import opened, remember, remembering, until
 from support.stack import Stack
 from support.wire import Wire
 
-from snapbid.embedded import demo
+from snapbid.embedded import Redis, demo, memory
+from snapbid.ledger.records import WIN
 from snapbid.server.connections import MAX_HEAD_BYTES, MAX_HELD_BYTES
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -89,3 +93,23 @@ def test_what_is_sent_in_all_is_bounded(start_stack: Callable[..., Stack], datab
                 client.sendall(padded(size))
         eventually(lambda: ended() >= 50, "the end of some")
         assert ended() < clients // 2
+
+
+async def test_a_redis_that_is_nearly_full(own_redis: Redis, tmp_path: Path) -> None:
+    """It takes no bids, so that what bids are owed still has room."""
+    async with opened(own_redis.url, tmp_path) as ledger:
+        client = redis.Redis.from_url(own_redis.url)
+        config: dict[str, Any] = client.config_get("maxmemory*")  # type: ignore[assignment]
+        assert config["maxmemory-policy"] == "noeviction"
+        assert int(config["maxmemory"]) == memory.usable() // 2
+
+        assert await remember(ledger, b"a", (b"1", 1, 7))
+        client.eval("redis.call('SET', 'others', string.rep('x', ARGV[1]))", 0, 32 * MIB)
+        used = client.info("memory")["used_memory"]
+        client.config_set("maxmemory", int(used / 0.97))
+        await until(lambda: remembering(ledger, b"b", (b"1", 1, 7)) is None)
+        assert ledger.connected
+        assert await ledger.settle(WIN, b"a", b"1") == "c"
+        client.config_set("maxmemory", config["maxmemory"])
+        await until(lambda: remembering(ledger, b"c", (b"1", 1, 7)) is not None)
+        client.close()

@@ -30,6 +30,7 @@ class Conversation:
         self.core.token = "me"
         self.now = 100.0
         self.hold_clock = 5_000
+        self.nearly_full = 0
         self.answers = 0
 
     def connect(self) -> list[str]:
@@ -38,8 +39,9 @@ class Conversation:
         self.core.begin(replies, self.now, self.now)
         return [command[0] for command in commands]
 
-    def heartbeat(self) -> list[bytes]:
-        return [b"%d" % NOW_MS, b"%d" % self.hold_clock, b"%d.000" % (NOW_MS // 1000), b"e"]
+    def heartbeat(self) -> list[Any]:
+        began = b"%d.000" % (NOW_MS // 1000)
+        return [b"%d" % NOW_MS, b"%d" % self.hold_clock, began, b"e", self.nearly_full]
 
     def bid(self, *prices: int, limits: Limits | None = None, within_s: float = 1.0) -> Any:
         self.answers += 1
@@ -281,3 +283,10 @@ async def test_the_mark_belongs_to_one_connection(talk: Conversation) -> None:
     talk.core.disconnect()
     (heartbeat,) = talk.core.connect(talk.now)
     assert heartbeat[-1] == ""
+
+
+async def test_a_redis_that_is_nearly_full_takes_notices_alone(talk: Conversation) -> None:
+    for talk.nearly_full in (1, 0):
+        settled_until(talk)
+        assert (talk.bid(1) is None) == talk.nearly_full
+        assert talk.notice() is not None

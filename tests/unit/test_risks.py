@@ -39,6 +39,8 @@ UP = {"syslog-ident": "snapbid-up"}
         ({"rdb_last_bgsave_status": "err"}, {"stop-writes-on-bgsave-error": "no"}, {}),
         ({"used_memory": 89, "maxmemory": 100}, {}, {}),
         ({"used_memory": 90, "maxmemory": 100}, {}, {"memory": "weak"}),
+        ({"used_memory": 94, "maxmemory": 100}, UP, {"memory": "weak"}),
+        ({"used_memory": 95, "maxmemory": 100}, UP, {"memory": "readonly"}),
         ({"used_memory": 100, "maxmemory": 100}, {}, {"memory": "readonly"}),
         ({"used_memory": 100, "maxmemory": 0}, {}, {}),
         ({"used_memory": 9, "maxmemory": 1}, UP, {"memory": "readonly"}),

@@ -55,7 +55,7 @@ class ClusterNode(Redis):
     def __init__(
         self, home: Home, number: int, port: int, password: str, tell: Callable[[str], None]
     ) -> None:
-        super().__init__(home, tell, f"node-{number}")
+        super().__init__(home, tell, f"node-{number}", siblings=2 * PRIMARIES)
         self.name = f"Redis node {number}"
         self.host, self.port = HOST, port
         self._password = password

@@ -7,6 +7,8 @@ which bounds in the same way what a crash of the operating system can lose.
 
 Redis accepts commands that need memory, and so everything it acknowledges to a client, only while
 disk space is reserved for them (space.py): `maxmemory` is 1 until that is known, and whenever not.
+Otherwise it is a share of the memory that there is, without eviction: nothing that was acknowledged
+makes room for anything else, and the system need not kill it.
 """
 
 import contextlib
@@ -21,14 +23,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from snapbid.embedded import redis_server
+from snapbid.embedded import memory, redis_server
 from snapbid.embedded.home import Home, write_private
 from snapbid.embedded.process import EmbeddedError, evict, read_pid, rotate, size, spawn, stop, tail
 from snapbid.embedded.space import DiskReserve
-from snapbid.ledger.risks import SYNCED_BY_UP
+from snapbid.ledger.risks import DISK_IS_FULL, SYNCED_BY_UP
 
 SYNC_S = 1.0
 SPACE_CHECK_S = 0.25
+MEMORY_SHARE = 0.5  # of what there is
 START_S = 60.0  # a long append-only file is read first
 
 
@@ -36,11 +39,15 @@ class Redis:
     """A private Redis server.
 
     `start` blocks until it answers, and raises EmbeddedError with the cause and a remedy. `tell` is
-    called with messages for the operator.
+    called with messages for the operator. `siblings`: so many servers share the memory.
     """
 
     def __init__(
-        self, home: Home, tell: Callable[[str], None] = lambda _: None, files: str = "redis"
+        self,
+        home: Home,
+        tell: Callable[[str], None] = lambda _: None,
+        files: str = "redis",
+        siblings: int = 1,
     ) -> None:
         self.name = "Redis"
         self.data = home.path / files
@@ -48,6 +55,7 @@ class Redis:
         self.socket = home.run / f"{files}.sock"
         self.process: subprocess.Popen[bytes] | None = None
         self._tell = tell
+        self._max_bytes = int(memory.usable() * MEMORY_SHARE / siblings)
         self._reserve = DiskReserve()
         self._accepting = False
         self._full = False
@@ -105,8 +113,8 @@ class Redis:
         """Let Redis accept writes exactly while there is space for them."""
         has_space = self._reserve.reserve(self._files())
         if has_space != self._accepting:
-            limit = b"0" if has_space else b"1"
-            if self._answers(b"CONFIG SET maxmemory " + limit, b"+OK"):
+            limit = self._max_bytes if has_space else DISK_IS_FULL
+            if self._answers(b"CONFIG SET maxmemory %d" % limit, b"+OK"):
                 self._accepting = has_space
         if has_space == self._full:
             self._full = not has_space
@@ -142,7 +150,7 @@ class Redis:
             "save": "",
             "appendonly": "yes",
             "appendfsync": "no",
-            "maxmemory": "1",
+            "maxmemory": str(DISK_IS_FULL),
             "maxmemory-policy": "noeviction",
             "syslog-ident": SYNCED_BY_UP,
         }

@@ -119,6 +119,7 @@ class GroupCommit:
         self._sent_all = False  # whether that had every notice that waited
         self._settled_until: int | None = None  # by the hold clock: all notices until then
         self.connected = False
+        self.is_nearly_full = False  # Redis, which takes no bids then
         self.batches = 0
         self.token = ""
         self.families = ""  # of SSPs, as remember.lua reads them
@@ -157,12 +158,12 @@ class GroupCommit:
         """Whether it is known what became of this batch and of those before it."""
         return all(doubtful.number > batch for doubtful in self.in_doubt)
 
-    # Each returns how many such requests wait now; 0 where it was not taken, since Redis is away or
-    # too many wait for it already.
+    # Each returns how many such requests wait now; 0 where it was not taken, since Redis is away,
+    # nearly full, or too many wait for it already.
 
     def remember(self, answer: AnswerBids) -> int:
         """Take an answer's bids."""
-        if not self.connected or len(self._answers) >= MAX_WAITING:
+        if not self.connected or self.is_nearly_full or len(self._answers) >= MAX_WAITING:
             return 0
         self._answers.append(answer)
         return len(self._answers)
@@ -360,7 +361,8 @@ class GroupCommit:
         self._to_take_back = []
 
     def _take_heartbeat(self, reply: list[Any], asked_at: float, now: float) -> None:
-        server_ms, hold_clock, began, epoch, *given_up = reply
+        server_ms, hold_clock, began, epoch, nearly_full, *given_up = reply
+        self.is_nearly_full = bool(nearly_full)
         self._clock.adjust(int(server_ms), asked_at, now)
         self._clock.run = parse_time((began or b"").decode())
         self.epoch = epoch.decode()

@@ -7,7 +7,8 @@
 --          it has no spool; 4 time of the hold clock (ms) up to
 --          which every notice that it acknowledged is settled, empty: as before
 -- Returns  the server's time (epoch ms), that of the hold clock (ms), when the segment began that is
---          counted in (epoch s), the epoch, and the tokens of processes that were given up
+--          counted in (epoch s), the epoch, 1 where Redis is nearly full, and the tokens of processes
+--          that were given up
 local ttls, ttl = base .. 'ttl', ARGV[2]
 local announced = redis.call('HGET', ttls, ttl)
 if not announced or math.abs(now - announced) >= 60 then
@@ -67,8 +68,19 @@ if token ~= '' and (known or not redis.call('ZSCORE', base .. 'spools:left', tok
     redis.call('HSET', spools, token, digits(settled) .. ' ' .. digits(time))
   end
 end
+-- The rest is for what bids are owed: notices, and what the drain has to write before anything shrinks.
+local FULL_SHARE = 0.95
+local function is_nearly_full()
+  local info = redis.pcall('INFO', 'memory')
+  if type(info) ~= 'string' then
+    return 0 -- this user may not ask
+  end
+  local used = tonumber(info:match('used_memory:(%d+)'))
+  local most = tonumber(info:match('maxmemory:(%d+)'))
+  return most > 0 and used >= most * FULL_SHARE and 1 or 0
+end
 local began = redis.call('HGET', base .. 'segments', current_segment())
-local reply = {digits(server_ms()), digits(time), began, redis.call('GET', KEYS[1])}
+local reply = {digits(server_ms()), digits(time), began, redis.call('GET', KEYS[1]), is_nearly_full()}
 local all = redis.call('HGETALL', spools)
 for i = 1, #all, 2 do
   if time - all[i + 1]:match('%d+$') > SPOOL_GIVEN_UP_MS and SPOOL_GIVEN_UP_MS > 0 then

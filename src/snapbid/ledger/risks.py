@@ -17,7 +17,10 @@ OLDEST: Final = (6, 2)
 SYNCED_BY_UP: Final = "snapbid-up"
 """The `syslog-ident` of a Redis whose append-only file `snapbid up` itself syncs each second."""
 _CONFIG: Final = ("appendfsync", "syslog-ident", "save", "stop-writes-on-bgsave-error")
+DISK_IS_FULL: Final = 1
+"""Its `maxmemory` while its disk is full."""
 NEARLY: Final = 0.9  # of its memory
+FULL: Final = 0.95  # the same; heartbeat.lua has it, too
 MIB: Final = 2**20
 
 
@@ -93,7 +96,8 @@ def judge(
             f"make room on its disk (df -h), look at its log, and run `{command} bgsave`",
         )
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    if most and used >= most and config.get("syslog-ident") == SYNCED_BY_UP:
+    is_ups = config.get("syslog-ident") == SYNCED_BY_UP
+    if most == DISK_IS_FULL and is_ups:
         add(
             "memory",
             "readonly",
@@ -101,14 +105,15 @@ def judge(
             "make room on the disk of SNAPBID_HOME (df -h)",
         )
     elif most and used >= most * NEARLY:
-        figures = f"it uses {used / MIB:,.0f} MiB of its maxmemory, {most / MIB:,.0f} MiB"
+        share = FULL if used >= most * FULL else NEARLY
+        text = f"uses {share:.0%} of its maxmemory, {most / MIB:,.0f} MiB"
         severity: Severity = "weak"
-        text = f"is nearly full: {figures}"
-        if used >= most:
+        if share == FULL:
             severity = "readonly"
-            text = f"is full ({figures}): it takes no writes, nothing is bid on"
+            text += ": nothing is bid on, so that notices still count"
         remedy = "see what has grown (server events wait there while the warehouse is away), and "
-        add("memory", severity, text, remedy + set_to("maxmemory", "SIZE"))
+        more = "give the machine more memory, of which it has half"
+        add("memory", severity, text, remedy + (more if is_ups else set_to("maxmemory", "SIZE")))
     return risks
 
 

@@ -1,0 +1,35 @@
+"""How much memory this process and its children may use: the machine's, or less by a cgroup."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+_CGROUP: Final = Path("/sys/fs/cgroup")
+
+
+def usable() -> int:
+    """Bytes."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(machine, *_limits(_CGROUP, Path("/proc/self/cgroup")), machine)
+
+
+def _limits(root: Path, membership: Path) -> Iterator[int]:
+    """The limits of this process's cgroup, and of those around it."""
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        base, name = (
+            (root / "memory", "memory.limit_in_bytes") if controllers else (root, "memory.max")
+        )
+        folder = base / path.lstrip("/")
+        for each in (folder, *folder.parents):
+            try:
+                yield int((each / name).read_text())
+            except (OSError, ValueError):  # it has no such file, or "max"
+                continue
