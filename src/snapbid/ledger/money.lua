@@ -6,7 +6,8 @@
 --                           eENDS:DAY: held until then by that day's bids; a: the SSP that was last
 --                           refused some of it. While it is contested what is held is each SSP's own:
 --                           eENDS:DAY:SSP, and the sums of these, hSSP and h
---   {sbN}:contested         CAMPAIGN that several SSPs ask for, until when that counts (hold clock, s)
+--   {sbN}:contested         {sbN}:m:CAMPAIGN for which several SSPs ask, until when that counts (hold
+--                           clock, s)
 --   {sbN}:x:CAMPAIGN        ENDS:DAY and ENDS:DAY:SSP of the holds, by ENDS
 --   {sbN}:g:CAMPAIGN        where a budget is in escrow, for each account (t: in all, DAY: of one
 --                           day) gNAME, rNAME: granted and returned, both cumulative; lNAME: the

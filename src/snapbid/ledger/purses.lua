@@ -57,7 +57,8 @@ local function open_purse(campaign)
     end
     read(purse)
     if is_any_contested then
-      purse.is_contested = tonumber(redis.call('HGET', base .. 'contested', campaign) or 0) > tonumber(second)
+      local contested = redis.call('HGET', base .. 'contested', purse.key)
+      purse.is_contested = contested and tonumber(contested) > tonumber(second)
     end
     purses[campaign] = purse
   end
@@ -175,13 +176,13 @@ end
 
 -- Notes that an SSP was refused: where another one was before, their holds begin to count.
 local CONTESTED_S = 600
-local function contest(purse, campaign, value) -- rare
+local function contest(purse, value) -- rare
   local ssp = ssp_of(value)
   local before = redis.call('HGET', purse.key, 'a')
   if before ~= ssp then
     redis.call('HSET', purse.key, 'a', ssp)
     if before then
-      redis.call('HSET', base .. 'contested', campaign, digits(second + CONTESTED_S))
+      redis.call('HSET', base .. 'contested', purse.key, digits(second + CONTESTED_S))
       redis.call('EXPIRE', base .. 'contested', CONTESTED_S)
     end
   end
@@ -196,7 +197,7 @@ local function claim(purse, price, limits, holds, value)
     return true
   end
   if value then
-    contest(purse, limits.campaign, value)
+    contest(purse, value)
   end
   return false, 'b'
 end
