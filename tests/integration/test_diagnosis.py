@@ -179,18 +179,21 @@ def test_what_became_of_an_ssps_traffic(stack: Stack) -> None:
 
 def test_what_an_ssp_did_not_mean(stack: Stack) -> None:
     """What was answered like anything else, and helped nobody, is shown (contract 11)."""
-    assert (
-        send(stack, "luna", request("small", imp=[{"id": "1", "banner": {"w": 9, "h": 9}}])) == 204
-    )
-    dear = {"id": "1", "banner": {"w": 300, "h": 250}, "bidfloor": 900}
-    assert send(stack, "luna", request("dear", imp=[dear])) == 204
-    assert send(stack, "luna", request("dear 2", imp=[dear])) == 204
-    assert send(stack, "luna", request("bad", badv=["shop.example"])) == 204
-    native = {"request": json.dumps({"assets": [{"title": {"len": 90}}]})}
-    assert send(stack, "luna", request("native", imp=[{"id": "1", "native": native}])) == 204
-    device = {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": "United States"}}
-    assert send(stack, "luna", request("named", device=device))["impid"] == "1"
-    assert send(stack, "luna", request("cased", Site={"domain": "a.example"}))["impid"] == "1"
+
+    def look_at_a_sample() -> None:
+        """Send what is counted only where there is time to look at it."""
+        small = {"id": "1", "banner": {"w": 9, "h": 9}}
+        assert send(stack, "luna", request("small", imp=[small])) == 204
+        dear = {"id": "1", "banner": {"w": 300, "h": 250}, "bidfloor": 900}
+        assert send(stack, "luna", request("dear", imp=[dear])) == 204
+        assert send(stack, "luna", request("bad", badv=["shop.example"])) == 204
+        native = {"request": json.dumps({"assets": [{"title": {"len": 90}}]})}
+        assert send(stack, "luna", request("native", imp=[{"id": "1", "native": native}])) == 204
+        device = {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": "United States"}}
+        assert send(stack, "luna", request("named", device=device))["impid"] == "1"
+        site = {"domain": "a.example"}
+        assert send(stack, "luna", request("cased", Site=site))["impid"] == "1"
+
     cased = {"id": "imp", "Imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
     assert send(stack, "luna", cased) == 400
     assert send(stack, "luna", request("id", imp=[{"ID": "1"}])) == 400
@@ -198,7 +201,7 @@ def test_what_an_ssp_did_not_mean(stack: Stack) -> None:
     assert send(stack, "luna", request("untyped"), "")["impid"] == "1"
     rule = "is required, and its name is written in other letters"
     wanted = {
-        "rules": {"floor": 2, "size": 1, "blocked advertiser": 1, "format": 1},
+        "rules": {"floor", "size", "blocked advertiser", "format"},
         "unused": {
             ("device.geo.country", "is no country of ISO 3166-1"): True,
             ("imp[].native.request.assets[].id", "is missing"): True,
@@ -213,10 +216,11 @@ def test_what_an_ssp_did_not_mean(stack: Stack) -> None:
     }
 
     def told() -> dict[str, Any]:
+        look_at_a_sample()
         asyncio.run(forget_answers(stack))
         seen = read(stack, "luna").json()
         return {
-            "rules": {share["rule"]: share["sampled"] for share in seen["noCampaign"]},
+            "rules": {share["rule"] for share in seen["noCampaign"] if share["sampled"]},
             "unused": {(f["field"], f["rule"]): f["requests"] > 0 for f in seen["unused"]},
             "broken": figures(seen)["broken"],
             "lacking": figures(seen)["lacking"],
