@@ -63,7 +63,8 @@ class Proxied:
             return Answer(answer.status, named, answer.read())
 
     def bid(self, ssp: str = "acme", **more: Any) -> Answer:
-        document = {"id": "a b/ü", "imp": [{"id": "1", "banner": {"w": 1, "h": 1}}]}
+        auction = "a b/ü" if ssp == "acme" else f"{ssp}'s"  # no two SSPs have the same
+        document = {"id": auction, "imp": [{"id": "1", "banner": {"w": 1, "h": 1}}]}
         headers = {**JSON_HEADERS, **more.pop("headers", {})}
         return self.ask(
             "POST", bid_path(ssp), json.dumps(document).encode(), headers=headers, **more
