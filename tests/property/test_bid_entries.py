@@ -143,7 +143,7 @@ def test_a_batch_is_of_answers(take: Callable[[Any], Any]) -> None:
 
 @given(answers, st.data())
 def test_what_was_kept_has_no_limits(arguments: Any, data: st.DataObject) -> None:
-    """What is taken back is packed like the same bids without limits, but for the records."""
+    """What is taken back is packed like the same bids without limits, marked as kept (8)."""
     arguments = (
         *arguments[:2],
         [(bid[0], bid[1] % 2**40, 7, bid[3]) for bid in arguments[2]],
@@ -154,7 +154,7 @@ def test_what_was_kept_has_no_limits(arguments: Any, data: st.DataObject) -> Non
     kept = [bid for bid, letter in zip(arguments[2], letters, strict=True) if letter == "k"]
     for number, bid in enumerate(kept):
         flags, digest, size = struct.unpack_from("<B16sB", entries, at)
-        assert flags == (1 if number == 0 else 0) + (0 if arguments[6] else 2)
+        assert flags == 8 + (1 if number == 0 else 0) + (0 if arguments[6] else 2)
         assert digest == pair_digest(arguments[0], bid[0])
         at += 18 + size
     assert at == len(entries)
