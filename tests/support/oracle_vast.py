@@ -51,7 +51,7 @@ def facts_of(markup: str) -> Document:
     hours, minutes, seconds = linear.findtext("Duration", "").split(":")
     said["duration"] = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
     files = linear.findall("MediaFiles/MediaFile")
-    said["mimes"] = [file.get("type") for file in files]
+    said["mimes"] = [file.get("type", "").partition(";")[0].strip() for file in files]
     said["delivery"] = [1 if file.get("delivery") == "streaming" else 2 for file in files]
     said["bitrate"] = max(numbers(files, "bitrate"), default=None)
     areas = {int(file.get("width", 0)) * int(file.get("height", 0)): file for file in files[::-1]}
