@@ -6,7 +6,7 @@ here, asks for nothing that could be answered: None. Requests are remembered by 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any, Final
 
@@ -143,19 +143,7 @@ def fault_of(request: Any) -> str:
     markup = _decode(request) if isinstance(request, str) else None
     if markup is None:
         return ": is no native request"
-    assets = markup.assets or ()
-    ids = [asset.id for asset in assets]
-    if not assets:
-        return ".assets: is missing or empty"
-    if len(assets) > MAX_ASSETS:
-        return f".assets: has more than {MAX_ASSETS} entries"
-    if None in ids:
-        return ".assets[].id: is missing"
-    if len(set(ids)) < len(ids):
-        return ".assets[].id: is the same as another's"
-    if not _are_of_a_kind(assets):
-        return ".assets[]: has neither title, img, video nor data"
-    return ".ver: is no version of Native that is known"
+    return _fault_of_assets(markup.assets) or ".ver: is no version of Native that is known"
 
 
 def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
@@ -164,13 +152,8 @@ def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
     if markup is None:
         return None
     known = _version(markup.ver if markup.ver not in (None, "") else version)
-    assets = markup.assets
-    if known is None or not assets or len(assets) > MAX_ASSETS:
-        return None
-    ids = {asset.id for asset in assets}
-    if None in ids or len(ids) < len(assets):
-        return None
-    if not _are_of_a_kind(assets):
+    assets = markup.assets or ()
+    if known is None or _fault_of_assets(assets) is not None:
         return None
     required = [asset for asset in assets if asset.required == 1]
     return NativeRequest(
@@ -197,13 +180,21 @@ def _decode(text: str) -> NativeMarkup | None:
     return markup.native or markup
 
 
-def _are_of_a_kind(assets: Iterable[AssetAsked]) -> bool:
-    """Whether each required asset is something that is known."""
-    return all(
-        asset.title or asset.img or asset.video or asset.data
-        for asset in assets
-        if asset.required == 1
-    )
+def _fault_of_assets(assets: Sequence[AssetAsked] | None) -> str | None:
+    """Why assets cannot be answered, as `fault_of` has it; None where they can."""
+    if not assets:
+        return ".assets: is missing or empty"
+    if len(assets) > MAX_ASSETS:
+        return f".assets: has more than {MAX_ASSETS} entries"
+    ids = {asset.id for asset in assets}
+    if None in ids:
+        return ".assets[].id: is missing"
+    if len(ids) < len(assets):
+        return ".assets[].id: is the same as another's"
+    required = [asset for asset in assets if asset.required == 1]
+    if not all(asset.title or asset.img or asset.video or asset.data for asset in required):
+        return ".assets[]: has neither title, img, video nor data"
+    return None
 
 
 def _version(ver: Text) -> str | None:
