@@ -7,9 +7,10 @@
 --          ended, 0 for the first one; 4 the run of Redis that it was read in: another one has
 --          other places
 -- Returns nothing where the data is another than that of the batch before: no two batches have the same
--- number. Else the epoch, the segment that is counted in, the run, where this batch has ended (0: it is the last one), whether names were there still, how many names
--- it has, those of no counter, and for each hash what stands before the fields, its generation, the
--- fields and their values. A first batch without names has no number.
+-- number. Else the epoch, the segment that is counted in, the run, where this batch has ended (0: it is
+-- the last one), whether names were there still, how many names it has, those of no counter, and for
+-- each hash what stands before the fields, its generation, the fields and their values. A first batch
+-- without names has no number.
 local SOME = 4000 -- what `unpack` takes
 
 local run = redis.call('INFO', 'server'):match('run_id:(%x+)')

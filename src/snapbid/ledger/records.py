@@ -15,9 +15,7 @@ LOSS: Final = 4
 HELD: Final = 8  # with the kinds: the cost of the bid is held
 CAPPED: Final = 16  # with the kinds: the user is capped, and follows the price
 NOTICE_KINDS: Final = WIN | BILLING | LOSS
-ALTERED: Final = (
-    32  # with the kind of a notice: its URL was altered on its way (exchange/notice.py)
-)
+ALTERED: Final = 32  # with the kind of a notice: its URL was altered (exchange/notice.py)
 OTHERWISE: Final = 64  # in a spool: another reading, for where the notice before it is unknown
 SPOOLED: Final = 128  # with the kind of a notice: it comes from a spool
 
