@@ -1,13 +1,10 @@
-"""Events over many days: stored once, kept for as long as is wanted, converted by an upgrade."""
+"""Events over many days: stored once, kept for as long as is wanted."""
 
-import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import asyncpg
 import pytest
 from support.event_bench import GEO, HISTORY, Bench
 from support.sending import cashed_out, claimed, event, money, offered
@@ -15,13 +12,7 @@ from support.stack import connected
 
 from snapbid import suppression
 from snapbid.drain.events import EventDrain
-from snapbid.embedded import Postgres
-from snapbid.warehouse import events, migrate, persons
-
-COLUMNS = (
-    "event_id product event occurred_at received_at client_user_id anonymous_id click_id context"
-    " enrichment flags arrival"
-)
+from snapbid.warehouse import events, persons
 
 
 @pytest.fixture
@@ -155,80 +146,3 @@ async def test_a_person_is_forgotten_whatever_the_day(bench: Bench) -> None:
 async def hash_of(bench: Bench, id: str) -> bytes:
     key = (await persons.fetch_suppression(bench.connection)).key
     return suppression.hash_of(key, suppression.event_name(id))
-
-
-# -- the upgrade ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def before(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[asyncpg.Connection]:
-    """A warehouse of before there were partitions."""
-    known = dict(islice(migrate.files().items(), 14))
-    async with connected(postgres.dsn) as admin:
-        await admin.execute("create database unparted")
-        try:
-            dsn = postgres.dsn_of("unparted")
-            with monkeypatch.context() as patch:
-                patch.setattr(migrate, "files", lambda: known)
-                await migrate.migrate(dsn)
-            async with connected(dsn) as connection:
-                yield connection
-        finally:
-            await admin.execute("drop database unparted with (force)")
-            await admin.execute("drop role if exists reader_of_events")
-
-
-INSERT = """
-insert into events (event_id, product, event, occurred_at, received_at, client_user_id, context)
-values ($1, 'casino', $2, now(), now() - $3::interval, $4, $5)
-"""
-
-
-async def test_an_upgrade_keeps_what_is_stored(
-    before: asyncpg.Connection, postgres: Postgres, fresh_redis: str, tmp_path: Path
-) -> None:
-    dsn = postgres.dsn_of("unparted")
-    async with Bench.open(dsn, fresh_redis, tmp_path) as bench:
-        (known,) = await bench.accept(offered("b"))
-        await bench.redis.flushall()
-        rows: list[tuple[Any, ...]] = [
-            (known, "bonus_offered", "u", offered("b")["context"]),
-            ("ev1-late", "bonus_cashed_out", "v", cashed_out("b", 7)["context"]),
-            ("ev1-other", "login", "w", {}),
-        ]
-        for days, (id, name, user, context) in enumerate(rows):
-            age = timedelta(days=days - 1)  # one of tomorrow
-            await before.execute(INSERT, id, name, age, user, json.dumps(context))
-        await before.execute(
-            "create role reader_of_events; grant select on events to reader_of_events;"
-            "create view seen with (security_barrier) as select event_id from events;"
-            "grant select on seen to reader_of_events"
-        )
-        stored = await bench.rows("select * from events order by arrival")
-
-        assert (await migrate.migrate(dsn))[0] == "0015_event_partitions"
-        after = await before.fetch("select * from events order by arrival")
-        assert " ".join(after[0].keys()) == COLUMNS
-        assert [tuple(row) for row in after] == stored
-        assert await bench.rows("select bonus_id, state, cashed_out from bonus_status") == [
-            ("b", "cashed_out", 7)
-        ]
-        await before.execute("set role reader_of_events")
-        assert len(await before.fetch("select from events")) == 3
-        assert len(await before.fetch("select from seen")) == 3
-        await before.execute("reset role")
-
-        await bench.accept(offered("b"), claimed("b"))
-        await bench.accept(event("login", "x"), at=ago(-3))
-        await bench.round()
-        assert len(await bench.rows("select from seen")) == 5
-        assert (await bench.flags())["bonus_claimed"] == []
-        (late,) = await bench.rows("select flags from events where event_id = 'ev1-late'")
-        assert late == (["reference_missing", "out_of_order"],)
-        arrivals = [number for (number,) in await bench.rows("select arrival from events")]
-        assert sorted(arrivals) == [1, 2, 3, 4, 5]
-        parts = await in_partitions(bench)
-        assert sorted(parts["events_before"]) != ["x"]
-        assert len(parts) == 2

@@ -9,9 +9,8 @@ from typing import Any
 import asyncpg
 import pytest
 from support import strategies
-from support.stack import connected
+from support.stack import Databases, connected
 
-from snapbid.embedded import Postgres
 from snapbid.match.campaign import Campaign
 from snapbid.match.campaign_file import read_file
 from snapbid.match.catalog import Base
@@ -19,10 +18,7 @@ from snapbid.match.normalised import RULES, encode, load
 from snapbid.publisher import base
 from snapbid.publisher.overlay import Overlay
 from snapbid.warehouse import campaigns
-from snapbid.warehouse import migrate as schema
-from snapbid.warehouse.migrate import files, migrate
 
-NEW = "0007_normalised"
 CREATIVE = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}
 DOCUMENT = {"id": "a", "advertiser": "shop.example", "cpm": 2, "creatives": [CREATIVE]}
 
@@ -146,38 +142,25 @@ async def test_copies_hold_what_is_valid(connection: asyncpg.Connection, rules: 
         assert row == (await stored(connection, id)).row(rules or 0)
 
 
-async def test_an_upgraded_warehouse_gives_the_same_catalog(
-    postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_what_sql_has_written_gives_the_same_catalog_as_its_import(
+    databases: Databases, database: str, tmp_path: Path
 ) -> None:
     known = {"categories": ["IAB3", "iab-1-6"], "cattax": 1}  # import refuses what is none
     world = strategies.random_world(1, 80, strategies.Surroundings())
     documents = [each | known for each in world.campaigns]
-    dsn = postgres.dsn_of("upgraded")
-    async with connected(postgres.dsn) as admin:
-        await admin.execute("create database upgraded")
-        try:
-            earlier = {name: sql for name, sql in files().items() if name < NEW}
-            with monkeypatch.context() as patch:
-                patch.setattr(schema, "files", lambda: earlier)
-                await migrate(dsn)
-            async with connected(dsn) as old:
-                await old.executemany(
-                    "insert into campaign (id, document) values ($1, $2)",
-                    [(document["id"], json.dumps(document)) for document in documents],
-                )
-            assert (await migrate(dsn))[0] == NEW
-            async with connected(dsn) as old, connected(database) as new:
-                numbers = await old.fetch("select number, id from campaign_number")
-                await new.executemany("insert into campaign_number values ($1, $2)", numbers)
-                for document in documents:
-                    await put(new, document)
-                for connection in (old, new):
-                    await connection.execute("update campaign set created_at = '2026-01-01'")
-                assert await index_of(old) == await index_of(new)
-            made = [(await base.make(url, tmp_path)).base for url in (dsn, database)]
-            assert [content(tmp_path, each) for each in made] == [content(tmp_path, made[1])] * 2
-        finally:
-            await admin.execute("drop database upgraded with (force)")
+    with databases.fresh() as other:
+        async with connected(other) as plain, connected(database) as imported:
+            await plain.executemany(
+                "insert into campaign (id, document) values ($1, $2)",
+                [(document["id"], json.dumps(document)) for document in documents],
+            )
+            for document in documents:
+                await put(imported, document)
+            for connection in (plain, imported):
+                await connection.execute("update campaign set created_at = '2026-01-01'")
+            assert await index_of(plain) == await index_of(imported)
+        made = [(await base.make(url, tmp_path)).base for url in (other, database)]
+        assert [content(tmp_path, each) for each in made] == [content(tmp_path, made[1])] * 2
 
 
 async def index_of(connection: asyncpg.Connection) -> bytearray:

@@ -3,18 +3,15 @@
 import json
 from collections.abc import AsyncIterator
 from hashlib import sha256
-from importlib import resources
 
 import asyncpg
 import pytest
 from support.market import catalog_of
 from support.stack import connected
 
-from snapbid.embedded import Postgres
 from snapbid.match.payload import decode_payload
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns, registry
-from snapbid.warehouse.migrate import files, migrate
 
 
 @pytest.fixture
@@ -144,35 +141,6 @@ async def test_a_renamed_one_is_another_one(connection: asyncpg.Connection) -> N
         "a": the_number(own, "a"),
         "z": the_number(own, "z"),
     }
-
-
-async def test_rows_from_before_have_numbers(postgres: Postgres) -> None:
-    """A warehouse that an earlier release has filled."""
-    schema = resources.files("snapbid.warehouse") / "schema"
-    async with connected(postgres.dsn) as admin:
-        await admin.execute("create database numbers_before")
-        try:
-            dsn = postgres.dsn_of("numbers_before")
-            async with connected(dsn) as old:
-                await old.execute(
-                    "create table schema_migration (name text primary key,"
-                    " applied_at timestamptz not null default now())"
-                )
-                for name in list(files())[:2]:
-                    await old.execute((schema / f"{name}.sql").read_text(encoding="utf-8"))
-                    await old.execute("insert into schema_migration values ($1)", name)
-                await old.execute("insert into ssp values ('acme', 'acme'), ('acme-eu', 'acme')")
-                await old.execute(
-                    "insert into campaign (id, document)"
-                    """ values ('a', '{"id": "a"}'), ('b', '{"id": "b"}')"""
-                )
-            assert await migrate(dsn) == list(files())[2:]
-            async with connected(dsn) as new:
-                assert await campaign_numbers(new) == {"a": 1, "b": 2}
-                numbered = await registry.fetch_numbered(new)
-                assert numbered == {"acme": ("acme", 1), "acme-eu": ("acme", 2)}
-        finally:
-            await admin.execute("drop database numbers_before with (force)")
 
 
 def test_the_catalog_carries_them() -> None:

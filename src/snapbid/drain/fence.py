@@ -17,7 +17,7 @@ when another segment followed; none where it never had that segment. Then
 The next batch is always number R + 1, and begins with all names that were not removed.
 
 A restored warehouse gives no number to another campaign or SSP than the later state did that is
-lost: numbers are made from names (warehouse/schema/0010_numbers.sql). What counts for a number that
+lost: numbers are made from names (`number_of` in warehouse/schema). What counts for a number that
 it does not know waits, and is that campaign's if it is added again.
 """
 

@@ -18,7 +18,7 @@ async def fetch_risks(redis: Redis, server: str) -> list[Risk]:
     number, reader = fields
     if int(number or 0) <= FORMAT:
         return []
-    name = (reader or b"a newer snapbid").decode()
+    name = reader.decode()
     text = f"{server} has the ledger of {name}, which this program, {version()}, cannot read"
     return [Risk("redis", "format", "unsupported", text, f"install {name}")]
 

@@ -1,7 +1,7 @@
 """The audit trail: who has changed which SSP, campaign, product, key or token, and when.
 
-Triggers write it (`schema/0008_audit.sql`), in the transaction of the change and for plain SQL as
-well. A program that connects by `connect` is named in it with its system user.
+Triggers write it (`schema/0001_baseline.sql`), in the transaction of the change and for plain SQL
+as well. A program that connects by `connect` is named in it with its system user.
 """
 
 import os

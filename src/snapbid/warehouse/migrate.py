@@ -21,19 +21,13 @@ _LOCK: Final = 0x736E6170_62696400  # "snapbid": an advisory lock of this databa
 _TABLE: Final = """
 create table if not exists schema_migration (
     name text primary key,
-    applied_at timestamptz not null default now()
-);
-alter table schema_migration
-    add column if not exists version text,
-    add column if not exists breaks boolean not null default false
+    applied_at timestamptz not null default now(),
+    version text not null,
+    breaks boolean not null
+)
 """
-_APPLIED: Final = """
-select name, to_jsonb(m) ->> 'version' as version,
-    coalesce((to_jsonb(m) ->> 'breaks')::boolean, false) as breaks
-from schema_migration m order by name
-"""
+_APPLIED: Final = "select name, version, breaks from schema_migration order by name"
 _BREAKS: Final = re.compile(r"^-- breaks: earlier programs$", re.MULTILINE)
-UNNAMED: Final = "a newer snapbid"
 
 
 class MigrationError(Exception):
@@ -48,7 +42,7 @@ class SchemaStanding(NamedTuple):
 
     missing: list[str]
     newer: str | None = None
-    reader: str = UNNAMED
+    reader: str = ""
     is_readable: bool = True
 
 
@@ -68,7 +62,7 @@ async def migrate(dsn: str) -> list[str]:
 
 
 def files() -> dict[str, str]:
-    """The migrations, in order: name (`0001_operator`) -> SQL."""
+    """The migrations, in order: name (`0001_baseline`) -> SQL."""
     folder = resources.files(__package__) / "schema"
     migrations = {
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
@@ -88,7 +82,7 @@ async def fetch_standing(connection: asyncpg.Connection) -> SchemaStanding:
     if not newer:
         return SchemaStanding(missing)
     is_readable = not any(row["breaks"] for row in newer)
-    return SchemaStanding(missing, newer[-1]["name"], newer[-1]["version"] or UNNAMED, is_readable)
+    return SchemaStanding(missing, newer[-1]["name"], newer[-1]["version"], is_readable)
 
 
 async def _apply_missing(connection: asyncpg.Connection, schema: dict[str, str]) -> list[str]:

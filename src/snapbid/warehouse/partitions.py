@@ -5,7 +5,7 @@ makes or drops one waits for others' locks for a second at most, and can be trie
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import asyncpg
@@ -41,7 +41,7 @@ def month(moment: datetime) -> Span:
 async def fetch_spans(connection: asyncpg.Connection) -> list[Span]:
     """Fetch the partitions there are, the oldest first."""
     rows = await connection.fetch("select name, first, next from event_partitions order by first")
-    return [Span(row["name"], _in_utc(row["first"]), _in_utc(row["next"])) for row in rows]
+    return [Span(*row) for row in rows]
 
 
 async def make(connection: asyncpg.Connection, span: Span, others: Iterable[Span]) -> None:
@@ -95,7 +95,3 @@ async def now(connection: asyncpg.Connection) -> datetime:
     """The time by the warehouse's clock."""
     moment: datetime = await connection.fetchval("select now()")
     return moment
-
-
-def _in_utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,983 @@
+-- The warehouse of release 0.1.0. Later changes are files of their own, with the numbers after this.
+--
+--   1 the registry of SSPs               6 server events
+--   2 campaigns                          7 persons who are forgotten
+--   3 numbers of SSPs and campaigns      8 the audit trail
+--   4 report tables                      9 the catalog's base
+--   5 the ledger and the drain
+--
+-- Operators read these tables in plain SQL, and write those of sections 1 and 2, products, keys and
+-- rates. Whatever changes what workers know is announced on the channel snapbid_catalog when its
+-- transaction commits. Triggers of a table run in the order of their names, hence the digits in these.
+
+
+-- The warehouse itself: an id, which its backups share.
+
+create table warehouse_identity (
+    id uuid not null default gen_random_uuid(),
+    single boolean primary key default true check (single)
+);
+insert into warehouse_identity default values;
+
+create function catalog_announce() returns trigger language plpgsql as $$
+begin
+    perform pg_notify('snapbid_catalog', '');
+    return null;
+end $$;
+
+-- Writers of SSPs and campaigns take turns (a lock until commit), so that revisions become visible in
+-- the order of their numbers: a reader that has seen revision n has missed none below n.
+
+create function catalog_lock() returns void language sql as $$
+    select pg_advisory_xact_lock(7165064744911531884)
+$$;
+
+create function catalog_turn() returns trigger language plpgsql as $$
+begin
+    perform catalog_lock();
+    return null;
+end $$;
+
+create function utc_today() returns date stable language sql as $$
+    select (now() at time zone 'UTC')::date
+$$;
+
+-- A day is open until 02:00 UTC of the next.
+create function first_open_day() returns date stable language sql as $$
+    select (now() at time zone 'UTC' - interval '2 hours')::date
+$$;
+
+
+-- 1 The registry of SSPs ------------------------------------------------------------------------
+
+-- A descriptor, and the canonical id that it counts under: a registered descriptor that is its own
+-- canonical id.
+
+create table ssp (
+    descriptor text primary key
+        constraint ssp_descriptor_form check (descriptor ~ '^[A-Za-z0-9._~-]{1,128}$'),
+    canonical text not null references ssp (descriptor),
+    allow cidr[] not null default '{}'     -- addresses that may send as this SSP; none: any
+        constraint ssp_allow_is_named check (array_position(allow, null) is null),
+    qps int                                -- requests a second, over all workers; null: any
+        constraint ssp_qps_is_in_range check (qps between 1 and 1000000),
+    signed boolean                         -- its bids have signed notification URLs; null and false:
+                                           -- where SNAPBID_SIGNED_NOTICES says so for all
+);
+
+create function ssp_check() returns trigger language plpgsql as $$
+declare
+    wrong record;
+begin
+    select s.descriptor, s.canonical into wrong
+    from ssp s join ssp c on c.descriptor = s.canonical
+    where c.canonical <> c.descriptor
+    limit 1;
+    if found then
+        raise exception using
+            errcode = 'foreign_key_violation',
+            constraint = 'ssp_canonical_is_its_own',
+            message = format('%s cannot be the canonical id of %s: it is a variant itself',
+                             wrong.canonical, wrong.descriptor);
+    end if;
+    return null;
+end $$;
+
+create trigger ssp_1_turn before insert or update or delete or truncate on ssp
+    for each statement execute function catalog_turn();
+create trigger ssp_2_check after insert or update on ssp
+    for each statement execute function ssp_check();
+create trigger ssp_3_announce after insert or update or delete or truncate on ssp
+    for each statement execute function catalog_announce();
+
+-- For which family an SSP is reported, by day (document 1: closed days do not change).
+--
+-- A day is reported for the canonical id that a descriptor had on it. Another one in the registry
+-- counts from the next day on; days that are open change by ssp_regroup alone, and closed ones never.
+-- What was removed keeps its days.
+
+create table ssp_family (
+    descriptor text not null,
+    canonical text not null,
+    since date not null,                   -- '-infinity' of the first
+    until date not null,                   -- that day, too; 'infinity' of the last
+    primary key (descriptor, since),
+    constraint ssp_family_is_a_span check (since <= until)
+);
+create index ssp_family_canonical on ssp_family (canonical);
+
+-- Gives a descriptor's days from this one on to a family, with the impressions counted on them.
+create function ssp_family_set(name text, family text, first_day date) returns void
+language plpgsql as $$
+begin
+    if exists (select from ssp_family where descriptor = name) then
+        -- No drain absorbs meanwhile: it would count for the family of before.
+        lock table drain_absorbed in share row exclusive mode;
+        with counted as (
+            select a.day, f.canonical, sum(a.value) as imps
+            from drain_absorbed a
+            join drain_source o using (source)
+            join ssp_number n using (number)
+            join ssp_family f on f.descriptor = n.descriptor and a.day between f.since and f.until
+            where n.descriptor = name and a.kind = 'i' and a.day >= first_day
+                and (o.retired_on is null or a.day > o.retired_on) and f.canonical <> family
+            group by a.day, f.canonical
+        ),
+        taken as (
+            update impression_daily t set imps = t.imps - c.imps
+            from counted c where t.counted and t.day = c.day and t.ssp = c.canonical
+        )
+        insert into impression_daily as t (day, ssp, imps, counted)
+        select c.day, family, sum(c.imps), true from counted c group by c.day
+        on conflict (day, ssp) where counted do update set imps = t.imps + excluded.imps;
+    end if;
+    delete from ssp_family where descriptor = name and since >= first_day;
+    update ssp_family set until = 'infinity'
+    where descriptor = name and until >= first_day - 1 and canonical = family;
+    if not found then
+        update ssp_family set until = first_day - 1 where descriptor = name and until >= first_day;
+        insert into ssp_family values (name, family, first_day, 'infinity');
+    end if;
+end $$;
+
+create function ssp_family_give() returns trigger language plpgsql as $$
+begin
+    perform ssp_family_set(s.descriptor, s.canonical, case
+        when f.descriptor is null then '-infinity'
+        when n.removed_on is null then utc_today() + 1
+        else greatest(first_open_day(), n.removed_on + 1)
+    end)
+    from new_ssp s
+    join ssp_number n using (descriptor)
+    left join ssp_family f on f.descriptor = s.descriptor and f.until = 'infinity'
+    where f.canonical is distinct from s.canonical;
+    update ssp_number n set removed_on = null
+    from new_ssp s where s.descriptor = n.descriptor and n.removed_on is not null;
+    return null;
+end $$;
+
+create function ssp_family_end() returns trigger language plpgsql as $$
+begin
+    update ssp_number n set removed_on = utc_today()
+    where n.removed_on is null and not exists (select from ssp s where s.descriptor = n.descriptor);
+    return null;
+end $$;
+
+create trigger ssp_4_family_inserted after insert on ssp
+    referencing new table as new_ssp
+    for each statement execute function ssp_family_give();
+create trigger ssp_4_family_updated after update on ssp
+    referencing new table as new_ssp
+    for each statement execute function ssp_family_give();
+create trigger ssp_4_family_ended after update or delete or truncate on ssp
+    for each statement execute function ssp_family_end();
+
+-- Gives the days of a descriptor that are open to the family that it has in the registry; returns the
+-- first of these days.
+create function ssp_regroup(name text) returns date language plpgsql as $$
+declare
+    family text;
+    before jsonb;
+    opened date := first_open_day();
+begin
+    perform catalog_lock();
+    select canonical into strict family from ssp where descriptor = name;
+    select jsonb_agg(distinct f.canonical) into before from ssp_family f
+    where f.descriptor = name and f.until >= opened and f.since <= utc_today()
+        and f.canonical <> family;
+    perform ssp_family_set(name, family, opened);
+    if before is not null then
+        insert into audit (kind, object, action, detail) values ('ssp', name, 'regrouped',
+            jsonb_build_object('canonical', jsonb_build_array(before, family),
+                               'since', jsonb_build_array(null, opened)));
+    end if;
+    return opened;
+end $$;
+
+
+-- 2 Campaigns -----------------------------------------------------------------------------------
+
+-- The document as imported. Its "status" and the column are kept equal, whichever of the two is
+-- written (the column wins where both change).
+
+create sequence campaign_revision;
+
+create table campaign (
+    id text primary key,
+    document jsonb not null
+        constraint campaign_document_is_object check (jsonb_typeof(document) = 'object'),
+    status text not null
+        constraint campaign_status check (status in ('active', 'paused')),
+    -- Even pacing spreads the first day's budget from then on. A campaign that is replaced keeps it.
+    created_at timestamptz not null default now(),
+    updated_at timestamptz not null,
+    revision bigint not null unique,
+    -- The normalised form of the document, as the import has made it under a version of the rules.
+    -- Where it is null, or of another version, the document is checked when it is loaded.
+    normalised bytea,
+    rules int,
+    constraint campaign_id_is_of_document check (document ->> 'id' is not distinct from id),
+    constraint campaign_rules_of_normalised check ((normalised is null) = (rules is null))
+) with (toast_tuple_target = 8160);        -- PostgreSQL would compress what is over 2 kB
+
+-- Campaigns that are gone, so that a reader can ask what changed since a revision.
+create table campaign_gone (
+    id text primary key,
+    revision bigint not null unique
+);
+
+create function campaign_stamp() returns trigger language plpgsql as $$
+begin
+    if tg_op = 'INSERT' then
+        new.status := coalesce(new.status, new.document ->> 'status', 'active');
+    elsif new.status is not distinct from old.status
+        and (new.document ->> 'status') is distinct from (old.document ->> 'status') then
+        new.status := coalesce(new.document ->> 'status', 'active');
+    end if;
+    new.document := new.document || jsonb_build_object('status', new.status);
+    if tg_op = 'UPDATE' then
+        if (new.normalised, new.rules) is not distinct from (old.normalised, old.rules) then
+            -- The status that holds is the column, so a pause keeps the form.
+            if new.document - 'status' <> old.document - 'status' then
+                new.normalised := null;
+                new.rules := null;
+            end if;
+        elsif (new.id, new.document, new.status) = (old.id, old.document, old.status) then
+            return new;  -- the campaign is the same as before, so no reader needs it again
+        end if;
+    end if;
+    new.updated_at := now();
+    new.revision := nextval('campaign_revision');
+    return new;
+end $$;
+
+create function campaign_bury() returns trigger language plpgsql as $$
+begin
+    insert into campaign_gone (id, revision)
+    select id, nextval('campaign_revision') from old_campaign o
+    where not exists (select from campaign c where c.id = o.id)
+    on conflict (id) do update set revision = excluded.revision;
+    return null;
+end $$;
+
+create function campaign_bury_all() returns trigger language plpgsql as $$
+begin
+    insert into campaign_gone (id, revision)
+    select id, nextval('campaign_revision') from campaign
+    on conflict (id) do update set revision = excluded.revision;
+    return null;
+end $$;
+
+create trigger campaign_1_turn before insert or update or delete or truncate on campaign
+    for each statement execute function catalog_turn();
+create trigger campaign_2_stamp before insert or update on campaign
+    for each row execute function campaign_stamp();
+create trigger campaign_3_bury_deleted after delete on campaign
+    referencing old table as old_campaign
+    for each statement execute function campaign_bury();
+create trigger campaign_3_bury_renamed after update on campaign
+    referencing old table as old_campaign
+    for each statement execute function campaign_bury();
+create trigger campaign_3_bury_all before truncate on campaign
+    for each statement execute function campaign_bury_all();
+create trigger campaign_4_announce after insert or update or delete or truncate on campaign
+    for each statement execute function catalog_announce();
+
+-- Creatives that are suspended at an SSP, which keeps rejecting them for what they are (contract 11).
+
+-- What the drain has counted of such losses and of the bids beside them, until it is added up in
+-- creative_rest.
+create table creative_rejection (
+    ssp text not null,                     -- the canonical id
+    campaign text not null,
+    mark int not null,                     -- of the creative, in the ledger's records (match/rests.py)
+    reason int,                            -- OpenRTB 2.5, 5.25: 200 to 213; null: of bids
+    losses bigint not null,
+    bids bigint not null default 0
+);
+
+-- The creatives that an SSP has rejected of late. One with `until` in the future is suspended: it is
+-- not offered to this SSP. To delete its row ends that.
+create table creative_rest (
+    ssp text not null,                     -- the canonical id
+    campaign text not null,
+    creative text not null,
+    reason int not null,                   -- of the last loss that was counted
+    losses bigint not null,
+    bids bigint not null default 0,
+    counted_at timestamptz not null default now(),
+    since timestamptz,
+    until timestamptz,
+    primary key (ssp, campaign, creative),
+    constraint creative_rest_is_a_span check ((since is null) = (until is null))
+);
+
+create trigger creative_rest_announce after insert or update or delete or truncate on creative_rest
+    for each statement execute function catalog_announce();
+
+-- Which of an SSP's traffic could be bid on at all: made from the campaigns, read by the SSP.
+create table demand_signal (
+    ssp text primary key,                  -- the canonical id
+    etag text not null,
+    rules bytea not null,                  -- JSON
+    made_at timestamptz not null default now()
+);
+
+
+-- 3 Numbers of SSPs and campaigns ---------------------------------------------------------------
+
+-- The ledger's records in Redis name descriptors and campaigns by number, to be small. A number is
+-- given at the first insert, plain SQL included, and kept for ever: a descriptor or a campaign that is
+-- gone and comes back has its old number, and late counts still find their name.
+--
+-- Numbers are made from names, so that one stands for the same campaign (or SSP) in all states of a
+-- warehouse: one that has gone back to a backup gives none to another campaign while the ledger still
+-- has it for the first.
+
+create table ssp_number (
+    number int primary key,
+    descriptor text not null unique,
+    canonical text not null,               -- as it is, or was last, registered
+    removed_on date                        -- null while its descriptor is registered
+);
+
+create table campaign_number (
+    number int primary key,
+    id text not null unique
+);
+
+-- 1 to 2^31 - 1. Another attempt where the number is taken, which is rare: 1 in 20,000 at 100,000.
+create function number_of(name text, attempt int) returns int stable language sql as $$
+    select (('x' || left(encode(sha256(convert_to(
+        concat_ws(' ', id, attempt, name), 'UTF8')), 'hex'), 8))::bit(32)::bigint % 2147483647 + 1)::int
+    from warehouse_identity
+$$;
+
+-- Writers of ssp and campaign take turns, so nobody else gives a number between look and insert.
+
+create function ssp_number_give() returns trigger language plpgsql as $$
+declare attempt int := 0;
+begin
+    update ssp_number n set canonical = s.canonical
+    from new_ssp s where s.descriptor = n.descriptor and s.canonical <> n.canonical;
+    while exists (
+        select from new_ssp s
+        where not exists (select from ssp_number n where n.descriptor = s.descriptor)
+    ) loop
+        insert into ssp_number (number, descriptor, canonical)
+        select number_of(s.descriptor, attempt), s.descriptor, s.canonical from new_ssp s
+        where not exists (select from ssp_number n where n.descriptor = s.descriptor)
+        order by s.descriptor
+        on conflict (number) do nothing;
+        attempt := attempt + 1;
+    end loop;
+    return null;
+end $$;
+
+create function campaign_number_give() returns trigger language plpgsql as $$
+declare attempt int := 0;
+begin
+    while exists (
+        select from new_campaign c
+        where not exists (select from campaign_number n where n.id = c.id)
+    ) loop
+        insert into campaign_number (number, id)
+        select number_of(c.id, attempt), c.id from new_campaign c
+        where not exists (select from campaign_number n where n.id = c.id)
+        order by c.id
+        on conflict (number) do nothing;
+        attempt := attempt + 1;
+    end loop;
+    return null;
+end $$;
+
+create trigger ssp_3_number_inserted after insert on ssp
+    referencing new table as new_ssp
+    for each statement execute function ssp_number_give();
+create trigger ssp_3_number_updated after update on ssp
+    referencing new table as new_ssp
+    for each statement execute function ssp_number_give();
+create trigger campaign_3_number_inserted after insert on campaign
+    referencing new table as new_campaign
+    for each statement execute function campaign_number_give();
+create trigger campaign_3_number_updated after update on campaign
+    referencing new table as new_campaign
+    for each statement execute function campaign_number_give();
+
+
+-- 4 Report tables -------------------------------------------------------------------------------
+
+-- One number per day and key (contract 5). A plain insert of the listed columns always succeeds: rows
+-- of the same day and key add up, so a correction is one more row (negative, if need be) that says
+-- what it corrects. Readers take sums. Counted traffic keeps to one row per day and key, marked
+-- `counted`, which a unique index lets the drain find and raise with `on conflict (…) where counted`.
+
+create table bid_daily (
+    day date not null,
+    descriptor text not null,              -- the full descriptor
+    bids bigint not null default 0,        -- 200 answers
+    wins bigint not null default 0,
+    win_cpm_micros bigint not null default 0,  -- sum of the wins' CPM, micro-USD
+    counted boolean not null default false
+) with (fillfactor = 80);
+create index bid_daily_key on bid_daily (descriptor, day);
+create unique index bid_daily_counted on bid_daily (day, descriptor) where counted;
+
+create table impression_daily (
+    day date not null,
+    ssp text not null,                     -- the canonical id
+    imps bigint not null default 0,
+    counted boolean not null default false
+) with (fillfactor = 80);
+create index impression_daily_key on impression_daily (ssp, day);
+create unique index impression_daily_counted on impression_daily (day, ssp) where counted;
+
+create table loss_daily (
+    day date not null,
+    descriptor text not null,
+    reason int not null,                   -- -1: none that could be read
+    losses bigint not null default 0,
+    counted boolean not null default false
+) with (fillfactor = 80);
+create index loss_daily_key on loss_daily (descriptor, day);
+create unique index loss_daily_counted on loss_daily (day, descriptor, reason) where counted;
+
+create table campaign_daily (
+    day date not null,
+    campaign text not null,
+    bids bigint not null default 0,        -- each bid, not each answer
+    wins bigint not null default 0,
+    imps bigint not null default 0,
+    spend_micros bigint not null default 0,
+    win_cpm_micros bigint not null default 0,  -- the exact sum from which the spend is rounded
+    counted boolean not null default false
+) with (fillfactor = 80);
+create index campaign_daily_key on campaign_daily (campaign, day);
+create unique index campaign_daily_counted on campaign_daily (day, campaign) where counted;
+
+-- A thousandth, rounded half-even; one expression, so that it is inlined.
+create function rounded_thousandth(value bigint) returns bigint immutable language sql as $$
+    select (value - (value % 1000 + 1000) % 1000) / 1000
+        + case
+            when (value % 1000 + 1000) % 1000 > 500 then 1
+            when (value % 1000 + 1000) % 1000 = 500
+                and (value - 500) / 1000 % 2 <> 0 then 1
+            else 0
+        end
+$$;
+
+-- What SSPs are shown of their own traffic beside the report (contract 11), by the UTC day on which it
+-- came. Rows add up, as above.
+
+create table anomaly (
+    code int primary key,                  -- in the ledger's counters (drain/names.py)
+    name text not null unique
+);
+insert into anomaly values
+    (11, 'win_late'), (12, 'billing_late'), (14, 'loss_late'),             -- counted on another day
+    (21, 'win_duplicate'), (22, 'billing_duplicate'), (24, 'loss_duplicate'),
+    (31, 'win_expired'), (32, 'billing_expired'), (34, 'loss_expired'),    -- no longer remembered
+    (40, 'bid_reused'),                -- the auction and impression had a bid already
+    (41, 'bid_taken'),                 -- another family of SSPs has a bid on them: 204
+    (51, 'win_altered'), (52, 'billing_altered'), (54, 'loss_altered'),    -- known once read again
+    (60, 'lost_and_won');              -- a loss, and a win or billing, of one bid
+
+create table anomaly_daily (
+    day date not null,
+    descriptor text not null,
+    anomaly text not null,
+    times bigint not null default 0,
+    counted boolean not null default false
+) with (fillfactor = 80);
+create index anomaly_daily_key on anomaly_daily (descriptor, day);
+create unique index anomaly_daily_counted on anomaly_daily (day, descriptor, anomaly) where counted;
+
+-- Bid requests by what became of them, as the workers count them: evidence, not accounting.
+create table request_daily (
+    day date not null,
+    descriptor text not null,
+    source text not null,                  -- the data set in Redis: others add to it
+    answers bigint not null,               -- of any status
+    counts jsonb not null,                 -- outcome:…, status:…, broken:…, requests, country, ua, ip …
+    examples jsonb not null,               -- broken rule -> where, in one request
+    primary key (descriptor, day, source)
+) with (fillfactor = 80);
+
+
+-- 5 The ledger and the drain --------------------------------------------------------------------
+
+-- The ledger that is this warehouse's own: the data set of each of its shards, '' of one that had none
+-- yet. Others of which it has absorbed something (drain_fence) are former ones (contract 5.3).
+create table ledger_shard (
+    shard int primary key,
+    epoch text not null
+);
+
+create trigger ledger_shard_announce after insert or update or delete or truncate on ledger_shard
+    for each statement execute function catalog_announce();
+
+-- What the drain has absorbed of each counter in Redis, so that it can add the difference.
+--
+-- A source is what one run of Redis has counted: a segment of a shard's data set. Data that was lost
+-- and begun anew is another data set. Counters of a source may go down (bids that are taken back),
+-- unless the data set was replaced by an older copy of itself: the segments of that time are outdated,
+-- and count only where they have more than was absorbed. Within a source, the counters of a day that
+-- were removed and begun anew are another generation.
+
+create table drain_source (
+    source int generated always as identity primary key,
+    epoch text not null,                   -- the data set
+    segment text not null,
+    shard int not null,
+    seen_on date not null,
+    retired_on date,                       -- its days up to here are closed: they add nothing more
+    outdated boolean not null default false,
+    forgotten_to date,                     -- up to here, nothing is known of its counters
+    constraint drain_source_key unique (epoch, segment, shard)
+);
+
+-- A counter's row keeps what it was before it was raised last, so that the difference needs no look
+-- beforehand. Half of a page is left free: a round may raise all of its rows in place.
+create table drain_absorbed (
+    source int not null references drain_source,
+    day date not null,
+    generation int not null,
+    kind text not null,                    -- as in Redis (drain/names.py)
+    number int not null,                   -- of the SSP or the campaign
+    reason int not null,                   -- of losses, an anomaly's code, or a rejecting SSP; else 0
+    value bigint not null,
+    before bigint,
+    primary key (source, day, generation, kind, number, reason)
+) with (fillfactor = 45);
+
+-- The last batch of counters that was absorbed of a data set: its number, 0 for none yet, and the
+-- segment that was counted in when it was read. The two tell one batch from every other, whatever
+-- copies of the ledger there were.
+create table drain_fence (
+    epoch text not null,
+    shard int not null,
+    batch bigint not null default 0,
+    segment text not null default '',
+    primary key (epoch, shard)
+);
+
+
+-- 6 Server events -------------------------------------------------------------------------------
+
+-- Products and their keys (contract 7).
+
+create table product (
+    name text primary key
+        constraint product_name_form check (name ~ '^[A-Za-z0-9._~-]{1,128}$'),
+    presets text[] not null default '{}'   -- subscribed; general.core needs no subscription
+);
+
+create table api_key (
+    hash bytea primary key                 -- SHA-256 of the key, which is kept nowhere
+        constraint api_key_hash_size check (octet_length(hash) = 32),
+    product text not null references product on update cascade on delete cascade,
+    rate int not null default 6000         -- requests in a rolling minute
+        constraint api_key_rate check (rate between 1 and 1000000),
+    events int not null default 60000      -- events in a rolling minute
+        constraint api_key_events check (events between 1024 and 100000000),
+    issued_at timestamptz not null default now()
+);
+
+create trigger product_announce after insert or update or delete or truncate on product
+    for each statement execute function catalog_announce();
+create trigger api_key_announce after insert or update or delete or truncate on api_key
+    for each statement execute function catalog_announce();
+
+-- The operator's exchange rates: from a day on, until the next entry of the same currency.
+create table operator_rate (
+    currency text not null
+        constraint operator_rate_currency check (currency ~ '^[A-Z0-9]{2,10}$' and currency <> 'USD'),
+    day date not null,
+    usd numeric not null                   -- USD per unit
+        constraint operator_rate_usd check (usd > 0 and usd < 1e30),
+    primary key (currency, day)
+);
+
+-- Raised with every change of the rates, in the same transaction.
+create table operator_rate_revision (
+    revision bigint not null
+);
+insert into operator_rate_revision values (1);
+
+create function operator_rate_stamp() returns trigger language plpgsql as $$
+begin
+    update operator_rate_revision set revision = revision + 1;
+    return null;
+end $$;
+
+create trigger operator_rate_1_stamp after insert or update or delete or truncate on operator_rate
+    for each statement execute function operator_rate_stamp();
+create trigger operator_rate_2_announce after insert or update or delete or truncate on operator_rate
+    for each statement execute function catalog_announce();
+
+-- Events: the first of an event_id. By the day, or the month, of their receipt, so that keeping them
+-- for a while is dropping partitions (warehouse/partitions.py).
+create table events (
+    event_id text not null,
+    product text not null,
+    event text not null,
+    occurred_at timestamptz not null,
+    received_at timestamptz not null default now(),
+    client_user_id text,
+    anonymous_id text,
+    click_id text,
+    context jsonb not null default '{}',
+    enrichment jsonb not null default '{}',
+    flags text[] not null default '{}',    -- what does not fit its sequence
+    arrival bigserial not null             -- the order in which they were stored
+) partition by range (received_at);
+
+-- Ids may be longer than a btree takes: their beginnings are enough.
+create index events_bonus on events (left(context ->> 'bonus_id', 64))
+    where event in ('bonus_offered', 'bonus_claimed', 'bonus_completed', 'bonus_cashed_out');
+create index events_deposit on events (left(context ->> 'transaction_id', 64))
+    where event in ('deposit_initiated', 'deposit', 'deposit_failed');
+create index events_deposit_attempt on events (product, occurred_at)
+    where event in ('deposit', 'deposit_failed');
+
+-- What was received on a day that has no partition (yet).
+create table events_other partition of events (primary key (event_id)) default;
+create index events_other_received_at on events_other (received_at);
+
+-- The partitions of events and the time that each is for; none for events_other.
+create view event_partitions as
+select c.oid::regclass::text as name,
+    trim(bounds[1], '''')::timestamptz as first,
+    trim(bounds[2], '''')::timestamptz as next
+from pg_inherits i
+join pg_class c on c.oid = i.inhrelid
+cross join lateral regexp_match(
+    pg_get_expr(c.relpartbound, c.oid), 'FROM \((.+)\) TO \((.+)\)') as bounds
+where i.inhparent = 'events'::regclass and bounds is not null;
+
+-- The ids of all events that are kept, and of some that were: what is here is not stored again,
+-- whichever partition its event is in. `sequence` is what events of a bonus or a deposit have in common
+-- (drain/sequences.py).
+create table event_ids (
+    event_id text not null primary key,
+    received_at timestamptz not null,
+    sequence bytea
+) partition by hash (event_id);
+do $$
+begin
+    for part in 0..7 loop
+        execute format(
+            'create table event_ids_%s partition of event_ids'
+            ' for values with (modulus 8, remainder %s)', part, part);
+    end loop;
+end $$;
+create index event_ids_received_at on event_ids (received_at);
+create index event_ids_sequence on event_ids (sequence, event_id) where sequence is not null;
+
+-- Cash-outs of a bonus may be any number. Those that came before the event they follow are flagged
+-- anew in pages (drain/sequences.py); a row says how far that is, and is gone once it is done.
+create table event_revision (
+    sequence bytea primary key,            -- that the cash-outs have in common, in event_ids
+    bonus bytea not null,                  -- that the other events of the bonus have
+    after text not null default '',        -- the last event_id of the pages that are done
+    revised bigint not null default 0,     -- events of these pages
+    at timestamptz not null default clock_timestamp()  -- of the last page: whose turn it is
+);
+create index event_revision_at on event_revision (at);
+
+-- Other payloads under the id of an event that is there, each once.
+create table event_conflicts (
+    event_id text not null,
+    product text not null,
+    received_at timestamptz not null default now(),
+    context jsonb not null,
+    digest bytea not null,                 -- of the whole envelope
+    primary key (event_id, digest)
+);
+create index event_conflicts_received_at on event_conflicts (received_at);
+
+-- What could not be stored; `payload` is what `snapbid events replay` sends again.
+create table event_dead_letters (
+    number bigint generated always as identity primary key,
+    event_id text,                         -- null where the entry as a whole cannot be read
+    product text,
+    received_at timestamptz,
+    failed_at timestamptz not null default now(),
+    reason text not null,                  -- names no value of the event
+    payload bytea not null,
+    digest bytea not null unique           -- of the payload
+);
+
+create view bonus_status as
+select product,
+    context ->> 'bonus_id' as bonus_id,
+    case max(array_position(
+        array['bonus_offered', 'bonus_claimed', 'bonus_completed', 'bonus_cashed_out'], event))
+        when 1 then 'offered' when 2 then 'claimed' when 3 then 'completed' else 'cashed_out'
+    end as state,
+    coalesce(sum((context ->> 'cashout_amount')::numeric)
+        filter (where event = 'bonus_cashed_out'), 0) as cashed_out
+from events
+where event in ('bonus_offered', 'bonus_claimed', 'bonus_completed', 'bonus_cashed_out')
+group by product, context ->> 'bonus_id';
+
+-- By the UTC day on which the attempt ended.
+create view deposit_attempts as
+select product, (occurred_at at time zone 'UTC')::date as day, count(*) as attempts
+from events
+where event in ('deposit', 'deposit_failed')
+group by product, (occurred_at at time zone 'UTC')::date;
+
+
+-- 7 Persons who are forgotten -------------------------------------------------------------------
+
+-- Privacy requests: no id of theirs is kept, but keyed hashes.
+
+create table suppression_key (
+    key bytea not null default decode(
+        replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex'),
+    single boolean primary key default true check (single)
+);
+insert into suppression_key default values;
+
+create table suppressed (
+    hash bytea primary key,                -- see suppression.py
+    since timestamptz not null default now()
+);
+create trigger suppressed_announce after insert or update or delete or truncate on suppressed
+    for each statement execute function catalog_announce();
+
+
+-- 8 The audit trail -----------------------------------------------------------------------------
+
+-- Who has changed which SSP, campaign, product, key or token, and when.
+--
+-- Triggers write it in the transaction of the change, so plain SQL is in it as well. What a program
+-- says of its user is in snapbid.actor, a setting of the session; role is what PostgreSQL itself has
+-- checked. Entries are added and never changed.
+
+create table audit (
+    id bigint generated always as identity primary key,
+    at timestamptz not null default now(),
+    kind text not null
+        constraint audit_kind check (kind in (
+            'ssp', 'campaign', 'product', 'key', 'token', 'creative', 'person')),
+    object text,                           -- null where one entry stands for many
+    action text not null,
+    count int not null default 1,
+    -- The fields that differ, each with [before, after], or null where these are long. Where one
+    -- entry stands for many campaigns: their first and last revision.
+    detail jsonb,
+    actor text default nullif(current_setting('snapbid.actor', true), ''),
+    role text not null default session_user,
+    application text not null default current_setting('application_name'),
+    address inet default inet_client_addr(),
+    constraint audit_one_or_many check (object is null or count = 1)
+);
+create index audit_at on audit (at);
+create index audit_object on audit (object);
+
+create function audit_refuse() returns trigger language plpgsql as $$
+begin
+    raise exception using
+        errcode = 'restrict_violation',
+        message = 'the audit trail is only added to';
+end $$;
+
+create trigger audit_append_only before update or delete or truncate on audit
+    for each statement execute function audit_refuse();
+
+-- The fields in which two documents differ; null is one without fields. Null and an empty list say
+-- as little as a field that is missing.
+create function audit_difference(before jsonb, after jsonb) returns jsonb
+language sql immutable as $$
+    select jsonb_object_agg(
+        field,
+        case when length(coalesce(before ->> field, '')) + length(coalesce(after ->> field, '')) <= 200
+             then jsonb_build_array(before -> field, after -> field) end)
+    from jsonb_object_keys(coalesce(before, '{}') || coalesce(after, '{}')) field
+    where nullif(nullif(before -> field, 'null'), '[]')
+        is distinct from nullif(nullif(after -> field, 'null'), '[]')
+$$;
+
+-- Small tables, row by row. The arguments: the kind, and the column that names the object.
+
+create function audit_row() returns trigger language plpgsql as $$
+declare
+    before jsonb;
+    after jsonb;
+    action text := case tg_op when 'INSERT' then 'added' when 'UPDATE' then 'changed'
+                              else 'removed' end;
+    name text;
+begin
+    if tg_op <> 'INSERT' then
+        before := to_jsonb(old);
+    end if;
+    if tg_op <> 'DELETE' then
+        after := to_jsonb(new);
+    end if;
+    if before = after then
+        return null;
+    end if;
+    name := coalesce(after, before) ->> tg_argv[1];
+    if tg_argv[0] = 'key' then
+        name := substr(name, 3, 12);  -- of '\x…': the id by which the key is listed
+    end if;
+    insert into audit (kind, object, action, detail) values (
+        tg_argv[0], name, action, audit_difference(before - 'hash', after - 'hash'));
+    return null;
+end $$;
+
+create trigger ssp_5_audit after insert or update or delete on ssp
+    for each row execute function audit_row('ssp', 'descriptor');
+create trigger product_audit after insert or update or delete on product
+    for each row execute function audit_row('product', 'name');
+create trigger api_key_audit after insert or update or delete on api_key
+    for each row execute function audit_row('key', 'hash');
+
+create function audit_truncate() returns trigger language plpgsql as $$
+declare
+    many bigint;
+begin
+    execute format('select count(*) from %I', tg_table_name) into many;
+    if many > 0 then
+        insert into audit (kind, object, action, count)
+        values (tg_argv[0], null, 'removed', many);
+    end if;
+    return null;
+end $$;
+
+create trigger ssp_5_audit_all before truncate on ssp
+    for each statement execute function audit_truncate('ssp');
+create trigger product_audit_all before truncate on product
+    for each statement execute function audit_truncate('product');
+create trigger api_key_audit_all before truncate on api_key
+    for each statement execute function audit_truncate('key');
+create trigger campaign_5_audit_all before truncate on campaign
+    for each statement execute function audit_truncate('campaign');
+
+-- Campaigns, statement by statement: an entry each for up to a thousand, else one for all of them.
+-- The statement's rows are kept for the other triggers already.
+
+create function audit_campaigns_added() returns trigger language plpgsql as $$
+declare
+    many bigint;
+begin
+    select count(*) into many from (select from new_campaign limit 1001) first_ones;
+    if many <= 1000 then
+        insert into audit (kind, object, action, detail)
+        select 'campaign', id, 'added', audit_difference(null, document - 'id')
+        from new_campaign order by revision;
+    else
+        insert into audit (kind, action, count, detail)
+        select 'campaign', 'added', count(*), jsonb_build_object(
+            'revisions', jsonb_build_array(min(revision), max(revision)))
+        from new_campaign;
+    end if;
+    return null;
+end $$;
+
+create function audit_campaigns_changed() returns trigger language plpgsql as $$
+declare
+    many bigint;
+    before bigint;
+begin
+    select count(*) into many from (select from new_campaign limit 1001) first_ones;
+    if many <= 1000 then
+        insert into audit (kind, object, action, detail)
+        select 'campaign', coalesce(n.id, o.id),
+            case when o.id is null then 'added' when n.id is null then 'removed'
+                 when o.document - 'status' <> n.document - 'status' then 'changed'
+                 when n.status = 'paused' then 'paused' else 'resumed' end,
+            audit_difference(o.document - 'id', n.document - 'id')
+        from old_campaign o full join new_campaign n using (id)
+        where o.document is distinct from n.document
+        order by coalesce(n.revision, o.revision);
+        return null;
+    end if;
+    -- A row that is the same as before keeps its revision; a new revision is above all before it.
+    select max(revision) into before from old_campaign;
+    insert into audit (kind, action, count, detail)
+    select 'campaign', 'changed', count(*), jsonb_build_object(
+        'revisions', jsonb_build_array(min(revision), max(revision)))
+    from new_campaign where revision > before
+    having count(*) > 0;
+    return null;
+end $$;
+
+create function audit_campaigns_removed() returns trigger language plpgsql as $$
+declare
+    many bigint;
+begin
+    select count(*) into many from old_campaign;
+    if many <= 1000 then
+        insert into audit (kind, object, action, detail)
+        select 'campaign', id, 'removed', audit_difference(document - 'id', null)
+        from old_campaign order by revision;
+    else
+        insert into audit (kind, action, count) values ('campaign', 'removed', many);
+    end if;
+    return null;
+end $$;
+
+create trigger campaign_5_audit_added after insert on campaign
+    referencing new table as new_campaign
+    for each statement execute function audit_campaigns_added();
+create trigger campaign_5_audit_changed after update on campaign
+    referencing old table as old_campaign new table as new_campaign
+    for each statement execute function audit_campaigns_changed();
+create trigger campaign_5_audit_removed after delete on campaign
+    referencing old table as old_campaign
+    for each statement execute function audit_campaigns_removed();
+
+-- A suspension of a creative that begins, and one that ends before its time.
+create function audit_rest() returns trigger language plpgsql as $$
+begin
+    if tg_op <> 'DELETE' and new.until > now()
+        and (tg_op = 'INSERT' or old.until is null or old.until <= now()) then
+        insert into audit (kind, object, action, detail) values (
+            'creative', new.campaign, 'rested', jsonb_build_object(
+                'creative', jsonb_build_array(null, new.creative),
+                'ssp', jsonb_build_array(null, new.ssp),
+                'reason', jsonb_build_array(null, new.reason)));
+    elsif tg_op <> 'INSERT' and old.until > now()
+        and (tg_op = 'DELETE' or new.until is null or new.until <= now()) then
+        insert into audit (kind, object, action, detail) values (
+            'creative', old.campaign, 'resumed', jsonb_build_object(
+                'creative', jsonb_build_array(old.creative, null),
+                'ssp', jsonb_build_array(old.ssp, null),
+                'reason', jsonb_build_array(old.reason, null)));
+    end if;
+    return null;
+end $$;
+
+create trigger creative_rest_audit after insert or update or delete on creative_rest
+    for each row execute function audit_rest();
+create trigger creative_rest_audit_all before truncate on creative_rest
+    for each statement execute function audit_truncate('creative');
+
+
+-- 9 The catalog's base --------------------------------------------------------------------------
+
+-- The index of all campaigns as one machine has built it, for the others to fetch. Unlogged: what a
+-- crash of PostgreSQL empties is built again.
+
+create unlogged table catalog_base (
+    id bigint generated always as identity primary key,
+    layout text not null,                  -- the code and the processor that it is for
+    warehouse text not null,               -- the campaigns that it covers: of which warehouse,
+    revision bigint not null,              -- up to which revision,
+    campaigns int not null,                -- and how many
+    size bigint not null,                  -- bytes
+    sha256 bytea not null,
+    built_by text not null,                -- the host
+    built_at timestamptz not null default now()
+);
+
+create unlogged table catalog_base_part (
+    base bigint not null references catalog_base on delete cascade,
+    number int not null,                   -- from 0
+    content bytea not null,
+    primary key (base, number)
+);
+alter table catalog_base_part alter content set storage external;
