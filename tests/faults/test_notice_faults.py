@@ -122,6 +122,20 @@ async def test_a_full_spool_refuses(own_redis: Redis, tmp_path: Path) -> None:
         assert await ledger.settle(WIN, b"11", b"1") == "s"
 
 
+async def test_a_spool_in_another_format_is_left_alone(own_redis: Redis, tmp_path: Path) -> None:
+    other = tmp_path / "0.spool"  # looked at before the worker's own
+    other.write_bytes(b"snapbid\xff" + bytes(100))
+    async with opened(own_redis.url, tmp_path) as ledger:
+        assert await remember(ledger, b"a", (b"1", 1, 7))
+        kill(own_redis)
+        await until(lambda: not ledger.connected)
+        assert await ledger.settle(WIN, b"a", b"1") == "s"
+        own_redis.start()
+        await until(lambda: len(list(tmp_path.glob("*.spool"))) < 2)
+        assert other.exists()
+        assert await ledger.settle(WIN, b"a", b"1") == "d"
+
+
 WORKER = """
 import asyncio, sys
 from pathlib import Path

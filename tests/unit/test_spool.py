@@ -7,7 +7,6 @@ import fcntl
 import os
 import resource
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -42,9 +41,9 @@ async def write_all(spool: Spool, numbers: range) -> None:
 
 def abandoned(directory: Path) -> list[tuple[int, bytes]]:
     """What a worker that comes later finds, and removes."""
-    notices = []
+    notices: list[tuple[int, bytes]] = []
     for spooled in Spool(directory, PLENTY).abandoned():
-        notices += spooled.notices(0)
+        notices += spooled.notices() or []
         spooled.done()
     return notices
 
@@ -75,7 +74,7 @@ async def test_who_still_writes_is_left_alone(tmp_path: Path) -> None:
     await spool.set_aside()
     await write_all(spool, range(5, 8))
     (spooled,) = other.abandoned()
-    assert spooled.notices(0) == listed(range(5))
+    assert spooled.notices() == listed(range(5))
     assert list(spool.abandoned()) == [], "one at a time"
     spooled.keep()
     (spooled,) = spool.abandoned()
@@ -146,8 +145,7 @@ async def test_a_damaged_entry_is_ignored(tmp_path: Path) -> None:
     damaged = bytearray(whole)
     damaged[HEAD + ENTRY + 10] ^= 1
     (tmp_path / "1-1.spool").write_bytes(damaged)
-    (tmp_path / "1-2.spool").write_bytes(b"")
-    (tmp_path / "1-3.spool").write_bytes(MAGIC + bytes(ENTRY * 2))
+    (tmp_path / "1-2.spool").write_bytes(MAGIC + bytes(ENTRY * 2))
     assert abandoned(tmp_path) == [listed(range(3))[0], listed(range(3))[2]]
 
 
@@ -334,18 +332,14 @@ def test_what_a_killed_process_has_acknowledged_is_there(tmp_path: Path) -> None
 # -- what else is left in the directory -----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("magic", "time"), [(b"", b""), (b"snapbid\x02", struct.pack("<IH", 1_900_000_000, 123))]
-)
-def test_files_of_former_releases_are_read(tmp_path: Path, magic: bytes, time: bytes) -> None:
-    """Whose notices did not tell the run of Redis, nor, before that, when they came."""
-    former = [entry(n, struct.pack("<Bh16s", WIN, -1, bytes([n]) * 16) + time) for n in range(3)]
-    (tmp_path / "old.spool").write_bytes(magic + b"".join(former))
+@pytest.mark.parametrize("content", [b"", MAGIC[:-1] + b"\x02" + bytes(ENTRY)])
+def test_a_file_in_another_format_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other.spool"
+    path.write_bytes(content)
     (spooled,) = Spool(tmp_path, PLENTY).abandoned()
-    assert spooled.notices(1_900_000_000_123) == [
-        (n, NOTICE.pack(WIN, -1, bytes([n]) * 16, 1_900_000_000, 123, 0, 0)) for n in range(3)
-    ]
-    spooled.done()
+    assert spooled.notices() is None
+    spooled.keep()
+    assert path.read_bytes() == content
 
 
 def test_what_is_in_doubt_is_left_for_another_process(tmp_path: Path) -> None:
@@ -390,9 +384,9 @@ async def test_a_time_by_the_machines_own_clock_becomes_that_of_redis(tmp_path: 
     await asyncio.gather(*waiting)
     await spool.close()
     (spooled,) = Spool(tmp_path, PLENTY).abandoned()
-    assert spooled.notices(0) == [(2, notice(number)) for number in range(3)]
+    assert spooled.notices() == [(2, notice(number)) for number in range(3)]
     for behind_ms, seconds, ms in ((-5_001, 1_899_999_994, 999), (300_007, 1_900_000_300, 7)):
-        first, second, third = spooled.notices(0, behind_ms)
+        first, second, third = spooled.notices(behind_ms) or []
         assert first == (2, NOTICE.pack(WIN, -1, bytes(16), seconds, ms, 1_800_000_000, 7))
         assert second == (2, notice(1))
         came = divmod(1_900_000_000_002 + behind_ms, 1000)

@@ -370,7 +370,9 @@ class Ledger:
             await _finish(process, self._sign_off_gone)
 
     async def _settle_all(self, spooled: SpoolFile) -> bool:
-        notices = spooled.notices(int(self._now_s() * 1000), self._clocks[0].behind_ms)
+        notices = spooled.notices(self._clocks[0].behind_ms)
+        if notices is None:
+            return False
         verdict: str | None = None  # of the notice before
         for start in range(0, len(notices), REPLAY_BATCH):
             batch = notices[start : start + REPLAY_BATCH]

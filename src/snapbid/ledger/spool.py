@@ -26,14 +26,9 @@ from snapbid.ledger.batch import BidBatch
 from snapbid.ledger.records import NOTICE, NoticeVerdict
 from snapbid.ledger.replies import Pending
 
-MAGIC: Final = b"snapbid\x03"  # at the start of a file
+MAGIC: Final = b"snapbid\x01"  # at the start of a file; the last byte is the number of the format
 _ENTRY: Final = Struct(f"<HI{NOTICE.size}s")  # shard, checksum, notice
 _OWN_TIME: Final = 1 << 15  # with the shard: the time of Redis was not known yet
-_UNKNOWN_RUN: Final = bytes(6)  # at the end of a notice
-_TIMED_MAGIC: Final = b"snapbid\x02"  # of files whose notices had no run of Redis yet
-_TIMED_ENTRY: Final = Struct(f"<HI{NOTICE.size - len(_UNKNOWN_RUN)}s")
-_UNTIMED: Final = Struct("<Bh16s")  # kind, loss reason, digest: before that, without a magic number
-_UNTIMED_ENTRY: Final = Struct(f"<HI{_UNTIMED.size}s")
 _SUFFIX: Final = ".spool"
 _PROCESS: Final = ".process"
 _DOUBT: Final = ".doubt"
@@ -260,29 +255,19 @@ class SpoolFile:
         """Of the process whose file it is."""
         return self._path.stem
 
-    def notices(self, now_ms: int, behind_ms: int = 0) -> list[tuple[int, bytes]]:
+    def notices(self, behind_ms: int = 0) -> list[tuple[int, bytes]] | None:
         """(shard, notice) each; an entry that a crash cut short was never answered.
 
         Times by the clock of this machine, which is behind that of Redis by so much, become times
-        by that of Redis. Notices of an older version get `now_ms` for the time at which they came.
+        by that of Redis. None of a file in another format, which is left to the release that wrote
+        it.
         """
         data = self._path.read_bytes()
-        magic, body = data[: len(MAGIC)], data[len(MAGIC) :]
-        if magic == MAGIC:
-            entries = list(_entries(_ENTRY, body))
-        elif magic == _TIMED_MAGIC:
-            timed = _entries(_TIMED_ENTRY, body)
-            entries = [(shard, packed + _UNKNOWN_RUN) for shard, packed in timed]
-        else:
-            untimed = _entries(_UNTIMED_ENTRY, data)
-            now = divmod(now_ms, 1000)
-            entries = [
-                (shard, NOTICE.pack(*_UNTIMED.unpack(packed), *now, 0, 0))
-                for shard, packed in untimed
-            ]
+        if not data.startswith(MAGIC):
+            return None
         return [
             (shard & ~_OWN_TIME, _later(packed, behind_ms) if shard & _OWN_TIME else packed)
-            for shard, packed in entries
+            for shard, packed in _entries(data[len(MAGIC) :])
         ]
 
     def doubts(self) -> list[tuple[int, BidBatch]]:
@@ -305,9 +290,9 @@ class SpoolFile:
 _decode_doubts: Final = msgspec.msgpack.Decoder(list[tuple[int, BidBatch]]).decode
 
 
-def _entries(layout: Struct, data: bytes) -> Iterator[tuple[int, bytes]]:
-    whole = len(data) - len(data) % layout.size
-    for shard, check, packed in layout.iter_unpack(data[:whole]):
+def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
+    whole = len(data) - len(data) % _ENTRY.size
+    for shard, check, packed in _ENTRY.iter_unpack(data[:whole]):
         if crc32(packed) == check:
             yield shard, packed
 
