@@ -33,7 +33,6 @@ from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import WIN
 from snapbid.metrics import Metrics
-from snapbid.warehouse import leases
 from snapbid.warehouse.migrate import migrate
 
 CONCURRENCIES: Final = (1, 8, 64, 256)
@@ -112,7 +111,6 @@ async def _drain(
             "insert into campaign_number select n, 'c' || n from generate_series(1, $1::int) n",
             COUNTERS // len(KINDS),
         )
-        assert await leases.join(connection)
         server = await connection.fetchval("select pg_backend_pid()")
         for count, where in DRAINED.items():
             shards = [ShardCounters(client, number) for number in range(count)]

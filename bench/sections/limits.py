@@ -46,9 +46,9 @@ def render(result: dict[str, Any]) -> str:
     for title, own in cost["added"].items():
         added = [own[name] for name in WHERE.values() if name in own]
         rows.append((title, *(f"{us:.1f} ({low:.1f} to {high:.1f})" for us, low, high in added)))
-    batches = BATCHES.format(plain=cost["kinds"]["plain"], **cost) if "bids_a_batch" in cost else ""
+    batches = BATCHES.format(plain=cost["kinds"]["plain"], **cost)
     costs = table(("", *list(WHERE)[: len(rows[0]) - 1]), rows)
-    refused = _refused(result["refused"]) if "refused" in result else ""  # not in older results
+    refused = _refused(result["refused"])
     return TEXT + about(result) + costs + batches + refused + PACING.format(**result["pacing"])
 
 

@@ -14,11 +14,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError
 from support.counted import counted, some_counts
 from support.draining import DAY, Bench, drain_of
-from support.stack import connected
 
 from snapbid.drain.counters import START, Reading, ShardCounters, ShardsAwayError, SupersededError
 from snapbid.metrics import read
-from snapbid.warehouse import absorb, fence, leases
+from snapbid.warehouse import absorb, fence
 from snapbid.warehouse.absorb import SourceCounters
 from snapbid.warehouse.fence import Batch
 
@@ -171,9 +170,9 @@ async def test_unknown_numbers_wait_and_hold_up_nobody(bench: Bench) -> None:
 
 
 async def test_what_is_no_counter_holds_up_nobody(bench: Bench) -> None:
-    await bench.redis.sadd(
-        "{sb0}:d", "", "x", "2024-02-30 b:1", f"{DAY} q:1", f"{DAY} b:01", b"\xff"
-    )
+    segment = await bench.ledger.segment()
+    named = (f"{segment} {rest}" for rest in ("2024-02-30 b:1", f"{DAY} q:1", f"{DAY} b:01"))
+    await bench.redis.sadd("{sb0}:d", "", "x", f"{DAY} b:1", b"\xff", *named)
     await bench.ledger.count(DAY, {"b:1": 5})
     await bench.drain()
     await bench.assert_equal()
@@ -238,16 +237,6 @@ async def test_a_death_at_any_step_neither_loses_nor_doubles(bench: Bench, step:
 
 
 class TestTwoDrains:
-    async def test_one_that_knows_no_leases_is_waited_for(
-        self, bench: Bench, database: str
-    ) -> None:
-        """It is of the release before, and held this lock alone while it was at work."""
-        async with connected(database) as old:
-            assert await old.fetchval("select pg_try_advisory_lock($1)", 0x736E6170_64726E00)
-            assert not await leases.join(bench.connection)
-        while not await leases.join(bench.connection):
-            pass
-
     async def test_one_that_lost_its_place_removes_no_names(self, bench: Bench) -> None:
         """It stalled after its commit; its successor has moved the same name aside again."""
         (old,), (new,) = bench.shards(), bench.shards()

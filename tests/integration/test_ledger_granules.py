@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.granules import forget_size, open_granule
+from support.granules import open_granule
 from support.remembered import (
     GRANULE_S,
     NOON,
@@ -298,22 +298,6 @@ async def test_records_are_spread_over_all_buckets(
         assert sorted(sizes(store)) == [1, 2]
         assert [await ledger.settle(WIN, name, b"1") for name in names] == ["d"] * 400 + ["c"] * 400
         assert await ledger.settle(WIN, b"back", b"1") == "u"
-
-
-async def test_a_granule_of_before_they_had_sizes_has_the_least(
-    fresh_redis: str, tmp_path: Path, store: Any
-) -> None:
-    """The registry, and what takes records, as an earlier version wrote them."""
-    async with opened(fresh_redis, tmp_path, clock=Clock(NOON)) as ledger:
-        for name in (b"a", b"b"):
-            await remember(ledger, name, (b"1", 1, 1))
-        forget_size(store, 1, NOON)
-        assert await ledger.settle(WIN, b"a", b"1") == "c"
-        beat(store, NOON, ALL_BUCKETS)
-        assert takers(store) == []
-        await remember(ledger, b"c", (b"1", 1, 1))
-        assert sizes(store) == {2: LEAST}
-        assert [await ledger.settle(WIN, name, b"1") for name in (b"a", b"b", b"c")] == [*"dcc"]
 
 
 async def test_all_buckets_of_a_larger_granule_expire(

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError, ResponseError
 from support.cluster import Cluster
 from support.commands import invoke
 from support.counted import register
-from support.granules import age_granules, enlarge_granules
+from support.granules import enlarge_granules
 from support.moved import PRICE, Machine, books, draining, machine, settled
 from support.remembered import opened, remember, until
 from support.stack import clean_environ
@@ -139,7 +139,6 @@ async def move_between(
     async with draining(old, dsn, tmp_path / "m1"), machine(old, spool, BIDS) as before:
         await asyncio.to_thread(enlarge_granules, old)
         await bid_before(before)
-        await asyncio.to_thread(age_granules, old)
         await put_events(old)
         for interrupt in interruptions:
             with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Granules of other sizes than those that a test's bids would make, and of none."""
+"""Granules of other sizes than those that a test's bids would make."""
 
 import time
 
@@ -20,22 +20,8 @@ def open_granule(
     client.hset(registry, "current", f"{number} {opened} {GRANULE_S} {buckets}")
 
 
-def forget_size(client: redis.Redis, number: int, now: float, shard: int = 0) -> None:
-    """Have the granule that takes records be as it was before they had sizes."""
-    registry = f"{{sb{shard}}}:r"
-    client.hdel(registry, f"b{number}")
-    client.hset(registry, "current", f"{number} {int(now)} {GRANULE_S}")
-
-
 def enlarge_granules(place: LedgerPlace) -> None:
     """Have every other shard take its records in more buckets."""
     with looking(place.url) as store:
         for shard in range(0, place.shards, 2):
             open_granule(store, 1, 131_072, time.time(), shard)
-
-
-def age_granules(place: LedgerPlace) -> None:
-    """Have the granules of the other shards be of before they had sizes."""
-    with looking(place.url) as store:
-        for shard in range(1, place.shards, 2):
-            forget_size(store, 1, time.time(), shard)

@@ -11,6 +11,8 @@ from snapbid.drain.names import (
     parse_head,
 )
 
+SEGMENT = "0123456789"
+
 
 def parse(name: bytes) -> tuple[SegmentDay, CounterField, bytes] | None:
     head, _, rest = name.rpartition(b" ")
@@ -28,13 +30,13 @@ def parse(name: bytes) -> tuple[SegmentDay, CounterField, bytes] | None:
     ],
 )
 def test_counters(name: str) -> None:
-    for segment in ("", "0123456789"):
-        parsed = parse(f"{segment} {name}".lstrip().encode())
-        assert parsed is not None
-        where, parts, field = parsed
-        assert format_field(parts) == field
-        assert join(where.segment, where.day.isoformat(), field).endswith(name.encode())
-        assert where.segment == segment
+    whole = f"{SEGMENT} {name}".encode()
+    parsed = parse(whole)
+    assert parsed is not None
+    where, parts, field = parsed
+    assert where.segment == SEGMENT
+    assert format_field(parts) == field
+    assert join(where.segment, where.day.isoformat(), field) == whole
 
 
 @pytest.mark.parametrize(
@@ -46,9 +48,13 @@ def test_counters(name: str) -> None:
         *("2024-05-01 l:1:00", "2024-02-30 b:1", "2024-5-1 b:1", "2024-05-01  b:1"),
         *("2024-05-01 r1.200:1", "2024-05-01 r1.200:1:2147483648", "2024-05-01 r:1:1"),
         *("2024-05-01 r0.200:1:1", "2024-05-01 r1.300:1:1"),
-        *("012345678 2024-05-01 b:1", "012345678X 2024-05-01 b:1"),
         *("2024-05-01 b:1\n", " 2024-05-01 b:1", "2024-05-01 b:\u0661"),  # an Arabic digit
     ],
 )
 def test_no_counters(name: str) -> None:
-    assert parse(name.encode()) is None
+    assert parse(f"{SEGMENT} {name}".encode()) is None
+
+
+@pytest.mark.parametrize("segment", ["", " ", "012345678 ", "012345678X ", "01234567890 "])
+def test_no_segments(segment: str) -> None:
+    assert parse(f"{segment}2024-05-01 b:1".encode()) is None

@@ -7,8 +7,6 @@ of auction and impression that the SSP had used before, 41 one on another SSP's;
 notice whose URL was altered, 60 a loss beside a win or billing notice of the same bid. Of a
 campaign, `B`, `W`, `P`, `I`; and by SSP, `r168.202`: how often it has rejected the creative with
 that mark, for that loss reason, and `q168`: how many bids it got of it since it first did.
-
-Those from before there were segments begin with the day.
 """
 
 import datetime
@@ -16,7 +14,7 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-_WHERE: Final = re.compile(rb"(?:[0-9a-f]{10} )?\d{4}-\d\d-\d\d")
+_WHERE: Final = re.compile(rb"[0-9a-f]{10} \d{4}-\d\d-\d\d")
 _FIELD: Final = re.compile(
     rb"([bwpiBWPI]):([1-9]\d{0,9})"
     rb"|([ln]|r[1-9]\d{0,2}\.2\d\d|q[1-9]\d{0,2}):([1-9]\d{0,9}):(-1|0|[1-9]\d{0,9})"
@@ -78,4 +76,4 @@ def format_field(field: CounterField) -> bytes:
 
 def join(segment: str, day: str, field: bytes) -> bytes:
     """The name of a counter; `day` is YYYY-MM-DD."""
-    return f"{segment} {day} ".lstrip().encode() + field
+    return f"{segment} {day} ".encode() + field

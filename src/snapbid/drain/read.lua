@@ -37,11 +37,11 @@ for _, name in ipairs(names) do
   local head, field = name:match('^(.*) (.*)$')
   local fields = fields_of[head]
   if not fields then
-    local segment, day = (head or ''):match('^(%x-) ?([%d-]+)$')
+    local segment, day = (head or ''):match('^(%x+) ([%d-]+)$')
     if day then
       fields = {}
       fields_of[head] = fields
-      local key = KEYS[1]:sub(1, -6) .. 'c:' .. (segment == '' and day or segment .. ':' .. day)
+      local key = KEYS[1]:sub(1, -6) .. 'c:' .. segment .. ':' .. day
       table.insert(hashes, {head, key, fields})
     else
       fields, field = strangers, name

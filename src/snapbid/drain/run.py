@@ -37,7 +37,7 @@ from snapbid.risks import RiskLog
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
 from snapbid.version import version
-from snapbid.warehouse import demand, diagnosis, events, leases, rests
+from snapbid.warehouse import demand, diagnosis, events, rests
 from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
 from snapbid.warehouse.rests import SuspensionRule
 
@@ -85,9 +85,12 @@ class Rounds(Protocol):
 
 
 class Duty(NamedTuple):
-    """What one drain at a time carries: how to become that one, and what the log says of it."""
+    """What one drain at a time carries: how to become that one, and what the log says of it.
 
-    become: Callable[[asyncpg.Connection], Awaitable[bool]]
+    Counters and events are shared shard by shard (leases.py): nobody is the only one to carry them.
+    """
+
+    become: Callable[[asyncpg.Connection], Awaitable[bool]] | None
     waits: str  # formatted with the name of the store
     another: str
     again: str
@@ -95,7 +98,7 @@ class Duty(NamedTuple):
 
 
 COUNTERS: Final = Duty(
-    leases.join,
+    None,
     "%s is away, the drain waits",
     "another drain is at work, this one waits",
     "the drain is at work again",
@@ -256,7 +259,8 @@ class Process:
             return
         watching = asyncio.create_task(watch(connection, self._dsn))
         try:
-            while not await self._duty.become(connection):
+            become = self._duty.become
+            while become is not None and not await become(connection):
                 self._tell(self._duty.another, logging.INFO)
                 await self._pause(PAUSE_S)
                 if self._stopping.is_set():

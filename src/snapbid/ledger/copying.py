@@ -96,8 +96,7 @@ class Copy:
                 self.expires = max(self.expires, int(expires))
         if granules:
             registry = closing.granules_key(ShardKeys(to))
-            sizes = ((own, known.get(b"b" + name)) for name, (own, _) in granules.items())
-            buckets = {b"b%d" % own: size for own, size in sizes if size}
+            buckets = {b"b%d" % own: known[b"b" + name] for name, (own, _) in granules.items()}
             await self._write(to, "HSET", registry, *_flat(dict(granules.values()) | buckets))
         return granules
 

@@ -61,8 +61,6 @@ The hash {sbN}:segment has
     moved                     how many shards the ledgers had from which this one was moved, and
                               until when their bids are here (segment.py)
 
-Counters from before there were segments have neither `SEGMENT:` nor `SEGMENT ` in their names.
-
 Elsewhere:
 
     {golive}:...              what SSPs have sent (golive/store.py)
@@ -119,5 +117,5 @@ class ShardKeys:
         return f"{self.prefix}g:{campaign}"
 
     def counters(self, segment: str, day: str) -> str:
-        """The counters of a day, `YYYY-MM-DD`; of no segment: those from before there were any."""
-        return f"{self.prefix}c:{segment}:{day}" if segment else f"{self.prefix}c:{day}"
+        """The counters of a day, `YYYY-MM-DD`."""
+        return f"{self.prefix}c:{segment}:{day}"

@@ -163,9 +163,6 @@ local function granules() -- newest first
         buckets_of[tonumber(name:sub(2))] = tonumber(all[i + 1])
       end
     end
-    for _, number in ipairs(numbers) do
-      buckets_of[number] = buckets_of[number] or LEAST_BUCKETS -- of before they had different sizes
-    end
     table.sort(numbers, function(a, b) return a > b end)
   end
   return numbers

@@ -23,10 +23,7 @@ local function enter_segment()
   end
   local time = redis.call('TIME')
   local seed = table.concat({run, time[1], time[2], origin, state[2] or ''}, ' ')
-  if not redis.call('SET', KEYS[1], redis.sha1hex(seed):sub(1, 16), 'NX')
-    and not state[1] then
-    redis.call('HSET', base .. 'segments', '', time[1]) -- counted before there were segments
-  end
+  redis.call('SET', KEYS[1], redis.sha1hex(seed):sub(1, 16), 'NX')
   local name = redis.sha1hex(KEYS[1] .. ' ' .. seed):sub(1, 10)
   redis.call('HSET', state_key, 'run', run, 'origin', origin, 'segment', name)
   local began = string.format('%d.%03d', time[1], math.floor(time[2] / 1000))

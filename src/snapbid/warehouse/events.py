@@ -13,10 +13,7 @@ DISCARDED: Final = 5_000  # dead letters at once
 
 T = TypeVar("T")
 
-# Advisory locks of this database: "snapevn", held by the only drain of events of a release without
-# leases and shared by all of this one; and the class of those of products.
-_LOCK: Final = 0x736E6170_65766E00
-_PRODUCTS: Final = 0x736E6570
+_PRODUCTS: Final = 0x736E6570  # the class of products' advisory locks in this database
 
 
 class EventRow(NamedTuple):
@@ -165,12 +162,9 @@ on conflict (sequence) do update set after = '', revised = 0
 
 
 async def join(connection: asyncpg.Connection) -> bool:
-    """Be one of the drains of events until the connection ends; False beside one of no leases.
-
-    If permitted, also keep the server from quoting refused rows in its log.
+    """Be one of the drains of events; if permitted, keep the server from quoting refused rows in
+    its log.
     """
-    if not await connection.fetchval("select pg_try_advisory_lock_shared($1)", _LOCK):
-        return False
     with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
         await connection.execute("set log_error_verbosity = terse")
     return True

@@ -12,9 +12,7 @@ from typing import Final, NamedTuple
 
 import asyncpg
 
-# Held by the only drain of a release without leases, and shared by all of this one.
-_DRAINS: Final = 0x736E6170_64726E00
-COUNTERS: Final = 0x736E6C73  # the class of the other locks; a shard's is its number
+COUNTERS: Final = 0x736E6C73  # the class of these locks; a shard's is its number
 EVENTS: Final = 0x736E6C65
 _ABLE: Final = 65_535  # shared by the drains that can read all shards
 _CARRY: Final = 65_534  # held while budgets are told what the warehouse knows
@@ -35,11 +33,6 @@ class Look(NamedTuple):
     others: frozenset[int]
     is_able: bool
     able: int
-
-
-async def join(connection: asyncpg.Connection) -> bool:
-    """Be one of the drains until the connection ends; False beside one that knows no leases."""
-    return bool(await connection.fetchval("select pg_try_advisory_lock_shared($1)", _DRAINS))
 
 
 async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
