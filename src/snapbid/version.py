@@ -1,6 +1,6 @@
-"""The version of this build: a release, or what is on the way to one, and the commit that it is of.
+"""The version of this build: the release that it is of, or follows, and its commit.
 
-`0.1.0.dev202611261636+g76ea1094` was made of the commit 76ea1094, of 16:36 UTC on that day; sources
+`0.1.0+202611261636.g76ea1094` was made of the commit 76ea1094, of 16:36 UTC on that day; sources
 that differ from their commit add a digest of how, as `.d1f2e3d4c`. An archive that git makes, a
 source distribution and a wheel have the version in them. setup.py runs this file, too.
 """
@@ -57,7 +57,7 @@ def _of_checkout(root: Path) -> str | None:
 def _of_commit(time_and_commit: str) -> str:
     seconds, commit = time_and_commit.split()
     moment = datetime.fromtimestamp(int(seconds), UTC)
-    return f"{RELEASE}.dev{moment:%Y%m%d%H%M}+g{commit[:DIGITS]}"
+    return f"{RELEASE}+{moment:%Y%m%d%H%M}.g{commit[:DIGITS]}"
 
 
 def _git(root: Path, *arguments: str) -> bytes:

@@ -1,5 +1,6 @@
 """Each build has a version of its own, with its commit, however its sources came here."""
 
+import re
 import runpy
 import shutil
 import subprocess
@@ -37,12 +38,12 @@ def checkout(tmp_path: Path) -> Path:
 def test_a_commit_is_a_version(checkout: Path) -> None:
     first = of_sources(checkout)
     assert first
-    assert first.startswith(f"{RELEASE}.dev")
-    assert first.endswith(f"+g{git(checkout, 'rev-parse', 'HEAD')[:8]}")
+    assert first.startswith(f"{RELEASE}+")
+    assert first.endswith(f".g{git(checkout, 'rev-parse', 'HEAD')[:8]}")
     assert str(Version(first)) == first  # so the name of the wheel has it as it is
     git(checkout, "commit", "--quiet", "--allow-empty", "--message", "second")
     assert of_sources(checkout) != first
-    assert Version(first) < Version(RELEASE)
+    assert Version(first).public == RELEASE
 
 
 def test_sources_that_differ_from_their_commit_are_another_version(checkout: Path) -> None:
@@ -75,6 +76,12 @@ def test_a_repository_around_it_is_not_its_own(checkout: Path) -> None:
     inner = checkout / "vendor" / "snapbid"
     inner.mkdir(parents=True)
     assert of_sources(inner) is None
+
+
+def test_the_newest_release_of_the_changelog_is_this_one() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    releases = re.findall(r"^## (\S+) \(\d{4}-\d\d-\d\d\)$", changelog, re.MULTILINE)
+    assert releases[0] == RELEASE
 
 
 def test_it_is_shown() -> None:
