@@ -3,9 +3,9 @@
 A request flows from `endpoint` (method, key, rate, body) through `validate` to a result, and back
 through `answers`; accepted events go to the Redis stream, from which `drain` stores them.
 
-    bytes ── strict_json ─┬─ structs ── fast ─┬─ outcomes ── queue ── answers: 202
-                          └───── examine ─────┤
-                                              └─ rulebook: violations ── answers: 400, 422
+    bytes ── strict_json ─┬─ fast ────┬─ outcomes ── queue ── answers: 202
+                          └─ examine ─┤
+                                      └─ rulebook: violations ── answers: 400, 422
 
 What an event is:
   fields       types of the catalog: event, field, kind, requirement level
@@ -16,9 +16,8 @@ What an event is:
 
 How a body is read:
   strict_json  unambiguous JSON, the elements of a batch
-  structs      typed structs of the events
-  fast         typed decode of a valid event, also with unknown fields or nulls
-  examine      field by field, for all others: every violation and every warning
+  examine      field by field: every violation, every warning, the normalised event
+  fast         typed decode of a valid event that has only the catalog's fields
   validate     chooses the path; single events and batches, strict, lenient or in test mode
   outcomes     accepted events, their canonical envelope and id
 

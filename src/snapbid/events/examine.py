@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from snapbid.events import personal, values
 from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import PRIVACY_HASHES, Event, Field, Level
-from snapbid.events.outcomes import AcceptedEvent, canonical_envelope, event_id
+from snapbid.events.outcomes import AcceptedEvent, accepted, canonical_envelope
 
 
 class FieldReader(NamedTuple):
@@ -21,20 +21,26 @@ class FieldReader(NamedTuple):
 
     leaf: str
     path: str
-    level: Level
     read: values.Reader
+    is_required: bool
+    is_suggested: bool
     deprecated: tuple[str, ...]
 
 
 class FieldGroup(NamedTuple):
-    """The fields of an object."""
+    """The fields of an object, and all keys that it may have."""
 
     fields: tuple[FieldReader, ...]
-    leaves: frozenset[str]
+    keys: frozenset[str]
 
 
-FieldGroups = dict[str, FieldGroup]
-"""Path of an object, `context` first -> its fields."""
+class EventFields(NamedTuple):
+    """The fields of an event; `inner` has the objects in the context, by key."""
+
+    identity: FieldGroup
+    context: FieldGroup
+    inner: dict[str, FieldGroup]
+
 
 _ENVELOPE_KEYS: Final = frozenset({"event", "timestamp", "identity", "context"})
 _PRIVACY: Final = "context.privacy"
@@ -42,35 +48,33 @@ _PRINTABLE_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _REDACTED_KEY: Final = "*"
 
 
-def _group(fields: Iterable[Field]) -> FieldGroup:
-    readers = tuple(
-        FieldReader(
-            field.leaf, field.path, field.level, values.reader_of(field), field.deprecated
-        )
-        for field in fields
-    )  # fmt: skip
-    return FieldGroup(readers, frozenset(reader.leaf for reader in readers))
+def _reader(field: Field) -> FieldReader:
+    is_required, is_suggested = field.level is Level.REQUIRED, field.level is Level.SUGGESTED
+    read = values.reader_of(field)
+    return FieldReader(field.leaf, field.path, read, is_required, is_suggested, field.deprecated)
 
 
-def _groups(fields: tuple[Field, ...]) -> FieldGroups:
-    """Fields by parent, the parents in the order of their first fields."""
-    parents = dict.fromkeys(field.parent for field in fields)
-    return {
-        parent: _group(field for field in fields if field.parent == parent) for parent in parents
-    }
+def _group(fields: Iterable[Field], objects: Iterable[str] = ()) -> FieldGroup:
+    readers = tuple(map(_reader, fields))
+    return FieldGroup(readers, frozenset({*objects, *(reader.leaf for reader in readers)}))
 
 
-_CONTEXTS: Final[dict[str, FieldGroups]] = {
-    name: _groups(event.context_fields()) for name, event in EVENTS.items()
-}
-_IDENTITIES: Final = {name: _group(event.identity_fields()) for name, event in EVENTS.items()}
+def _fields_of(event: Event) -> EventFields:
+    by_parent: dict[str, list[Field]] = {}
+    for field in event.context_fields():
+        by_parent.setdefault(field.parent, []).append(field)
+    own = by_parent.pop("context")
+    inner = {parent.removeprefix("context."): _group(them) for parent, them in by_parent.items()}
+    return EventFields(_group(event.identity_fields()), _group(own, inner), inner)
+
+
+_FIELDS: Final = {name: _fields_of(event) for name, event in EVENTS.items()}
 
 # What is checked in an event that is not in the catalog: the base properties, if present.
 _UNKNOWN: Final = Event(
     name="", preset="", summary="", lifecycle=True, ip=Level.OPTIONAL
 )  # fmt: skip
-_UNKNOWN_CONTEXT: Final = _groups(_UNKNOWN.context_fields())
-_UNKNOWN_IDENTITY: Final = _group(_UNKNOWN.identity_fields())
+_FIELDS_OF_UNKNOWN: Final = _fields_of(_UNKNOWN)
 
 
 class Examination:
@@ -84,12 +88,14 @@ class Examination:
         self.identity: dict[str, Any] = {}
         self.context: dict[str, Any] = {}
         if not isinstance(document, dict):
-            self.violations.append(("", "not_object"))
+            self._violate("", "not_object")
             return
         self._name(document.get("event"), presets)
         self._timestamp(document.get("timestamp"), latest_ms)
-        self._identity(document.get("identity"))
-        self._context(document.get("context"))
+        event = self.event or _UNKNOWN
+        fields = _FIELDS.get(event.name, _FIELDS_OF_UNKNOWN)
+        self._identity(document.get("identity"), event, fields)
+        self._context(document.get("context"), event, fields)
         self._unknown("", document, _ENVELOPE_KEYS)
 
     @property
@@ -99,21 +105,13 @@ class Examination:
 
     def accept(self, product: bytes) -> AcceptedEvent:
         """The event in its normalised form; only without violations."""
-        event = self.event
+        event, identity, context = self.event, self.identity, self.context
         assert event is not None
         assert not self.violations
-        identity, context = self.identity, self.context
+        ids = identity.get("client_user_id"), identity.get("anonymous_id"), identity.get("click_id")
         envelope = canonical_envelope(event.name, self.timestamp, identity, context)
-        key = envelope if event.key is None else context[event.key].encode()
-        return AcceptedEvent(
-            event.name,
-            event_id(product, event.name.encode(), key),
-            self.timestamp,
-            identity.get("client_user_id"),
-            identity.get("anonymous_id"),
-            identity.get("click_id"),
-            envelope,
-        )
+        key = context[event.key] if event.key is not None else None
+        return accepted(product, event.name, self.timestamp, ids, envelope, key)
 
     def _violate(self, field: str, rule: str) -> None:
         self.violations.append((field, rule))
@@ -138,45 +136,36 @@ class Examination:
         else:
             self._violate("timestamp", rule)
 
-    def _identity(self, value: Any) -> None:
+    def _identity(self, value: Any, event: Event, fields: EventFields) -> None:
         if not isinstance(value, dict):
             self._violate("identity", "required" if value is None else "type")
             return
-        event = self.event
-        group = _UNKNOWN_IDENTITY if event is None else _IDENTITIES[event.name]
-        lifecycle = event is None or event.lifecycle
-        if lifecycle and value.get("client_user_id") is value.get("anonymous_id") is None:
+        if event.lifecycle and value.get("client_user_id") is value.get("anonymous_id") is None:
             self._violate("identity", "required_one_of")
-        self._fields(group, value, self.identity)
-        self._unknown("identity.", value, group.leaves)
+        self._fields(fields.identity, value, self.identity)
+        self._unknown("identity.", value, fields.identity.keys)
 
-    def _context(self, value: Any) -> None:
+    def _context(self, value: Any, event: Event, fields: EventFields) -> None:
         if value is not None and not isinstance(value, dict):
             self._violate("context", "type")
             return
         given: dict[str, Any] = value or {}
-        event = self.event
-        groups = _UNKNOWN_CONTEXT if event is None else _CONTEXTS[event.name]
-        self._fields(groups["context"], given, self.context)
-        if event is not None:
-            self._required_with(event, given)
-        inner = [parent for parent in groups if parent != "context"]
-        for parent in inner:
-            self._inner_object(parent, groups[parent], given)
-        known = groups["context"].leaves.union(_leaf(parent) for parent in inner)
-        self._unknown_context("context", given, known, self.context)
+        self._fields(fields.context, given, self.context)
+        self._required_with(event, given)
+        for leaf, group in fields.inner.items():
+            self._inner_object(leaf, group, given.get(leaf))
+        self._unknown_context("context", given, fields.context.keys, self.context)
 
-    def _inner_object(self, parent: str, group: FieldGroup, context: dict[str, Any]) -> None:
+    def _inner_object(self, leaf: str, group: FieldGroup, value: Any) -> None:
         """An object inside the context."""
-        leaf = _leaf(parent)
-        value = context.get(leaf)
+        parent = f"context.{leaf}"
         if value is not None and not isinstance(value, dict):
             self._violate(parent, "type")
             return
         stored: dict[str, Any] = {}
         self._fields(group, value or {}, stored)
         if value is not None:
-            self._unknown_context(parent, value, group.leaves, stored)
+            self._unknown_context(parent, value, group.keys, stored)
             self.context[leaf] = stored
 
     def _required_with(self, event: Event, context: dict[str, Any]) -> None:
@@ -186,17 +175,15 @@ class Examination:
                 self._violate(f"context.{required}", "required_with")
 
     def _fields(self, group: FieldGroup, given: dict[str, Any], to: dict[str, Any]) -> None:
-        for leaf, path, level, read, deprecated in group.fields:
+        for leaf, path, read, is_required, is_suggested, deprecated in group.fields:
             value = given.get(leaf)
             if value is None:
-                if level is Level.REQUIRED:
+                if is_required:
                     self._violate(path, "required")
-                elif level is Level.SUGGESTED:
+                elif is_suggested:
                     self.warnings.append((path, "suggested_missing"))
                 continue
             rule, stored = read(value, given)
-            if rule is None and path.startswith("context.") and personal.is_plaintext("", value):
-                rule = "plaintext_pii"
             if rule is not None:
                 self._violate(path, rule)
                 continue
@@ -208,6 +195,8 @@ class Examination:
         self, parent: str, given: dict[str, Any], known: frozenset[str], to: dict[str, Any]
     ) -> None:
         """Keep the context's fields that the event does not have, unless they are personal data."""
+        if known.issuperset(given):
+            return
         for key, value in given.items():
             if key in known or value is None:
                 continue
@@ -215,14 +204,11 @@ class Examination:
             rule, stored = self._judge_unknown(parent, path, key, value)
             if rule is not None:
                 self._violate(path, rule)
-                continue
-            inside = [path + _shown(place) for place in personal.places(value)]
-            for each in inside:
-                self._violate(each, "plaintext_pii")
-            if not inside:
+            elif not isinstance(value, dict | list) or self._is_impersonal(path, value):
                 to[key] = stored
 
     def _judge_unknown(self, parent: str, path: str, key: str, value: Any) -> values.Verdict:
+        """The rule that an unknown field breaks and its stored form, but for what is inside."""
         kept = parent in ("context", _PRIVACY)
         if (kept and key.lower() in personal.PLAINTEXT_KEYS) or personal.is_plaintext(key, value):
             return "plaintext_pii", None
@@ -234,7 +220,16 @@ class Examination:
         stored = _normalise(value)
         return ("out_of_range", None) if stored is _INFINITE else (None, stored)
 
+    def _is_impersonal(self, path: str, value: Any) -> bool:
+        """Whether there is no personal data inside; violations say where it is."""
+        inside = [path + _shown(place) for place in personal.places(value)]
+        for each in inside:
+            self._violate(each, "plaintext_pii")
+        return not inside
+
     def _unknown(self, prefix: str, given: dict[str, Any], known: frozenset[str]) -> None:
+        if known.issuperset(given):
+            return
         for key, value in given.items():
             if key not in known and value is not None:
                 self.warnings.append((prefix + _printable(key), "unknown_field"))
@@ -242,10 +237,6 @@ class Examination:
 
 _read_hash: Final = values.reader_of(PRIVACY_HASHES[0])
 _INFINITE: Final = object()
-
-
-def _leaf(parent: str) -> str:
-    return parent.removeprefix("context.")
 
 
 def _printable(key: str) -> str:
@@ -262,7 +253,7 @@ def _shown(place: Iterable[str | int]) -> str:
 
 def _normalise(value: Any) -> Any:
     """A value of an unknown field with its numbers normalised; `_INFINITE` if one is infinite."""
-    if isinstance(value, bool | str) or value is None:
+    if isinstance(value, str) or value is None or isinstance(value, bool):
         return value
     if isinstance(value, dict):
         members = {key: _normalise(member) for key, member in value.items()}

@@ -1,44 +1,32 @@
-"""The fast paths of a valid event: one typed decode, the few checks that types cannot do, encode.
+"""The fast path of a valid event: one typed decode, the few checks that types cannot do, encode.
 
-`read` takes events that have nothing but the catalog's fields. `read_wide` also takes unknown
-fields and nulls, which partners send routinely, so that they do not cost as much as a refusal. An
-event that neither takes is not necessarily invalid: `examine` decides.
+It takes an event that has nothing but the catalog's fields, none of them null; `examine` decides on
+all others. It is there because such an event costs a third of what an examination does
+(`bench/test_events.py`: the batch and the single event).
+
+The structs are a tagged union on `event`. They are strict: an unknown field, a null in a required
+field or an integral float as a time fails the decode. Their fields are in sorted order, so that the
+encoded struct is the canonical envelope.
 """
 
 from collections.abc import Callable
+from functools import cache
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw, defstruct
 
 from snapbid.events.catalog import EVENTS
-from snapbid.events.fields import MAX_EXACT, Event, Field, Kind
-from snapbid.events.outcomes import AcceptedEvent, canonical_envelope, event_id
-from snapbid.events.personal import is_key
-from snapbid.events.structs import ENVELOPES
-from snapbid.events.values import (
-    HASH_SUFFIX,
-    calling_code,
-    country_code,
-    currency_code,
-    is_ip,
-    read_hash,
-)
+from snapbid.events.fields import MAX_EXACT, MAX_MS, MAX_TEXT, MIN_MS, Event, Field, Kind, Level
+from snapbid.events.outcomes import AcceptedEvent, accepted
+from snapbid.events.values import calling_code, country_code, currency_code, is_ip, read_hash
 
 Check = Callable[[Any], bool]
 """Normalises a context in place; False if a rule is broken or `examine` has to decide."""
 
 Decode = Callable[[bytes | Raw], Any]
 
-_ENVELOPE_KEYS: Final = frozenset(("event", "timestamp", "identity", "context"))
-_IDENTITY_KEYS: Final = frozenset(("client_user_id", "anonymous_id", "click_id"))
-_CONTEXT_KEYS: Final = {
-    name: frozenset(field.path.split(".")[1] for field in event.context_fields())
-    for name, event in EVENTS.items()
-}
-
-_decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -46,7 +34,6 @@ class EventPlan(NamedTuple):
     """How a decoded event is finished: its name, its checks, and its deduplication key."""
 
     name: str
-    name_bytes: bytes
     checks: tuple[Check, ...]
     key: Callable[[Any], str] | None
 
@@ -64,135 +51,36 @@ def read(raw: bytes, decode: Decode, product: bytes, latest_ms: int) -> Accepted
         event = decode(raw)
     except (msgspec.DecodeError, RecursionError):
         return None
-    plan = PLANS[event.__class__]
-    if event.timestamp > latest_ms or not normalise(event, plan):
+    name, checks, key_of = _PLANS[event.__class__]
+    if event.timestamp > latest_ms or not _normalise(event, checks):
         return None
-    if b"@" in raw and _has_at_elsewhere(event.identity, raw):
+    identity = event.identity
+    ids = identity.client_user_id, identity.anonymous_id, identity.click_id
+    if b"@" in raw and _has_at_elsewhere(ids, raw):
         return None
     envelope = _encode(event)
     if envelope.count(b":") != raw.count(b":"):
         return None
-    return accept(event, plan, product, envelope)
+    key = key_of(event.context) if key_of is not None else None
+    return accepted(product, name, event.timestamp, ids, envelope, key)
 
 
-def read_wide(
-    raw: bytes, presets: frozenset[str], product: bytes, latest_ms: int
-) -> AcceptedEvent | None:
-    """Read an event as `read` does, unknown fields and nulls included; None if not taken.
-
-    Fields that the catalog does not have are set aside, the rest is converted to the typed struct,
-    and the unknown fields of the context are put back.
-    """
-    try:
-        document = _decode(raw)
-        if not isinstance(document, dict) or _encode(document).count(b":") != raw.count(b":"):
-            return None
-        event = _read_document(document, presets, product, latest_ms)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    if event is not None and b"@" in raw and _has_at_elsewhere(event, raw):
-        return None
-    return event
-
-
-def _has_at_elsewhere(identity: Any, raw: bytes) -> bool:
-    """Whether there is an @ elsewhere than in the user's ids, perhaps that of an email address."""
-    left = raw.count(b"@")
-    for id in (identity.client_user_id, identity.anonymous_id, identity.click_id):
-        if id is not None:
-            left -= id.count("@")
-    return left != 0
-
-
-def _read_document(
-    document: dict[str, Any], presets: frozenset[str], product: bytes, latest_ms: int
-) -> AcceptedEvent | None:
-    """Raises msgspec.ValidationError."""
-    name, identity, context = (
-        document.get("event"),
-        document.get("identity"),
-        document.get("context"),
-    )
-    if not isinstance(name, str) or name not in EVENTS or EVENTS[name].preset not in presets:
-        return None
-    if not isinstance(identity, dict) or not isinstance(context, dict):
-        return None
-    known = _CONTEXT_KEYS[name]
-    unknown = _unknown_fields(context, known)
-    if (
-        unknown is None
-        or _has_nested(document, _ENVELOPE_KEYS)
-        or _has_nested(identity, _IDENTITY_KEYS)
-    ):
-        return None
-    typed = {
-        "event": name,
-        "timestamp": document.get("timestamp"),
-        "identity": {key: value for key, value in identity.items() if key in _IDENTITY_KEYS},
-        "context": {key: value for key, value in context.items() if key in known},
-    }
-    event: Any = msgspec.convert(typed, ENVELOPES[name])
-    plan = PLANS[event.__class__]
-    if event.timestamp > latest_ms or not normalise(event, plan):
-        return None
-    whole = msgspec.to_builtins(event.context) | unknown
-    envelope = canonical_envelope(name, event.timestamp, msgspec.to_builtins(event.identity), whole)
-    return accept(event, plan, product, envelope)
-
-
-def _unknown_fields(context: dict[str, Any], known: frozenset[str]) -> dict[str, Any] | None:
-    """The unknown fields as they are stored; None if `examine` has to judge one of them."""
-    kept = {}
-    for key, value in context.items():
-        if key in known or value is None:
-            continue
-        if key.endswith(HASH_SUFFIX) or is_key(key) or not _is_plain(value):
-            return None
-        kept[key] = value
-    return kept
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value is stored unchanged, without looking inside it."""
-    kind = value.__class__
-    if kind is str or kind is bool:
-        return True
-    if kind is int:
-        return bool(-MAX_EXACT <= value <= MAX_EXACT)
-    return kind is float and not value.is_integer()
-
-
-def _has_nested(members: dict[str, Any], known: frozenset[str]) -> bool:
-    """Whether an unknown key holds a list or an object, which might be nested too deep."""
-    return any(
-        value.__class__ in (dict, list) for key, value in members.items() if key not in known
-    )
-
-
-def normalise(event: Any, plan: EventPlan) -> bool:
+def _normalise(event: Any, checks: tuple[Check, ...]) -> bool:
     """Bring a decoded event into its stored form; False if a rule is broken."""
     context = event.context
-    for check in plan.checks:
+    for check in checks:
         if not check(context):
             return False
     identity = event.identity
     return identity.client_user_id is not None or identity.anonymous_id is not None
 
 
-def accept(event: Any, plan: EventPlan, product: bytes, envelope: bytes) -> AcceptedEvent:
-    """The accepted form of a normalised event with its canonical envelope."""
-    name, name_bytes, _, key_of = plan
-    key = envelope if key_of is None else key_of(event.context).encode()
-    identity = event.identity
-    return AcceptedEvent(
-        name,
-        event_id(product, name_bytes, key),
-        event.timestamp,
-        identity.client_user_id,
-        identity.anonymous_id,
-        identity.click_id,
-        envelope,
-    )
+def _has_at_elsewhere(ids: tuple[str | None, ...], raw: bytes) -> bool:
+    """Whether there is an @ elsewhere than in the user's ids, perhaps that of an email address."""
+    return raw.count(b"@") != sum(id.count("@") for id in ids if id is not None)
+
+
+# -- the checks of an event -----------------------------------------------------------------------
 
 
 def _check_ip(context: Any) -> bool:
@@ -301,9 +189,96 @@ def _checks_of(event: Event) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-PLANS: Final[dict[type, EventPlan]] = {
-    ENVELOPES[name]: EventPlan(
-        name, name.encode(), _checks_of(event), attrgetter(event.key) if event.key else None
+# -- the structs of an event ----------------------------------------------------------------------
+
+_Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
+_Time = Annotated[int, Meta(ge=MIN_MS, le=MAX_MS)]
+_Number = Annotated[int, Meta(ge=0, le=MAX_EXACT)] | Annotated[float, Meta(ge=0)]
+_SignedNumber = Annotated[int, Meta(ge=-MAX_EXACT, le=MAX_EXACT)] | float
+_Hash = Annotated[str, Meta(min_length=64, max_length=64)]
+
+_OPTIONS: Final[dict[str, Any]] = {
+    "kw_only": True,
+    "gc": False,
+    "omit_defaults": True,
+    "forbid_unknown_fields": True,
+}
+
+
+def _type_of(field: Field) -> Any:
+    match field.kind:
+        case Kind.CHOICE:
+            return Literal[field.values]
+        case Kind.NUMBER:
+            return _SignedNumber if field.signed else _Number
+        case Kind.FLAG:
+            return bool
+        case Kind.TIME:
+            return _Time
+        case Kind.HASH:
+            return _Hash
+    return _Text
+
+
+def _struct(name: str, types: dict[str, tuple[Any, bool]], **options: Any) -> type[msgspec.Struct]:
+    """A struct from the type of each field and whether it is required."""
+    fields = [
+        (leaf, type_) if required else (leaf, type_ | None, None)
+        for leaf, (type_, required) in sorted(types.items())
+    ]
+    return defstruct(name, fields, module=__name__, **_OPTIONS, **options)
+
+
+def _types(fields: list[Field]) -> dict[str, tuple[Any, bool]]:
+    return {field.leaf: (_type_of(field), field.level is Level.REQUIRED) for field in fields}
+
+
+def _camel(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def _context(event: Event) -> type[msgspec.Struct]:
+    groups: dict[str, list[Field]] = {}
+    for field in event.context_fields():
+        groups.setdefault(field.parent, []).append(field)
+    name = _camel(event.name)
+    types = _types(groups.pop("context"))
+    for parent, fields in groups.items():
+        leaf = parent.removeprefix("context.")
+        types[leaf] = (_struct(f"{name}{_camel(leaf)}", _types(fields)), False)
+    return _struct(f"{name}Context", types)
+
+
+def _envelope(event: Event) -> type[msgspec.Struct]:
+    name = _camel(event.name)
+    fields = [
+        ("timestamp", _Time),
+        ("identity", _struct(f"{name}Identity", _types(list(event.identity_fields())))),
+        ("context", _context(event)),
+    ]
+    return defstruct(
+        name, fields, module=__name__, tag_field="event", tag=event.name, **_OPTIONS
+    )  # fmt: skip
+
+
+_ENVELOPES: Final[dict[str, type[msgspec.Struct]]] = {
+    name: _envelope(event) for name, event in EVENTS.items()
+}
+"""Name of an event -> the struct of its envelope."""
+
+_PLANS: Final[dict[type, EventPlan]] = {
+    _ENVELOPES[name]: EventPlan(
+        name, _checks_of(event), attrgetter(event.key) if event.key else None
     )
     for name, event in EVENTS.items()
 }
+
+
+@cache
+def decoder_for(presets: frozenset[str]) -> Decode:
+    """Give the decode of the events of these presets; any other event fails it."""
+    enabled = [_ENVELOPES[name] for name, event in EVENTS.items() if event.preset in presets]
+    union: Any = enabled[0]
+    for envelope in enabled[1:]:
+        union = union | envelope
+    return msgspec.json.Decoder(union).decode

@@ -82,10 +82,19 @@ def canonical_envelope(
     )
 
 
-def event_id(product: bytes, event: bytes, key: bytes) -> str:
-    """`ev1-` and 32 hexadecimal digits of the SHA-256 of product, event and key.
+def accepted(
+    product: bytes,
+    event: str,
+    timestamp: int,
+    ids: tuple[str | None, str | None, str | None],
+    envelope: bytes,
+    key: str | None,
+) -> AcceptedEvent:
+    """The accepted event of an envelope. `ids` are those of `AcceptedEvent`, in its order.
 
-    The key is the transaction's or bonus's id, or else the canonical envelope. None of the three
-    can contain U+0000, which therefore separates them.
+    `key` is the transaction's or bonus's id; None if the whole envelope identifies the event. None
+    of product, event and key can contain U+0000, which therefore separates them.
     """
-    return ID_PREFIX + sha256(b"%b\0%b\0%b" % (product, event, key)).hexdigest()[:_ID_DIGITS]
+    unique = envelope if key is None else key.encode()
+    digest = sha256(b"%b\0%b\0%b" % (product, event.encode(), unique)).hexdigest()
+    return AcceptedEvent(event, ID_PREFIX + digest[:_ID_DIGITS], timestamp, *ids, envelope)

@@ -1,7 +1,7 @@
 """Reading the bodies of both endpoints (contract 7): the accepted events, or every violation.
 
-A valid event takes one of the fast paths (`fast`); what these do not take is read field by field
-(`examine`). Nothing here knows HTTP: the results are values of `outcomes`, or a `RefusedRequest`.
+An event is read field by field (`examine`), unless the fast path takes it (`fast`). Nothing here
+knows HTTP: the results are values of `outcomes`, or a `RefusedRequest`.
 """
 
 from collections.abc import Generator
@@ -35,7 +35,6 @@ from snapbid.events.strict_json import (
     elements,
     locate,
 )
-from snapbid.events.structs import decoder_for
 
 AHEAD_MS: Final = 3_600_000
 """How far in the future an event may lie."""
@@ -54,7 +53,7 @@ class _EventReader:
         self._presets = presets if CORE in presets else presets | {CORE}
         self._product = product.name.encode()
         self._latest_ms = now_ms + AHEAD_MS
-        self._decode = decoder_for(self._presets).decode
+        self._decode = fast.decoder_for(self._presets)
         # Test mode wants warnings, which only the examination gives.
         self._examine_all = test
         check_utf8(body)
@@ -68,9 +67,7 @@ class _EventReader:
         if not self._examine_all:
             text = bytes(raw)
             if not (self._suspect and SUSPECT.search(text)):
-                event = fast.read(text, self._decode, self._product, self._latest_ms) or (
-                    fast.read_wide(text, self._presets, self._product, self._latest_ms)
-                )
+                event = fast.read(text, self._decode, self._product, self._latest_ms)
                 if event is not None:
                     return event
         document = decode_strictly(raw, self._skipped)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from snapbid.events.fields import MAX_EXACT, MAX_MS, MAX_TEXT, MIN_MS, Field, Kind
+from snapbid.events.personal import is_email
 from snapbid.reference import calling_codes, countries, currencies
 
 EMPTY_HASH: Final = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -23,6 +24,7 @@ _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+")
 _PHONE: Final = re.compile(r"\+?[\d\s().\-/]{6,24}")
 _MIN_PHONE_DIGITS: Final = 6
+_NUMBERS: Final = (int, float)  # as JSON has them; a flag is none
 
 Verdict = tuple[str | None, Any]
 """The broken rule or None, and the value as it is stored."""
@@ -84,7 +86,7 @@ def text_rule(value: Any) -> str | None:
 
 def read_time(value: Any) -> Verdict:
     """A time in epoch milliseconds: 13 digits, no fraction other than zero."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if value.__class__ not in _NUMBERS:
         return "type", value
     if math.isinf(value):
         return "out_of_range", value
@@ -106,6 +108,8 @@ def reader_of(field: Field) -> Reader:
             return _currency
         case Kind.CHOICE:
             return _choice(field)
+        case Kind.TEXT if field.parent != "identity":
+            return _text_of_context
     return _TEXT_READERS[field.kind]
 
 
@@ -118,7 +122,7 @@ def _flag(value: Any, _: dict[str, Any]) -> Verdict:
 
 
 def _signed_number(value: Any, _: dict[str, Any]) -> Verdict:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if value.__class__ not in _NUMBERS:
         return "type", value
     return ("out_of_range", value) if math.isinf(value) else (None, normalise_number(value))
 
@@ -130,6 +134,13 @@ def _number(value: Any, context: dict[str, Any]) -> Verdict:
 
 def _text(value: Any, _: dict[str, Any]) -> Verdict:
     return text_rule(value), value
+
+
+def _text_of_context(value: Any, _: dict[str, Any]) -> Verdict:
+    rule = text_rule(value)
+    if rule is None and is_email(value):
+        rule = "plaintext_pii"
+    return rule, value
 
 
 def _currency(value: Any, context: dict[str, Any]) -> Verdict:
