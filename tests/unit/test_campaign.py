@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import strategies
 
 from snapbid.embedded import demo
 from snapbid.match import campaign_file
 from snapbid.match.campaign import Campaign, CampaignError, CampaignMistake
 from snapbid.match.campaign_file import read_file
 from snapbid.match.document import decode, parse
+from snapbid.match.normalised import encode, load
 from snapbid.match.targeting_rules import MAX_ENTRIES
 from snapbid.match.vocabulary import DIMENSIONS
 
@@ -222,6 +224,15 @@ def test_text_that_is_not_utf8_costs_one_line() -> None:
 def test_a_stored_document_that_cannot_be_read(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode(text)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_normalised_form_is_the_campaign(seed: int) -> None:
+    world = strategies.random_world(seed, 60, strategies.Surroundings())
+    for document in world.campaigns:
+        campaign = parse(document)
+        is_active = campaign.status == "active"
+        assert load(encode(campaign), is_normalised=True, is_active=is_active) == campaign
 
 
 def test_a_mistake_reads_as_a_line() -> None:

@@ -1,24 +1,20 @@
-"""A native creative means the same whichever way its document is read."""
-
-import json
+"""Native creatives of campaign documents."""
 
 import pytest
 
 from snapbid.match.campaign import CampaignError
-from snapbid.match.document import parse, parse_json
+from snapbid.match.document import parse
 from snapbid.match.native import NativeAd
-from snapbid.match.normalised import encode
+from snapbid.match.normalised import encode, load
 
 
 def test_a_creative_without_data_has_none() -> None:
-    """Seen: the quick way gave null for it, and the publisher could not build an index."""
     native = {"title": "Shoes", "link": {"url": "https://shop.example/"}}
     creative = {"id": "k", "media": "native", "native": native}
     document = {"id": "c", "advertiser": "b.example", "cpm": 1, "creatives": [creative]}
-    quick, checked = parse_json(json.dumps(document).encode()), parse(document)
-    assert encode(quick) == encode(checked)
-    assert isinstance(quick.creatives[0].native, NativeAd)
-    assert quick.creatives[0].native.data == {}
+    stored = load(encode(parse(document)), is_normalised=True, is_active=True)
+    assert isinstance(stored.creatives[0].native, NativeAd)
+    assert stored.creatives[0].native.data == {}
 
 
 @pytest.mark.parametrize(("field", "value"), [("mimes", ["video/mp4"]), ("duration", 5)])
@@ -27,4 +23,4 @@ def test_what_follows_from_the_video_is_no_field_of_a_document(field: str, value
     creative = {"id": "k", "media": "native", "native": native}
     document = {"id": "c", "advertiser": "b.example", "cpm": 1, "creatives": [creative]}
     with pytest.raises(CampaignError, match=rf"native\.{field}: is not a known field"):
-        parse_json(json.dumps(document).encode())
+        parse(document)

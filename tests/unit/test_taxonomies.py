@@ -90,5 +90,5 @@ def test_import_names_all_categories_that_are_none() -> None:
         "categories": ["IAB99", "iab3", "IAB-99"],
         "creatives": [{"id": "k", "media": "banner", "w": 1, "h": 1, "adm": "x"}],
     }
-    IMPORTED.check(document, (), mistakes)
+    IMPORTED(document, (), mistakes)
     assert [str(each).partition(":")[0] for each in mistakes] == ["categories[0]", "categories[2]"]

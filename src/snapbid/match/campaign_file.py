@@ -14,9 +14,8 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from snapbid.match._keys import may_repeat_keys
 from snapbid.match.campaign import Campaign, CampaignError, CampaignMistake
-from snapbid.match.document import IMPORTED, MAX_DOCUMENT, parse_quickly
+from snapbid.match.document import IMPORTED, MAX_DOCUMENT
 from snapbid.match.rules import Mistakes, Path, path_text, report, shown
 
 _WHITESPACE: Final = " \t\r\n"
@@ -101,13 +100,6 @@ class _Checker:
         """Add the mistake of a file that is something else."""
         self.mistakes.append(CampaignMistake("", f"the file {what}: {EXPECTED}"))
 
-    def check_quickly(self, line: int, text: bytes) -> Campaign | None:
-        """Check a document in UTF-8; None if `check` has to decide."""
-        campaign = parse_quickly(text, imported=True) if len(text) <= MAX_DOCUMENT else None
-        if campaign is None or may_repeat_keys(text):
-            return None
-        return campaign if self.lines.setdefault(campaign.id, line) == line else None
-
     def check(self, line: int, at: Path, document: Any) -> Campaign | None:
         """Check a decoded document that starts on `line`; `at` is its index in an array, if any.
 
@@ -118,7 +110,7 @@ class _Checker:
             report(mistakes, (at, key), "stands twice in one object")
         if self.json.characters > MAX_DOCUMENT:
             mistakes.append(_too_long(path_text(at)))
-        campaign = IMPORTED.check(document, at, mistakes)
+        campaign = IMPORTED(document, at, mistakes)
         name = document.get("id") if isinstance(document, dict) else None
         if isinstance(name, str):
             if name in self.lines:
@@ -216,10 +208,6 @@ def _read_lines(checker: _Checker, source: BinaryIO) -> Iterator[tuple[Campaign,
             checker.refuse_file(what)
             return
         is_first = False
-        campaign = checker.check_quickly(line, stripped)
-        if campaign is not None:
-            yield campaign, stripped.decode()
-            continue
         try:
             text = raw.decode().strip(_WHITESPACE)
             document, end = checker.json.value(text, 0)

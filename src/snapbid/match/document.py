@@ -6,13 +6,11 @@ of a document changes `normalised.RULES` too.
 """
 
 import json
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
-from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from snapbid.match import practice, vast_facts
@@ -28,31 +26,28 @@ from snapbid.match.campaign import (
 from snapbid.match.markup import Language
 from snapbid.match.native_rules import NATIVE, read_response
 from snapbid.match.rules import (
-    Finish,
+    Check,
     Mistakes,
     Path,
-    Remembered,
-    Rule,
     Together,
-    checked,
     list_of,
     object_of,
     path_text,
     report,
     shown,
 )
-from snapbid.match.targeting_rules import MAX_ENTRIES, TARGETING
+from snapbid.match.targeting_rules import TARGETING
 from snapbid.match.value_rules import (
     ADM,
-    ADVERTISER,
     BUDGET,
     CPM,
-    FLAG,
-    LANGUAGE,
     MAX_URL,
-    MEDIA_TYPE,
-    NAME,
-    TIME,
+    check_advertiser,
+    check_flag,
+    check_language,
+    check_media_type,
+    check_name,
+    check_time,
     choice,
     integer,
     integral,
@@ -75,7 +70,6 @@ XHTML, JAVASCRIPT, IFRAME = 2, 3, 4  # banner ad types; 1 is a text ad
 MAX_BANNER_TYPE: Final = IFRAME
 MAX_DELIVERY: Final = 3  # 1 streaming, 2 progressive, 3 download
 SKIP_BUTTON: Final = 16  # the creative attribute
-MAX_QUICK: Final = min(MAX_MARKUP, MAX_ENTRIES)  # bytes; a shorter document has not too much of it
 
 
 def _has_what_its_media_needs(creative: Any, at: Path, mistakes: Mistakes) -> None:
@@ -168,12 +162,13 @@ def _assets(creative: Creative) -> Creative:
     return msgspec.structs.replace(creative, adm="", native=native)
 
 
-def _derive(creative: Creative) -> None:
-    """Set what follows from the markup and other fields (contract 2).
+def _creative(**fields: Any) -> Creative:
+    """A creative, with what follows from its markup and other fields (contract 2).
 
     A banner's ad type follows from its markup where it is not stated; so does what VAST says. A
     video is skippable if it has the attribute that says so, and has the attribute if it is.
     """
+    creative = Creative(**fields)
     if creative.media == "banner":
         if creative.type is None:
             markup = creative.adm.lower()
@@ -187,6 +182,7 @@ def _derive(creative: Creative) -> None:
             force_setattr(creative, "skippable", True)
         elif creative.skippable:
             force_setattr(creative, "attributes", (*creative.attributes, SKIP_BUTTON))
+    return creative
 
 
 def _fields_fit_together(campaign: Any, at: Path, mistakes: Mistakes) -> None:
@@ -258,7 +254,7 @@ def _budget(*, daily: int | None = None, total: int | None = None, **fields: Any
     return Budget(daily_micros=daily, total_micros=total, **fields)
 
 
-def _creatives(together: Together) -> Rule:
+def _creatives(together: Together) -> Check:
     return list_of(
         object_of(
             {
@@ -268,27 +264,25 @@ def _creatives(together: Together) -> Rule:
                 "w": integer(1),
                 "h": integer(1),
                 "attributes": list_of(integer(0)),
-                "secure": FLAG,
-                "mimes": list_of(MEDIA_TYPE),
+                "secure": check_flag,
+                "mimes": list_of(check_media_type),
                 "duration": integer(1),
                 "protocols": list_of(integer(0)),
                 "iurl": string(MAX_URL),
-                "language": LANGUAGE,
+                "language": check_language,
                 "apis": list_of(integer(1, MAX_API)),
                 "type": integer(1, MAX_BANNER_TYPE),
                 "native": NATIVE,
-                "linear": FLAG,
-                "skippable": FLAG,
+                "linear": check_flag,
+                "skippable": check_flag,
                 "bitrate": integer(1),
                 "delivery": list_of(integer(1, MAX_DELIVERY)),
             },
-            Creative,
+            _creative,
             required=("id", "media"),
             together=together,
-            settle=_derive,
         ),
         MAX_CREATIVES,
-        least=1,
         distinct=False,
         unique="id",
         together=_markup_is_short_enough,
@@ -296,7 +290,7 @@ def _creatives(together: Together) -> Rule:
 
 
 _BUDGET: Final = object_of(
-    {"daily": BUDGET, "total": BUDGET, "pacing": choice("asap", "even")}, Budget, _budget
+    {"daily": BUDGET, "total": BUDGET, "pacing": choice("asap", "even")}, _budget
 )
 _CAP: Final = object_of(
     {"impressions": integer(1), "seconds": integer(1)},
@@ -304,7 +298,7 @@ _CAP: Final = object_of(
     required=("impressions", "seconds"),
 )
 _TRANSPARENCY: Final = object_of(
-    {"domain": ADVERTISER, "dsaparams": list_of(integer(0))},
+    {"domain": check_advertiser, "dsaparams": list_of(integer(0))},
     Transparency,
     required=("domain",),
 )
@@ -327,43 +321,31 @@ def _check_taxonomy(value: Any, at: Path, mistakes: Mistakes) -> Any:
     return number
 
 
-TAXONOMY: Final = Rule(
-    _check_taxonomy,
-    Annotated[int, Meta(ge=1, le=MAX_INTEGER)],
-    Remembered(checked(_check_taxonomy)).__getitem__,
-)
-
-
 def _spelled(categories: tuple[str, ...], cattax: int) -> tuple[str, ...]:
     """Spell categories as their taxonomy does; what it does not have stays as it is."""
     return tuple(dict.fromkeys(normal(cattax, each) or each for each in categories))
 
 
-def _campaigns(of_creative: Together, together: Together) -> Rule:
+def _campaigns(of_creative: Together, together: Together) -> Check:
     return object_of(
         {
             "id": string(),
-            "advertiser": ADVERTISER,
-            "seat": NAME,
-            "bundle": NAME,
+            "advertiser": check_advertiser,
+            "seat": check_name,
+            "bundle": check_name,
             "name": string(),
             "categories": list_of(string()),
-            "cattax": TAXONOMY,
+            "cattax": _check_taxonomy,
             "status": choice("active", "paused"),
-            "starts_at": TIME,
-            "ends_at": TIME,
+            "starts_at": check_time,
+            "ends_at": check_time,
             "cpm": CPM,
-            "budget": object_of(
-                {"daily": BUDGET, "total": BUDGET, "pacing": choice("asap", "even")},
-                Budget,
-                _budget,
-            ),
+            "budget": _BUDGET,
             "frequency_caps": list_of(_CAP, MAX_FREQUENCY_CAPS),
             "dsa": _DECLARATION,
             "targeting": TARGETING,
             "creatives": _creatives(of_creative),
         },
-        Campaign,
         _campaign,
         required=("id", "advertiser", "cpm", "creatives"),
         together=together,
@@ -383,7 +365,7 @@ def parse(document: object) -> Campaign:
     Numbers may be int, float or Decimal. Raises CampaignError with every mistake.
     """
     mistakes = Mistakes()
-    campaign = CAMPAIGN.check(document, (), mistakes)
+    campaign = CAMPAIGN(document, (), mistakes)
     if mistakes:
         raise CampaignError(tuple(mistakes))
     assert isinstance(campaign, Campaign)
@@ -400,37 +382,9 @@ def decode(text: str) -> Any:
         raise ValueError(f"the document cannot be read: {type(error).__name__}") from None
 
 
-def parse_quickly(text: bytes, *, imported: bool = False) -> Campaign | None:
-    """Parse a document in UTF-8; None if it has a mistake or a rare form, so a check must decide.
-
-    The check is that of CAMPAIGN or, for one that is `imported`, of IMPORTED. A key that occurs
-    twice is not noticed; the last one counts, as it does for PostgreSQL.
-    """
-    # An escape may be U+0000, and may stand for more bytes than it has. A regular expression is
-    # twice as fast as `in`.
-    if len(text) > MAX_QUICK or _ESCAPE.search(text) is not None:
-        return None
-    decode, finish = _OF_IMPORT if imported else _OF_STORE
-    try:
-        campaign = finish(decode(text))
-    except (ValueError, ArithmeticError, RecursionError):
-        return None
-    assert isinstance(campaign, Campaign)
-    return campaign
-
-
 def parse_json(text: bytes) -> Campaign:
-    """Parse a document in UTF-8. Raises CampaignError, or another ValueError if it is not JSON."""
-    campaign = parse_quickly(text)
-    return parse(decode(text.decode())) if campaign is None else campaign
+    """Parse a stored document in UTF-8. Raises CampaignError, or another ValueError."""
+    return parse(decode(text.decode()))
 
 
-def _quick(rule: Rule) -> tuple[Callable[[bytes], Any], Finish]:
-    assert rule.finish is not None
-    return msgspec.json.Decoder(rule.shape).decode, rule.finish
-
-
-_OF_STORE: Final = _quick(CAMPAIGN)
-_OF_IMPORT: Final = _quick(IMPORTED)
-_ESCAPE: Final = re.compile(rb"\\u")
 _STORED: Final = json.JSONDecoder(parse_float=Decimal)

@@ -14,8 +14,6 @@ from snapbid.match.rules import (
     Fields,
     Mistakes,
     Path,
-    Rule,
-    UndecidedError,
     list_of,
     object_of,
     report,
@@ -45,7 +43,7 @@ def _check_data(value: Any, at: Path, mistakes: Mistakes) -> dict[str, str]:
         report(mistakes, at, f"must have at most {MAX_ASSETS} entries, found {len(value)}")
         return {}
     for kind, text in value.items():
-        _DATA_TEXT.check(text, (at, str(kind)), mistakes)
+        _DATA_TEXT(text, (at, str(kind)), mistakes)
         if not _is_data_type(kind):
             rule = f"must be a data type of Native 1.2, such as 2, found {shown(kind)}"
             report(mistakes, (at, str(kind)), rule)
@@ -55,14 +53,6 @@ def _check_data(value: Any, at: Path, mistakes: Mistakes) -> dict[str, str]:
 def _is_data_type(kind: object) -> bool:
     digits = isinstance(kind, str) and kind.isascii() and kind.isdigit()
     return digits and str(int(kind)) == kind and 1 <= int(kind) <= MAX_DATA_TYPE  # type: ignore[call-overload]
-
-
-def _finish_data(value: dict[str, str]) -> dict[str, str]:
-    mistakes = Mistakes()
-    normal = _check_data(value, (), mistakes)
-    if mistakes:
-        raise UndecidedError
-    return normal
 
 
 def _has_an_asset(native: Any, at: Path, mistakes: Mistakes) -> None:
@@ -81,7 +71,7 @@ def _check_image(value: Any, at: Path, mistakes: Mistakes) -> Any:
     if isinstance(value, dict) and value.get("type") is None:
         report(mistakes, (at, "type"), _add_type(value))
         value = value | {"type": ICON}
-    return _TYPED_IMAGE.check(value, at, mistakes)
+    return _TYPED_IMAGE(value, at, mistakes)
 
 
 def _add_type(image: Fields) -> str:
@@ -103,10 +93,8 @@ def _add_data_type(datum: Fields) -> str:
 NATIVE: Final = object_of(
     {
         "title": _TITLE,
-        "images": list_of(
-            Rule(_check_image, _TYPED_IMAGE.shape, _TYPED_IMAGE.finish), MAX_ASSETS
-        ),
-        "data": Rule(_check_data, dict[str, str], _finish_data),
+        "images": list_of(_check_image, MAX_ASSETS),
+        "data": _check_data,
         "video": markup(MAX_ADM_BYTES, "VAST"),
         "link": object_of(
             {"url": _URL, "clicktrackers": _URLS}, NativeLink, required=("url",)
@@ -145,7 +133,7 @@ def read_response(text: str, at: Path, mistakes: Mistakes) -> NativeAd | None:
         return None
     before = len(mistakes)
     document = _document(response, at, mistakes)
-    ad = NATIVE.check(document, at, mistakes)
+    ad = NATIVE(document, at, mistakes)
     return ad if isinstance(ad, NativeAd) and len(mistakes) == before else None
 
 

@@ -3,30 +3,14 @@
 They follow from `vocabulary.DIMENSIONS`; only what is said of a wrong entry stands here.
 """
 
-from functools import partial
-from typing import Annotated, Any, Final, Union
-
-from msgspec import Meta
-from msgspec.structs import force_setattr
+from typing import Any, Final
 
 from snapbid.match import codes
 from snapbid.match.campaign import Circle, Values
 from snapbid.match.domains import MAX_TEXT
-from snapbid.match.rules import (
-    Check,
-    Mistakes,
-    Path,
-    Remembered,
-    Rule,
-    UndecidedError,
-    check_of_object,
-    list_of,
-    object_of,
-    report,
-    shown,
-)
+from snapbid.match.rules import Check, Mistakes, Path, list_of, object_of, report, shown
 from snapbid.match.value_rules import integral, real, text_rule
-from snapbid.match.vocabulary import DIMENSIONS, MAX_INTEGER, Dimension, normalise
+from snapbid.match.vocabulary import DIMENSIONS, MAX_INTEGER, NORMALISE, Dimension
 
 MAX_ENTRIES: Final = 1_000_000  # of all lists together
 MAX_DEALS: Final = 10_000
@@ -54,21 +38,18 @@ _ENTRY_RULES: Final = {
 }
 
 
-# -- naming every mistake -------------------------------------------------------------------------
-
-
 def _check_of(dimension: Dimension) -> Check:
     """The check of a dimension's two lists."""
-    name = dimension.name
+    name, normalise, is_text = dimension.name, NORMALISE[dimension.name], dimension.kind == "text"
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
-        normal = normalise(name, value if dimension.kind == "text" else integral(value))
+        normal = normalise(value if is_text or value.__class__ is int else integral(value))
         if normal is None:
             report(mistakes, at, _entry_rule(dimension, value))
         return normal
 
-    entries = list_of(Rule(check, str | int), _most(name)).check
-    return check_of_object({"include": entries, "exclude": entries}, Values)
+    entries = list_of(check, _most(name))
+    return object_of({"include": entries, "exclude": entries}, Values)
 
 
 def _most(dimension: str) -> int:
@@ -101,63 +82,6 @@ def _without_empty(**targeting: Any) -> dict[str, Any]:
     }
 
 
-# -- the quick way --------------------------------------------------------------------------------
-
-_Entries = Annotated[tuple[str | int, ...], Meta(max_length=MAX_ENTRIES)]
-
-
-class _ValuesShape(Values, frozen=True, gc=False, forbid_unknown_fields=True):
-    include: _Entries = ()
-    exclude: _Entries = ()
-
-
-class _NormalForms(Remembered):
-    """The normal forms of a dimension's entries; `own` has the entries that are their own."""
-
-    def __init__(self, dimension: str) -> None:
-        super().__init__(partial(normalise, dimension))
-        self._most = _most(dimension)
-        self._own: set[str | int] = set()
-
-    def __missing__(self, entry: str | int) -> Any:
-        form = super().__missing__(entry)
-        if len(self) == 1:  # what was remembered has been forgotten
-            self._own.clear()
-        if form == entry:
-            self._own.add(entry)
-        return form
-
-    def of(self, entries: tuple[str | int, ...]) -> tuple[str | int, ...]:
-        """Normalise a list, each distinct form once, in order."""
-        if len(entries) > self._most:
-            raise UndecidedError
-        if len(self._own.intersection(entries)) == len(entries):
-            return entries  # all different, each its own
-        return tuple(dict.fromkeys(map(self.__getitem__, entries)))
-
-
-def _finish(targeting: dict[str, Any]) -> dict[str, Any]:
-    empty: tuple[str, ...] = ()
-    for name, values in targeting.items():
-        if type(values) is _ValuesShape and name in _NORMAL_FORMS:
-            normal_forms = _NORMAL_FORMS[name]
-            include, exclude = values.include, values.exclude
-            if include:
-                if (normal := normal_forms(include)) is not include:
-                    force_setattr(values, "include", normal)
-            elif not exclude:
-                empty += (name,)
-            if exclude and (normal := normal_forms(exclude)) is not exclude:
-                force_setattr(values, "exclude", normal)
-        elif type(values) is tuple and name == "geo_radius":
-            targeting[name] = _finish_circles(values)
-        else:
-            raise UndecidedError
-    for name in empty:
-        del targeting[name]
-    return targeting
-
-
 _CIRCLES: Final = list_of(
     object_of(
         {
@@ -170,14 +94,7 @@ _CIRCLES: Final = list_of(
     ),
     MAX_CIRCLES,
 )
-assert _CIRCLES.finish is not None
-_finish_circles: Final = _CIRCLES.finish
-_NORMAL_FORMS: Final = {d.name: _NormalForms(d.name).of for d in DIMENSIONS}
-_CHECKS: Final = {d.name: _check_of(d) for d in DIMENSIONS} | {"geo_radius": _CIRCLES.check}
+_CHECKS: Final = {d.name: _check_of(d) for d in DIMENSIONS} | {"geo_radius": _CIRCLES}
 
-TARGETING: Final = Rule(
-    check_of_object(_CHECKS, _without_empty, together=_entries_are_few_enough),
-    dict[str, Union[_ValuesShape, _CIRCLES.shape]],  # type: ignore[name-defined]  # noqa: UP007
-    _finish,
-)
+TARGETING: Final = object_of(_CHECKS, _without_empty, together=_entries_are_few_enough)
 """Values by dimension, and circles as `geo_radius`."""

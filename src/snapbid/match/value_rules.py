@@ -1,8 +1,7 @@
 """The rules of single values in a campaign document (contract 2).
 
 - Money is exact: a decimal is taken digit by digit, and a float means its shortest decimal.
-- Strings contain no U+0000 and no lone surrogates, because PostgreSQL cannot store them. Shapes
-  need not mention them: `document.parse_quickly` takes no escapes, and msgspec only UTF-8.
+- Strings contain no U+0000 and no lone surrogates, because PostgreSQL cannot store them.
 """
 
 import re
@@ -10,34 +9,19 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Any, Final, Literal
-
-import msgspec
-from msgspec import Meta
+from typing import Any, Final
 
 from snapbid.match.domains import MAX_TEXT, host
 from snapbid.match.markup import BIDDER_MACROS, OPEN, Language, unprotected
-from snapbid.match.rules import (
-    Check,
-    Mistakes,
-    Path,
-    Remembered,
-    Rule,
-    UndecidedError,
-    checked,
-    report,
-    shown,
-)
+from snapbid.match.rules import Check, Mistakes, Path, report, shown
 from snapbid.match.vocabulary import MAX_INTEGER, media_type, size, today
 
 MAX_ADM_BYTES: Final = 64 * 1024
 MAX_URL: Final = 8 * 1024
 MAX_USD: Final = (2**63 - 1) // 10**6  # that a signed 64-bit integer holds in micro-USD
 MAX_CPM: Final = 1_000_000  # USD, so that sums of costs stay far from 64 bits
-UTF8_BYTES: Final = 4  # of one character, at most
 
 _MACRO = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
-_NOT_A_BIDDER_MACRO = re.compile(rf"{{{{(?!(?:{'|'.join(BIDDER_MACROS)})}}}})")
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
@@ -64,37 +48,32 @@ def text_rule(value: object, longest: int = MAX_TEXT) -> str | None:
     return None
 
 
-def string(longest: int = MAX_TEXT) -> Rule:
+def string(longest: int = MAX_TEXT) -> Check:
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         if rule := text_rule(value, longest):
             report(mistakes, at, rule)
         return value
 
-    return Rule(check, text_shape(longest))
+    return check
 
 
-def text_shape(longest: int) -> Any:
-    """Text that has at most `longest` bytes, whatever its characters are."""
-    return Annotated[str, Meta(min_length=1, max_length=longest // UTF8_BYTES)]
-
-
-def choice(*names: str) -> Rule:
+def choice(*names: str) -> Check:
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         if not (isinstance(value, str) and value in names):
             report(mistakes, at, f"must be one of {', '.join(names)}, found {shown(value)}")
         return value
 
-    return Rule(check, Literal[names])
+    return check
 
 
-def _check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
+def check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
     name = host(value) if text_rule(value) is None else None
     if name is None or not 3 <= len(name) <= 253 or "." not in name:
         report(mistakes, at, text_rule(value) or f"is not a domain: {shown(value)}")
     return name
 
 
-def markup(longest: int, language: Language | None = None) -> Rule:
+def markup(longest: int, language: Language | None = None) -> Check:
     """Text in which bidder macros are filled in; in a language, where percent-encoding protects."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
@@ -111,14 +90,7 @@ def markup(longest: int, language: Language | None = None) -> Rule:
             report_unprotected(value, language, at, mistakes)
         return value
 
-    def finish(text: str) -> str:
-        if _NOT_A_BIDDER_MACRO.search(text) is not None:
-            raise UndecidedError
-        if language is not None and unprotected(text, language):
-            raise UndecidedError
-        return text
-
-    return Rule(check, text_shape(longest), finish)
+    return check
 
 
 def report_unprotected(text: str, language: Language, at: Path, mistakes: Mistakes) -> None:
@@ -128,7 +100,7 @@ def report_unprotected(text: str, language: Language, at: Path, mistakes: Mistak
         report(mistakes, at, f"{rule}, line {place.line} of the text")
 
 
-def _check_language(value: Any, at: Path, mistakes: Mistakes) -> str | None:
+def check_language(value: Any, at: Path, mistakes: Mistakes) -> str | None:
     written = value.lower().replace("_", "-") if text_rule(value) is None else ""
     tag = _LANGUAGE_TAG.fullmatch(written.strip())
     if tag is None:
@@ -139,7 +111,7 @@ def _check_language(value: Any, at: Path, mistakes: Mistakes) -> str | None:
     return f"{today(primary)}{dash}{rest}"
 
 
-def _check_media_type(value: Any, at: Path, mistakes: Mistakes) -> str | None:
+def check_media_type(value: Any, at: Path, mistakes: Mistakes) -> str | None:
     name = media_type(value) if text_rule(value) is None else ""
     if not _MEDIA_TYPE.fullmatch(name):
         rule = text_rule(value) or f"is not a media type such as video/mp4: {shown(value)}"
@@ -148,15 +120,15 @@ def _check_media_type(value: Any, at: Path, mistakes: Mistakes) -> str | None:
     return name
 
 
-def _check_name(value: Any, at: Path, mistakes: Mistakes) -> str | None:
-    """Read an id that requests list, around which white space says nothing."""
+def check_name(value: Any, at: Path, mistakes: Mistakes) -> str | None:
+    """Read a seat's or an app's id as requests list it, around which white space says nothing."""
     name = value.strip() if text_rule(value) is None else ""
     if not name:
         report(mistakes, at, text_rule(value) or f"must not be blank, found {shown(value)}")
     return name or None
 
 
-def _check_time(value: Any, at: Path, mistakes: Mistakes) -> int | None:
+def check_time(value: Any, at: Path, mistakes: Mistakes) -> int | None:
     """Read an RFC 3339 UTC time as ms since the epoch, truncated to the millisecond."""
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None:
@@ -175,19 +147,13 @@ def _check_time(value: Any, at: Path, mistakes: Mistakes) -> int | None:
     return None
 
 
-ADVERTISER: Final = Rule(_check_advertiser, str, Remembered(checked(_check_advertiser)).__getitem__)
 ADM: Final = markup(MAX_ADM_BYTES)
-LANGUAGE: Final = Rule(_check_language, str, Remembered(checked(_check_language)).__getitem__)
-MEDIA_TYPE: Final = Rule(_check_media_type, str, Remembered(checked(_check_media_type)).__getitem__)
-NAME: Final = Rule(_check_name, str, Remembered(checked(_check_name)).__getitem__)
-"""Of a seat or an app."""
-TIME: Final = Rule(_check_time, str, Remembered(checked(_check_time)).__getitem__)
 
 
 # -- numbers --------------------------------------------------------------------------------------
 
 
-def _check_flag(value: Any, at: Path, mistakes: Mistakes) -> Any:
+def check_flag(value: Any, at: Path, mistakes: Mistakes) -> Any:
     if not isinstance(value, bool):
         report(mistakes, at, f"must be true or false, found {shown(value)}")
     return value
@@ -209,7 +175,7 @@ def integral(value: object) -> object:
     return value
 
 
-def integer(least: int, most: int = MAX_INTEGER) -> Rule:
+def integer(least: int, most: int = MAX_INTEGER) -> Check:
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         number = value if type(value) is int else integral(value)
         if type(number) is not int or not least <= number <= most:
@@ -217,10 +183,10 @@ def integer(least: int, most: int = MAX_INTEGER) -> Rule:
             report(mistakes, at, rule)
         return number
 
-    return Rule(check, Annotated[int, Meta(ge=least, le=most)])
+    return check
 
 
-def real(in_range: Callable[[Decimal], bool], rule: str) -> Rule:
+def real(in_range: Callable[[Decimal], bool], rule: str) -> Check:
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         number = _decimal(value)
         # A float may round to 0, and jsonb may not store 400 decimals.
@@ -229,7 +195,7 @@ def real(in_range: Callable[[Decimal], bool], rule: str) -> Rule:
             return None
         return float(number)
 
-    return number_of(check)
+    return check
 
 
 def _decimals(number: Decimal) -> int:
@@ -237,15 +203,7 @@ def _decimals(number: Decimal) -> int:
     return -exponent if isinstance(exponent, int) else 0
 
 
-def number_of(check: Check) -> Rule:
-    """A number whose digits matter, so that its shape is the text."""
-    read, decode = checked(check), msgspec.json.Decoder(float_hook=Decimal).decode
-    normal_forms = Remembered(lambda text: read(decode(text)))
-
-    return Rule(check, msgspec.Raw, lambda raw: normal_forms[bytes(raw)])
-
-
-def micros(most: int) -> Rule:
+def micros(most: int) -> Check:
     """An amount of at most so many USD, read as micro-USD, exactly."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> int | None:
@@ -265,9 +223,8 @@ def micros(most: int) -> Rule:
         report(mistakes, at, rule)
         return None
 
-    return number_of(check)
+    return check
 
 
-FLAG: Final = Rule(_check_flag, bool)
 CPM: Final = micros(MAX_CPM)
 BUDGET: Final = micros(MAX_USD)

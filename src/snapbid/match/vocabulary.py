@@ -12,7 +12,7 @@ that the table leaves open:
 
 import re
 from collections.abc import Callable
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -74,15 +74,6 @@ _NATIVE_PLACEMENT = re.compile(r"n(0|[1-9][0-9]{0,9})", re.ASCII)
 _LANGUAGE = re.compile(r"([A-Za-z]{2,8})(?:[-_].*)?", re.DOTALL)
 
 
-def normalise(dimension: str, value: object) -> str | int | None:
-    """Normalise a value of a dimension; None if it is not valid.
-
-    Raises KeyError for a name that is not in `DIMENSIONS`.
-    """
-    normal = _NORMALISE[dimension](value)
-    return None if isinstance(normal, str) and size(normal) > MAX_TEXT else normal
-
-
 def size(text: str) -> int:
     """The length of a text in UTF-8 bytes."""
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
@@ -90,12 +81,12 @@ def size(text: str) -> int:
 
 def text(value: object) -> str | None:
     """Return the value if it is 1 to 512 bytes of encodable text without U+0000, else None."""
-    if not isinstance(value, str) or not 0 < size(value) <= MAX_TEXT or "\0" in value:
+    if not isinstance(value, str) or not value or "\0" in value:
         return None
-    # A lone surrogate has no UTF-8 form, so neither the index nor the warehouse could hold it.
-    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+    try:
+        return value if len(value.encode()) <= MAX_TEXT else None
+    except UnicodeEncodeError:  # half a surrogate pair: neither index nor warehouse could hold it
         return None
-    return value
 
 
 def region(country: str, code: str) -> str | None:
@@ -127,7 +118,7 @@ def media_type(written: str) -> str:
 
 def _folded(value: object) -> str | None:
     admitted = text(value)
-    return admitted.casefold() if admitted is not None else None
+    return _short(admitted.casefold()) if admitted is not None else None
 
 
 def _country(value: object) -> str | None:
@@ -140,7 +131,12 @@ def _region(value: object) -> str | None:
         return None
     prefix, _, code = admitted.partition("-")
     country = countries.alpha3(prefix)
-    return region(country, code) if country is not None else None
+    return _short(region(country, code)) if country is not None else None
+
+
+def _short(normal: str | None) -> str | None:
+    """Drop a normal form that casefolding has made too long."""
+    return normal if normal is not None and size(normal) <= MAX_TEXT else None
 
 
 def _os(value: object) -> str | None:
@@ -198,7 +194,7 @@ def _named(dimension: str) -> Callable[[object], str | int | None]:
 
 _video_or_named = _named("placement")
 
-_NORMALISE: dict[str, Callable[[object], str | int | None]] = {
+NORMALISE: Final[dict[str, Callable[[object], str | int | None]]] = {
     **{d.name: text for d in DIMENSIONS if d.case == "exact"},
     **{d.name: _named(d.name) for d in DIMENSIONS if d.kind == "int"},
     "country": _country,
@@ -216,3 +212,4 @@ _NORMALISE: dict[str, Callable[[object], str | int | None]] = {
     "interstitial": _integer_below(2),
     "hour": _integer_below(HOURS_OF_WEEK),
 }
+"""Dimension -> the normal form of a value of it, None if it is not valid."""

@@ -16,7 +16,6 @@ from snapbid.exchange import lookups, market
 from snapbid.exchange.lookups import Lookups, Memo
 from snapbid.exchange.market import Market
 from snapbid.exchange.native_request import MAX_CACHED, NativeRequests
-from snapbid.match import rules
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -36,8 +35,6 @@ def caches() -> list[Cache]:
     for each in gc.get_objects():
         if isinstance(each, Memo):
             bounded.append(_of_dict(f"Memo of {_name(each._function)}", each, each._max_entries))
-        elif isinstance(each, rules.Remembered):
-            bounded.append(_of_dict(f"Remembered of {_name(each._read)}", each, rules.MAX_CACHED))
         elif isinstance(each, NativeRequests):
             bounded.append(_of_dict("native requests", each, MAX_CACHED))
         elif isinstance(each, functools._lru_cache_wrapper):
