@@ -60,11 +60,9 @@ def _group(fields: Iterable[Field], objects: Iterable[str] = ()) -> FieldGroup:
 
 
 def _fields_of(event: Event) -> EventFields:
-    by_parent: dict[str, list[Field]] = {}
-    for field in event.context_fields():
-        by_parent.setdefault(field.parent, []).append(field)
-    own = by_parent.pop("context")
-    inner = {parent.removeprefix("context."): _group(them) for parent, them in by_parent.items()}
+    objects = event.context_objects()
+    own = objects.pop("context")
+    inner = {key: _group(fields) for key, fields in objects.items()}
     return EventFields(_group(event.identity_fields()), _group(own, inner), inner)
 
 

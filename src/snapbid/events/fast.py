@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
-from msgspec import Meta, Raw, defstruct
+from msgspec import Meta, defstruct
 
 from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import MAX_EXACT, MAX_MS, MAX_TEXT, MIN_MS, Event, Field, Kind, Level
@@ -25,7 +25,7 @@ from snapbid.events.values import calling_code, country_code, currency_code, is_
 Check = Callable[[Any], bool]
 """Normalises a context in place; False if a rule is broken or `examine` has to decide."""
 
-Decode = Callable[[bytes | Raw], Any]
+Decode = Callable[[bytes], Any]
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -52,27 +52,20 @@ def read(raw: bytes, decode: Decode, product: bytes, latest_ms: int) -> Accepted
     except (msgspec.DecodeError, RecursionError):
         return None
     name, checks, key_of = _PLANS[event.__class__]
-    if event.timestamp > latest_ms or not _normalise(event, checks):
-        return None
-    identity = event.identity
+    context, identity = event.context, event.identity
     ids = identity.client_user_id, identity.anonymous_id, identity.click_id
+    if event.timestamp > latest_ms or ids[0] is ids[1] is None:
+        return None
+    for check in checks:
+        if not check(context):
+            return None
     if b"@" in raw and _has_at_elsewhere(ids, raw):
         return None
     envelope = _encode(event)
     if envelope.count(b":") != raw.count(b":"):
         return None
-    key = key_of(event.context) if key_of is not None else None
+    key = key_of(context) if key_of is not None else None
     return accepted(product, name, event.timestamp, ids, envelope, key)
-
-
-def _normalise(event: Any, checks: tuple[Check, ...]) -> bool:
-    """Bring a decoded event into its stored form; False if a rule is broken."""
-    context = event.context
-    for check in checks:
-        if not check(context):
-            return False
-    identity = event.identity
-    return identity.client_user_id is not None or identity.anonymous_id is not None
 
 
 def _has_at_elsewhere(ids: tuple[str | None, ...], raw: bytes) -> bool:
@@ -166,26 +159,21 @@ def _check_of(field: Field) -> Check | None:
         case Kind.HASH:
             return _mapping_check(field.leaf, _stored_hash)
         case Kind.CHOICE if field.stored:
-            stored_forms = dict(zip(field.values, field.values, strict=True)) | dict(field.stored)
-            return _mapping_check(field.leaf, stored_forms.get)
+            return _mapping_check(field.leaf, field.stored_forms.get)
     return None
 
 
 def _checks_of(event: Event) -> tuple[Check, ...]:
-    groups: dict[str, list[Check]] = {}
-    for field in event.context_fields():
-        check = _check_of(field)
-        if check is not None:
-            groups.setdefault(field.parent, []).append(check)
-    checks = groups.pop("context")
+    objects = {
+        key: [check for field in fields if (check := _check_of(field)) is not None]
+        for key, fields in event.context_objects().items()
+    }
+    checks = objects.pop("context")
     numbers = tuple(field.leaf for field in event.fields if field.kind is Kind.NUMBER)
     if numbers:
         checks.append(_numbers_check(numbers))
     checks += [_required_with_check(name, totals) for name, totals in event.required_with.items()]
-    checks += [
-        _group_check(parent.removeprefix("context."), tuple(inner))
-        for parent, inner in groups.items()
-    ]
+    checks += [_group_check(key, tuple(inner)) for key, inner in objects.items() if inner]
     return tuple(checks)
 
 
@@ -238,14 +226,11 @@ def _camel(name: str) -> str:
 
 
 def _context(event: Event) -> type[msgspec.Struct]:
-    groups: dict[str, list[Field]] = {}
-    for field in event.context_fields():
-        groups.setdefault(field.parent, []).append(field)
     name = _camel(event.name)
-    types = _types(groups.pop("context"))
-    for parent, fields in groups.items():
-        leaf = parent.removeprefix("context.")
-        types[leaf] = (_struct(f"{name}{_camel(leaf)}", _types(fields)), False)
+    objects = event.context_objects()
+    types = _types(objects.pop("context"))
+    for key, fields in objects.items():
+        types[key] = (_struct(f"{name}{_camel(key)}", _types(fields)), False)
     return _struct(f"{name}Context", types)
 
 

@@ -70,6 +70,11 @@ class Field(Struct, frozen=True, kw_only=True):
     note: str = ""
 
     @property
+    def stored_forms(self) -> dict[str, str]:
+        """Each accepted spelling of a choice, and the one that is stored."""
+        return {value: self.stored.get(value, value) for value in self.values}
+
+    @property
     def parent(self) -> str:
         """`context` or `context.privacy`."""
         return self.path.rpartition(".")[0]
@@ -113,6 +118,13 @@ class Event(Struct, frozen=True, kw_only=True):
         )
         hashes = (field for field in PRIVACY_HASHES if field.path not in own)
         return (ip, *self.fields, *hashes)
+
+    def context_objects(self) -> dict[str, list[Field]]:
+        """The same by the object that they are in: `context` itself, and those inside by key."""
+        objects: dict[str, list[Field]] = {}
+        for field in self.context_fields():
+            objects.setdefault(field.parent.rpartition(".")[2], []).append(field)
+        return objects
 
 
 def _text(path: str, level: Level, note: str) -> Field:

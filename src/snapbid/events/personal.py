@@ -35,6 +35,9 @@ _EMAIL: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _DOMAIN: Final = re.compile(r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.)+[^\W\d_]{2,24}\.?")
+_ADDRESS: Final = re.compile(r"[^@\s]+@[^@\s]+")
+_PHONE: Final = re.compile(r"\+?[\d\s().\-/]{6,24}")
+_MIN_PHONE_DIGITS: Final = 6
 _VERSION: Final = re.compile(r"(?:\d+\.){2,}[a-z]+|v?\d{1,2}\.\d+\.[a-z]+")  # pkg@1.0.beta
 _PICTURE: Final = re.compile(r"\d{1,2}x\b.*")  # logo@2x.png
 
@@ -60,6 +63,15 @@ def is_email(text: str) -> bool:
     if _VERSION.fullmatch(domain) or _PICTURE.fullmatch(domain):
         return False
     return _DOMAIN.fullmatch(domain) is not None
+
+
+def is_unhashed(text: str) -> bool:
+    """Whether what stands in the place of a hash looks like an address or a phone number."""
+    text = text.strip()
+    if _ADDRESS.fullmatch(text):
+        return True
+    digits = sum(letter.isdigit() for letter in text)
+    return digits >= _MIN_PHONE_DIGITS and _PHONE.fullmatch(text) is not None
 
 
 def is_plaintext(key: str, value: Any) -> bool:

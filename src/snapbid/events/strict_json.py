@@ -86,21 +86,20 @@ def _is_longer(body: bytes, limit: int) -> bool:
         return False
 
 
-def decode_strictly(text: bytes | Raw, skipped: int = 0) -> Any:
+def decode_strictly(text: bytes, skipped: int = 0) -> Any:
     """Decode a text, before which so many bytes were skipped, under all the rules above.
 
     Raises Malformed.
     """
-    raw = bytes(text)
     try:
-        document = _STRICT.decode(raw.decode())
+        document = _STRICT.decode(text.decode())
     except RecursionError:
         raise _too_deep() from None
     except json.JSONDecodeError as error:
         raise _syntax(error.doc, error.pos, None, skipped) from None
     except ValueError:  # of an integer, say
         raise Malformed("it has a syntax error") from None
-    if _may_break(raw):
+    if _may_break(text):
         _check(document, 0)
     return document
 

@@ -64,13 +64,12 @@ class _EventReader:
 
     def read(self, raw: bytes | Raw) -> AcceptedEvent | Examination:
         """Raises Malformed."""
-        if not self._examine_all:
-            text = bytes(raw)
-            if not (self._suspect and SUSPECT.search(text)):
-                event = fast.read(text, self._decode, self._product, self._latest_ms)
-                if event is not None:
-                    return event
-        document = decode_strictly(raw, self._skipped)
+        text = bytes(raw)
+        if not self._examine_all and not (self._suspect and SUSPECT.search(text)):
+            event = fast.read(text, self._decode, self._product, self._latest_ms)
+            if event is not None:
+                return event
+        document = decode_strictly(text, self._skipped)
         return Examination(document, self._presets, self._latest_ms)
 
     def accept(self, examined: Examination) -> AcceptedEvent:

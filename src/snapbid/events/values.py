@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from snapbid.events.fields import MAX_EXACT, MAX_MS, MAX_TEXT, MIN_MS, Field, Kind
-from snapbid.events.personal import is_email
+from snapbid.events.personal import is_email, is_unhashed
 from snapbid.reference import calling_codes, countries, currencies
 
 EMPTY_HASH: Final = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -21,9 +21,6 @@ HASH_SUFFIX: Final = "_hash"
 
 _CRYPTO: Final = re.compile(r"[A-Z0-9]{2,10}")
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
-_EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+")
-_PHONE: Final = re.compile(r"\+?[\d\s().\-/]{6,24}")
-_MIN_PHONE_DIGITS: Final = 6
 _NUMBERS: Final = (int, float)  # as JSON has them; a flag is none
 
 Verdict = tuple[str | None, Any]
@@ -58,14 +55,7 @@ def read_hash(text: str) -> tuple[str | None, str]:
     if _SHA256.fullmatch(text):
         lower = text.lower()
         return ("empty_hash" if lower == EMPTY_HASH else None), lower
-    return ("plaintext_pii" if _is_personal(text.strip()) else "sha256_hex"), text
-
-
-def _is_personal(text: str) -> bool:
-    if _EMAIL.fullmatch(text):
-        return True
-    digits = sum(letter.isdigit() for letter in text)
-    return digits >= _MIN_PHONE_DIGITS and _PHONE.fullmatch(text) is not None
+    return ("plaintext_pii" if is_unhashed(text) else "sha256_hex"), text
 
 
 def normalise_number(number: float) -> float:
@@ -156,7 +146,7 @@ def _currency(value: Any, context: dict[str, Any]) -> Verdict:
 
 
 def _choice(field: Field) -> Reader:
-    stored_forms = {value: field.stored.get(value, value) for value in field.values}
+    stored_forms = field.stored_forms
 
     def read(value: Any, _: dict[str, Any]) -> Verdict:
         rule = text_rule(value)
