@@ -55,9 +55,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_quantity: int = 1000  # of impressions for which one may stand (qty.multiplier)
     ledger_shards: int = 1  # in Redis; changed by `snapbid ledger move`
     spool_max_bytes: int = 67_108_864  # notices on disk while Redis is away, per worker
-    rest_losses: int = 3  # of a creative at an SSP, for what it is, before it rests there; 0: never
-    rest_share: float = 0.2  # that such losses must be of its bids there
-    rest_s: int = 86_400
+    suspend_losses: int = 3  # of a creative at an SSP, until it is suspended there; 0: never
+    suspend_share: float = 0.2  # that such losses must be of its bids there
+    suspend_s: int = 86_400
     events_days: int | None = None  # for which server events are kept; None: for ever
     signed_notices: bool = False  # of every SSP; else of those that the registry names
     gvl_id: int | None = None  # our id in the IAB Global Vendor List
@@ -207,9 +207,9 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_MAX_QUANTITY": ("max_quantity", rules.integer(1, 1_000_000)),
     "SNAPBID_LEDGER_SHARDS": ("ledger_shards", rules.integer(1, 1_024)),
     "SNAPBID_SPOOL_MAX_BYTES": ("spool_max_bytes", rules.integer(4_096, 2**40)),
-    "SNAPBID_REST_LOSSES": ("rest_losses", rules.integer(0, 1_000_000)),
-    "SNAPBID_REST_SHARE": ("rest_share", rules.share),
-    "SNAPBID_REST_S": ("rest_s", rules.integer(1, 31_536_000)),
+    "SNAPBID_SUSPEND_LOSSES": ("suspend_losses", rules.integer(0, 1_000_000)),
+    "SNAPBID_SUSPEND_SHARE": ("suspend_share", rules.share),
+    "SNAPBID_SUSPEND_S": ("suspend_s", rules.integer(1, 31_536_000)),
     "SNAPBID_EVENTS_DAYS": ("events_days", rules.integer(1, 1_000)),
     "SNAPBID_SIGNED_NOTICES": ("signed_notices", rules.switch),
     "SNAPBID_GVL_ID": ("gvl_id", rules.integer(1, 65_535)),

@@ -29,7 +29,7 @@ NO_BUDGET = "\t" * 7
 SSPS = "descriptor\tcanonical\tallow\tqps\tnotices\n"
 CAMPAIGNS = (
     "id\tstatus\tcpm\tmedia\tadvertiser\tname\tpacing\tspent\tspent today\theld\tleft today\tleft"
-    "\trests\n"
+    "\tsuspended\n"
 )
 
 

@@ -13,7 +13,7 @@ from snapbid.ledger.shard import LedgerShard
 PATIENCE_S = 30.0
 
 
-async def test_what_is_sent_ends_the_rest(
+async def test_what_is_sent_ends_the_suspensions(
     fresh_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long that is: a bid that Redis does not answer is given up in its own time."""
@@ -30,7 +30,7 @@ async def test_what_is_sent_ends_the_rest(
             other.client_unpause()
 
 
-async def test_nothing_ticks_at_rest(
+async def test_nothing_ticks_at_suspensions(
     fresh_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks: list[float] = []

@@ -309,7 +309,7 @@ async def documents_of(dsn: str) -> list[Any]:
 def test_agreement_while_campaigns_change(database: str, path: Path, seed: int) -> None:
     """Import, pause, resume, price and delete at random; the catalog decides as the oracle does."""
     rng = random.Random(f"live {seed}")
-    world = replace(strategies.random_world(seed, 30, AROUND), resting=frozenset())
+    world = replace(strategies.random_world(seed, 30, AROUND), suspended=frozenset())
     spare = [
         {**each, "id": f"s{number}"}
         for number, each in enumerate(strategies.random_world(seed + 99, 40, AROUND).campaigns)

@@ -10,7 +10,7 @@ from support.commands import invoke
 from support.stack import run
 from support.stub_bidder import NO_CONTENT, StubBidder, bid, with_body
 
-from snapbid.match import rests
+from snapbid.match import suspensions
 
 Document = dict[str, Any]
 BIDS = "/api/v1/openrtb2"
@@ -274,7 +274,7 @@ def test_notices_are_fired_as_returned_with_the_macro_replaced(
     losses = [target for target in stub.targets if target.startswith("/rtb/loss")]
     assert all(re.fullmatch(r".*&nbr=[0-9]+", target) for target in losses)
     told = {int(target.rpartition("=")[2]) for target in losses}
-    assert not told & rests.REASONS.keys(), "creatives would rest after the test"
+    assert not told & suspensions.REASONS.keys(), "creatives would be suspended after the test"
     assert "URLs name bid.example" in output
     assert status == 0
 

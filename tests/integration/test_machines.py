@@ -84,8 +84,8 @@ def is_whole(port: int) -> bool:
     return status == 200 and b"away" not in body
 
 
-def a_creative_rests_on_both(environ: dict[str, str], *ports: int) -> None:
-    """Losses at either machine count together; a rest and its end reach both."""
+def a_creative_suspensions_on_both(environ: dict[str, str], *ports: int) -> None:
+    """Losses at either machine count together; a suspension and its end reach both."""
     auctions = itertools.count()
 
     def bid(port: int) -> Any:
@@ -133,7 +133,7 @@ def test_two_machines_are_one_bidder(home: Path) -> None:
         assert environ["SNAPBID_REDIS_URL"].startswith("redis+cluster://:")
         assert environ["SNAPBID_REDIS_URL"].partition("@")[0] not in own.output
         assert "demo" in succeed(environ, "campaign", "list")
-        a_creative_rests_on_both(environ, first, second)
+        a_creative_suspensions_on_both(environ, first, second)
         assert own.process
         nodes = [pid for pid, line in children_of(own.process.pid).items() if "redis-" in line]
         assert len(nodes) == 6

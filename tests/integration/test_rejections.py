@@ -8,12 +8,12 @@ import asyncpg
 import pytest
 from support.remembered import Clock, remember, remembering, segment_of, until
 
-from snapbid.drain.rests import RestKeeper
+from snapbid.drain.suspensions import SuspensionKeeper
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import BILLING, LOSS, WIN, marked
-from snapbid.match.rests import marks_of
+from snapbid.match.suspensions import marks_of
 from snapbid.warehouse import campaigns, registry
-from snapbid.warehouse.rests import SuspensionRule
+from snapbid.warehouse.suspensions import SuspensionRule
 
 BAD, GOOD, NONE = (marked(7, mark) for mark in (168, 12, 0))
 DAY = "2030-06-15"
@@ -111,7 +111,7 @@ async def test_what_is_taken_back_rejects_nothing(ledger: Ledger, traffic: Traff
     assert traffic.counts()["r168.203:7:3"] == 1
 
 
-KEEPER = RestKeeper(SuspensionRule(3, 0.2), 3600)
+KEEPER = SuspensionKeeper(SuspensionRule(3, 0.2), 3600)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ async def test_rejections_and_bids_add_up_over_rounds(database: str) -> None:
             )  # fmt: skip
             begun = await KEEPER.round(connection)
         assert begun == 1
-        row = await connection.fetchrow("select reason, losses, bids from creative_rest")
+        row = await connection.fetchrow("select reason, losses, bids from creative_suspension")
         assert tuple(row) == (203, 4, 20)
     finally:
         await connection.close()

@@ -23,7 +23,7 @@ from snapbid.explain.campaign import examine
 from snapbid.explain.creatives import causes
 from snapbid.explain.search import Situation
 from snapbid.match.document import parse
-from snapbid.match.rests import CreativeRest
+from snapbid.match.suspensions import CreativeSuspension
 
 ROWS = {
     "status": "status",
@@ -89,11 +89,11 @@ def situation_of(
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode(request))
     lookups = made.lookups.bidding_in(decoded.cur) or made.lookups
-    rests: dict[str, dict[str, CreativeRest]] = {}
-    for rest in made.catalog.rests:
-        if rest.ssp == world.registry[ssp]:
-            rests.setdefault(rest.campaign, {})[rest.creative] = rest
-    return Situation(ssp, world.registry[ssp], now_ms, lookups, [], 1, {}, rests), decoded
+    suspensions: dict[str, dict[str, CreativeSuspension]] = {}
+    for each in made.catalog.suspensions:
+        if each.ssp == world.registry[ssp]:
+            suspensions.setdefault(each.campaign, {})[each.creative] = each
+    return Situation(ssp, world.registry[ssp], now_ms, lookups, [], 1, {}, suspensions), decoded
 
 
 def compare(
@@ -127,7 +127,7 @@ def compare(
             seen.update(rules)
             for creative, plain in zip(parsed.creatives, campaign["creatives"], strict=True):
                 named = set(causes(creative, decoded, imp, situation, parsed.cpm_micros))
-                misfits = {*oracle.misfits(slot, campaign, plain)} - {"creative.resting"}
+                misfits = {*oracle.misfits(slot, campaign, plain)} - {"creative.suspended"}
                 if named & {"size", "format"}:
                     assert len(named) == 1
                     assert misfits & OF_FORMAT

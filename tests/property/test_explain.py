@@ -53,8 +53,8 @@ def explanations(slot: Slot, rules: list[str], campaign: Document) -> Iterator[E
     creatives = campaign["creatives"]
     misfits = [set(oracle.misfits(slot, campaign, creative)) for creative in creatives]
     for rule in rules:
-        if rule.startswith("creative.") and {"creative.resting"} in misfits:
-            yield Refusal.REFUSED_RESTING, -1
+        if rule.startswith("creative.") and {"creative.suspended"} in misfits:
+            yield Refusal.REFUSED_SUSPENDED, -1
         elif rule.startswith("creative."):
             if all(each & {*OF_FORMAT, NATIVE} for each in misfits):
                 yield Refusal.REFUSED_TARGETING, FORMAT_DIMENSION

@@ -12,7 +12,7 @@ from snapbid.match._builder import Builder
 from snapbid.match._matcher import Index
 from snapbid.match.document import parse
 from snapbid.match.payload import put
-from snapbid.match.rests import CreativeRest
+from snapbid.match.suspensions import CreativeSuspension
 from snapbid.reference import agents, countries
 from snapbid.reference.rates import Rates
 from support import oracle, pools
@@ -43,12 +43,17 @@ def catalog_of(
     documents: Iterable[object],
     ssps: Mapping[str, str],
     rates: Rates,
-    resting: Iterable[tuple[str, str, str]] = (),
+    suspended: Iterable[tuple[str, str, str]] = (),
 ) -> catalog.Catalog:
     """The catalog of these campaigns, as the publisher would write it."""
     index = builder_of(documents).build()
-    rests = [CreativeRest(*names, reason=202, losses=3, since=0, until=2**31) for names in resting]
-    return catalog.Catalog(b"".join(catalog.encode(numbered(ssps), rates, index, rests=rests)))
+    suspensions = [
+        CreativeSuspension(*names, reason=202, losses=3, since=0, until=2**31)
+        for names in suspended
+    ]
+    return catalog.Catalog(
+        b"".join(catalog.encode(numbered(ssps), rates, index, suspensions=suspensions))
+    )
 
 
 def numbered(ssps: Mapping[str, str]) -> dict[str, tuple[str, int]]:
@@ -86,7 +91,7 @@ class Geo:
 
 def market_of_world(world: oracle.World) -> Market:
     """The product's market for an oracle's world."""
-    made = catalog_of(world.campaigns, world.registry, RATES, world.resting)
+    made = catalog_of(world.campaigns, world.registry, RATES, world.suspended)
     return _market(made, Geo(), world.gvl_id)
 
 
@@ -99,8 +104,8 @@ def layered_market(
         overlay.hide(id)
     layered = catalog_of([], world.registry, RATES)
     layered.index = Index(builder_of(base).build(), overlay.build())
-    for ssp, campaign, creative in world.resting:
-        layered.index.rest(campaign, creative, ssp)
+    for ssp, campaign, creative in world.suspended:
+        layered.index.suspend(campaign, creative, ssp)
     return _market(layered, Geo(), world.gvl_id)
 
 

@@ -212,8 +212,8 @@ def refused_by_pod(slot: Slot, campaign: Document) -> Iterator[str]:
 
 def misfits(slot: Slot, campaign: Document, creative: Document) -> Iterator[str]:
     """Apply what an impression asks of one creative, at the campaign's price."""
-    if (campaign["id"], creative["id"]) in slot.resting:
-        yield "creative.resting"
+    if (campaign["id"], creative["id"]) in slot.suspended:
+        yield "creative.suspended"
     creative = oracle_vast.filled(creative)
     kind = creative["media"]
     media = slot.media.get(kind)

@@ -63,8 +63,8 @@ class World:
     usd: Mapping[str, Fraction]
     may_use_user_data: Callable[..., bool]
     gvl_id: int | None = None
-    # Canonical SSP, campaign and creative of those that rest (contract 11).
-    resting: frozenset[tuple[str, str, str]] = frozenset()
+    # Canonical SSP, campaign and creative of those that are suspended (contract 11).
+    suspended: frozenset[tuple[str, str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Facts:
     wseat: set[str]
     languages: set[str]
     user: tuple[str, str] | None = None
-    resting: frozenset[tuple[str, str]] = frozenset()  # campaign and creative
+    suspended: frozenset[tuple[str, str]] = frozenset()  # campaign and creative
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Slot:
     least: int  # the lowest price that is one in the bids' currency
     quantity: Fraction  # how many impressions it stands for
     rivals: frozenset[str] = frozenset()
-    resting: frozenset[tuple[str, str]] = frozenset()
+    suspended: frozenset[tuple[str, str]] = frozenset()
 
 
 def dsa_of(regs: Document) -> tuple[int, int | None]:
@@ -266,9 +266,9 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
             language(tag) for name in ("wlang", "wlangb") for tag in entries(request.get(name))
         },
         user=recognised(device, user) if usable else None,
-        resting=frozenset(
+        suspended=frozenset(
             (campaign, creative)
-            for ssp, campaign, creative in world.resting
+            for ssp, campaign, creative in world.suspended
             if ssp == world.registry[descriptor]
         ),
     )
@@ -379,5 +379,5 @@ def read_impression(world: World, imp: Document, facts: Facts) -> Slot:
         },
         least=converted(world, None, None, bid_in) or 0,
         quantity=quantity(facts.values["inventory"], imp),
-        resting=facts.resting,
+        suspended=facts.suspended,
     )

@@ -56,11 +56,11 @@ def world_of(choices: Choices, campaigns: int, around: Surroundings) -> World:
     )
     world.campaigns = [campaign_of(choices, world, f"c{index}") for index in range(campaigns)]
     if choices.chance(30):
-        world.resting = resting_of(choices, world)
+        world.suspended = suspended_of(choices, world)
     return world
 
 
-def resting_of(choices: Choices, world: World) -> frozenset[tuple[str, str, str]]:
+def suspended_of(choices: Choices, world: World) -> frozenset[tuple[str, str, str]]:
     """Let some creatives rest at some SSPs."""
     canonicals = sorted(set(world.registry.values()))
     return frozenset(

@@ -17,8 +17,8 @@ cdef class Layer:
     cdef const uint32_t *lists
     cdef uint64_t *active  # a row: campaigns that may bid, in this process
     cdef uint64_t *shown  # a row: campaigns that no overlay hides; NULL: all
-    cdef uint64_t *resting  # a row: campaigns with creatives that rest, in this process; NULL: none
-    cdef set rests  # those: (rank, creative, canonical SSP)
+    cdef uint64_t *suspended  # a row: campaigns with suspended creatives, in this process; NULL: none
+    cdef set suspensions  # those: (rank, creative, canonical SSP)
     cdef uint32_t used  # bits: dimensions in which any campaign has an entry
     cdef uint8_t order[SB_DIMENSIONS]  # those, what refuses most campaigns first
     cdef uint32_t n_order
@@ -27,7 +27,7 @@ cdef class Layer:
     cdef const sb_id *find(self, str id) except? NULL
     cdef void set_active(self, uint32_t rank, bint active) noexcept
     cdef str advertiser(self, uint32_t rank)
-    cdef int rest(self, uint32_t rank, str creative, str canonical) except -1
+    cdef int suspend(self, uint32_t rank, str creative, str canonical) except -1
 
     cdef void put_in_order(self, uint32_t dimension) noexcept
 

@@ -62,7 +62,7 @@ cdef class Layer:
                 self.put_in_order(i)
 
     def __dealloc__(self):
-        PyMem_Free(self.resting)
+        PyMem_Free(self.suspended)
         PyMem_Free(self.shown)
         PyMem_Free(self.active)
         PyBuffer_Release(&self.buffer)
@@ -113,22 +113,22 @@ cdef class Layer:
         elif self.shown is NULL or self.shown[rank >> 6] & bit:
             self.active[rank >> 6] |= bit
 
-    cdef int rest(self, uint32_t rank, str creative, str canonical) except -1:
+    cdef int suspend(self, uint32_t rank, str creative, str canonical) except -1:
         """Keep a creative from an SSP, in this process; one that is unknown changes nothing."""
         cdef const sb_creative *one = self.creatives + self.campaigns[rank].creatives
         cdef size_t row = self.head.blocks * SB_WORDS * sizeof(uint64_t)
         cdef uint32_t i = 0
         encoded = creative.encode()
-        if self.resting is NULL:
-            self.resting = <uint64_t *>PyMem_Malloc(max(row, 1))
-            if self.resting is NULL:
+        if self.suspended is NULL:
+            self.suspended = <uint64_t *>PyMem_Malloc(max(row, 1))
+            if self.suspended is NULL:
                 raise MemoryError
-            memset(self.resting, 0, row)
-            self.rests = set()
+            memset(self.suspended, 0, row)
+            self.suspensions = set()
         while True:
             if one[i].seed == sb_hash(one[i].media, <const char *>encoded, len(encoded)):
-                self.resting[rank >> 6] |= <uint64_t>1 << (rank & 63)
-                self.rests.add((rank, i, canonical))
+                self.suspended[rank >> 6] |= <uint64_t>1 << (rank & 63)
+                self.suspensions.add((rank, i, canonical))
             if one[i].flags & SB_LAST:
                 return 0
             i += 1

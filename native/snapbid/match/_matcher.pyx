@@ -95,7 +95,7 @@ cdef class Index:
         """Let the campaign bid or not, in this process; a hidden one never does."""
         self.layer(&rank).set_active(rank, active)
 
-    def rest(self, str id not None, str creative not None, str canonical not None):
+    def suspend(self, str id not None, str creative not None, str canonical not None):
         """Keep a campaign's creative from an SSP, by its canonical id, in this process.
 
         What is unknown, or hidden, changes nothing.
@@ -104,7 +104,7 @@ cdef class Index:
         cdef uint32_t rank
         if found is not None:
             rank = found
-            self.layer(&rank).rest(rank, creative, canonical)
+            self.layer(&rank).suspend(rank, creative, canonical)
 
     def query(self, Reader reader not None, object request, str ssp not None,
               str canonical not None, int64_t now_ms, double left_s=INFINITY,

@@ -30,7 +30,7 @@ cpdef enum Refusal:
     REFUSED_TARGETING = 13
     REFUSED_DSA = 14
     REFUSED_POD = 15
-    REFUSED_RESTING = 16
+    REFUSED_SUSPENDED = 16
 
 
 cdef struct Offer:  # a deal that some campaign targets
@@ -81,7 +81,7 @@ cdef class Rules:
     cdef bint is_near(self, const sb_extra *extra) noexcept
     cdef int choose_creative(self, const sb_campaign *campaign, uint32_t rank,
                              const uint32_t *own_deals, uint32_t n_deals) except -1
-    cdef bint is_resting(self, uint32_t rank, uint32_t creative) except -1
+    cdef bint is_suspended(self, uint32_t rank, uint32_t creative) except -1
     cdef bint is_paid(self, const sb_campaign *campaign, const sb_creative *creative,
                       const Deal *deal) except -1
     cdef bint pays(self, int64_t price, int64_t duration, const Prices *prices) except -1

@@ -14,7 +14,7 @@ from snapbid.match._impression cimport CALL_STEPS, NO_TERM, Span, fits_media
 from snapbid.match._terms cimport *
 
 cdef enum:
-    REST_STEPS = 4  # what a look whether a creative rests counts as
+    SUSPENSION_STEPS = 4  # what a look whether a creative is suspended counts as
 
 cdef int64_t UNREACHABLE = 1LL << 62  # micro-USD, beyond any price
 
@@ -287,7 +287,7 @@ cdef class Rules:
         """
         cdef const sb_creative *creative = self.layer.creatives + campaign.creatives
         cdef bint timed = n_deals and self.asked.deals_are_timed
-        cdef bint rests = self.layer.resting is not NULL and sb_bit(self.layer.resting, rank)
+        cdef bint has_suspended = self.layer.suspended is not NULL and sb_bit(self.layer.suspended, rank)
         cdef uint64_t score, best = 0
         cdef int refusal = REFUSED_CREATIVE, deal = self.deal
         cdef uint32_t i = 0
@@ -296,8 +296,8 @@ cdef class Rules:
                     and (creative[i].media != SB_NATIVE or self.fits_native(rank, i))):
                 if timed:
                     deal = self.best_deal(campaign, own_deals, n_deals, creative + i)
-                if rests and self.is_resting(rank, i):
-                    refusal = REFUSED_RESTING if refusal == REFUSED_CREATIVE else refusal
+                if has_suspended and self.is_suspended(rank, i):
+                    refusal = REFUSED_SUSPENDED if refusal == REFUSED_CREATIVE else refusal
                 elif timed and deal < 0:
                     refusal = NOT_REFUSED if refusal == NOT_REFUSED else REFUSED_DEAL
                 else:
@@ -313,10 +313,10 @@ cdef class Rules:
                 return refusal
             i += 1
 
-    cdef bint is_resting(self, uint32_t rank, uint32_t creative) except -1:
-        """Return whether the creative, of a campaign with some that rest, rests at this SSP."""
-        self.allowance.steps -= REST_STEPS
-        return (rank, creative, self.request.canonical) in self.layer.rests
+    cdef bint is_suspended(self, uint32_t rank, uint32_t creative) except -1:
+        """Return whether the creative, of a campaign with suspended ones, is suspended at this SSP."""
+        self.allowance.steps -= SUSPENSION_STEPS
+        return (rank, creative, self.request.canonical) in self.layer.suspensions
 
     cdef inline bint is_paid(self, const sb_campaign *campaign, const sb_creative *creative,
                              const Deal *deal) except -1:

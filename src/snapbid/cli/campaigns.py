@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import asyncpg
 
 
-COLUMNS = ("id", "status", "cpm", "media", "advertiser", "name", *console.MONEY, "rests")
-NARROW = ("id", "status", "cpm", "media", "spent today", "left today", "rests")
+COLUMNS = ("id", "status", "cpm", "media", "advertiser", "name", *console.MONEY, "suspended")
+NARROW = ("id", "status", "cpm", "media", "spent today", "left today", "suspended")
 
 
 @click.group(cls=ShellGroup)
@@ -43,17 +43,17 @@ def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
     """List the campaigns with what they have spent and have left.
 
     Money is in USD: spent in all and today, held by bids, and left today, as far as pacing lets it,
-    and in all. Without Redis it is left empty. `rests` names the creatives that rest at an SSP
+    and in all. Without Redis it is left empty. `suspended` names the creatives suspended at an SSP
     (see `creative list`). With --json alone the documents are as
     `campaign import` takes them. In a pipe the list has all columns, separated by tabs.
     """
-    from snapbid.warehouse import campaigns, rests
+    from snapbid.warehouse import campaigns, suspensions
 
-    resting: dict[str, list[str]] = {}
+    suspended: dict[str, list[str]] = {}
 
     async def work(connection: "asyncpg.Connection") -> list[campaigns.StoredCampaign]:
-        for each in await rests.fetch_resting(connection):
-            resting.setdefault(each.campaign, []).append(f"{each.creative} at {each.ssp}")
+        for each in await suspensions.fetch_suspended(connection):
+            suspended.setdefault(each.campaign, []).append(f"{each.creative} at {each.ssp}")
         return [stored async for stored in campaigns.fetch_all(connection)]
 
     stored = console.in_warehouse(work)
@@ -68,7 +68,7 @@ def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
         (
             *_campaign_row(each),
             *console.money_row(money.get(each.id)),
-            ", ".join(resting.get(each.id, ())),
+            ", ".join(suspended.get(each.id, ())),
         )
         for each in stored
     ]

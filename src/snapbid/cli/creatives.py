@@ -1,4 +1,4 @@
-"""`snapbid creative`: creatives that rest at an SSP, and the end of their rest."""
+"""`snapbid creative`: creatives suspended at an SSP, and the end of their suspension."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -11,35 +11,35 @@ from snapbid.cli.shell import ShellGroup
 if TYPE_CHECKING:
     import asyncpg
 
-    from snapbid.match.rests import CreativeRest
+    from snapbid.match.suspensions import CreativeSuspension
 
 COLUMNS = ("campaign", "creative", "ssp", "reason", "losses", "since", "until")
 
 
 @click.group(cls=ShellGroup)
 def creative() -> None:
-    """Creatives that an SSP has rejected for what they are, and that rest there."""
+    """Creatives that an SSP has rejected for what they are, and that are suspended there."""
 
 
 @creative.command("list", examples=["snapbid creative list", "snapbid creative list --ssp acme"])
-@click.option("--ssp", metavar="SSP", help="Only what rests at this SSP (its canonical id).")
+@click.option("--ssp", metavar="SSP", help="Only what is suspended at this SSP (its canonical id).")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def creative_list(ssp: str | None, as_json: bool) -> None:
-    """List the creatives that rest: where, why, after how many losses, and until when.
+    """List the suspended creatives: where, why, after how many losses, and until when.
 
-    An SSP's losses with the reasons 200 to 213 let a creative rest there: see SNAPBID_REST_LOSSES
-    and SNAPBID_REST_S.
+    An SSP's losses with the reasons 200 to 213 suspend a creative there: see SNAPBID_SUSPEND_LOSSES
+    and SNAPBID_SUSPEND_S.
     """
-    from snapbid.match.rests import REASONS
-    from snapbid.warehouse import rests
+    from snapbid.match.suspensions import REASONS
+    from snapbid.warehouse import suspensions
 
-    async def work(connection: "asyncpg.Connection") -> "list[CreativeRest]":
-        return await rests.fetch_resting(connection, ssp)
+    async def work(connection: "asyncpg.Connection") -> "list[CreativeSuspension]":
+        return await suspensions.fetch_suspended(connection, ssp)
 
-    resting = console.in_warehouse(work)
+    suspended = console.in_warehouse(work)
     if as_json:
         console.print_json(
-            {name: getattr(each, name) for name in each.__struct_fields__} for each in resting
+            {name: getattr(each, name) for name in each.__struct_fields__} for each in suspended
         )
         return
     rows = [
@@ -48,7 +48,7 @@ def creative_list(ssp: str | None, as_json: bool) -> None:
             f"{each.reason}, {REASONS.get(each.reason, 'unknown')}",
             *(each.losses, _time(each.since), _time(each.until)),
         )
-        for each in resting
+        for each in suspended
     ]
     console.print_table(COLUMNS, rows)
 
@@ -61,17 +61,19 @@ def creative_list(ssp: str | None, as_json: bool) -> None:
 @click.argument("creative_id", metavar="[CREATIVE]", required=False)
 @click.option("--ssp", metavar="SSP", help="Only at this SSP (its canonical id).")
 def creative_resume(campaign_id: str, creative_id: str | None, ssp: str | None) -> None:
-    """Offer a campaign's resting creatives again, all of them or one, and count from zero."""
-    from snapbid.warehouse import rests
+    """Offer a campaign's suspended creatives again, all of them or one, and count from zero."""
+    from snapbid.warehouse import suspensions
 
-    async def work(connection: "asyncpg.Connection") -> "list[CreativeRest]":
-        return await rests.resume(connection, campaign_id, creative_id, ssp)
+    async def work(connection: "asyncpg.Connection") -> "list[CreativeSuspension]":
+        return await suspensions.resume(connection, campaign_id, creative_id, ssp)
 
     resumed = console.in_warehouse(work)
     if not resumed:
         named = f"creative {creative_id[:60]!a} of " if creative_id is not None else ""
         where = f" at {ssp[:60]!a}" if ssp is not None else ""
-        raise console.Refused(f"nothing of {named}campaign {campaign_id[:60]!a} rests{where}")
+        raise console.Refused(
+            f"nothing of {named}campaign {campaign_id[:60]!a} is suspended{where}"
+        )
     for each in resumed:
         click.echo(
             console.one_line(f"{each.campaign} {each.creative}: offered to {each.ssp} again")

@@ -38,7 +38,7 @@ RULES: Final = {
     "dsa": "dsarequired asks for what no campaign declares",
     "geo_radius": "lat and lon are outside the campaigns' areas, or missing",
     "creative": "mimes, battr, api, duration and the like keep out the creatives",
-    "creative rests": "the creatives were rejected before, and are tried again later",
+    "creative suspended": "the creatives were rejected before, and are tried again later",
     SIZE: "no campaign has a creative of these banner sizes",
     "format": "no campaign has a creative for this media type",
 }

@@ -22,7 +22,7 @@ from snapbid.drain.evidence import EvidenceDrain
 from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.drain.leases import GIVEN_UP_S, IdleError
 from snapbid.drain.reporter import report
-from snapbid.drain.rests import RestKeeper
+from snapbid.drain.suspensions import SuspensionKeeper
 from snapbid.drain.watch import APPLICATION, WatchedConnection, connect, watch
 from snapbid.errors import log_to_stderr, where
 from snapbid.golive.store import EvidenceStore
@@ -37,9 +37,9 @@ from snapbid.risks import RiskLog
 from snapbid.settings import StoreSettings
 from snapbid.tasks import end
 from snapbid.version import version
-from snapbid.warehouse import demand, diagnosis, events, rests
+from snapbid.warehouse import demand, diagnosis, events, suspensions
 from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
-from snapbid.warehouse.rests import SuspensionRule
+from snapbid.warehouse.suspensions import SuspensionRule
 
 # What it needs of the settings; `load` compares the two ports.
 SETTINGS: Final = frozenset(
@@ -52,9 +52,9 @@ SETTINGS: Final = frozenset(
         "ops_port",
         "geo_db",
         "ledger_shards",
-        "rest_losses",
-        "rest_share",
-        "rest_s",
+        "suspend_losses",
+        "suspend_share",
+        "suspend_s",
         "events_days",
         "allow_volatile",
     }
@@ -125,11 +125,11 @@ DEMAND: Final = Duty(
     "demand signals are made again",
     quotes=False,
 )
-RESTS: Final = Duty(
-    rests.become_the_keeper,
+SUSPENSIONS: Final = Duty(
+    suspensions.acquire_lease,
     "%s does not answer, rejected creatives go on",
-    "another drain lets rejected creatives rest, this one waits",
-    "rejected creatives rest again",
+    "another drain suspends rejected creatives, this one waits",
+    "rejected creatives are suspended again",
     quotes=False,
 )
 
@@ -176,8 +176,8 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
         shards = [ShardCounters(redis, number, stores.replicate) for number in numbers]
         budgets = Budgets(redis, len(shards), time)
         evidence = EvidenceStore(redis)
-        keeper = RestKeeper(
-            SuspensionRule(settings.rest_losses, settings.rest_share), settings.rest_s
+        keeper = SuspensionKeeper(
+            SuspensionRule(settings.suspend_losses, settings.suspend_share), settings.suspend_s
         )
         counters = Drain(shards, budgets, metrics, evidence=evidence)
         carried = EventDrain(
@@ -198,7 +198,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
             group.create_task(process(COUNTERS, counters).run())
             group.create_task(process(EVENTS, carried).outlast())
             group.create_task(process(EVIDENCE, EvidenceDrain(evidence)).outlast())
-            group.create_task(process(RESTS, keeper).outlast())
+            group.create_task(process(SUSPENSIONS, keeper).outlast())
             group.create_task(process(DEMAND, DemandMaker(dsn)).outlast())
     finally:
         await end(looking, reporting)

@@ -40,7 +40,7 @@ LABELS: Final = {  # in the order of the matcher (match/_rules), after targeting
     Refusal.REFUSED_DSA: "dsa",
     Refusal.REFUSED_DISTANCE: "geo_radius",
     Refusal.REFUSED_CREATIVE: "creative",
-    Refusal.REFUSED_RESTING: "creative rests",
+    Refusal.REFUSED_SUSPENDED: "creative suspended",
 }
 """What refusals other than targeting's are called."""
 RULES: Final = frozenset(

@@ -20,7 +20,7 @@ from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import marked
 from snapbid.match.campaign import Declaration
 from snapbid.match.payload import CampaignPayload, CreativePayload
-from snapbid.match.rests import marks_of
+from snapbid.match.suspensions import marks_of
 
 # The values between a template's pieces: the bid's id, the impression's id as JSON, and those of
 # macros, percent-encoded. `_bids.pxd` numbers them in this order.

@@ -52,10 +52,12 @@ def examine(
     ]
     price = campaign.cpm_micros
     found = [(each, causes(each, request, imp, situation, price)) for each in campaign.creatives]
-    rests = situation.rests.get(campaign.id, {})
-    judged += creative_rows(found, price, request, imp, rests)
+    suspensions = situation.suspensions.get(campaign.id, {})
+    judged += creative_rows(found, price, request, imp, suspensions)
     if "deal terms" not in refused:
-        fitting = tuple(each for each, reasons in found if not reasons and each.id not in rests)
+        fitting = tuple(
+            each for each, reasons in found if not reasons and each.id not in suspensions
+        )
         judged += duration_rows(campaign, fitting, request, imp, situation)
     return judged
 

@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from snapbid.match.rests import REASONS
 from snapbid.match.single import FORMAT_NAME, Refusal
+from snapbid.match.suspensions import REASONS
 
 
 class Code(msgspec.Struct, frozen=True):

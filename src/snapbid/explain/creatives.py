@@ -15,8 +15,8 @@ from snapbid.explain.carried import asked, sizes_of
 from snapbid.explain.codes import BELOW_DEAL_FLOOR, CREATIVE, RuleCheck, filtered
 from snapbid.explain.search import Situation, ask, deals_of
 from snapbid.match.campaign import Campaign, Creative, Values
-from snapbid.match.rests import CreativeRest
 from snapbid.match.single import FORMAT_NAME, Refusal
+from snapbid.match.suspensions import CreativeSuspension
 
 ANY_PRICE: Final = 10**9  # micro-USD; even without a floor a price may round down to nothing
 _replace = msgspec.structs.replace
@@ -51,7 +51,7 @@ _LIMITS: Final = {
     "native": ("request", "ver"),
     "price": ("mincpmpersec", "durfloors"),
 }
-RESTING: Final = "rest"
+SUSPENDED: Final = "suspended"
 _SHAPE: Final = ("w", "h", "format")  # of a banner, or of a player
 _FITS: Final = (Refusal.NOT_REFUSED, None)
 _ROUNDED_OFF: Final = (Refusal.REFUSED_FLOOR, None)  # no price at all in the bids' currency
@@ -103,14 +103,14 @@ def creative_rows(
     price_micros: int,
     request: BidRequest,
     imp: Imp,
-    rests: Mapping[str, CreativeRest],
+    suspensions: Mapping[str, CreativeSuspension],
 ) -> Iterator[RuleCheck]:
     """A single row if some creative has nothing against it, else a row for each reason.
 
-    `rests`: by id, what rests at the SSP.
+    `suspensions`: by id, what is suspended at the SSP.
     """
     found = [
-        (creative, reasons or ([RESTING] if creative.id in rests else []))
+        (creative, reasons or ([SUSPENDED] if creative.id in suspensions else []))
         for creative, reasons in found
     ]
     fitting = [creative.id for creative, reasons in found if not reasons]
@@ -122,10 +122,10 @@ def creative_rows(
     for creative, reasons in found:
         for cause in reasons:
             misfits.setdefault(cause, []).append(creative)
-    if resting := [rests[creative.id] for creative in misfits.pop(RESTING, ())]:
-        names = words.some(rest.creative for rest in resting)
-        why, code = words.some(map(words.rest, resting)), filtered(resting[0].reason)
-        yield RuleCheck("creative rests", names, why, False, code)
+    if suspended := [suspensions[creative.id] for creative in misfits.pop(SUSPENDED, ())]:
+        names = words.some(each.creative for each in suspended)
+        why, code = words.some(map(words.suspension, suspended)), filtered(suspended[0].reason)
+        yield RuleCheck("creative suspended", names, why, False, code)
     for cause, creatives in misfits.items():
         own = words.some(dict.fromkeys(words.misfit(creative, cause) for creative in creatives))
         if cause == "price":

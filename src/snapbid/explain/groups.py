@@ -179,7 +179,7 @@ _BLOCKED = {"blocked app": "bapp", "blocked advertiser": "badv"}
 _WHY = {
     "private auction": "only campaigns that target one of its deals may bid",
     "creative": "mimes, battr, api, price by duration and the like: --campaign ID says which",
-    "creative rests": "the SSP has rejected it: snapbid creative list says why",
+    "creative suspended": "the SSP has rejected it: snapbid creative list says why",
     "flight": "not started yet, or over",
     TOO_DEAR: "no win may cost more: cpm / 1000, times qty.multiplier",
     SPENT: "what is left does not pay for one more bid",

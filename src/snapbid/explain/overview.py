@@ -43,8 +43,8 @@ from snapbid.ledger.parts import name
 from snapbid.ledger.records import BidVerdict, shard_of
 from snapbid.match.campaign import Campaign
 from snapbid.match.payload import CampaignPayload, decode_payload
-from snapbid.match.rests import CreativeRest
 from snapbid.match.single import Refusal
+from snapbid.match.suspensions import CreativeSuspension
 
 Look = Callable[[bytes, list[LedgerBid], str | None], Awaitable[str]]
 CPU_MS: Final = 10
@@ -137,11 +137,11 @@ def read(
     canonical = market.catalog.ssps[ssp]
     why = withheld(request, market.lookups)
     lookups = market.lookups.bidding_in(request.cur) or market.lookups
-    rests: dict[str, dict[str, CreativeRest]] = {}
-    for rest in market.catalog.rests:
-        if rest.ssp == canonical:
-            rests.setdefault(rest.campaign, {})[rest.creative] = rest
-    situation = Situation(ssp, canonical, now_ms, lookups, why, market.shards, {}, rests)
+    suspensions: dict[str, dict[str, CreativeSuspension]] = {}
+    for each in market.catalog.suspensions:
+        if each.ssp == canonical:
+            suspensions.setdefault(each.campaign, {})[each.creative] = each
+    situation = Situation(ssp, canonical, now_ms, lookups, why, market.shards, {}, suspensions)
     return MatchableRequest(request, situation, _left_out(request, body))
 
 

@@ -12,15 +12,15 @@ from snapbid.exchange.request import BidRequest, Deal, Imp, Text
 from snapbid.explain.carried import Carried, in_words
 from snapbid.match.campaign import Campaign
 from snapbid.match.catalog import Index
-from snapbid.match.rests import CreativeRest
 from snapbid.match.single import Refusal, dimension_name, index_of
+from snapbid.match.suspensions import CreativeSuspension
 
 
 class Situation(NamedTuple):
     """The SSP, the time and the lookups of a request; `withheld` is why user data is not used.
 
     `rivals`: by impression, the advertisers that had others of its pods when it was decided;
-    `rests`: by campaign and creative, what rests at the SSP.
+    `suspensions`: by campaign and creative, what is suspended at the SSP.
     """
 
     ssp: str
@@ -30,7 +30,7 @@ class Situation(NamedTuple):
     withheld: list[str]
     shards: int
     rivals: dict[Text, list[str]]
-    rests: Mapping[str, Mapping[str, CreativeRest]] = {}
+    suspensions: Mapping[str, Mapping[str, CreativeSuspension]] = {}
 
 
 class Search:

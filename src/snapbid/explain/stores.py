@@ -32,7 +32,7 @@ from snapbid.match.single import index_of
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.settings import Settings
-from snapbid.warehouse import away, campaigns, persons, registry, rests
+from snapbid.warehouse import away, campaigns, persons, registry, suspensions
 
 BATCH: Final = 1000  # bids in one look
 _CAPS: Final[dict[str, tuple[str, Code | None]]] = {
@@ -92,14 +92,14 @@ class Stores:
         except (OSError, CatalogError):
             return None
         standing = await campaigns.fetch_state(self._warehouse)
-        resting = await rests.fetch_resting(self._warehouse)
+        suspended = await suspensions.fetch_suspended(self._warehouse)
         numbers = {descriptor: number for descriptor, (_, number) in ssps.items()}
         is_current = (
             catalog.base is not None
             and catalog.base.warehouse == standing.warehouse
             and catalog.revision == standing.revision
             and catalog.ssp_numbers == numbers
-            and list(catalog.rests) == resting
+            and list(catalog.suspensions) == suspended
         )
         return catalog if is_current else None
 
@@ -119,9 +119,9 @@ class Stores:
 
         async with self._warehouse.transaction(isolation="repeatable_read", readonly=True):
             await campaigns.copy_all(self._warehouse, normalised.RULES, take)
-            resting = await rests.fetch_resting(self._warehouse)
+            suspended = await suspensions.fetch_suspended(self._warehouse)
             who = await persons.fetch_suppression(self._warehouse)
-        made = encode(ssps, rates.load(), builder.build(), rests=resting, suppression=who)
+        made = encode(ssps, rates.load(), builder.build(), suspensions=suspended, suppression=who)
         return Catalog(b"".join(made))
 
     async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:

@@ -11,7 +11,7 @@ from snapbid.explain.carried import asked, shown_hour
 from snapbid.match import codes
 from snapbid.match.campaign import Creative, Declaration
 from snapbid.match.native import NativeAd
-from snapbid.match.rests import CreativeRest
+from snapbid.match.suspensions import CreativeSuspension
 
 SHOWN: Final = 8  # of a list
 LONGEST: Final = 60  # characters of one value
@@ -117,8 +117,8 @@ def declaring(asks: Dsa) -> str:
     return required if asks.pubrender is None else f"{required}, pubrender {asks.pubrender}"
 
 
-def rest(of: CreativeRest) -> str:
-    """Why and until when a creative rests."""
+def suspension(of: CreativeSuspension) -> str:
+    """Why and until when a creative suspensions."""
     return f"{of.losses} losses at {of.ssp}, until {time(of.until * 1000)}"
 
 

@@ -18,7 +18,7 @@ from snapbid.load.histogram import LatencyHistogram
 
 WIN, BILL, LOSS = "win", "bill", "loss"
 # OpenRTB 2.5, 5.25: lost to a higher bid mostly. None rejects the creative for what it is (200 and
-# above), or the campaigns that bid would rest at the SSP for a day after the test.
+# above), or the campaigns that bid would be suspended at the SSP for a day after the test.
 REASONS: Final = ("102", "102", "102", "102", "102", "102", "100", "1", "2", "8")
 
 

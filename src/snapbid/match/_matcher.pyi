@@ -26,7 +26,7 @@ class Index:
     def advertiser(self, rank: int) -> str: ...
     def set_active(self, rank: int, active: bool) -> None:
         """Lets the campaign bid or not, in this process; a hidden one never does."""
-    def rest(self, id: str, creative: str, canonical: str) -> None:
+    def suspend(self, id: str, creative: str, canonical: str) -> None:
         """Keeps a campaign's creative from an SSP, by its canonical id, in this process.
 
         What is unknown, or hidden, changes nothing.

@@ -18,7 +18,7 @@ class Refusal(IntEnum):
     REFUSED_TARGETING = 13
     REFUSED_DSA = 14
     REFUSED_POD = 15
-    REFUSED_RESTING = 16
+    REFUSED_SUSPENDED = 16
 
 @final
 class Rules:

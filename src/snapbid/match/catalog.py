@@ -24,7 +24,7 @@ from snapbid.match._builder import DIMENSIONS
 from snapbid.match._matcher import Index as Index
 from snapbid.match._matcher import Query as Query
 from snapbid.match._reader import Reader as Reader
-from snapbid.match.rests import CreativeRest
+from snapbid.match.suspensions import CreativeSuspension
 from snapbid.reference.rates import Rates
 from snapbid.suppression import Suppression
 
@@ -57,7 +57,7 @@ class Head(msgspec.Struct, frozen=True):
     `made_at`: epoch seconds; `checksum`: CRC-32 of the index, since the matcher trusts its offsets;
     `events`: the data of server events, as JSON of their own format; `revision`: the catalog has
     all changes of the warehouse up to it; `warehouse`: the id of the warehouse, or ""; `access`:
-    who may send as the descriptors that are narrowed; `rests`: creatives that rest at an SSP;
+    who may send as the descriptors that are narrowed; `suspensions`: creatives suspended at an SSP;
     `suppression`: users whom caps do not know; `former`: variants with reports of their own, of
     days before they joined a family; `ledger`: the data set of each shard of the warehouse's own
     ledger.
@@ -72,7 +72,7 @@ class Head(msgspec.Struct, frozen=True):
     revision: int = 0
     warehouse: str = ""
     access: dict[str, SspAccess] = {}
-    rests: tuple[CreativeRest, ...] = ()
+    suspensions: tuple[CreativeSuspension, ...] = ()
     suppression: Suppression = Suppression()
     former: tuple[str, ...] = ()
     ledger: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class Catalog:
 
     `ssps`: descriptor to canonical id; `ssp_numbers`: descriptor to its number in the ledger's
     records; `reported`: ids that have reports, as in `ssps`, former ones too; `access`, `events`,
-    `ledger`, `warehouse`, `rests`: as in `Head`; `base` and its mapping, `mapped`, or None.
+    `ledger`, `warehouse`, `suspensions`: as in `Head`; `base` and its mapping, `mapped`, or None.
     """
 
     def __init__(
@@ -127,10 +127,10 @@ class Catalog:
         self.ssp_numbers = {descriptor: number for descriptor, (_, number) in head.ssps.items()}
         self.reported = self.ssps | dict(zip(head.former, head.former, strict=True))
         self.access = head.access
-        self.rests = head.rests
+        self.suspensions = head.suspensions
         self.suppression = head.suppression
-        for rest in head.rests:
-            self.index.rest(rest.campaign, rest.creative, rest.ssp)
+        for each in head.suspensions:
+            self.index.suspend(each.campaign, each.creative, each.ssp)
         self.made_at = head.made_at
         self.revision = head.revision
         self.warehouse = head.warehouse
@@ -188,7 +188,7 @@ def encode(
     revision: int = 0,
     warehouse: str = "",
     access: Mapping[str, SspAccess] | None = None,
-    rests: Sequence[CreativeRest] = (),
+    suspensions: Sequence[CreativeSuspension] = (),
     suppression: Suppression | None = None,
     former: Sequence[str] = (),
     ledger: Sequence[str] = (),
@@ -208,7 +208,7 @@ def encode(
         revision,
         warehouse,
         narrowed,
-        tuple(rests),
+        tuple(suspensions),
         suppression or Suppression(),
         tuple(former),
         tuple(ledger),

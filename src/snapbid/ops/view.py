@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from snapbid.ledger.drains import DrainReport
-from snapbid.match.rests import REASONS, CreativeRest
+from snapbid.match.suspensions import REASONS, CreativeSuspension
 from snapbid.ops.counts import BIDS, NOTICES, WHOLE, CountWindow, growth
 from snapbid.ops.gauges import NANO, state_of
 from snapbid.ops.guard import SspStanding
@@ -90,8 +90,8 @@ class UnlimitedRow(Struct):
     spent_today: float
 
 
-class RestRow(Struct):
-    """A creative that rests at an SSP until then (epoch s), with the reason of its last loss."""
+class SuspensionRow(Struct):
+    """A creative suspended at an SSP until then (epoch s), with the reason of its last loss."""
 
     campaign: str
     creative: str
@@ -158,8 +158,8 @@ class Page(Struct):
     spent_today: float | None
     held: float | None
     campaigns: int | None
-    rests: list[RestRow] | None
-    resting: int | None
+    suspensions: list[SuspensionRow] | None
+    suspended: int | None
     catalog_age_s: float | None
     catalog_checked_s: float | None
 
@@ -215,8 +215,10 @@ def page(watch: Watch) -> Page:
         spent_today=None if snapshot.ssps is None else sum(row.spend_today or 0 for row in rows),
         held=None if money is None else sum(campaign.of.held for campaign in money),
         campaigns=snapshot.campaigns,
-        rests=None if snapshot.rests is None else [_rest(rest) for rest in snapshot.rests[:MOST]],
-        resting=None if snapshot.rests is None else len(snapshot.rests),
+        suspensions=None
+        if snapshot.suspensions is None
+        else [_suspension(each) for each in snapshot.suspensions[:MOST]],
+        suspended=None if snapshot.suspensions is None else len(snapshot.suspensions),
         catalog_age_s=_age(at, publisher.published_at),
         catalog_checked_s=_age(at, publisher.checked_at),
     )
@@ -302,6 +304,6 @@ def _budget(money: CampaignMoney) -> BudgetRow:
     )
 
 
-def _rest(of: CreativeRest) -> RestRow:
+def _suspension(of: CreativeSuspension) -> SuspensionRow:
     means = REASONS.get(of.reason, "")
-    return RestRow(of.campaign, of.creative, of.ssp, of.reason, means, of.losses, of.until)
+    return SuspensionRow(of.campaign, of.creative, of.ssp, of.reason, means, of.losses, of.until)

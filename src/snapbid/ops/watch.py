@@ -24,7 +24,7 @@ from snapbid.ledger import connection
 from snapbid.ledger.clock import OwnClock, compare
 from snapbid.ledger.drains import DrainReport, fetch_reports
 from snapbid.ledger.parts import name, of_each
-from snapbid.match.rests import CreativeRest
+from snapbid.match.suspensions import CreativeSuspension
 from snapbid.ops import ledger
 from snapbid.ops.clocks import POSTGRES, REDIS, ClockWatch
 from snapbid.ops.counts import CountHistory
@@ -37,7 +37,7 @@ from snapbid.reasons import reason
 from snapbid.risks import Risk, RiskLog, StoreName
 from snapbid.settings import VARIABLES, StoreSettings
 from snapbid.tasks import end
-from snapbid.warehouse import fence, registry, rests, watching
+from snapbid.warehouse import fence, registry, suspensions, watching
 from snapbid.warehouse import risks as warehouse_risks
 from snapbid.warehouse.away import AWAY, OUTDATED
 
@@ -110,7 +110,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True):
     ssps: dict[str, SspTraffic] | None = None
     campaigns: int | None = None  # as last read from the warehouse
     budgeted: int | None = None
-    rests: list[CreativeRest] | None = None
+    suspensions: list[CreativeSuspension] | None = None
     money: list[CampaignMoney] | None = None
     unlimited: list[watching.CampaignDay] | None = None
 
@@ -290,7 +290,7 @@ class Watch:
                     unlimited = await watching.fetch_unlimited(connection, today, UNLIMITED)
                     campaigns = await watching.count_campaigns(connection)
                     identity = await fence.identity(connection)
-                    resting = await rests.fetch_resting(connection)
+                    suspended = await suspensions.fetch_suspended(connection)
                 finally:
                     connection.terminate()
         except AWAY as error:
@@ -298,7 +298,7 @@ class Watch:
             is_there, why = isinstance(error, OUTDATED), reason(error, self._settings.database_url)
             clocks = {name: of for name, of in self.snapshot.clocks.items() if name != POSTGRES}
             self._update(warehouse=is_there, warehouse_why=why, clocks=clocks)
-            self._update(budgeted=None, unlimited=None, rests=None)
+            self._update(budgeted=None, unlimited=None, suspensions=None)
             return False
         ssps = {number: name for name, (_, number) in list(numbered.items())[:SSPS]}
         self._known = WarehouseFacts(ssps, budgeted)
@@ -309,7 +309,7 @@ class Watch:
             campaigns=campaigns,
             budgeted=budgeted.known,
             unlimited=unlimited,
-            rests=resting,
+            suspensions=suspended,
         )
         return True
 

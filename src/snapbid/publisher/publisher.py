@@ -28,7 +28,7 @@ from snapbid.publisher.overlay import Overlay
 from snapbid.publisher.sharing import ObtainedBase
 from snapbid.reference import rates
 from snapbid.tasks import run_until
-from snapbid.warehouse import bases, campaigns, fence, persons, products, registry, rests
+from snapbid.warehouse import bases, campaigns, fence, persons, products, registry, suspensions
 from snapbid.warehouse import rates as operator_rates
 from snapbid.warehouse.away import AWAY, describe
 
@@ -169,7 +169,7 @@ class CatalogPublisher:
         ssps = await registry.fetch_numbered(connection)
         access = await registry.fetch_access(connection)
         former = await registry.fetch_former(connection)
-        resting = await rests.fetch_resting(connection)
+        suspended = await suspensions.fetch_suspended(connection)
         suppression = await persons.fetch_suppression(connection)
         changes = await campaigns.fetch_since(connection, overlay.revision)
         events = await self._read_events(connection)
@@ -180,7 +180,7 @@ class CatalogPublisher:
             ssps,
             access,
             former,
-            resting,
+            suspended,
             suppression,
             events,
             ledger,
@@ -201,7 +201,7 @@ class CatalogPublisher:
             overlay.complete,
             self._identity,
             access,
-            resting,
+            suspended,
             suppression,
             former,
             ledger,

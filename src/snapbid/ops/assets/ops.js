@@ -265,7 +265,7 @@ const said = (reason) => reason.replaceAll("_", " ");
 
 // Where on this page a reason leads on.
 const LEADS = {
-  no_campaign: ["rests", "resting creatives"], limited: ["budgets", "budgets"],
+  no_campaign: ["suspensions", "suspended creatives"], limited: ["budgets", "budgets"],
   late: ["latency", "latency"], overload: ["latency", "latency"], cut_short: ["latency", "latency"],
   store_down: ["behind", "what is behind the bids"],
 };
@@ -280,7 +280,7 @@ function renew(id, content, make) {
   at(id).replaceChildren(...make(content));
 }
 
-// -- campaigns: each leads on to its limits, its resting creatives and what to ask
+// -- campaigns: each leads on to its limits, its suspended creatives and what to ask
 
 const opened = new Set();
 
@@ -303,9 +303,9 @@ function details(one, data) {
   if (one.state) made.append(element("li", `${one.state}: ${data.states[one.state]}.`));
   if (one.daily != null) made.append(element("li", `Left of the day: ${left(one.daily, one.spent_today)}.`));
   if (one.total != null) made.append(element("li", `Left of the total: ${left(one.total, one.spent)}.`));
-  for (const rest of (data.rests || []).filter((rest) => rest.campaign === one.campaign)) {
-    made.append(element("li", `Creative ${rest.creative} rests at ${rest.ssp} until ${clock(rest.until)}: `
-      + `loss reason ${rest.reason}, ${rest.means}.`));
+  for (const each of (data.suspensions || []).filter((each) => each.campaign === one.campaign)) {
+    made.append(element("li", `Creative ${each.creative} is suspended at ${each.ssp} until ${clock(each.until)}: `
+      + `loss reason ${each.reason}, ${each.means}.`));
   }
   const ssp = data.ssps.length ? data.ssps[0].ssp : "SSP";
   for (const [what, command] of [
@@ -353,13 +353,13 @@ function campaigns(id, head, data, cells, empty) {
   }
 }
 
-function rests(data) {
-  at("resting").textContent = data.resting ? `rejected by an SSP, ${number(data.rests.length)} of ${number(data.resting)}` : "";
-  const rows = (data.rests || []).map((one) => [
+function suspensions(data) {
+  at("suspended").textContent = data.suspended ? `rejected by an SSP, ${number(data.suspensions.length)} of ${number(data.suspended)}` : "";
+  const rows = (data.suspensions || []).map((one) => [
     one.campaign, one.creative, one.ssp, [`${one.reason} ${one.means}`, "fair"], number(one.losses), clock(one.until),
   ]);
-  table("rests", ["campaign", "creative", "SSP", "loss reason", "losses", "until"], rows,
-    data.resting === null ? "unknown" : "no creative rests");
+  table("suspensions", ["campaign", "creative", "SSP", "loss reason", "losses", "until"], rows,
+    data.suspended === null ? "unknown" : "no creative is suspended");
 }
 
 function events(data) {
@@ -405,7 +405,7 @@ async function read() {
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const data = await answer.json();
     last = data.at;
-    for (const part of [stores, verdict, tiles, charts, latency, notices, ssps, budgets, unlimited, rests, events, behind]) part(data);
+    for (const part of [stores, verdict, tiles, charts, latency, notices, ssps, budgets, unlimited, suspensions, events, behind]) part(data);
     tell(null);
   } catch (error) {
     tell(error instanceof TypeError ? "the server does not answer" : error.message);

@@ -286,11 +286,11 @@ create trigger campaign_4_announce after insert or update or delete or truncate 
 -- Creatives that are suspended at an SSP, which keeps rejecting them for what they are (contract 11).
 
 -- What the drain has counted of such losses and of the bids beside them, until it is added up in
--- creative_rest.
+-- creative_suspension.
 create table creative_rejection (
     ssp text not null,                     -- the canonical id
     campaign text not null,
-    mark int not null,                     -- of the creative, in the ledger's records (match/rests.py)
+    mark int not null,                     -- of the creative, in the ledger's records (match/suspensions.py)
     reason int,                            -- OpenRTB 2.5, 5.25: 200 to 213; null: of bids
     losses bigint not null,
     bids bigint not null default 0
@@ -298,7 +298,7 @@ create table creative_rejection (
 
 -- The creatives that an SSP has rejected of late. One with `until` in the future is suspended: it is
 -- not offered to this SSP. To delete its row ends that.
-create table creative_rest (
+create table creative_suspension (
     ssp text not null,                     -- the canonical id
     campaign text not null,
     creative text not null,
@@ -309,10 +309,10 @@ create table creative_rest (
     since timestamptz,
     until timestamptz,
     primary key (ssp, campaign, creative),
-    constraint creative_rest_is_a_span check ((since is null) = (until is null))
+    constraint creative_suspension_is_a_span check ((since is null) = (until is null))
 );
 
-create trigger creative_rest_announce after insert or update or delete or truncate on creative_rest
+create trigger creative_suspension_announce after insert or update or delete or truncate on creative_suspension
     for each statement execute function catalog_announce();
 
 -- Which of an SSP's traffic could be bid on at all: made from the campaigns, read by the SSP.
@@ -931,12 +931,12 @@ create trigger campaign_5_audit_removed after delete on campaign
     for each statement execute function audit_campaigns_removed();
 
 -- A suspension of a creative that begins, and one that ends before its time.
-create function audit_rest() returns trigger language plpgsql as $$
+create function audit_suspension() returns trigger language plpgsql as $$
 begin
     if tg_op <> 'DELETE' and new.until > now()
         and (tg_op = 'INSERT' or old.until is null or old.until <= now()) then
         insert into audit (kind, object, action, detail) values (
-            'creative', new.campaign, 'rested', jsonb_build_object(
+            'creative', new.campaign, 'suspended', jsonb_build_object(
                 'creative', jsonb_build_array(null, new.creative),
                 'ssp', jsonb_build_array(null, new.ssp),
                 'reason', jsonb_build_array(null, new.reason)));
@@ -951,9 +951,9 @@ begin
     return null;
 end $$;
 
-create trigger creative_rest_audit after insert or update or delete on creative_rest
-    for each row execute function audit_rest();
-create trigger creative_rest_audit_all before truncate on creative_rest
+create trigger creative_suspension_audit after insert or update or delete on creative_suspension
+    for each row execute function audit_suspension();
+create trigger creative_suspension_audit_all before truncate on creative_suspension
     for each statement execute function audit_truncate('creative');
 
 

@@ -1,4 +1,4 @@
-"""Creatives that rest: an SSP keeps rejecting one for what it is (contract 11).
+"""Suspended creatives: an SSP keeps rejecting one for what it is (contract 11).
 
 The ledger counts such losses by campaign and by the creative's mark, a byte in the record of a bid.
 """
@@ -28,7 +28,7 @@ REASONS: Final = {  # OpenRTB 2.5, 5.25
 MARKS: Final = 255  # and 0, which marks no creative
 
 
-class CreativeRest(msgspec.Struct, frozen=True, array_like=True):
+class CreativeSuspension(msgspec.Struct, frozen=True, array_like=True):
     """A creative that is not offered to an SSP (its canonical id); times in epoch s.
 
     The SSP has rejected it `losses` times, the last time for `reason` (OpenRTB 2.5, 5.25).

@@ -1,4 +1,4 @@
-"""Creatives that rest at an SSP, and the rejections that are counted towards it (contract 11)."""
+"""Creatives suspended at an SSP, and the rejections that count towards it (contract 11)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 import asyncpg
 import msgspec
 
-from snapbid.match.rests import CreativeRest
+from snapbid.match.suspensions import CreativeSuspension
 
 _LOCK: Final = 0x736E6170_72737400  # "snaprst": an advisory lock of this database
 _MOST: Final = 10_000  # rejections looked at in one transaction
 
-# What is over is forgotten: a rest, and rejections after as long as a rest lasts.
+# What is over is forgotten: a suspension, and rejections after as long as one lasts.
 _OVER: Final = """
 until <= now() or (until is null and counted_at < now() - make_interval(secs => $1))
 """
@@ -56,18 +56,18 @@ class RejectedCreative(NamedTuple):
     bids: int
 
 
-async def become_the_keeper(connection: asyncpg.Connection) -> bool:
-    """Become the only one that decides on rests until the connection ends; False if another is."""
+async def acquire_lease(connection: asyncpg.Connection) -> bool:
+    """Acquire the lease on suspensions until the connection ends; False if another is."""
     return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
 
 
-async def is_due(connection: asyncpg.Connection, rest_s: int) -> bool:
+async def is_due(connection: asyncpg.Connection, suspend_s: int) -> bool:
     """Return whether rejections wait to be counted, or something is over."""
     return bool(
         await connection.fetchval(
             "select exists (select from creative_rejection)"
-            f" or exists (select from creative_rest where {_OVER})",
-            rest_s,
+            f" or exists (select from creative_suspension where {_OVER})",
+            suspend_s,
         )
     )
 
@@ -102,15 +102,15 @@ async def count(
     connection: asyncpg.Connection,
     rejected: Sequence[RejectedCreative],
     rule: SuspensionRule,
-    rest_s: int,
+    suspend_s: int,
 ) -> int:
     """Count rejections, and suspend what `rule` says; return how many creatives it suspends.
 
     What is suspended is not counted any further. Needs a transaction.
     """
-    await connection.execute(f"delete from creative_rest where {_OVER}", rest_s)
+    await connection.execute(f"delete from creative_suspension where {_OVER}", suspend_s)
     await connection.executemany(
-        "insert into creative_rest as r (ssp, campaign, creative, reason, losses, bids)"
+        "insert into creative_suspension as r (ssp, campaign, creative, reason, losses, bids)"
         " values ($1, $2, $3, coalesce($4, 200), greatest($5::bigint, 0), greatest($6::bigint, 0))"
         " on conflict (ssp, campaign, creative) do update set"
         " reason = coalesce($4, r.reason), losses = greatest(r.losses + $5, 0),"
@@ -119,27 +119,27 @@ async def count(
         rejected,
     )
     begun = await connection.fetch(
-        "update creative_rest set since = now(), until = now() + make_interval(secs => $2)"
+        "update creative_suspension set since = now(), until = now() + make_interval(secs => $2)"
         " where until is null and losses >= $1::bigint and $1::bigint > 0"
         " and bids >= $3 and losses >= bids * $4::float8 returning creative",
         rule.losses,
-        rest_s,
+        suspend_s,
         rule.bids,
         rule.share,
     )
     return len(begun)
 
 
-async def fetch_resting(
+async def fetch_suspended(
     connection: asyncpg.Connection, ssp: str | None = None
-) -> list[CreativeRest]:
-    """Fetch what rests, at one SSP (its canonical id) or at all, by campaign and creative."""
+) -> list[CreativeSuspension]:
+    """Fetch what suspensions, at one SSP (its canonical id) or at all, by campaign and creative."""
     rows = await connection.fetch(
-        f"select {_COLUMNS} from creative_rest"
+        f"select {_COLUMNS} from creative_suspension"
         " where until > now() and ($1::text is null or ssp = $1) order by campaign, creative, ssp",
         ssp,
     )
-    return [CreativeRest(*row) for row in rows]
+    return [CreativeSuspension(*row) for row in rows]
 
 
 async def resume(
@@ -147,17 +147,19 @@ async def resume(
     campaign: str,
     creative: str | None = None,
     ssp: str | None = None,
-) -> list[CreativeRest]:
-    """End the rests of a campaign's creatives, or of one of them, at all SSPs or at one.
+) -> list[CreativeSuspension]:
+    """End the suspensions of a campaign's creatives, or of one of them, at all SSPs or at one.
 
-    Their rejections are forgotten. Return what rested.
+    Their rejections are forgotten. Return what was suspended.
     """
     rows = await connection.fetch(
-        "delete from creative_rest where campaign = $1 and until > now()"
+        "delete from creative_suspension where campaign = $1 and until > now()"
         " and ($2::text is null or creative = $2) and ($3::text is null or ssp = $3)"
         f" returning {_COLUMNS}",
         campaign,
         creative,
         ssp,
     )
-    return sorted([CreativeRest(*row) for row in rows], key=lambda row: (row.creative, row.ssp))
+    return sorted(
+        [CreativeSuspension(*row) for row in rows], key=lambda row: (row.creative, row.ssp)
+    )

@@ -1,9 +1,9 @@
-"""Marks of creatives (contract 11, creatives that rest)."""
+"""Marks of creatives (contract 11, suspended creatives)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapbid.match.rests import MARKS, marks_of
+from snapbid.match.suspensions import MARKS, marks_of
 
 
 @given(st.lists(st.text(min_size=1), unique=True, max_size=300))

@@ -1,4 +1,4 @@
-"""Creatives that an SSP rejects for what they are rest there (contract 11)."""
+"""Creatives that an SSP rejects for what they are are suspended there (contract 11)."""
 
 import asyncio
 import contextlib
@@ -39,9 +39,9 @@ def stack(module_database: str, module_stack: Callable[..., Stack]) -> Iterator[
 
 
 @pytest.fixture(autouse=True)
-def _nothing_rests(stack: Stack, module_database: str) -> Iterator[None]:
+def _nothing_is_suspended(stack: Stack, module_database: str) -> Iterator[None]:
     yield
-    asyncio.run(execute(module_database, "delete from creative_rest"))
+    asyncio.run(execute(module_database, "delete from creative_suspension"))
     eventually(lambda: offered(stack, "acme") == {"good", "bad"}, "all are offered again")
 
 
@@ -73,7 +73,7 @@ def lose(stack: Stack, made: Any, reason: int, times: int = 1) -> None:
         assert ask(stack, "GET", url)[0] == 200
 
 
-def resting(stack: Stack) -> list[Any]:
+def suspended(stack: Stack) -> list[Any]:
     return list(json.loads(succeed(stack.environ, "creative", "list", "--json")))
 
 
@@ -92,33 +92,33 @@ def test_a_creative_that_an_ssp_rejects_is_suspended(stack: Stack) -> None:
     for ssp, creative, losses in (("nova", "good", 3), ("acme-eu", "bad", 5)):
         for made in counted_bids(stack, ssp, creative)[:losses]:
             lose(stack, made, 213)
-    eventually(lambda: resting(stack) != [], "a creative rests")
+    eventually(lambda: suspended(stack) != [], "a creative is suspended")
     eventually(lambda: offered(stack, "acme") == {"good"}, "the workers know")
     assert offered(stack, "acme-eu") == {"good"}
     assert offered(stack, "nova") == {"good", "bad"}
-    (rest,) = resting(stack)
-    assert (rest["ssp"], rest["campaign"], rest["creative"]) == ("acme", "spring", "bad")
-    assert (rest["losses"], rest["until"] - rest["since"]) == (5, 86_400)
+    (row,) = suspended(stack)
+    assert (row["ssp"], row["campaign"], row["creative"]) == ("acme", "spring", "bad")
+    assert (row["losses"], row["until"] - row["since"]) == (5, 86_400)
 
 
 def test_the_rest_is_shown_and_ended_by_hand(stack: Stack, module_database: str) -> None:
-    rest(module_database, "good")
-    rest(module_database, "bad")
-    eventually(lambda: offered(stack, "acme") == {None}, "both rest")
+    suspend(module_database, "good")
+    suspend(module_database, "bad")
+    eventually(lambda: offered(stack, "acme") == {None}, "both are suspended")
     assert offered(stack, "nova") == {"good", "bad"}
     row = succeed(stack.environ, "campaign", "list").splitlines()[1]
     assert row.endswith("\tbad at acme, good at acme")
     listed = succeed(stack.environ, "creative", "list")
     assert "spring\tbad\tacme\t202, Disapproved by Exchange\t3\t" in listed
     explained = explain(stack, "acme")
-    assert "1 of 1: creative rests" in explained
+    assert "1 of 1: creative suspended" in explained
     explained = explain(stack, "acme", "--campaign", "spring")
-    refused = "REFUSES  creative rests [loss 202, Creative Filtered - Disapproved by Exchange]"
+    refused = "REFUSES  creative suspended [loss 202, Creative Filtered - Disapproved by Exchange]"
     assert refused in explained
     assert "3 losses at acme, until 2" in explained
     assert "REFUSES" not in explain(stack, "nova", "--campaign", "spring")
-    eventually(lambda: (data(stack)["resting"] or 0) == 2, "the page has both")
-    shown = data(stack)["rests"][0]
+    eventually(lambda: (data(stack)["suspended"] or 0) == 2, "the page has both")
+    shown = data(stack)["suspensions"][0]
     assert (shown["campaign"], shown["creative"], shown["ssp"]) == ("spring", "bad", "acme")
     assert shown["means"] == "Disapproved by Exchange"
 
@@ -128,19 +128,19 @@ def test_the_rest_is_shown_and_ended_by_hand(stack: Stack, module_database: str)
     again = invoke(stack.environ, "creative", "resume", "spring", "bad")
     assert (again.returncode, again.stderr) == (
         1,
-        "nothing of creative 'bad' of campaign 'spring' rests\n",
+        "nothing of creative 'bad' of campaign 'spring' is suspended\n",
     )
     trail = json.loads(succeed(stack.environ, "audit", "spring", "--kind", "creative", "--json"))
-    assert [entry["action"] for entry in trail][-3:] == ["rested", "rested", "resumed"]
+    assert [entry["action"] for entry in trail][-3:] == ["suspended", "suspended", "resumed"]
     assert trail[-1]["detail"]["creative"] == ["bad", None]
     assert trail[-1]["actor"] is not None
 
 
 def test_a_rest_ends_by_itself(stack: Stack, module_database: str) -> None:
-    rest(module_database, "bad", "3 seconds")
-    eventually(lambda: offered(stack, "acme") == {"good"}, "it rests")
+    suspend(module_database, "bad", "3 seconds")
+    eventually(lambda: offered(stack, "acme") == {"good"}, "it is suspended")
     eventually(lambda: offered(stack, "acme") == {"good", "bad"}, "it is tried again")
-    assert resting(stack) == []
+    assert suspended(stack) == []
 
 
 def test_what_the_ledger_counts_is_of_the_creative_that_was_shown(
@@ -153,14 +153,16 @@ def test_what_the_ledger_counts_is_of_the_creative_that_was_shown(
     succeed(stack.environ, "campaign", "import", "-", input=json.dumps(changed))
     for each in made[:5]:
         lose(stack, each, 210)
-    eventually(lambda: [each["creative"] for each in resting(stack)] == ["bad"], "it rests")
+    eventually(
+        lambda: [each["creative"] for each in suspended(stack)] == ["bad"], "it is suspended"
+    )
     succeed(stack.environ, "campaign", "import", "-", input=json.dumps(CAMPAIGN))
 
 
-def rest(dsn: str, creative: str, span: str = "1 hour") -> None:
+def suspend(dsn: str, creative: str, span: str = "1 hour") -> None:
     """What an operator may do in SQL."""
     statement = (
-        "insert into creative_rest (ssp, campaign, creative, reason, losses, since, until)"
+        "insert into creative_suspension (ssp, campaign, creative, reason, losses, since, until)"
         f" values ('acme', 'spring', $1, 202, 3, now(), now() + interval '{span}')"
     )
     asyncio.run(execute(dsn, statement, creative))

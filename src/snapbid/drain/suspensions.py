@@ -1,4 +1,4 @@
-"""Lets creatives rest that an SSP keeps rejecting for what they are (contract 11).
+"""Suspends creatives that an SSP keeps rejecting for what they are (contract 11).
 
 The ledger's counters of such losses become rows of creative_rejection as they are absorbed, exactly
 once; here they are added up by creative, and removed in the same transaction.
@@ -9,36 +9,36 @@ from collections import Counter
 
 import asyncpg
 
-from snapbid.match.rests import marks_of
-from snapbid.warehouse import rests
-from snapbid.warehouse.rests import RejectedCreative, Rejection, SuspensionRule
+from snapbid.match.suspensions import marks_of
+from snapbid.warehouse import suspensions
+from snapbid.warehouse.suspensions import RejectedCreative, Rejection, SuspensionRule
 
 logger = logging.getLogger("snapbid")
 
 
-class RestKeeper:
-    """Suspends creatives by a rule, for `rest_s`."""
+class SuspensionKeeper:
+    """Suspends creatives by a rule, for `suspend_s`."""
 
-    def __init__(self, rule: SuspensionRule, rest_s: int) -> None:
+    def __init__(self, rule: SuspensionRule, suspend_s: int) -> None:
         self._rule = rule
-        self._rest_s = rest_s
+        self._suspend_s = suspend_s
 
     async def begin(self) -> None:
         """Nothing is kept between rounds."""
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Count what has been rejected; return how many creatives have begun to rest."""
-        if not await rests.is_due(connection, self._rest_s):
+        """Count what has been rejected; return how many creatives it has suspended."""
+        if not await suspensions.is_due(connection, self._suspend_s):
             return 0
         async with connection.transaction():
-            rejections = await rests.take_rejections(connection)
+            rejections = await suspensions.take_rejections(connection)
             campaigns = {rejection.campaign for rejection in rejections}
-            creatives = await rests.fetch_creatives(connection, campaigns)
+            creatives = await suspensions.fetch_creatives(connection, campaigns)
             rejected = _by_creative(rejections, creatives)
-            begun = await rests.count(connection, rejected, self._rule, self._rest_s)
+            begun = await suspensions.count(connection, rejected, self._rule, self._suspend_s)
         if begun:
-            what = "1 creative rests" if begun == 1 else f"{begun} creatives rest"
-            logger.warning("%s (see snapbid creative list)", what)
+            what = "1 creative" if begun == 1 else f"{begun} creatives"
+            logger.warning("suspended %s (see snapbid creative list)", what)
         return begun
 
 
