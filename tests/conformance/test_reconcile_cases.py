@@ -21,11 +21,10 @@ from support.disputed import convert
 from snapbid.auction_log.files import FileSet
 from snapbid.auction_log.layout import BID, LoggedRow
 from snapbid.ledger.records import LOSS, WIN
-from snapbid.reconcile import claims, result
-from snapbid.reconcile.claims import Form, Seen
-from snapbid.reconcile.compare import CAUSES, Comparison
+from snapbid.reconcile import result
+from snapbid.reconcile.claims import Form
+from snapbid.reconcile.compare import CAUSES, Comparison, Terms
 from snapbid.reconcile.exports import LogError
-from snapbid.reconcile.prices import Terms
 
 CASES = Path(__file__).parent / "cases" / "reconcile" / "logs.json"
 SSP = frozenset({"acme", "acme-eu"})
@@ -47,9 +46,9 @@ def write_ours(directory: Path, ours: list[dict[str, Any]]) -> None:
         for kind, happened in ((WIN, bid["won"]), (LOSS, bid.get("lost", False))):
             if happened:
                 rows.append(LoggedRow(kind, "c", 0, 0, 0, at_ms + 10, 0, 0, 0, none))
-    files = FileSet(directory, "machine", "0" * 16)
-    files.add([row._replace(sequence=number) for number, row in enumerate(rows, 1)])
-    files.finish(1, 10**9)
+    with FileSet(directory, "machine", "0" * 16) as files:
+        files.add(row._replace(sequence=number) for number, row in enumerate(rows, 1))
+        files.finish(1, 10**9)
 
 
 def day(text: str | None) -> date | None:
@@ -68,23 +67,23 @@ def test_case(case: dict[str, Any], tmp_path: Path) -> None:
     if "zone" in case:
         form = form._replace(zone=ZoneInfo(case["zone"]))
     terms = Terms("acme", SSP, convert, first=day(case.get("first")), last=day(case.get("last")))
-    comparison, seen = Comparison(terms), Seen()
-    read = claims.read(log, form, seen)
+    comparison = Comparison(terms)
+    disputes = comparison.disputes(log, form, tmp_path / "auctions")
     if "refused" in case:
         with pytest.raises(LogError, match=case["refused"]):
-            list(comparison.disputes(read, tmp_path / "auctions", seen))
+            list(disputes)
         return
-    found = list(comparison.disputes(read, tmp_path / "auctions", seen))
-    disputes = sorted([each.cause, each.auction, each.imp or ""] for each in found)
-    assert disputes == sorted(case["disputes"])
+    found = list(disputes)
+    disputed = sorted([each.cause, each.auction, each.imp or ""] for each in found)
+    assert disputed == sorted(case["disputes"])
     assert set(comparison.causes) <= set(CAUSES)
     for expected in case.get("details", ()):
         assert any(each.detail.startswith(expected) for each in found), found
-    covered = result.coverage(comparison, seen, **wanted)
+    covered = result.coverage(comparison, **wanted)
     for name in ("columns", "unused", "missing", "notes"):
         if name in case:
             assert getattr(covered, name) == case[name]
-    assert result.is_complete(comparison, seen, **wanted) is case["complete"]
+    assert result.is_complete(comparison, **wanted) is case["complete"]
     if "totals" in case:
         rows = [
             [row.kind, str(row.day), row.theirs, row.theirs_usd, row.agreed, row.logged,

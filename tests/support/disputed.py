@@ -6,7 +6,6 @@ makes logs of so many auctions and discrepancies, compares them, and prints time
 """
 
 import csv
-import gc
 import gzip
 import json
 import random
@@ -15,7 +14,6 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from fractions import Fraction
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
@@ -24,9 +22,8 @@ from typing import Any, NamedTuple
 from snapbid.auction_log.files import FileSet
 from snapbid.auction_log.layout import BID, GAP, REPLAYED, TEST, LoggedRow
 from snapbid.ledger.records import BILLING, WIN, bid_digest
-from snapbid.reconcile.claims import Form, read
-from snapbid.reconcile.compare import Comparison
-from snapbid.reconcile.prices import Terms
+from snapbid.reconcile.claims import Form
+from snapbid.reconcile.compare import Comparison, Terms
 
 START_MS = 1_767_268_800_000  # noon of 2026-01-01
 SPAN_MS = 6 * 3_600_000
@@ -74,11 +71,9 @@ def make(
     odd = rng.sample(range(auctions), discrepancies)
     causes = {number: CAUSES[at % len(CAUSES)] for at, number in enumerate(odd)}
     made = Made([], [])
-    files = FileSet(directory, "machine", "0" * 16)
-    rows = _numbered(_rows(rng, auctions, causes, made, others))
-    while batch := list(islice(rows, 20_000)):
-        files.add(batch)
-    files.finish(1, 10**9)
+    with FileSet(directory, "machine", "0" * 16) as files:
+        files.add(_numbered(_rows(rng, auctions, causes, made, others)))
+        files.finish(1, 10**9)
     return made
 
 
@@ -175,14 +170,17 @@ def _line(
     return [auction, imp, time, shown, currency, endpoint, rng.choice(("", 'a "quoted", one'))]
 
 
-def mix(directory: Path, auctions: int, seed: int) -> list[list[str]]:
-    """Write an auction log in which anything may come, and return the lines of an SSP's log.
+def mix(
+    directory: Path, auctions: int, seed: int
+) -> tuple[list[LoggedRow], list[str], list[list[str]]]:
+    """Write an auction log in which anything may come; also return an SSP's heads and lines.
 
     An auction has up to two bids, three notices and three lines, of any kind, day and price.
     """
     rng = random.Random(seed)
     rows: list[LoggedRow] = []
-    lines = [["auction", "imp", "time", "price", "currency", "kind", "ssp"]]
+    heads = ["auction", "imp", "time", "price", "currency", "kind", "ssp"]
+    lines = []
     for number in range(auctions):
         auction, imps = f"é{number}", [rng.choice(("1", "2")) for _ in range(2)]
         alike = number % 10 == 0  # ids which only what is between them tells from ours
@@ -211,10 +209,10 @@ def mix(directory: Path, auctions: int, seed: int) -> list[list[str]]:
                     rng.choice(("acme", "acme", "acme", "", "other")),
                 ]
             )  # fmt: skip
-    files = FileSet(directory, "machine", "0" * 16)
-    files.add(_numbered(iter(rows)))
-    files.finish(1, 10**9)
-    return lines
+    with FileSet(directory, "machine", "0" * 16) as files:
+        files.add(_numbered(iter(rows)))
+        files.finish(1, 10**9)
+    return rows, heads, lines
 
 
 def write_csv(path: Path, lines: list[list[str]], delimiter: str = ",") -> None:
@@ -237,13 +235,12 @@ def main(auctions: int, discrepancies: int) -> None:
 
 
 def compare(directory: Path, expected: set[Expected]) -> None:
-    gc.disable()  # as the command does
     began, used = perf_counter(), process_time()
     terms = Terms("acme", frozenset({"acme", "acme-eu"}), convert)
     comparison = Comparison(terms)
     seen = {
         Expected(dispute.cause, dispute.auction, dispute.imp or "")
-        for dispute in comparison.disputes(read(directory / "ssp.csv.gz", Form({})), directory)
+        for dispute in comparison.disputes(directory / "ssp.csv.gz", Form({}), directory)
     }
     status = Path("/proc/self/status").read_text()  # ru_maxrss would be the parent's, if higher
     peak = int(status.split("VmHWM:")[1].split()[0]) / 1024

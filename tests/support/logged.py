@@ -1,10 +1,11 @@
 """What an auction log says: its rows, and what they count."""
 
 from collections import Counter
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+import duckdb
 
 from snapbid.auction_log.layout import SegmentState
 from snapbid.auction_log.segments import open_all, spool_of
@@ -12,6 +13,10 @@ from snapbid.ledger.records import bid_digest
 from support.books import Key
 
 COUNTED = {"counted", "late", "duplicate"}  # a repeat says that it was counted
+READ = """
+FROM read_parquet($1)
+SELECT * REPLACE (time AT TIME ZONE 'UTC' AS time, since AT TIME ZONE 'UTC' AS since)
+"""  # as times without a zone, for which Python needs no further package
 ROWS = {"campaign bids", "wins", "imps", "losses"}  # of what has a row each
 
 
@@ -22,13 +27,19 @@ def files(directory: Path) -> list[Path]:
 def read(directory: Path) -> list[dict[str, Any]]:
     """All rows, by worker and sequence."""
     rows: list[dict[str, Any]] = []
-    for path in files(directory):
-        file = pq.ParquetFile(path)
-        of_file = file.read().to_pylist()
-        metadata = file.metadata.metadata
-        assert int(metadata[b"snapbid.rows"]) == len(of_file)
-        assert int(metadata[b"snapbid.gaps"]) == sum(row["kind"] == "gap" for row in of_file)
-        rows += of_file
+    with duckdb.connect() as database:
+        for path in files(directory):
+            found = database.execute(READ, [str(path)])
+            names = [column[0] for column in found.description]
+            of_file = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+            for row in of_file:
+                row["time"] = row["time"].replace(tzinfo=UTC)
+                row["since"] = row["since"] and row["since"].replace(tzinfo=UTC)
+            found = database.execute("FROM parquet_kv_metadata($1)", [str(path)])
+            metadata = {key: int(value) for _, key, value in found.fetchall()}
+            assert metadata[b"snapbid.rows"] == len(of_file)
+            assert metadata[b"snapbid.gaps"] == sum(row["kind"] == "gap" for row in of_file)
+            rows += of_file
     rows.sort(key=lambda row: (row["worker"], row["sequence"]))
     numbers = [(row["worker"], row["sequence"]) for row in rows]
     assert len(set(numbers)) == len(numbers), "a row is there twice"

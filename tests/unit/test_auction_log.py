@@ -149,7 +149,7 @@ def test_rows_of_many_segments_and_days(
 ) -> None:
     """Segments follow each other without a row lost, and each day has its directory."""
     monkeypatch.setattr(segments, "SEGMENT_SIZE", 65_536)
-    monkeypatch.setattr(writer, "MOST_ROWS", 1_000)
+    monkeypatch.setattr(writer, "MOST_BYTES", 120_000)
 
     async def work() -> None:
         log = AuctionLog(directory, metrics)
@@ -248,7 +248,7 @@ def test_a_killed_worker_loses_what_was_in_flight_and_says_so(directory: Path) -
     assert len(read(directory)) == 5_001
 
 
-@pytest.mark.parametrize("step", ["finish", "note_converted"])
+@pytest.mark.parametrize("step", ["publish", "note_converted"])
 def test_an_interrupted_conversion_is_done_again(
     directory: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,7 +258,7 @@ def test_an_interrupted_conversion_is_done_again(
     def interrupt(*arguments: Any) -> None:
         raise InterruptedError
 
-    target = log_files.DayFile if step == "finish" else writer
+    target = log_files if step == "publish" else writer
     with monkeypatch.context() as patched:
         patched.setattr(target, step, interrupt)
         with pytest.raises(InterruptedError):
@@ -324,8 +324,8 @@ def test_only_one_writer_converts(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["snapbid.server.worker", "snapbid.server.serve"])
-def test_what_serves_does_not_import_pyarrow(module: str) -> None:
-    code = f"import sys, {module}; sys.exit('pyarrow' in sys.modules)"
+def test_what_serves_does_not_import_duckdb(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('duckdb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

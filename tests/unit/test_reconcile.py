@@ -8,10 +8,9 @@ import zlib
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import duckdb
 import pytest
 from support.disputed import (
     CAUSES,
@@ -24,12 +23,14 @@ from support.disputed import (
     mix,
     write_csv,
 )
+from support.one_by_one import Found, OneByOne, lines_of
 
-from snapbid.reconcile import agreed, claims, compare, exports, own, result
-from snapbid.reconcile.claims import Claim, Form
-from snapbid.reconcile.compare import Comparison, Dispute
+from snapbid.auction_log.files import FileSet
+from snapbid.auction_log.layout import BID, LoggedRow
+from snapbid.reconcile import claims, compare, exports, own, result
+from snapbid.reconcile.claims import Form
+from snapbid.reconcile.compare import Comparison, Dispute, Terms
 from snapbid.reconcile.exports import LogError
-from snapbid.reconcile.prices import Terms
 from snapbid.warehouse.registry import FamilySpan
 
 TERMS = Terms("acme", frozenset({"acme", "acme-eu"}), convert)
@@ -43,7 +44,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
 
 def run(log: Path, directory: Path, terms: Terms = TERMS) -> tuple[Comparison, list[Dispute]]:
     comparison = Comparison(terms)
-    return comparison, list(comparison.disputes(claims.read(log, Form({})), directory))
+    return comparison, list(comparison.disputes(log, Form({}), directory))
 
 
 def named(disputes: list[Dispute]) -> list[Expected]:
@@ -58,8 +59,12 @@ def write_json(path: Path, lines: list[list[str]]) -> None:
 
 
 def write_parquet(path: Path, lines: list[list[str]]) -> None:
-    columns = list(zip(*lines, strict=True))
-    pq.write_table(pa.table(dict(zip(HEADS, map(list, columns), strict=True))), path)
+    with duckdb.connect() as database:
+        columns = ", ".join(f'"{name}" VARCHAR' for name in HEADS)
+        database.execute(f"CREATE TABLE lines ({columns})")
+        with database.appender("lines") as rows:
+            rows.append_rows(lines)
+        database.execute("COPY lines TO $1 (FORMAT parquet)", [str(path)])
 
 
 @pytest.mark.parametrize(
@@ -113,18 +118,19 @@ def test_a_days_window_leaves_the_other_lines_out(made: tuple[Path, Made], tmp_p
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_columns_tell_the_same_as_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_sql_tells_the_same_as_one_by_one(tmp_path: Path, seed: int) -> None:
     directory, log = tmp_path / "auctions", tmp_path / "log.csv"
+    rows, heads, lines = mix(directory, 400, seed)
     with log.open("w", newline="") as file:
-        csv.writer(file).writerows(mix(directory, 400, seed))
+        csv.writer(file).writerows([heads, *lines])
     comparison, disputes = run(log, directory)
-    monkeypatch.setattr(agreed, "take_out", lambda rows, kinds, terms: ([], rows))
-    plainly, all_disputes = run(log, directory)
-    assert sorted(map(str, disputes)) == sorted(map(str, all_disputes))
-    assert comparison.totals() == plainly.totals()
-    assert any(day.agreed for day in comparison.totals().values())
+    expected = OneByOne(rows, lines_of(lines), TERMS)
+    found = [Found(each.cause, each.kind, each.auction, each.imp or "", each.line)
+             for each in disputes]  # fmt: skip
+    assert sorted(map(str, found)) == sorted(map(str, expected.found))
+    totals = comparison.totals().values()
+    assert sum(day.agreed for day in totals) == expected.agreed > 0
+    assert sum(day.ours for day in totals) == expected.ours
 
 
 @pytest.mark.parametrize(
@@ -145,7 +151,7 @@ def test_columns_tell_the_same_as_one_by_one(
 )
 def test_times_are_read_in_any_unit(tmp_path: Path, text: str, time_ms: int | None) -> None:
     (claim,) = read(tmp_path, f"id,time\na,{text}\n")
-    assert (claim.time_ms, claim.mistake) == (time_ms, "")
+    assert (claim.time_ms, claim.mistake) == (time_ms, None)
 
 
 @pytest.mark.parametrize(
@@ -207,30 +213,52 @@ def test_the_page_has_totals_causes_and_no_markup_of_theirs(
         assert cause in page
 
 
+class Claim(NamedTuple):
+    line: int
+    kind: str
+    auction: str
+    price: int | None
+    time_ms: int | None
+    mistake: str | None
+
+
 def read(directory: Path, text: str, form: Any = None) -> list[Claim]:
-    path = directory / "log.csv"
-    path.write_text(text)
-    batches = claims.read(path, form or Form({}))
-    return sorted(claim for batch in batches for claim in claims.of_batch(batch))
+    (directory / "log.csv").write_text(text)
+    return claims_of(directory / "log.csv", form)
 
 
-def test_a_bid_is_the_ssps_on_the_days_of_its_family() -> None:
+def claims_of(path: Path, form: Any = None) -> list[Claim]:
+    with duckdb.connect() as database:
+        claims.load(database, path, form or Form({}))
+        sql = f"SELECT {', '.join(Claim._fields)} FROM claims_of_all_days ORDER BY line"
+        return [Claim(*row) for row in database.execute(sql).fetchall()]
+
+
+def test_a_bid_is_the_ssps_on_the_days_of_its_family(tmp_path: Path) -> None:
     """An endpoint that has joined another family, and one that came from another."""
     first, last = (date(2026, 1, day) for day in (1, 2))
-    times = [datetime(2026, 1, day, hour, 59, 59, tzinfo=UTC) for day in (1, 2) for hour in (0, 23)]
-    rows = pa.RecordBatch.from_pydict(
-        {
-            "descriptor": ["left"] * 4 + ["came"] * 4 + ["acme"] * 4 + [None] * 4,
-            "time": pa.array(times * 4, pa.timestamp("ms", tz="UTC")),
-        }
-    )
+    moments = [datetime(2026, 1, at.day, hour, 59, 59, tzinfo=UTC) for at in (first, last)
+               for hour in (0, 23)]  # fmt: skip
+    times = [round(moment.timestamp() * 1000) for moment in moments]
+    names = ["left"] * 4 + ["came"] * 4 + ["acme"] * 4
     family = [
         FamilySpan("acme", date.min, date.max),
         FamilySpan("left", date.min, first),
         FamilySpan("came", last, date.max),
     ]
-    found = own._of_family(rows, family).fill_null(False).to_pylist()
-    assert found == [True] * 2 + [False] * 4 + [True] * 6 + [False] * 4
+    with FileSet(tmp_path, "machine", "0" * 16) as files:
+        files.add(
+            LoggedRow(BID, "", 0, 0, number, at_ms, number, 0, 0, [name.encode(), *[b"a"] * 7])
+            for number, (name, at_ms) in enumerate(zip(names, times * 3, strict=True), 1)
+        )
+        files.finish(1, 12)
+    with duckdb.connect() as database:
+        (tmp_path / "log.csv").write_text("id\na\n")
+        claims.load(database, tmp_path / "log.csv", Form({}))
+        database.execute("CREATE TABLE claims AS FROM claims_of_all_days")
+        own.load(database, own.files(tmp_path, None, None), family)
+        found = database.execute("SELECT price FROM bids ORDER BY price").fetchall()
+    assert [number for (number,) in found] == [1, 2, 7, 8, 9, 10, 11, 12]
 
 
 # -- a log of anybody -----------------------------------------------------------------------------
@@ -255,7 +283,7 @@ def test_what_is_read_is_bounded(
     for pack in (bytes, gzip.compress):
         (tmp_path / "log").write_bytes(pack(text.encode()))
         with pytest.raises(LogError, match=says):
-            list(claims.read(tmp_path / "log", Form({})))
+            claims_of(tmp_path / "log")
 
 
 def test_a_bomb_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +295,7 @@ def test_a_bomb_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.Monke
         file.write(packed.flush())
     tracemalloc.start()
     with pytest.raises(LogError, match="a line is over 1 MiB"):
-        list(claims.read(tmp_path / "log", Form({})))
+        claims_of(tmp_path / "log")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 32 << 20
@@ -279,12 +307,13 @@ def test_a_parquet_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with monkeypatch.context() as patch:
             patch.setattr(exports, bound, most)
             with pytest.raises(LogError, match=says):
-                list(claims.read(tmp_path / "log", Form({})))
+                claims_of(tmp_path / "log")
 
 
 def test_parquet_that_repeats_a_long_text_is_bounded(tmp_path: Path) -> None:
-    column = pa.array(["x" * 100_000] * 40_000).dictionary_encode()
-    pq.write_table(pa.table({"id": column}), tmp_path / "log")
+    with duckdb.connect() as database:
+        text = "SELECT repeat('x', 100_000) AS id FROM range(40_000)"
+        database.execute(f"COPY ({text}) TO $1 (FORMAT parquet)", [str(tmp_path / "log")])
     assert (tmp_path / "log").stat().st_size < 1_000_000
-    with pytest.raises(LogError, match="MiB"):
-        list(claims.read(tmp_path / "log", Form({})))
+    with pytest.raises(LogError, match="over 64 KiB"):
+        claims_of(tmp_path / "log")

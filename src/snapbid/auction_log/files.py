@@ -6,20 +6,31 @@ synced and renamed, so a conversion that was interrupted is done again with the 
 
 import os
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import duckdb
 
-from snapbid.auction_log.layout import GAP, LoggedRow
-from snapbid.auction_log.table import SCHEMA, VERSION, record_batch
+from snapbid.auction_log.layout import LoggedRow
+from snapbid.auction_log.table import COLUMNS, LOGGED, VERSION, values_of
 
-BATCH: Final = 20_000  # rows that are made into columns at once
+BATCH: Final = 4_096  # rows that are added at once
 DAY_MS: Final = 86_400_000
+_DAYS: Final = f"""
+SELECT time_ms // {DAY_MS} AS day, count(*), count(*) FILTER (kind = 'gap')
+FROM logged GROUP BY day ORDER BY day
+"""
+_COPY: Final = f"""
+COPY ({COLUMNS} WHERE time_ms // {DAY_MS} = $day) TO $path (
+    FORMAT parquet, COMPRESSION zstd, KV_METADATA {{
+        "snapbid.version": $version, "snapbid.rows": $rows, "snapbid.gaps": $gaps
+    }}
+)
+"""
 _NAME: Final = re.compile(r"[0-9a-f]{16}-(\d+)-(\d+)\.parquet")
 _TMP: Final = ".tmp"
 
@@ -31,66 +42,56 @@ class FileSet:
         self._directory = directory
         self._machine = machine
         self._worker = worker
-        self._open: dict[int, DayFile] = {}
+        self._database = duckdb.connect(config={"threads": 1})
+        self._database.execute(LOGGED)
+        self._rows = self._database.appender("logged")
+
+    def __enter__(self) -> "FileSet":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
 
     def add(self, rows: Iterable[LoggedRow]) -> None:
-        """Write rows, each to the file of its day."""
-        days: dict[int, list[LoggedRow]] = {}
-        for row in rows:
-            days.setdefault(row.time_ms // DAY_MS, []).append(row)
-        for day, of_day in days.items():
-            if day not in self._open:
-                self._open[day] = DayFile(self._directory, day, self._worker)
-            self._open[day].add(record_batch(of_day, self._machine, self._worker), of_day)
+        with as_os_error():
+            values = map(values_of, rows)
+            while batch := list(islice(values, BATCH)):
+                self._rows.append_rows(batch)
+                self._rows.flush()
 
     def finish(self, first: int, last: int) -> None:
-        """Complete the files, which have the rows from one sequence number to another."""
-        for file in self._open.values():
-            file.finish(f"{self._worker}-{first:012d}-{last:012d}.parquet")
+        """Write the files, which have the rows from one sequence number to another."""
+        with as_os_error():
+            for day, rows, gaps in self._database.execute(_DAYS).fetchall():
+                self._write(day, rows, gaps, f"{self._worker}-{first:012d}-{last:012d}.parquet")
 
-    def discard(self) -> None:
-        """Remove what is incomplete."""
-        for file in self._open.values():
-            file.discard()
-
-
-class DayFile:
-    """A Parquet file that is being written."""
-
-    def __init__(self, directory: Path, day: int, worker: str) -> None:
+    def _write(self, day: int, rows: int, gaps: int, name: str) -> None:
         date = datetime.fromtimestamp(day * DAY_MS // 1000, UTC).date()
-        self._directory = directory / f"date={date}"
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._path = self._directory / f"{worker}{_TMP}"
-        self._sink = open(self._path, "wb")  # noqa: SIM115
-        self._writer: Any = pq.ParquetWriter(self._sink, SCHEMA, compression="zstd")
-        self._rows = self._gaps = 0
+        directory = self._directory / f"date={date}"
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"{self._worker}{_TMP}"
+        values = {"day": day, "path": str(path), "version": VERSION, "rows": str(rows)}
+        values |= {"gaps": str(gaps), "machine": self._machine, "worker": self._worker}
+        try:
+            self._database.execute(_COPY, values)
+            publish(path, directory / name)
+        finally:
+            path.unlink(missing_ok=True)
 
-    def add(self, batch: pa.RecordBatch, rows: list[LoggedRow]) -> None:
-        self._writer.write_batch(batch)
-        self._rows += len(rows)
-        self._gaps += sum(row.kind == GAP for row in rows)
 
-    def finish(self, name: str) -> None:
-        self._writer.add_key_value_metadata(
-            {
-                "snapbid.version": VERSION,
-                "snapbid.rows": str(self._rows),
-                "snapbid.gaps": str(self._gaps),
-            }
-        )
-        self._writer.close()
-        self._sink.flush()
-        os.fsync(self._sink.fileno())
-        self._sink.close()
-        self._path.replace(self._directory / name)
-        _sync(self._directory)
+@contextmanager
+def as_os_error() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as error:
+        raise OSError(None, str(error)) from error
 
-    def discard(self) -> None:
-        with suppress(OSError, ValueError):
-            self._writer.close()
-        self._sink.close()
-        self._path.unlink(missing_ok=True)
+
+def publish(path: Path, target: Path) -> None:
+    """Give a file that was written aside its name, once all of it is on disk."""
+    _sync(path)
+    path.replace(target)
+    _sync(target.parent)
 
 
 def last_begun(directory: Path, worker: str, first: int) -> int | None:
@@ -108,8 +109,8 @@ def remove_incomplete(directory: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sync(directory: Path) -> None:
-    file = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)
     finally:

@@ -9,12 +9,11 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from snapbid.auction_log.files import BATCH, FileSet, last_begun, remove_incomplete
+from snapbid.auction_log.files import FileSet, last_begun, remove_incomplete
 from snapbid.auction_log.layout import (
     GAP,
     HEADER_SIZE,
@@ -27,8 +26,7 @@ from snapbid.auction_log.layout import (
 from snapbid.auction_log.segments import RowSegment, machine, open_all, spool_of
 from snapbid.auction_log.table import KILLED, STOPPED, UNKNOWN
 
-MOST_BYTES: Final = 48 * 1024 * 1024  # of rows that one file takes, at about 120 each
-MOST_ROWS: Final = 1_000_000
+MOST_BYTES: Final = 32 * 1024 * 1024  # of rows that are converted at once, at about 120 each
 IN_FLIGHT_MS: Final = 2_000  # for which an answer or a notice may be under way
 
 logger = logging.getLogger("snapbid")
@@ -127,20 +125,14 @@ class LogWriter:
                 worker.remove(segment)
 
     def _convert(self, worker: WorkerSegments, gone: bool) -> None:
-        """Make the waiting rows into files, MOST_ROWS at most."""
+        """Make the waiting rows into files, MOST_BYTES at most."""
         first = worker.converted + 1
         last = last_begun(self._directory, worker.token, first)
         conversion = _SegmentRows(worker, self._boot, gone, last)
-        files = FileSet(self._directory, self._machine, worker.token)
-        try:
-            iterator = iter(conversion)
-            while batch := list(islice(iterator, BATCH)):
-                files.add(batch)
+        with FileSet(self._directory, self._machine, worker.token) as files:
+            files.add(conversion)
             if conversion.last:
                 files.finish(first, conversion.last)
-        except BaseException:
-            files.discard()
-            raise
         worker.waits_since = None
         worker.offsets.update(conversion.offsets)
         if conversion.last:
@@ -163,19 +155,19 @@ class _SegmentRows:
         self.last = 0
 
     def __iter__(self) -> Iterator[LoggedRow]:
-        worker, until, count, broken = self._worker, self._until, 0, False
+        worker, until, taken, broken = self._worker, self._until, 0, False
         for segment in worker.segments:
             end = SegmentState.read(segment.mapped).end
             for row, following in rows(segment.mapped, self.offsets[segment.path], end):
                 if until is not None and row.sequence > until:
                     return
+                taken += following - self.offsets[segment.path]
                 self.offsets[segment.path] = following
                 worker.last_row = row.sequence
                 if row.sequence > worker.converted:
                     self.last = row.sequence
                     yield row
-                    count += 1
-                    if count >= MOST_ROWS and until is None:
+                    if taken >= MOST_BYTES and until is None:
                         return
             broken = broken or self.offsets[segment.path] < end
             self.offsets[segment.path] = end

@@ -1,6 +1,5 @@
 """`snapbid reconcile SSP LOG`: an SSP's own log against ours (contract 11)."""
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -17,8 +16,7 @@ from snapbid.cli.shell import ShellCommand
 from snapbid.settings import load
 
 if TYPE_CHECKING:
-    from snapbid.reconcile.compare import Comparison, Dispute
-    from snapbid.reconcile.prices import Terms
+    from snapbid.reconcile.compare import Comparison, Dispute, Terms
     from snapbid.reconcile.result import Coverage, Reported, TotalsRow
 
 SHOWN: Final = 20
@@ -108,13 +106,11 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     off = {field: "" for field in ("price", "time") if not wanted[f"{field}s"]}
     zone = options["zone"]
     form = claims.Form(columns | off, options["kind"], options["currency"].upper(), scale, zone)
-    seen = claims.Seen()
     tolerance = round(options["tolerance"] * 1_000_000)
     comparison = Comparison(_terms(ssp, tolerance, first, last))
     shown: list[Dispute] = []
-    gc.disable()  # large logs make millions of objects and no cyclic garbage
     try:
-        disputes = comparison.disputes(claims.read(log, form, seen), auctions, seen)
+        disputes = comparison.disputes(log, form, auctions)
         if options["out"] is not None:
             disputes = result.write_csv(options["out"], disputes)
         for dispute in disputes:
@@ -123,18 +119,18 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     except (LogError, OSError) as error:
         raise console.WrongInput(f"{log}: {error}") from error
     rows = result.totals(comparison, _reported(ssp, comparison))
-    covered = result.coverage(comparison, seen, **wanted)
+    covered = result.coverage(comparison, **wanted)
     if options["page"] is not None:
         page = result.page(ssp, comparison, rows, shown, covered)
         options["page"].write_text(page, encoding="utf-8")
     _print(comparison, rows, shown, covered)
-    is_complete = result.is_complete(comparison, seen, **wanted)
+    is_complete = result.is_complete(comparison, **wanted)
     differs = bool(comparison.causes) or any(row.differs for row in rows)
     sys.exit(int(differs or not is_complete))
 
 
 def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "Terms":
-    from snapbid.reconcile.prices import Terms
+    from snapbid.reconcile.compare import Terms
     from snapbid.reference import history
     from snapbid.warehouse import rates, registry
 

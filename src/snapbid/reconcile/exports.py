@@ -1,28 +1,26 @@
 """The text in an SSP's log: CSV (comma, semicolon, tab or bar), JSON Lines or Parquet.
 
-Each may be gzipped; which it is, is told by the content. Values are columns of text, a batch of
-lines at a time. A log may come from anybody: its lines, columns and size are bounded.
+Each may be gzipped; which it is, is told by the content. A log may come from anybody: its lines,
+columns and size are bounded.
 """
 
 import csv
+import glob
 import gzip
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import duckdb
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-BATCH: Final = 50_000  # lines that are columns at once
 MOST_BYTES: Final = 16 << 30  # decompressed
 MOST_OF_LINE: Final = 1 << 20  # characters, or bytes
-MOST_OF_BATCH: Final = 256 << 20  # of a column in Parquet, whose texts may be repeated
+MOST_OF_VALUE: Final = 64 << 10  # in Parquet, whose texts may be repeated
 MOST_COLUMNS: Final = 1_000
 NOT_UTF8: Final = "are not UTF-8: convert them (iconv -f latin1 -t utf-8), their ids may not fit"
 MARKED: Final = "begin with a second byte order mark, which is ignored"
@@ -33,24 +31,24 @@ _REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
 _FIRST: Final = re.compile(rb"\s*[\[{]")
 _DELIMITERS: Final = ",;\t|"
 
+_SIZE: Final = """
+SELECT coalesce(sum(total_uncompressed_size), 0), any_value(num_rows)
+FROM parquet_file_metadata($1), parquet_metadata($1)
+"""
+
+Line: TypeAlias = tuple[int, Sequence[str] | None]
+"""A line's number, from 1, and its values; None where it cannot be read."""
+
 
 class LogError(ValueError):
     """A log that cannot be read at all; the text says why and what to name."""
-
-
-class Lines(NamedTuple):
-    """Some lines: their numbers from 1, a column of text for each name, lines without values."""
-
-    numbers: list[int]
-    columns: list[pa.Array]
-    unreadable: list[int]
 
 
 class Export(NamedTuple):
     """The names of a log's columns, its lines, and how many of these are odd in which way."""
 
     names: list[str]
-    batches: Iterator[Lines]
+    lines: Iterator[Line]
     odd: Counter[str]
 
 
@@ -80,7 +78,7 @@ def opened(path: Path) -> Iterator[Export]:
         head = stream.read(4)
         stream.seek(0)
         if head == b"PAR1":
-            yield _parquet(stream)
+            yield _parquet(stack.enter_context(duckdb.connect(config={"threads": 1})), path)
             return
         if head[:2] == b"\x1f\x8b":
             stream = stack.enter_context(gzip.open(stream))
@@ -103,8 +101,7 @@ def _csv(text: io.TextIOWrapper) -> Export:
     delimiter = max(_DELIMITERS, key=first.count)
     names = next(csv.reader([first], delimiter=delimiter), [])
     _check_columns(names)
-    reader = csv.reader(lines, delimiter=delimiter)
-    return Export(names, _csv_lines(reader, len(names), odd), odd)
+    return Export(names, _csv_lines(csv.reader(lines, delimiter=delimiter), len(names)), odd)
 
 
 def _lines_of(text: io.TextIOWrapper, odd: Counter[str]) -> Iterator[str]:
@@ -115,6 +112,8 @@ def _lines_of(text: io.TextIOWrapper, odd: Counter[str]) -> Iterator[str]:
         if line[0] == "\ufeff":
             odd[MARKED] += 1
             line = line.lstrip("\ufeff")
+        if _REPLACED in line:
+            odd[NOT_UTF8] += 1
         yield line
 
 
@@ -123,39 +122,16 @@ def _check_columns(names: list[str]) -> None:
         raise LogError(f"it has {len(names)} columns, {MOST_COLUMNS} at most")
 
 
-def _csv_lines(reader: Any, width: int, odd: Counter[str]) -> Iterator[Lines]:
-    numbers: list[int] = []
-    rows: list[list[str]] = []
-    unreadable: list[int] = []
+def _csv_lines(reader: Any, width: int) -> Iterator[Line]:
     while True:
         try:
             for values in reader:
-                if len(values) == width:
-                    numbers.append(reader.line_num + 1)
-                    rows.append(values)
-                elif values:
-                    unreadable.append(reader.line_num + 1)
-                if len(numbers) + len(unreadable) >= BATCH:
-                    yield _noted(_columns(numbers, rows, unreadable, width), odd)
-                    numbers, rows, unreadable = [], [], []
+                if values:
+                    yield reader.line_num + 1, values if len(values) == width else None
         except csv.Error:
-            unreadable.append(reader.line_num + 1)
+            yield reader.line_num + 1, None
         else:
-            yield _noted(_columns(numbers, rows, unreadable, width), odd)
             return
-
-
-def _noted(lines: Lines, odd: Counter[str]) -> Lines:
-    """The lines, once it is noted how many of them were no UTF-8."""
-    masks = [pc.match_substring(column, _REPLACED) for column in lines.columns]
-    if any(pc.any(mask, min_count=0).as_py() for mask in masks):
-        odd[NOT_UTF8] += max(pc.sum(mask).as_py() or 0 for mask in masks)
-    return lines
-
-
-def _columns(numbers: list[int], rows: list[Any], unreadable: list[int], width: int) -> Lines:
-    columns = zip(*rows, strict=True) if rows else [()] * width
-    return Lines(numbers, [pa.array(column, pa.string()) for column in columns], unreadable)
 
 
 def _json_lines(stream: io.BufferedReader) -> Export:
@@ -170,10 +146,7 @@ def _json_lines(stream: io.BufferedReader) -> Export:
         raise LogError("the first lines are no JSON objects")
     _check_columns(list(names))
 
-    def lines() -> Iterator[Lines]:
-        numbers: list[int] = []
-        rows: list[list[str | None]] = []
-        unreadable: list[int] = []
+    def lines() -> Iterator[Line]:
         number = 0
         while line := stream.readline(MOST_OF_LINE + 1):
             number += 1
@@ -188,16 +161,11 @@ def _json_lines(stream: io.BufferedReader) -> Export:
                 document = decode(line)
             except UnicodeDecodeError:
                 odd[NOT_UTF8] += 1
-                unreadable.append(number)
+                yield number, None
             except msgspec.DecodeError:
-                unreadable.append(number)
+                yield number, None
             else:
-                numbers.append(number)
-                rows.append([_text(document.get(name)) for name in names])
-            if len(numbers) + len(unreadable) >= BATCH:
-                yield _columns(numbers, rows, unreadable, len(names))
-                numbers, rows, unreadable = [], [], []
-        yield _columns(numbers, rows, unreadable, len(names))
+                yield number, [_text(document.get(name)) for name in names]
 
     return Export(list(names), lines(), odd)
 
@@ -209,45 +177,49 @@ def _unmarked(text: bytes) -> bytes:
     return text
 
 
-def _text(value: Any) -> str | None:
-    return value if value is None or type(value) is str else str(value)
+def _text(value: Any) -> str:
+    return value if type(value) is str else "" if value is None else str(value)
 
 
-def _parquet(stream: Any) -> Export:
+def _parquet(database: Any, path: Path) -> Export:
+    source = "read_parquet($1, hive_partitioning = false)"
+    named = [glob.escape(str(path))]
     try:
-        schema = pq.read_schema(stream)
-        texts = [field.name for field in schema if pa.types.is_string(field.type)]
-        file = pq.ParquetFile(stream, read_dictionary=texts)
-    except pa.ArrowException as error:
+        database.execute("SET TimeZone = 'UTC'")
+        columns = database.execute(f"DESCRIBE FROM {source}", named).fetchall()
+        names = [name for name, *_ in columns]
+        _check_columns(names)
+        size, rows = database.execute(_SIZE, named).fetchone()
+        if max(size, rows * len(names)) > MOST_BYTES:
+            raise LogError(f"it is over {MOST_BYTES >> 30} GiB, decompressed")
+        texts = ", ".join(_text_of(name, kind) for name, kind, *_ in columns)
+        found = database.execute(f"SELECT {texts} FROM {source}", named)
+    except duckdb.Error as error:
         raise LogError(str(error)) from error
-    names = list(file.schema_arrow.names)
-    _check_columns(names)
-    groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
-    size = sum(group.total_byte_size for group in groups)
-    if max(size, file.metadata.num_rows * len(names)) > MOST_BYTES:
-        raise LogError(f"it is over {MOST_BYTES >> 30} GiB, decompressed")
 
-    def lines() -> Iterator[Lines]:
-        first = 1
+    def lines() -> Iterator[Line]:
+        number = 0
         try:
-            for batch in file.iter_batches(BATCH):
-                numbers = list(range(first, first + len(batch)))
-                yield Lines(numbers, list(map(_as_text, batch.columns)), [])
-                first += len(batch)
-        except pa.ArrowException as error:
+            while rows := found.fetchmany(1_000):
+                yield from enumerate(rows, number + 1)
+                number += len(rows)
+        except duckdb.Error as error:
             raise LogError(str(error)) from error
 
     return Export(names, lines(), Counter())
 
 
-def _as_text(column: pa.Array) -> pa.Array:
-    kind = column.type
-    if pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type):
-        lengths = pc.binary_length(column.dictionary).take(column.indices)
-        if (pc.sum(lengths).as_py() or 0) > MOST_OF_BATCH:
-            raise LogError(f"{BATCH} lines have over {MOST_OF_BATCH >> 20} MiB in a column")
-    if pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp(kind.unit, "UTC"))
-    if pa.types.is_nested(kind):
-        return pa.nulls(len(column), pa.string())
-    return column.cast(pa.string())
+def _text_of(name: str, kind: str) -> str:
+    """SQL for a column's text; nested values have none, and times without a zone are UTC."""
+    column = '"' + name.replace('"', '""') + '"'
+    if kind.endswith(("]", ")")) and not kind.startswith("DECIMAL"):
+        return "''"
+    if kind.startswith("TIMESTAMP"):
+        column = f"strftime({column}::TIMESTAMP, '%Y-%m-%dT%H:%M:%S.%fZ')"
+    elif kind == "BLOB":
+        column = f"try(decode({column}))"
+    too_long = f"error('a value is over {MOST_OF_VALUE >> 10} KiB')"
+    return (
+        f"CASE WHEN strlen({column}::VARCHAR) > {MOST_OF_VALUE} THEN {too_long} "
+        f"ELSE coalesce({column}::VARCHAR, '') END"
+    )

@@ -7,7 +7,6 @@ from html import escape
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from snapbid.reconcile.claims import Seen
 from snapbid.reconcile.compare import CAUSES, Comparison, Dispute
 
 SHOWN: Final = 1_000  # disputes on the page; the CSV has all
@@ -132,9 +131,9 @@ class Coverage(NamedTuple):
         yield from (f"note: {each}" for each in self.notes)
 
 
-def coverage(comparison: Comparison, seen: Seen, *, prices: bool, times: bool) -> Coverage:
+def coverage(comparison: Comparison, *, prices: bool, times: bool) -> Coverage:
     """What was compared; `prices` and `times`: these were to be."""
-    missing = []
+    missing, seen = [], comparison.seen
     for is_wanted, what, lacking in (
         (prices, "price", comparison.without_price),
         (times, "time", comparison.without_time),
@@ -152,11 +151,10 @@ def coverage(comparison: Comparison, seen: Seen, *, prices: bool, times: bool) -
     return Coverage(seen.columns, seen.unused, missing, seen.notes)
 
 
-def is_complete(comparison: Comparison, seen: Seen, *, prices: bool, times: bool) -> bool:
+def is_complete(comparison: Comparison, *, prices: bool, times: bool) -> bool:
     """Whether all was compared that was to be, and nothing in the log is odd."""
-    return not (
-        (prices and comparison.without_price) or (times and comparison.without_time) or seen.notes
-    )
+    lacking = (prices and comparison.without_price) or (times and comparison.without_time)
+    return not (lacking or comparison.seen.notes)
 
 
 def page(

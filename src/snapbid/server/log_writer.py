@@ -19,8 +19,8 @@ logger = logging.getLogger("snapbid")
 
 def problem_of(directory: Path) -> str | None:
     """Why the auction log cannot be kept in a directory; None where it can."""
-    if find_spec("pyarrow") is None:
-        return "pyarrow is not installed: pip install 'snapbid[parquet]'"
+    if find_spec("duckdb") is None:
+        return "duckdb is not installed: pip install 'snapbid[parquet]'"
     try:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     except OSError as error:

@@ -1,0 +1,72 @@
+-- The claims of an SSP's log, of the texts in `lines`: null where there is no such column.
+-- Variables: kind and currency of lines that say none, scale of prices to micros of a CPM, `white`,
+-- all white space, and the first and last day compared, null where there is no such bound. Times
+-- without a zone are in the session's.
+
+CREATE MACRO day_of(time_ms) AS DATE '1970-01-01' + (time_ms // 86400000)::INTEGER;
+CREATE MACRO stripped(text) AS trim(text, getvariable('white'));
+CREATE MACRO number_of(text) AS try_cast(text AS DOUBLE);
+
+CREATE MACRO price_of(text) AS (
+    SELECT CASE WHEN abs(price) < 1e15 THEN round_even(price, 0)::BIGINT END
+    FROM (SELECT getvariable('scale') * number_of(
+        CASE WHEN contains(text, '.') THEN text ELSE replace(text, ',', '.') END
+    ) AS price)
+);
+-- Epoch seconds, ms, µs or ns, told by their size, or RFC 3339; a day alone is one by UTC.
+CREATE MACRO time_of(text, number) AS round_even(CASE
+    WHEN number IS NULL AND length(text) <= 10 THEN epoch_ms(try_cast(text AS DATE))
+    WHEN number IS NULL THEN epoch_us(coalesce(
+        try_cast(replace(text, ',', '.') AS TIMESTAMPTZ),
+        try_strptime(replace(text, 'Z', '+00'), '%Y%m%dT%H%M%S%z')
+    )) / 1e3
+    WHEN number >= 1e20 OR number <= 0 THEN NULL
+    WHEN number >= 1e17 THEN number / 1e6
+    WHEN number >= 1e14 THEN number / 1e3
+    WHEN number >= 1e11 THEN number
+    ELSE number * 1e3
+END, 0)::BIGINT;
+CREATE MACRO kind_of(text) AS (getvariable('kinds')[lower(text)]);
+
+CREATE VIEW readings AS
+WITH texts AS (
+    SELECT * REPLACE (
+        stripped(auction) AS auction, stripped(imp) AS imp, stripped(time) AS time,
+        stripped(price) AS price, stripped(currency) AS currency, stripped(kind) AS kind,
+        stripped(ssp) AS ssp
+    )
+    FROM lines
+), times AS (
+    SELECT *, time_of(time, number) AS ms
+    FROM (SELECT *, number_of(time) AS number FROM texts)
+)
+SELECT
+    *, CASE WHEN ms BETWEEN 0 AND 253402214400000 THEN ms END AS time_ms,  -- up to the year 9999
+    price_of(price) AS micros, kind_of(kind) AS known_kind
+FROM times;
+
+CREATE MACRO quoted(text) AS '''' || left(text, 40) || '''';
+
+CREATE MACRO is_compared(day) AS day IS NULL OR (
+    day >= coalesce(getvariable('first_day'), day) AND day <= coalesce(getvariable('last_day'), day)
+);
+
+CREATE VIEW claims_of_all_days AS
+SELECT
+    line, coalesce(known_kind, getvariable('kind')) AS kind, auction, nullif(imp, '') AS imp,
+    time_ms, day_of(time_ms) AS day, micros AS price,
+    coalesce(nullif(upper(currency), ''), getvariable('currency')) AS currency, ssp,
+    CASE
+        WHEN unreadable THEN 'cannot be read'
+        WHEN auction = '' THEN 'has no auction id'
+        WHEN kind IS NOT NULL AND known_kind IS NULL
+            THEN 'is of an unknown kind, ' || quoted(kind)
+        WHEN time <> '' AND time_ms IS NULL THEN 'has no time, but ' || quoted(time)
+        WHEN price <> '' AND micros IS NULL THEN 'has no price, but ' || quoted(price)
+    END AS mistake
+FROM readings;
+
+-- The claims of the days compared, and of those beside them, which may claim what counts on these.
+CREATE VIEW claims_of_days AS
+SELECT *, is_compared(day) AS is_inside FROM claims_of_all_days
+WHERE is_inside OR is_compared(day - 1) OR is_compared(day + 1);

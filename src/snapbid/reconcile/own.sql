@@ -1,0 +1,35 @@
+-- The auction log's `rows`: bids of the SSP's `family` of descriptors, on their days, notices of the
+-- kinds that `claims` has, and gaps.
+
+CREATE TABLE bids AS
+SELECT
+    row_number() OVER () AS id, auction_id AS auction, imp_id AS imp, epoch_ms(time) AS time_ms,
+    price_micros AS price, cost_nanos AS cost, sent_micros AS sent, currency, test
+FROM rows SEMI JOIN family ON rows.descriptor = family.descriptor
+    AND day_of(epoch_ms(time)) BETWEEN family.first_day AND family.last_day
+WHERE kind = 'bid';
+
+-- A notice that came from a spool has a key in place of its ids: those of the row that was spooled.
+CREATE TABLE notices AS
+WITH logged AS NOT MATERIALIZED (
+    SELECT
+        kind, auction_id AS auction, imp_id AS imp, epoch_ms(time) AS time_ms, verdict, notice_key
+    FROM rows
+    WHERE kind <> 'bid' AND kind IN (SELECT kind FROM claims)
+), spooled AS (
+    SELECT notice_key, any_value(auction) AS auction, any_value(imp) AS imp
+    FROM logged WHERE verdict = 'spooled' GROUP BY notice_key
+), named AS (
+    FROM logged WHERE auction IS NOT NULL
+    UNION ALL
+    SELECT logged.* REPLACE (spooled.auction AS auction, spooled.imp AS imp)
+    FROM logged JOIN spooled USING (notice_key)
+    WHERE logged.auction IS NULL
+)
+SELECT row_number() OVER () AS id, * EXCLUDE notice_key
+FROM named
+SEMI JOIN (SELECT auction FROM bids UNION ALL SELECT auction FROM claims) USING (auction);
+
+CREATE TABLE gaps AS
+SELECT epoch_ms(since) AS since_ms, epoch_ms(time) AS until_ms, missing
+FROM rows WHERE kind = 'gap' ORDER BY time, worker, sequence;
