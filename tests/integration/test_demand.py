@@ -1,17 +1,14 @@
-"""Demand signals over a running system: made by the drain, served with an ETag, exported."""
+"""Demand rules over a running system: made by the drain, served with an ETag."""
 
 import asyncio
 import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from support import books
-from support.commands import invoke, succeed
-from support.dte import Engine
+from support.commands import succeed
 from support.ops import CAMPAIGN, ask
 from support.processes import eventually
 from support.stack import JWT_SECRET, Stack, execute
@@ -85,29 +82,6 @@ async def test_prices_are_not_told(stack: Stack) -> None:
     assert min(floors) > 0
     for price in prices:
         assert any(price <= floor <= price * 1.6 for floor in floors)
-
-
-def test_the_export(stack: Stack, tmp_path: Path) -> None:
-    environ = {"SNAPBID_DATABASE_URL": stack.environ["SNAPBID_DATABASE_URL"]}
-    rules: Any = json.loads(succeed(environ, "export", "dte", "nova"))
-    assert rules == json.loads(get(stack, "nova")[2])
-    for _ in range(2):  # what is there is replaced
-        succeed(environ, "export", "dte", "nova", "--output", str(tmp_path))
-    files = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*.*")}
-    hours = sorted({name[len("nova/") :][:13] for name in files if name.endswith(".csv")})
-    assert len(hours) == 2
-    engine = Engine(files, "nova", hours[0])
-    site = {"id": "a", "site": {}, "device": {"geo": {"country": "USA"}}}
-    known, unknown = ({"banner": {"w": w, "h": h}} for w, h in ((728, 90), (468, 60)))
-    assert not engine.filters({**site, "imp": [known]})
-    assert engine.filters({**site, "imp": [unknown]})
-    assert engine.filters({**site, "imp": [{"video": {}}]})
-    assert not engine.filters({**site, "imp": [unknown, unknown]}), "it looks at one alone"
-    for arguments in (("dte",), ("alerts", "nova"), ("dte", "stranger")):
-        refused = invoke(environ, "export", *arguments)
-        assert refused.returncode != 0
-        assert refused.stderr
-    assert json.loads((tmp_path / "nova" / "rules.json").read_text()) == rules
 
 
 async def test_a_family_that_is_gone_has_no_rules(stack: Stack) -> None:

@@ -2,21 +2,19 @@
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from support import corpus, oracle, strategies
 from support.agreement import decided
-from support.dte import Engine
+from support.demand_filter import may_drop
 from support.market import AROUND, market_of, market_of_world
 
 from bench import campaigns, pools
-from snapbid.demand.clauses import Clause, Clauses, admits, clauses_of, reduced
-from snapbid.demand.dte import files
-from snapbid.demand.rules import may_drop, rules_of
+from snapbid.demand.clauses import Clause, admits, clauses_of, reduced
+from snapbid.demand.rules import DemandRules, rules_of
 from snapbid.errors import BadRequest
 from snapbid.exchange.bid import Market, NoBid, decide
 from snapbid.exchange.request import BidRequest, decode
@@ -24,23 +22,6 @@ from snapbid.match.document import parse
 from snapbid.match.payload import decode_payload
 from snapbid.reference import rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
-
-HOUR = "2026-03-04/12"
-
-
-class Filters(NamedTuple):
-    """Both forms of the signals for an SSP."""
-
-    rules: Any
-    engine: Engine
-
-    def drops(self, request: Any) -> tuple[bool, bool]:
-        return may_drop(request, self.rules), self.engine.filters(request)
-
-
-def filters_of(clauses: Clauses, usd: Mapping[str, Fraction]) -> Filters:
-    engine = Engine(files("acme", clauses, [HOUR]), "acme", HOUR)
-    return Filters(rules_of("acme", clauses, usd), engine)
 
 
 def clauses_for(
@@ -55,18 +36,17 @@ def clauses_for(
     ]
 
 
-def filters_of_world(world: oracle.World, ssp: str) -> Filters:
+def rules_of_world(world: oracle.World, ssp: str) -> DemandRules:
     now_ms = round(world.now.timestamp() * 1000)
     of = {ssp: world.registry[ssp]}
     clauses = clauses_for(world.campaigns, of, now_ms)
-    return filters_of(reduced(clauses), world.usd)
+    return rules_of(ssp, reduced(clauses), world.usd)
 
 
 @given(case=strategies.cases(around=AROUND))
 @settings(max_examples=100)
 def test_no_bid_of_a_random_world_is_dropped(case: strategies.Case) -> None:
-    dropped = filters_of_world(case.world, case.descriptor).drops(case.request)
-    if any(dropped):
+    if may_drop(case.request, rules_of_world(case.world, case.descriptor)):
         made = market_of_world(case.world)
         assert decided(case.world, made, case.descriptor, case.request) == {}
 
@@ -79,16 +59,15 @@ def test_no_bid_of_many_random_worlds_is_dropped(
     for seed in range(worlds):
         world = strategies.random_world(seed, campaigns, AROUND)
         made, rng = market_of_world(world), random.Random(f"demand {seed}")
-        by_ssp = {ssp: filters_of_world(world, ssp) for ssp in world.registry}
+        by_ssp = {ssp: rules_of_world(world, ssp) for ssp in world.registry}
         for _ in range(requests):
             ssp, request = strategies.random_request(rng, world)
-            by_form = by_ssp[ssp].drops(request)
-            if any(by_form):
+            if may_drop(request, by_ssp[ssp]):
                 dropped += 1
                 assert decided(world, made, ssp, request) == {}, request
             elif at_its_limit(request, decided(world, made, ssp, request)):
                 assert decided(world, made, ssp, request) != {}
-                assert not any(by_ssp[ssp].drops(request)), request
+                assert not may_drop(request, by_ssp[ssp]), request
                 limits += 1
     assert dropped > 20
     assert limits
@@ -123,12 +102,12 @@ def test_half_of_what_nobody_answers_is_dropped_and_no_bid(requests: Any) -> Non
     shares = []
     for kept in (documents, documents[500:550]):
         market = market_of(kept, pools.REGISTRY, rates.load(), geo)
-        filters = filters_of(reduced(clauses_for(kept, of, now_ms)), rates.load().usd)
+        rules = rules_of(ssp, reduced(clauses_for(kept, of, now_ms)), rates.load().usd)
         silent = [request for request in asked if not answered(market, ssp, request)]
-        dropped = [request for request in asked if any(filters.drops(request))]
+        dropped = [request for request in asked if may_drop(request, rules)]
         assert all(request in silent for request in dropped)
         assert dropped
-        shares.append(sum(filters.drops(request)[0] for request in silent) / len(silent))
+        shares.append(len(dropped) / len(silent))
     assert shares[0] >= 0.5, shares
 
 
@@ -148,18 +127,18 @@ def test_rules_lose_no_bid_while_campaigns_change(requests: Any) -> None:
     standing = {document["id"]: document for document in made[:1000]}
     added = iter(made[1000:])
     geo, lost = GeoDatabase(DEFAULT_PATH), 0
-    before: Filters | None = None
+    before: DemandRules | None = None
     for _ in range(6):
         changed, wider = set[str](), False
         if before is not None:
             changed, wider = change(rng, standing, added, sizes)
         market = market_of(standing.values(), pools.REGISTRY, rates.load(), geo)
-        renewed = filters_of(reduced(clauses_for(standing.values(), of, now_ms)), usd)
+        renewed = rules_of(ssp, reduced(clauses_for(standing.values(), of, now_ms)), usd)
         for request in asked:
             winners = set(campaigns_of(market, ssp, request, now_ms))
             if winners:
-                assert not any(renewed.drops(request)), request
-                if before is not None and any(before.drops(request)):
+                assert not may_drop(request, renewed), request
+                if before is not None and may_drop(request, before):
                     assert wider
                     assert winners <= changed, request
                     lost += 1

@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 from support import oracle, strategies
-from support.dte import Engine
+from support.demand_filter import may_drop
 from support.market import AROUND, layered_market, market_of_world
 from support.oracle_values import Document
 
 from snapbid.demand.clauses import clauses_of, reduced
-from snapbid.demand.dte import files
-from snapbid.demand.rules import may_drop, rules_of
+from snapbid.demand.rules import rules_of
 from snapbid.exchange.bid import NoBid, bid_of, search
 from snapbid.exchange.market import Market
 from snapbid.explain.overview import Explanation, MatchableRequest, explain, read
@@ -216,7 +215,6 @@ def test_a_code_that_is_no_country_is_absent_everywhere(code: str) -> None:
     parsed = map(parse, world.campaigns)
     clauses = reduced(clause for each in parsed for clause in clauses_of(each, now_ms))
     signals = rules_of(ssp, clauses, dict(world.usd))
-    engine = Engine(files(ssp, clauses, ["2026-03-04/12"]), ssp, "2026-03-04/12")
     plain = {"id": "r", "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
     for of_user, winner in (({}, "elsewhere"), ({"geo": {"country": "US"}}, "usa")):
         request = plain | {"device": {"geo": {"country": code}}, "user": of_user}
@@ -225,4 +223,3 @@ def test_a_code_that_is_no_country_is_absent_everywhere(code: str) -> None:
         assert impression.winner is not None
         assert impression.winner.campaign == winner
         assert not may_drop(request, signals)
-        assert not engine.filters(request)

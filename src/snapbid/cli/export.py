@@ -8,13 +8,11 @@ from typing import Final
 import click
 
 from snapbid.cli import console
-from snapbid.cli.demand import export_signals
 from snapbid.cli.shell import ShellCommand
 from snapbid.export import FILES, PRIVATE, MissingExtraError, read
 from snapbid.export.program import UnreachableError
 
 COMPLETION: Final = "completion"
-SIGNALS: Final = "dte"
 SHELLS: Final = ("bash", "zsh", "fish")
 
 
@@ -25,20 +23,17 @@ SHELLS: Final = ("bash", "zsh", "fish")
         "snapbid export alerts --output snapbid-alerts.yml",
         "snapbid export examples --output examples",
         "snapbid export completion > ~/.local/share/bash-completion/completions/snapbid",
-        "snapbid export dte acme --output signals",
     ],
 )
-@click.argument("what", metavar="WHAT", type=click.Choice([*FILES, COMPLETION, SIGNALS]))
-@click.argument("ssp", metavar="[SSP]", required=False)
+@click.argument("what", metavar="WHAT", type=click.Choice([*FILES, COMPLETION]))
 @click.option("--output", "path", metavar="PATH", type=click.Path(path_type=Path),
-              help="Write to this file (systemd, examples, dte: into this directory).")  # fmt: skip
+              help="Write to this file (systemd, examples: into this directory).")  # fmt: skip
 @click.option("--program", metavar="PATH", type=click.Path(path_type=Path),
               help="systemd: the snapbid that units start (default: this one).")  # fmt: skip
 @click.option("--runbook", metavar="URL", help="alerts: where you keep the runbook.")
 @click.option("--shell", type=click.Choice(SHELLS), help="Of the completion (default: $SHELL).")
 def export(
     what: str,
-    ssp: str | None,
     path: Path | None,
     program: Path | None,
     runbook: str | None,
@@ -46,8 +41,8 @@ def export(
 ) -> None:
     """Print files for operating: dashboard, alerts, units, containers, proxies.
 
-    WHAT is grafana, alerts, systemd, container, compose, nginx, caddy, sbom, examples, completion
-    or dte.
+    WHAT is grafana, alerts, systemd, container, compose, nginx, caddy, sbom, examples or
+    completion.
 
     grafana is for Grafana, alerts for Prometheus; the units name this snapbid, or --program, and
     the alerts lead to the runbook of this installation, or to --runbook.
@@ -56,20 +51,13 @@ def export(
     And sbom: a CycloneDX bill of materials of this installation; examples: campaigns of each kind,
     a request for each, and a page about them; completion: commands and options for your shell.
     With --output they are written to disk; existing files are not replaced.
-
-    And dte SSP: which of an SSP's traffic could be bid on at all, as JSON rules; with --output as
-    files of IAB Tech Lab's Dynamic Traffic Engine, too, which are replaced.
     """
-    if (what == SIGNALS) != (ssp is not None):
-        raise console.WrongInput("dte, and nothing else, needs an SSP: snapbid export dte SSP")
     for name, of, given in (("program", "systemd", program), ("runbook", "alerts", runbook),
                             ("shell", COMPLETION, shell)):  # fmt: skip
         if given is not None and what != of:
             raise console.WrongInput(f"--{name} is for {of} only")
     try:
-        if ssp is not None:
-            export_signals(ssp, path)
-        elif what == COMPLETION:
+        if what == COMPLETION:
             _export({COMPLETION: _completion(shell or _own_shell())}, path)
         else:
             texts = {name: read(name, program=program, runbook=runbook) for name in FILES[what]}

@@ -26,7 +26,7 @@ async def make(dsn: str) -> None:
             families.setdefault(canonical, {})[descriptor] = canonical
         usd = rates.load().usd
         signals = {}
-        for ssp, clauses in (await read(connection, families)).items():
+        for ssp, clauses in (await _read(connection, families)).items():
             body = msgspec.json.encode(rules_of(ssp, clauses, usd))
             signals[ssp] = DemandSignal(hashlib.sha256(body).hexdigest()[:32], body)
         await demand.store(connection, signals)
@@ -34,7 +34,7 @@ async def make(dsn: str) -> None:
         await connection.close()
 
 
-async def read(
+async def _read(
     connection: asyncpg.Connection, families: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Clauses]:
     """Read the clauses of some families of descriptors, by the key of each."""
