@@ -1,4 +1,4 @@
-"""Renders `bench/README.md` from `bench/results/*.json`.
+"""Renders `bench/README.md`, and PRODUCTION.md's tables on sizing, from `bench/results/*.json`.
 
 python -m bench.render
 """
@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from bench import sizing
 from bench.runs import RUNS
 
 HERE: Final = Path(__file__).parent
@@ -48,7 +49,9 @@ def read(directory: Path = RESULTS) -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    (HERE / PAGE).write_text(render(read()))
+    results = read()
+    (HERE / PAGE).write_text(render(results))
+    sizing.write(results)
 
 
 if __name__ == "__main__":

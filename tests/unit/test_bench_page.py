@@ -1,7 +1,8 @@
-"""The benchmarks' page, from the results that are committed."""
+"""The benchmarks' page and the tables on sizing, from the results that are committed."""
 
 import pytest
 
+from bench import sizing
 from bench.render import read, render
 from bench.runs import RUNS
 
@@ -26,3 +27,8 @@ def test_figures_have_names_of_their_own(kind: str) -> None:
         assert (
             figure.low is None or figure.high is None or figure.low <= figure.value <= figure.high
         )
+
+
+def test_the_tables_on_sizing_are_those_of_the_results() -> None:
+    page = sizing.PAGE.read_text()
+    assert sizing.BEGIN + sizing.render(RESULTS) + sizing.END in page

@@ -23,7 +23,6 @@ from snapbid.cli.load import load
 from snapbid.cli.reconcile import reconcile
 from snapbid.cli.run import drain, env, migrate, serve, up
 from snapbid.cli.shell import ShellGroup
-from snapbid.cli.size import size
 from snapbid.cli.ssps import ssp, token
 from snapbid.cli.status import status
 from snapbid.settings import SettingsError
@@ -63,6 +62,6 @@ def main() -> None:
 
 for command in (
     up, serve, drain, migrate, env, ssp, token, campaign, creative, key, events, rates, explain,
-    golive, load, size, export, ledger, audit, status, forget, reconcile,
+    golive, load, export, ledger, audit, status, forget, reconcile,
 ):  # fmt: skip
     main.add_command(command)
