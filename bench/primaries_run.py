@@ -11,9 +11,11 @@ replicas, and share a core with each other.
 import argparse
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, closing, contextmanager
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
@@ -23,11 +25,13 @@ import uvloop
 
 from bench import redis_time
 from bench.about import about, write
+from bench.client import LOOPBACK
 from bench.ledger_run import AUCTION
-from bench.processes import BenchError, cores, pinned
+from bench.processes import BenchError, cores, free_ports, pinned
 from bench.spread import spread
 from snapbid.embedded import Home, Redis
-from snapbid.embedded.cluster import HOST, ClusterNode, form, free_ports
+from snapbid.embedded.process import spawn, stop
+from snapbid.embedded.redis_server import installed
 from snapbid.ledger.keys import ShardKeys
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import DAY_S, Limits
@@ -36,6 +40,8 @@ from snapbid.ledger.segment import segment_script
 
 PLAIN: Final = "a plain Redis"
 PRIMARIES: Final = (1, 3, 8)
+SLOTS: Final = 16_384
+BUS: Final = 10_000  # from a node's port to that of the cluster's bus
 LANES: Final = 64
 TURN: Final = 4_000  # bids
 ROUNDS: Final = 7
@@ -71,37 +77,62 @@ def plain(home: Home) -> Iterator[Store]:
 
 
 @contextmanager
-def cluster(home: Home, primaries: int) -> Iterator[Store]:
+def cluster(folder: Path, primaries: int) -> Iterator[Store]:
     """Primaries alone."""
-    password = home.kept("redis-password")
+    ports = free_ports(primaries, BUS)
+    bounds = [SLOTS * number // primaries for number in range(primaries + 1)]
     with ExitStack() as stack:
-        nodes = [
-            ClusterNode(home, number, port, password, lambda _: None)
-            for number, port in enumerate(free_ports(primaries), 1)
-        ]
-        for node in nodes:
-            node.start()
-            stack.callback(node.stop)
-        form(nodes, primaries)
-        _await_whole(nodes)
-        addresses = [f"{HOST}:{node.port}" for node in nodes]
-        clients = [
-            stack.enter_context(closing(redis.Redis.from_url(f"redis://:{password}@{address}")))
-            for address in addresses
-        ]
-        yield Store(f"redis+cluster://:{password}@{','.join(addresses)}", primaries, clients)
+        nodes = [stack.enter_context(_node(folder / str(port), port)) for port in ports]
+        for number, (node, (first, end)) in enumerate(zip(nodes, pairwise(bounds), strict=True), 1):
+            _call(node, "CLUSTER ADDSLOTS", *range(first, end))
+            _call(node, "CLUSTER SET-CONFIG-EPOCH", number)
+            _call(node, "CLUSTER MEET", LOOPBACK, ports[0])
+        _await(lambda: all(map(_is_whole, nodes)), "the Redis Cluster does not become whole")
+        addresses = ",".join(f"{LOOPBACK}:{port}" for port in ports)
+        yield Store(f"redis+cluster://{addresses}", primaries, nodes)
 
 
-def _await_whole(nodes: Sequence[ClusterNode]) -> None:
+@contextmanager
+def _node(folder: Path, port: int) -> Iterator[redis.Redis]:
+    """A client of a new node, which syncs its file as little as `snapbid up` has Redis do it."""
+    folder.mkdir(parents=True)
+    options = {
+        "port": str(port),
+        "bind": LOOPBACK,
+        "dir": str(folder),
+        "save": "",
+        "appendonly": "yes",
+        "appendfsync": "no",
+        "cluster-enabled": "yes",
+    }
+    named = [part for name, value in options.items() for part in (f"--{name}", value)]
+    process = spawn([installed()[0].path, *named], log=folder / "log")
+    try:
+        with closing(redis.Redis(host=LOOPBACK, port=port)) as client:
+            _await(lambda: bool(client.ping()), f"the node at {port} does not answer")
+            yield client
+    finally:
+        stop(process, signal.SIGTERM)
+
+
+def _is_whole(node: redis.Redis) -> bool:
+    return bool(_call(node, "CLUSTER INFO")["cluster_state"] == "ok")
+
+
+def _call(node: redis.Redis, *command: Any) -> Any:
+    return node.execute_command(*command)  # type: ignore[no-untyped-call]
+
+
+def _await(condition: Callable[[], bool], failure: str) -> None:
+    """Wait until a condition holds; while Redis does not answer it does not."""
     deadline = time.monotonic() + PATIENCE_S
-    while not all("ok" in _state(node) for node in nodes):
+    while True:
+        with suppress(redis.ConnectionError):
+            if condition():
+                return
         if time.monotonic() > deadline:
-            raise BenchError("the Redis Cluster does not become whole")
+            raise BenchError(failure)
         time.sleep(0.05)
-
-
-def _state(node: ClusterNode) -> str:
-    return next(line for line in str(node.call("CLUSTER", "INFO")).split(",") if "state" in line)
 
 
 class Contender:
@@ -212,9 +243,8 @@ def run(rounds: int) -> dict[str, Any]:
             home = stack.enter_context(Home(scratch / "plain"))
             stores[PLAIN] = stack.enter_context(plain(home))
             for primaries in PRIMARIES:
-                home = stack.enter_context(Home(scratch / str(primaries)))
                 name = f"a cluster of {primaries}"
-                stores[name] = stack.enter_context(cluster(home, primaries))
+                stores[name] = stack.enter_context(cluster(scratch / name, primaries))
         os.sched_setaffinity(0, {worker_core})
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             figures = runner.run(_measure(stores, scratch / "spool", rounds))

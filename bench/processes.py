@@ -24,17 +24,19 @@ class BenchError(RuntimeError):
     """The benchmark cannot be run, or would not measure what it says."""
 
 
-def free_ports(count: int) -> list[int]:
-    """Distinct free loopback ports.
+def free_ports(count: int, bus: int = 0) -> list[int]:
+    """Distinct loopback ports that are free, as are those `bus` above.
 
     They are below the range of ephemeral ports, which clients use up by the thousand meanwhile.
     """
     below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports: set[int] = set()
     while len(ports) < count:
-        port = CHANCE.randrange(below // 2, below)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((LOOPBACK, port))
+        port = CHANCE.randrange(below // 2, below - bus)
+        with contextlib.suppress(OSError):
+            for each in {port, port + bus}:
+                with socket.socket() as probe:
+                    probe.bind((LOOPBACK, each))
             ports.add(port)
     return list(ports)
 

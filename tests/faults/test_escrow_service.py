@@ -4,7 +4,6 @@ Two machines, each with two workers and a thread that carries between shards wha
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import random
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 from support.buying import Buying, campaign, overspent, used_up
 from support.cluster import Cluster, until
+from support.machines import serving
 from support.processes import workers_of
 from support.remembered import until as awaited
 from support.stack import Stack, connected
@@ -41,30 +41,14 @@ def machines(
     started_cluster.heal()
     started_cluster.flush()
     asyncio.run(put(module_database, []))
-    with contextlib.ExitStack() as stack:
-        made = []
-        for command in ("drain", "serve", "serve"):
-            made.append(
-                Stack(
-                    {
-                        "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
-                        "SNAPBID_DATABASE_URL": module_database,
-                        "SNAPBID_REDIS_URL": started_cluster.url,
-                        "SNAPBID_LEDGER_SHARDS": str(SHARDS),
-                        "SNAPBID_WORKERS": "2",
-                        "SNAPBID_BASE_URL": "http://127.0.0.1:8000",
-                        "SNAPBID_HOLD_S": "3600",  # so that no win comes after its hold
-                    },
-                    command,
-                )
-            )
-            stack.callback(made[-1].close)
-        drain, *served = made
-        drain.launch()
-        for each in served:
-            each.launch()
-        for each in served:
-            each.await_ready()
+    own = {
+        "SNAPBID_LEDGER_SHARDS": str(SHARDS),
+        "SNAPBID_WORKERS": "2",
+        "SNAPBID_BASE_URL": "http://127.0.0.1:8000",
+        "SNAPBID_HOLD_S": "3600",  # so that no win comes after its hold
+    }
+    folder = tmp_path_factory.mktemp("machines")
+    with serving(started_cluster, module_database, folder, **own) as served:
         yield served
 
 

@@ -2,11 +2,14 @@
 
 import contextlib
 import os
+import random
 import signal
+import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -14,10 +17,12 @@ import redis
 from redis.crc import key_slot
 from redis.exceptions import RedisError
 
-from snapbid.embedded.cluster import HOST, SLOTS, form, free_ports, is_in_step
 from snapbid.embedded.process import spawn, stop
 from snapbid.embedded.redis_server import installed
 
+HOST: Final = "127.0.0.1"
+SLOTS: Final = 16_384
+BUS: Final = 10_000  # from a node's port to that of the cluster's bus
 NODE_TIMEOUT_MS: Final = 1000  # until a node is held to be away; a busy machine needs some time
 PATIENCE_S: Final = 90.0
 SERVICE: Final = "ledger"
@@ -32,6 +37,20 @@ def until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_
                 return
         assert time.monotonic() < deadline, f"waited in vain: {what}"
         time.sleep(0.02)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports below those given to clients, free together with those of the bus."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = random.randrange(12_000, 22_000)
+        with (
+            contextlib.suppress(OSError),
+            socket.create_server((HOST, port)),
+            socket.create_server((HOST, port + BUS)),
+        ):
+            ports.add(port)
+    return sorted(ports)
 
 
 class Tls:
@@ -180,8 +199,25 @@ class Cluster:
         self.nodes = [
             Server(folder, *options, tls=tls, host=host, environ=environ) for host, environ in hosts
         ]
-        form(self.nodes, primaries)
+        self._form(primaries)
         self.await_health()
+
+    def _form(self, primaries: int) -> None:
+        """Give the first nodes all slots, and each of them its share of the others as replicas."""
+        leading, following = self.nodes[:primaries], self.nodes[primaries:]
+        bounds = [SLOTS * number // primaries for number in range(primaries + 1)]
+        for node, (first, end) in zip(leading, pairwise(bounds), strict=True):
+            node.call("CLUSTER", "ADDSLOTS", *range(first, end))
+        for number, node in enumerate(self.nodes, 1):
+            node.call("CLUSTER", "SET-CONFIG-EPOCH", number)
+            node.call("CLUSTER", "MEET", self.nodes[0].host, self.nodes[0].port)
+        ids = {self.id_of(node) for node in self.nodes}
+        until(
+            lambda: all({line[0] for line in self.lines(node)} == ids for node in self.nodes),
+            "nodes that have met",
+        )
+        for number, node in enumerate(following):
+            node.call("CLUSTER", "REPLICATE", self.id_of(leading[number % primaries]))
 
     def __enter__(self) -> Self:
         return self
@@ -272,7 +308,7 @@ class Cluster:
             }
             if len(views) != 1 or any("fail" in line[1] for line in next(iter(views))):
                 return False
-            return all(is_in_step(node) and not self._hears_ahead(node) for node in self.nodes)
+            return all(_is_in_step(node) and not self._hears_ahead(node) for node in self.nodes)
 
         until(is_healthy, "a healthy cluster")
 
@@ -380,6 +416,13 @@ class Sentinel(Server):
             log=self.folder / "log",
         )
         until(self.ask_ping, f"the sentinel {self.address} answers")
+
+
+def _is_in_step(node: Server) -> bool:
+    """Whether a node serves its part of a whole cluster, and has a replica, or is one in step."""
+    state, role = str(node.call("CLUSTER", "INFO")), node.call("ROLE")
+    is_replicated = role[3] == "connected" if role[0] == "slave" else bool(role[2])
+    return "cluster_state:ok" in state.replace("'", "").replace(": ", ":") and is_replicated
 
 
 def _has(part: str, slot: int) -> bool:

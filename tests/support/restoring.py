@@ -14,7 +14,6 @@ from redis.asyncio import Redis as Client
 
 from snapbid.drain.counters import NOTHING, Reading, ShardCounters, SupersededError
 from snapbid.embedded import Home, Redis
-from snapbid.embedded.cluster import free_ports
 from snapbid.ledger.banker import BankedBudget, Banker
 from snapbid.ledger.connection import Connections
 from snapbid.ledger.ledger import Ledger
@@ -22,6 +21,7 @@ from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import WIN
 from snapbid.metrics import Metrics
 from snapbid.warehouse import fence
+from support.cluster import free_ports
 from support.counted import register
 from support.draining import Clock, drain_of
 from support.remembered import NOON, looking, opened

@@ -13,30 +13,14 @@ from snapbid.settings import load, require_serving
 
 @click.command(
     cls=ShellCommand,
-    examples=[
-        "snapbid up",
-        "SNAPBID_HOME=/srv/snapbid SNAPBID_WORKERS=4 snapbid up",
-        "SNAPBID_HOME=several snapbid up --machines 2",
-    ],
+    examples=["snapbid up", "SNAPBID_HOME=/srv/snapbid SNAPBID_WORKERS=4 snapbid up"],
 )
-@click.option(
-    "--machines",
-    type=click.IntRange(1, 9),
-    default=1,
-    metavar="N",
-    help="Play N machines on one Redis Cluster: a demonstration and a test bed.",
-)
-def up(machines: int) -> None:
-    """Run everything on this machine: stores, schema, demo data, HTTP workers, the drain.
-
-    With --machines there are N servers, each with a home and ports of its own (SNAPBID_PORT and
-    SNAPBID_OPS_PORT, and every tenth above), two drains, and a Redis Cluster of three primaries and
-    three replicas.
-    """
+def up() -> None:
+    """Run everything on this machine: stores, schema, demo data, HTTP workers, the drain."""
     from snapbid.embedded.up import run
 
     keep_private()
-    sys.exit(run(load(os.environ), machines))
+    sys.exit(run(load(os.environ)))
 
 
 @click.command(

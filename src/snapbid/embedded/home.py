@@ -4,13 +4,11 @@ lock       held by the running owner, with its pid
 secret     the text of the signing key, made once
 ops-token  the token of the private port, made once where it is needed
 env        the running instance's settings, for `snapbid env`
-redis-…    password and ports of a cluster, made once, and whether it was formed
 sockets    the directory of the sockets, where the path of the home is too long for them
 programs   that of PostgreSQL's programs, where its account cannot reach those installed
 log/       one file per server
 run/       sockets
-redis/ postgres/   the data; node-1/ … in place of redis/, for a cluster
-machine-1/ …       the homes of `up --machines`
+redis/ postgres/   the data
 """
 
 import fcntl
@@ -19,7 +17,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -149,16 +147,16 @@ class Home:
                 shutil.rmtree(path, ignore_errors=True)
             record.unlink()
 
-    def kept(self, name: str, make: Callable[[], str] = lambda: secrets.token_urlsafe(32)) -> str:
-        """The text of a private file, made by the first call."""
+    def _kept(self, name: str, size: int) -> str:
+        """The text of a private file, made of so many random bytes by the first call."""
         path = self.path / name
         if not path.exists():
-            write_private(path, make())
+            write_private(path, secrets.token_urlsafe(size))
         return path.read_text().strip()
 
     def secret(self) -> Secret:
         """Return the signing secret of the instance, created by the first call."""
-        text = self.kept("secret", lambda: secrets.token_urlsafe(48))
+        text = self._kept("secret", 48)
         if len(text.encode()) < SECRET_MIN_BYTES:
             raise EmbeddedError(
                 f"{self.path / 'secret'} holds less than {SECRET_MIN_BYTES} bytes: remove it to "
@@ -169,7 +167,7 @@ class Home:
 
     def ops_token(self) -> Secret:
         """Return the token of the private port, created by the first call."""
-        text = self.kept("ops-token")
+        text = self._kept("ops-token", 32)
         if len(text) < TOKEN_MIN_CHARACTERS:
             raise EmbeddedError(
                 f"{self.path / 'ops-token'} holds less than {TOKEN_MIN_CHARACTERS} characters: "

@@ -13,7 +13,6 @@ makes room for anything else, and the system need not kill it.
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -24,7 +23,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from snapbid.embedded import memory, redis_server
-from snapbid.embedded.home import Home, write_private
+from snapbid.embedded.home import Home
 from snapbid.embedded.process import EmbeddedError, evict, read_pid, rotate, size, spawn, stop, tail
 from snapbid.embedded.space import DiskReserve
 from snapbid.ledger.risks import DISK_IS_FULL, SYNCED_BY_UP
@@ -39,23 +38,18 @@ class Redis:
     """A private Redis server.
 
     `start` blocks until it answers, and raises EmbeddedError with the cause and a remedy. `tell` is
-    called with messages for the operator. `siblings`: so many servers share the memory.
+    called with messages for the operator.
     """
 
-    def __init__(
-        self,
-        home: Home,
-        tell: Callable[[str], None] = lambda _: None,
-        files: str = "redis",
-        siblings: int = 1,
-    ) -> None:
-        self.name = "Redis"
-        self.data = home.path / files
-        self.log = home.log / f"{files}.log"
-        self.socket = home.run / f"{files}.sock"
+    name = "Redis"
+
+    def __init__(self, home: Home, tell: Callable[[str], None] = lambda _: None) -> None:
+        self.data = home.path / "redis"
+        self.log = home.log / "redis.log"
+        self.socket = home.run / "redis.sock"
         self.process: subprocess.Popen[bytes] | None = None
         self._tell = tell
-        self._max_bytes = int(memory.usable() * MEMORY_SHARE / siblings)
+        self._max_bytes = int(memory.usable() * MEMORY_SHARE)
         self._reserve = DiskReserve()
         self._accepting = False
         self._full = False
@@ -73,7 +67,7 @@ class Redis:
         server = redis_server.choose(self.data)
         rotate(self.log)
         since = size(self.log)
-        self.process = spawn([server.path, *self._arguments()], log=self.log)
+        self.process = spawn([server.path, *self._options()], log=self.log)
         self._await_answer(self.process, since)
         redis_server.record(self.data, server)
         self._accepting, self._reserve = False, DiskReserve()
@@ -127,20 +121,8 @@ class Redis:
     def _pid_file(self) -> Path:
         return self.data / "redis.pid"
 
-    def _arguments(self) -> list[str]:
-        """The command's; secrets stand in a file, since every user can read a command line."""
-        file = self.data / "secrets.conf"
-        lines = [f"{name} {value}\n" for name, value in self._secrets().items()]
-        if lines:
-            write_private(file, "".join(lines))
-        named = [part for name, value in self._options().items() for part in (f"--{name}", value)]
-        return [str(file), *named] if lines else named
-
-    def _secrets(self) -> dict[str, str]:
-        return {}
-
-    def _options(self) -> dict[str, str]:
-        return {
+    def _options(self) -> list[str]:
+        options = {
             "port": "0",
             "unixsocket": str(self.socket),
             "unixsocketperm": "700",
@@ -154,6 +136,7 @@ class Redis:
             "maxmemory-policy": "noeviction",
             "syslog-ident": SYNCED_BY_UP,
         }
+        return [part for name, value in options.items() for part in (f"--{name}", value)]
 
     def _await_answer(self, process: subprocess.Popen[bytes], since: int) -> None:
         deadline = time.monotonic() + START_S
@@ -181,11 +164,6 @@ class Redis:
     def poll(self) -> int | None:
         """Return the exit status, None while it runs."""
         return self.process.poll() if self.process else None
-
-    def remove_data(self) -> None:
-        """Start empty the next time."""
-        self._evict_orphan()
-        shutil.rmtree(self.data, ignore_errors=True)
 
     def stop(self) -> None:
         self._stopping.set()

@@ -35,8 +35,8 @@ class Service(Protocol):
 class Program:
     """A `snapbid` command as a child process that shares our output."""
 
-    def __init__(self, command: str, environ: Mapping[str, str], name: str) -> None:
-        self.name = name
+    def __init__(self, command: str, environ: Mapping[str, str]) -> None:
+        self.name = f"snapbid {command}"
         self._command = [sys.executable, "-m", "snapbid", command]
         self._environ = environ
         self._process: subprocess.Popen[bytes] | None = None

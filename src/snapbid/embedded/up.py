@@ -14,67 +14,99 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
+from typing import Final
 
 import asyncpg
+import msgspec
 
-from snapbid.embedded import EmbeddedError, Home, demo, examples
-from snapbid.embedded.cluster import HOST, ClusterNode
-from snapbid.embedded.fleet import Fleet, machines_of, muster
+from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
+from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, demo, examples
 from snapbid.embedded.supervise import Program, Restarter, Service, Signals, describe_status, say
+from snapbid.ops.server import is_loopback
 from snapbid.report import tokens
-from snapbid.settings import Settings, bound, load, reachable, to_environ, url_of
+from snapbid.settings import (
+    ServingSettings,
+    Settings,
+    bound,
+    load,
+    reachable,
+    require_serving,
+    to_environ,
+    url_of,
+    without_settings,
+)
 from snapbid.warehouse import registry
 from snapbid.warehouse.away import AWAY
 from snapbid.warehouse.migrate import MigrationError, migrate
 
 STILL_WAITING_S = 15.0
 ORPHANS_S = 30.0  # for orphans of a killed instance to finish what is in flight, and end
+PROGRAMS: Final[dict[str, Container[str] | None]] = {"drain": DRAIN_SETTINGS, "serve": None}
+"""The commands that run, in the order of their start, with the settings they need; None: all."""
 
 
 class UpError(RuntimeError):
     """The reason why `up` cannot start, with a remedy."""
 
 
-def run(settings: Settings, machines: int = 1) -> int:
+def run(settings: Settings) -> int:
     """Run until a signal arrives. Return 0, or 1 with a message where it cannot start."""
     with Signals() as signals:
         try:
-            each = machines_of(settings, machines)
             with Home(settings.home) as home:
-                _await_ports(each, ORPHANS_S if home.left_behind else 0.0, signals)
+                _await_ports(settings, ORPHANS_S if home.left_behind else 0.0, signals)
                 if settings.redis_url or settings.database_url:
                     say("SNAPBID_REDIS_URL and SNAPBID_DATABASE_URL are not used: "
                         "`up` has its own stores")  # fmt: skip
-                _run_all(muster(each, home), home, signals)
+                _run_all(settings, home, signals)
         except (EmbeddedError, UpError) as error:
             print(f"snapbid up: {error}", file=sys.stderr, flush=True)
             return 1
     return 0
 
 
-def _run_all(fleet: Fleet, home: Home, signals: Signals) -> None:
-    first = fleet.machines[0]
+def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
+    redis, postgres = Redis(home, say), Postgres(home)
+    serving = _serving(settings, home, redis.url, postgres.dsn)
+    programs = [
+        Program(command, without_settings(os.environ) | to_environ(serving, needed))
+        for command, needed in PROGRAMS.items()
+    ]
     started: list[Service] = []
     try:
-        if not _start(fleet.stores, started, signals):
+        if not _start([redis, postgres], started, signals):
             return
-        fleet.prepare()
-        _prepare(first.database_url)
-        home.announce(to_environ(first) | {"SNAPBID_HOME": str(home.path)})
-        ssp = asyncio.run(_example_ssp(first.database_url))
-        if not _start(fleet.programs, started, signals):
+        _prepare(postgres.dsn)
+        home.announce(to_environ(serving) | {"SNAPBID_HOME": str(home.path)})
+        ssp = asyncio.run(_example_ssp(postgres.dsn))
+        if not _start(programs, started, signals):
             return
-        stores = [*map(Restarter, fleet.stores)]
-        if all(_await_ready(each, fleet.programs, stores, signals) for each in fleet.machines):
-            say(_greeting(fleet, home, ssp))
-            _supervise([*stores, *map(Restarter, fleet.programs)], signals)
+        stores = [Restarter(redis), Restarter(postgres)]
+        if _await_ready(settings, programs, stores, signals):
+            say(_greeting(serving, home, ssp))
+            _supervise([*stores, *map(Restarter, programs)], signals)
     finally:
         say("stopping")
         for service in reversed(started):
             service.stop()
     say("stopped")
+
+
+def _serving(settings: Settings, home: Home, redis_url: str, database_url: str) -> ServingSettings:
+    """The settings with the stores and secrets of the home."""
+    is_private = is_loopback(settings.ops_host, settings.ops_port)
+    ops_token = settings.ops_token or (None if is_private else home.ops_token())
+    return require_serving(
+        msgspec.structs.replace(
+            settings,
+            redis_url=redis_url,
+            database_url=database_url,
+            jwt_secret=settings.jwt_secret or home.secret(),
+            ops_token=ops_token,
+        )
+    )
 
 
 def _start(services: Sequence[Service], started: list[Service], signals: Signals) -> bool:
@@ -153,14 +185,13 @@ def _supervise(restarters: list[Restarter], signals: Signals) -> None:
         signals.wait(min(restarter.tend(time.monotonic()) for restarter in restarters))
 
 
-def _await_ports(machines: list[Settings], timeout_s: float, signals: Signals) -> None:
-    """Wait until all ports are free; raise UpError where they are not within `timeout_s`."""
+def _await_ports(settings: Settings, timeout_s: float, signals: Signals) -> None:
+    """Wait until both ports are free; raise UpError where they are not within `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            for machine in machines:
-                check_port("SNAPBID_PORT", machine.host, machine.port)
-                check_port("SNAPBID_OPS_PORT", machine.ops_host, machine.ops_port)
+            check_port("SNAPBID_PORT", settings.host, settings.port)
+            check_port("SNAPBID_OPS_PORT", settings.ops_host, settings.ops_port)
             return
         except UpError:
             if signals.stopping or time.monotonic() >= deadline:
@@ -191,35 +222,21 @@ def check_port(variable: str, host: str, port: int) -> None:
         ) from error
 
 
-def _greeting(fleet: Fleet, home: Home, ssp: str) -> str:
-    first = fleet.machines[0]
-    token = tokens.issue(ssp, first.jwt_secret.key(), first.jwt_issuer)
+def _greeting(serving: ServingSettings, home: Home, ssp: str) -> str:
+    token = tokens.issue(ssp, serving.jwt_secret.key(), serving.jwt_issuer)
+    address = url_of(reachable(serving.host), serving.port)
+    private = url_of(serving.ops_host, serving.ops_port).removeprefix("http://")
+    asks = ", which asks for SNAPBID_OPS_TOKEN" if serving.ops_token is not None else ""
     command = _own_command(home)
-    ready = "; ".join(map(_ready, fleet.machines))
-    nodes = "".join(
-        f"\n{store.name} at {HOST}:{store.port}"
-        for store in fleet.stores
-        if isinstance(store, ClusterNode)
-    )
-    return f"""ready at {ready}{nodes}
+    return f"""ready at {address} (private port: {private}{asks})
 
-{examples.text(_address(first), ssp, token, command)}
+{examples.text(address, ssp, token, command)}
 The settings of this instance, for other commands in another terminal:
 
   export $({command} env)
 
 Ctrl-C stops everything.
 """
-
-
-def _address(machine: Settings) -> str:
-    return url_of(reachable(machine.host), machine.port)
-
-
-def _ready(machine: Settings) -> str:
-    asks = ", which asks for SNAPBID_OPS_TOKEN" if machine.ops_token is not None else ""
-    private = url_of(machine.ops_host, machine.ops_port).removeprefix("http://")
-    return f"{_address(machine)} (private port: {private}{asks})"
 
 
 def _own_command(home: Home) -> str:
