@@ -12,7 +12,8 @@
 #               INPUTS=10000000: under the sanitizers, several times as fast without coverage
 # make sanitize   the extensions' tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make exchange PREBID_SERVER=checkout   Prebid Server (Go) trades with `snapbid up`; RECORD=1 keeps it
-# make wheel   dist/snapbid-….whl, built twice in different places and compared byte for byte
+# make wheel   dist/snapbid-….whl, built twice in different places and compared byte for byte, and beside
+#              it a bill of materials
 # make container   builds the container file with BUILDER=podman
 # make lock    renews requirements/: the newest versions that pyproject.toml allows, with their hashes
 #
@@ -127,7 +128,7 @@ exchange: $(VENV)/.dev build
 SOURCES := pyproject.toml setup.py README.md LICENSE native src
 VERSION = $$($(PY) src/snapbid/version.py)
 wheel: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
-wheel: $(VENV)/.run
+wheel: $(VENV)/.run $(VENV)/.sbom
 	@rm -rf build/wheel && mkdir -p build/wheel/first build/wheel/second/further/down dist
 	@echo "building the wheel twice, side by side"
 	@umask 022; for place in first second/further/down; do tar c --mode=u=rwX,go=rX \
@@ -139,6 +140,12 @@ wheel: $(VENV)/.run
 	>/dev/null) && wait $$!
 	@cd build/wheel/one && for wheel in *.whl; do cmp "$$wheel" "../two/$$wheel" || exit 1; done
 	@cp build/wheel/one/*.whl dist/ && sha256sum dist/$$(ls build/wheel/one)
+	@echo "listing what a server installs with it"
+	@$(PYTHON) -m venv --without-pip build/wheel/server
+	@$(PIP) --python build/wheel/server install --require-hashes $(call locked,run)
+	@$(PIP) --python build/wheel/server install --no-deps build/wheel/one/*.whl
+	@$(VENV)/bin/cyclonedx-py environment --output-reproducible \
+	-o dist/$$(basename build/wheel/one/*.whl .whl).cdx.json build/wheel/server/bin/python
 
 MAKE_WHEEL = $(CURDIR)/$(PY) -W ignore setup.py --quiet bdist_wheel --dist-dir $(CURDIR)/build/wheel
 
@@ -176,7 +183,7 @@ $(VENV)/.run: $(FRAME) $(patsubst %,requirements/%.txt,build run embedded)
 	@SNAPBID_BUILT=1 $(PIP) install --no-build-isolation --no-deps --editable .
 	@mkdir -p build && touch $(EXTENSION) $@
 
-$(patsubst %,$(VENV)/.%,dev bench fuzz lock): $(VENV)/.%: requirements/%.txt $(VENV)/.run
+$(patsubst %,$(VENV)/.%,dev bench fuzz lock sbom): $(VENV)/.%: requirements/%.txt $(VENV)/.run
 	@echo "installing what $* needs"
 	@$(PIP) install --require-hashes $(call locked,$*)
 	@touch $@

@@ -1,4 +1,4 @@
-"""`snapbid export`: dashboard, alerts, units, container file, bill of materials, examples …"""
+"""`snapbid export`: dashboard, alerts, units, container file, examples …"""
 
 import os
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import click
 
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
-from snapbid.export import FILES, PRIVATE, MissingExtraError, read
+from snapbid.export import FILES, PRIVATE, read
 from snapbid.export.program import UnreachableError
 
 COMPLETION: Final = "completion"
@@ -41,15 +41,14 @@ def export(
 ) -> None:
     """Print files for operating: dashboard, alerts, units, containers, proxies.
 
-    WHAT is grafana, alerts, systemd, container, compose, nginx, caddy, sbom, examples or
-    completion.
+    WHAT is grafana, alerts, systemd, container, compose, nginx, caddy, examples or completion.
 
     grafana is for Grafana, alerts for Prometheus; the units name this snapbid, or --program, and
     the alerts lead to the runbook of this installation, or to --runbook.
 
     compose: servers, drains, a Redis Cluster and PostgreSQL in containers.
-    And sbom: a CycloneDX bill of materials of this installation; examples: campaigns of each kind,
-    a request for each, and a page about them; completion: commands and options for your shell.
+    And examples: campaigns of each kind, a request for each, and a page about them; completion:
+    commands and options for your shell.
     With --output they are written to disk; existing files are not replaced.
     """
     for name, of, given in (("program", "systemd", program), ("runbook", "alerts", runbook),
@@ -62,8 +61,6 @@ def export(
         else:
             texts = {name: read(name, program=program, runbook=runbook) for name in FILES[what]}
             _export(texts, path)
-    except MissingExtraError as error:
-        raise console.Refused(str(error)) from error
     except UnreachableError as error:
         raise console.Refused(
             f"{error}: install snapbid in /opt/snapbid, say, and export with that one, or name it "

@@ -1,7 +1,6 @@
-"""Files for operators: dashboard, alert rules, units, container file, bill of materials, examples.
+"""Files for operators: dashboard, alert rules, units, container file, examples.
 
-They are package data, in which `read` fills in what depends on the installation; the bill of
-materials is made.
+They are package data, in which `read` fills in what depends on the installation.
 """
 
 import sys
@@ -13,7 +12,6 @@ from snapbid.export import examples
 from snapbid.export.program import check
 
 ALERTS: Final = "alerts.yml"
-BILL: Final = "snapbid.cdx.json"
 FILES: Final = {
     "grafana": ("snapbid-dashboard.json",),
     "alerts": (ALERTS,),
@@ -27,25 +25,18 @@ FILES: Final = {
     "compose": ("compose.yml",),
     "nginx": ("nginx.conf",),
     "caddy": ("Caddyfile",),
-    "sbom": (BILL,),
     "examples": examples.NAMES,
 }
 PRIVATE: Final = frozenset({"snapbid.env", "snapbid-serve.env"})
 """Files that will hold secrets."""
 
 
-class MissingExtraError(Exception):
-    """What is exported needs a library that is not installed; the message says which."""
-
-
 def read(name: str, *, program: Path | None = None, runbook: str | None = None) -> str:
     """The content of one of `FILES`.
 
     Units name `program`, else the `snapbid` of this environment; alerts lead to `runbook`, a URL,
-    else to the page that is installed here. Raises MissingExtraError, UnreachableError.
+    else to the page that is installed here. Raises UnreachableError.
     """
-    if name == BILL:
-        return _bill()
     if name in examples.NAMES:
         return examples.read_example(name)
     text = _text(name)
@@ -62,17 +53,6 @@ def read(name: str, *, program: Path | None = None, runbook: str | None = None) 
 def _runbook() -> str:
     with resources.as_file(resources.files("snapbid.server") / "RUNBOOK.md") as page:
         return page.as_uri()
-
-
-def _bill() -> str:
-    try:
-        from snapbid.export import sbom
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"the bill of materials needs the package {error.name}: pip install 'snapbid[sbom]', "
-            "or requirements/sbom.txt of the source directory"
-        ) from error
-    return sbom.describe()
 
 
 def _text(name: str) -> str:

@@ -21,7 +21,6 @@ from snapbid.match.vast_facts import is_address
 
 PLAYER: Final = "player.html"
 LIBRARY: Final = files("snapbid.preview").joinpath("vast-client.js")
-LIBRARY_VERSION: Final = "6.4.5"
 VIDEO, AUDIO, NATIVE = (640, 420), (480, 160), (340, 460)  # pixels of frames without a size
 ICON, LOGO = 1, 2  # types of native images
 SPONSORED, DESCRIPTION, BUTTON = "1", "2", "12"  # types of native data
