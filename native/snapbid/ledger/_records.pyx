@@ -1,6 +1,8 @@
 # cython: auto_pickle=False, autotestdict=False
 """Bids as they travel to Redis (`snapbid/ledger/batch.py`; remember.lua has the layout)."""
 
+from hashlib import blake2b
+
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -10,13 +12,6 @@ from snapbid.ledger._replies cimport DONE, Reply, is_pending
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
-
-cdef extern from "blake2b.h" nogil:
-    ctypedef struct sb_blake2b:
-        pass
-    void sb_blake2b_begin(sb_blake2b *hash, size_t size)
-    void sb_blake2b_update(sb_blake2b *hash, const void *input, size_t size)
-    void sb_blake2b_end(sb_blake2b *hash, uint8_t *digest, size_t size)
 
 cdef enum:
     DIGEST_SIZE = 16
@@ -56,31 +51,22 @@ cdef inline uint8_t *put_bytes(uint8_t *at, bytes text) noexcept:
     return at + PyBytes_GET_SIZE(text)
 
 
-cdef inline void digest_pair(bytes auction_id, bytes imp_id, uint8_t *digest):
-    cdef sb_blake2b hash
+cdef bytes digest_of(bytes text):
+    return blake2b(text, digest_size=DIGEST_SIZE).digest()
+
+
+cdef bytes digest_pair(bytes auction_id, bytes imp_id):
     cdef uint8_t length[4]
     put(length, <uint32_t>PyBytes_GET_SIZE(auction_id), 4)
-    sb_blake2b_begin(&hash, DIGEST_SIZE)
-    sb_blake2b_update(&hash, length, 4)
-    sb_blake2b_update(&hash, PyBytes_AS_STRING(auction_id), PyBytes_GET_SIZE(auction_id))
-    sb_blake2b_update(&hash, PyBytes_AS_STRING(imp_id), PyBytes_GET_SIZE(imp_id))
-    sb_blake2b_end(&hash, digest, DIGEST_SIZE)
+    return digest_of(PyBytes_FromStringAndSize(<char *>length, 4) + auction_id + imp_id)
 
 
 def bid_digest(bytes auction_id not None, bytes imp_id not None):
-    cdef uint8_t digest[DIGEST_SIZE]
-    digest_pair(auction_id, imp_id, digest)
-    return PyBytes_FromStringAndSize(<char *>digest, DIGEST_SIZE)
+    return digest_pair(auction_id, imp_id)
 
 
 def user_digest(str user not None):
-    cdef bytes text = user.encode("utf-8", "surrogatepass")
-    cdef uint8_t digest[DIGEST_SIZE]
-    cdef sb_blake2b hash
-    sb_blake2b_begin(&hash, DIGEST_SIZE)
-    sb_blake2b_update(&hash, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
-    sb_blake2b_end(&hash, digest, DIGEST_SIZE)
-    return PyBytes_FromStringAndSize(<char *>digest, DIGEST_SIZE)
+    return digest_of(user.encode("utf-8", "surrogatepass"))
 
 
 cdef bytes digits_of(object number):
@@ -160,9 +146,8 @@ cdef class AnswerBids:
             raise OverflowError("the price or the limits of a bid are too long")
         entry = PyBytes_FromStringAndSize(NULL, room)
         at = <uint8_t *>PyBytes_AS_STRING(entry)
-        at = put(at, flags, 1)
-        digest_pair(auction_id, imp_id, at)
-        at = put(at + DIGEST_SIZE, <uint32_t>size, 1)
+        at = put_bytes(put(at, flags, 1), digest_pair(auction_id, imp_id))
+        at = put(at, <uint32_t>size, 1)
         at = put(put(at, self.ssp, 4), <uint32_t>marked, 4)
         at = put(put(put(at, self._seconds, 4), self._ms, 2), identity | self._answer, 4)
         at = put_bytes(put(at, kinds, 1), text)
