@@ -16,14 +16,14 @@ one long. So the rest is done here, by what the kernel knows of each connection:
 """
 
 import asyncio
-import ctypes
+import contextlib
 import os
 import resource
 import socket
 import struct
 from collections.abc import Iterator
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from snapbid.beat import BEAT_S, beat
 from snapbid.metrics import Counters, Metrics
@@ -45,14 +45,13 @@ _ESTABLISHED: Final = (1, 8)  # TCP_ESTABLISHED, TCP_CLOSE_WAIT (net/tcp_states.
 _LISTEN: Final = 10
 _INFO: Final = struct.Struct("=B43xI4xI72xQ16xII")  # tcp_info: state, ms since the last data sent
 # and received, bytes received, segments with data received and sent (linux/tcp.h)
-_ADDRESS_BYTES: Final = 128  # sockaddr_storage
 
 
 class Connection(NamedTuple):
     """A client's connection. `quiet_s` is the time since its last answer, or since it was made."""
 
     fd: int
-    peer: bytes  # sockaddr
+    peer: Any  # its address
     quiet_s: float
     asks: bool  # has sent something since then
     answers: int  # grows with each
@@ -69,7 +68,7 @@ class ConnectionKeeper:
         self._ended = Counters(metrics, "snapbid_connections_ended_total", "reason")
         self._enough = most * 3 // 4
         self._answer_s = answer_s
-        self._asking: dict[tuple[int, bytes, int], float] = {}
+        self._asking: dict[tuple[int, Any, int], float] = {}
         self._has_listened = self._is_stopping = False
 
     async def keep(self) -> None:
@@ -137,51 +136,52 @@ class _Sockets:
 
     def __init__(self, port: int) -> None:
         self.listens = False  # set where the port itself is among what is looked at
-        self._port = struct.pack("!H", port)
-        self._info = ctypes.create_string_buffer(_INFO.size)
-        self._address = ctypes.create_string_buffer(_ADDRESS_BYTES)
-        self._size = ctypes.c_uint32()
-        self._libc = ctypes.PyDLL(None)  # keeps the GIL: the calls do not wait
+        self._port = port
 
     def descriptors(self) -> Iterator[int]:
         return map(int, os.listdir(_FOLDER))
 
     def connection(self, fd: int) -> Connection | None:
         """What is known of a client's connection; None for any other file."""
-        size = ctypes.byref(self._size)
-        self._size.value = _INFO.size
-        if self._libc.getsockopt(fd, socket.IPPROTO_TCP, socket.TCP_INFO, self._info, size):
+        try:
+            own = _socket_of(fd)
+        except OSError:  # it is none, or gone
             return None
-        state, sent_ms, received_ms, received, questions, answers = _INFO.unpack(self._info.raw)
-        if self._addressed(self._libc.getsockname, fd) != self._port:
+        try:
+            return self._known(own)
+        except OSError:
+            return None
+        finally:
+            own.detach()
+
+    def _known(self, own: socket.socket) -> Connection | None:
+        info = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
+        state, sent_ms, received_ms, received, questions, answers = _INFO.unpack(info)
+        if own.getsockname()[1] != self._port:
             return None
         self.listens |= state == _LISTEN
         if state not in _ESTABLISHED:
             return None
-        self._addressed(self._libc.getpeername, fd)
-        peer = self._address.raw[: self._size.value]
         asks = received_ms < sent_ms or (questions > 0 and answers == 0)
-        return Connection(fd, peer, sent_ms / 1000, asks, answers, received)
-
-    def _addressed(self, call: "ctypes._FuncPointer", fd: int) -> bytes | None:
-        """The port of an address of a socket, which is left in the buffer."""
-        self._size.value = _ADDRESS_BYTES
-        if call(fd, self._address, ctypes.byref(self._size)):
-            return None
-        return self._address.raw[2:4]  # of sockaddr_in and sockaddr_in6
+        return Connection(own.fileno(), own.getpeername(), sent_ms / 1000, asks, answers, received)
 
     def end(self, connection: Connection) -> bool:
         """Shut a connection down, so that Granian closes it; False if it is gone."""
-        try:
-            own = os.dup(connection.fd)  # which cannot become another connection meanwhile
-        except OSError:
-            return False
-        try:
-            self._addressed(self._libc.getpeername, own)
-            is_same = self._address.raw[: self._size.value] == connection.peer
-            return is_same and not self._libc.shutdown(own, socket.SHUT_RDWR)
-        finally:
-            os.close(own)
+        with contextlib.suppress(OSError):
+            copy = os.dup(connection.fd)  # which cannot become another connection meanwhile
+            with _socket_of(copy) as own:
+                if own.getpeername() == connection.peer:
+                    own.shutdown(socket.SHUT_RDWR)
+                    return True
+        return False
+
+
+def _socket_of(fd: int) -> socket.socket:
+    """The socket that a file is. Raises OSError for another file.
+
+    The family named is the one with the longer addresses, so that those of IPv4 fit as well.
+    """
+    return socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, fd)
 
 
 def prepare() -> None:
