@@ -12,7 +12,7 @@ _EARLY_S: Final = 0.002  # a timer may end by so much before its time
 
 
 def left(every_s: float = BEAT_S) -> float:
-    """Return the seconds until the next moment; `every_s` is a multiple of BEAT_S."""
+    """Return the seconds until the next moment; `every_s` is a multiple of BEAT_S, or half."""
     now = asyncio.get_running_loop().time()
     until = every_s - now % every_s
     return until if until > _EARLY_S else until + every_s

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from snapbid.beat import BEAT_S, left
+from snapbid.beat import BEAT_S, beat
 from snapbid.exchange.market import Market
 from snapbid.match.catalog import Catalog, CatalogError
 from snapbid.metrics import Counters, Metrics
-from snapbid.server.renames import Renames
 from snapbid.tasks import end
 
-LOOK_EVERY_S: Final = 4 * BEAT_S  # while the system tells of a new file
-BLIND_LOOK_EVERY_S: Final = 0.1  # where the system tells of no renaming
+LOOK_EVERY_S: Final = BEAT_S / 2  # so that a change bids within 250 ms
 
 FileVersion: TypeAlias = tuple[int, int]  # inode, modification time (ns)
 
@@ -46,7 +44,7 @@ class CatalogFollower:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Look at the file when it is replaced, and each second."""
+        """Look at the file every LOOK_EVERY_S."""
         self._task = asyncio.create_task(self._keep_looking())
 
     async def stop(self) -> None:
@@ -91,11 +89,9 @@ class CatalogFollower:
         self._use(market, before)
 
     async def _keep_looking(self) -> None:
-        with Renames(self._path.parent) as renames:
-            every_s = LOOK_EVERY_S if renames.are_told else BLIND_LOOK_EVERY_S
-            while True:
-                try:
-                    await self.look()
-                except Exception:
-                    logger.exception("the catalog could not be taken up")
-                await renames.wait(left(every_s))
+        while True:
+            try:
+                await self.look()
+            except Exception:
+                logger.exception("the catalog could not be taken up")
+            await beat(LOOK_EVERY_S)
