@@ -132,10 +132,34 @@ REQUEST = b'{"id": "r", "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}'
 
 
 def bids(query: Query) -> list[str]:
+    return [BASED[each]["id"] for each in sorted(ranks_of(query))]
+
+
+def ranks_of(query: Query) -> list[int]:
     (imp,) = decode(REQUEST).imp or []
     assert query.impression(imp)
-    ranks = [best[0] for best in iter(query.next, None) if best is not None]
-    return [BASED[each]["id"] for each in sorted(ranks)]
+    return [best[0] for best in iter(query.next, None) if best is not None]
+
+
+def bids_of(made: Market) -> list[int]:
+    return ranks_of(made.catalog.index.query(REFERENCES, decode(REQUEST), "acme", "acme", 0))
+
+
+@pytest.mark.parametrize("base", ["base-1", "base-2"])
+def test_a_paused_campaign_does_not_bid_when_there_is_budget_again(
+    tmp_path: Path, base: str
+) -> None:
+    first = market(tmp_path)
+    a = rank(first, "a")
+    first.skip(a, 0, PRICE)
+    paused = document("a", budget={"total": 1}, status="paused")
+    second = market(tmp_path, paused, before=first, base=base)
+    assert sorted(bids_of(second)) == sorted(rank(second, id) for id in "bc")
+    second.make_room(None)
+    assert sorted(bids_of(second)) == sorted(rank(second, id) for id in "bc")
+    third = market(tmp_path, before=second, base=base)
+    third.make_room(None)
+    assert rank(third, "a") in bids_of(third)
 
 
 def test_what_is_waited_for_can_be_much(tmp_path: Path) -> None:

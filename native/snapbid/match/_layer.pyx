@@ -106,11 +106,13 @@ cdef class Layer:
         return PyUnicode_DecodeUTF8(key + sizeof(size), size & 0xffffff, NULL)
 
     cdef void set_active(self, uint32_t rank, bint active) noexcept:
-        """Let the campaign bid or not, in this process; a hidden one never does."""
+        """Let the campaign bid or not, in this process; one that is hidden or paused never does."""
         cdef uint64_t bit = <uint64_t>1 << (rank & 63)
+        cdef const uint64_t *unpaused = <const uint64_t *>(self.base + self.head.active)
         if not active:
             self.active[rank >> 6] &= ~bit
-        elif self.shown is NULL or self.shown[rank >> 6] & bit:
+        elif unpaused[rank >> 6] & bit and (
+                self.shown is NULL or self.shown[rank >> 6] & bit):
             self.active[rank >> 6] |= bit
 
     cdef int suspend(self, uint32_t rank, str creative, str canonical) except -1:

@@ -92,7 +92,7 @@ cdef class Index:
         return self.layer(&rank).advertiser(rank)
 
     def set_active(self, uint32_t rank, bint active):
-        """Let the campaign bid or not, in this process; a hidden one never does."""
+        """Let the campaign bid or not, in this process; one that is hidden or paused never does."""
         self.layer(&rank).set_active(rank, active)
 
     def suspend(self, str id not None, str creative not None, str canonical not None):

@@ -25,7 +25,7 @@ class Index:
     def price(self, rank: int) -> int: ...
     def advertiser(self, rank: int) -> str: ...
     def set_active(self, rank: int, active: bool) -> None:
-        """Lets the campaign bid or not, in this process; a hidden one never does."""
+        """Let the campaign bid or not, in this process; one that is hidden or paused never does."""
     def suspend(self, id: str, creative: str, canonical: str) -> None:
         """Keeps a campaign's creative from an SSP, by its canonical id, in this process.
 
