@@ -3,11 +3,7 @@
 import gzip
 import hashlib
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,7 +22,7 @@ from support.ops import ask, bid, prepare
 from support.processes import eventually
 from support.stack import JWT_SECRET, Stack
 
-from snapbid.describe.samples import SAMPLES
+from snapbid.events.catalog import EVENTS
 from snapbid.report import tokens
 
 CREDENTIALS = ("$KEY", "$SHOP_KEY", "$TOKEN")
@@ -161,7 +157,12 @@ def test_the_document_is_served(served: Served) -> None:
     assert headers["access-control-allow-origin"] == "*"
 
 
-@pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/docs/search.json"])
+LIBRARY = "/docs/scalar-1.76.0.js"
+NAME = "@scalar/api-reference@1.76.0"
+PAGES = ["/docs", "/docs/attributes"]
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/docs/attributes.json", LIBRARY])
 def test_it_is_read_as_a_browser_reads(served: Served, path: str) -> None:
     status, headers, plain = ask(served.stack, "GET", path)
     assert status == 200
@@ -183,151 +184,206 @@ def test_the_first_page_leads_to_the_documentation(served: Served) -> None:
     assert (status, headers["location"], body) == (302, "/docs", b"")
 
 
-PAGES = ["/docs", "/docs/bidding", "/docs/reports", "/docs/events", "/docs/attributes"]
-
-
-def assets(page: bytes) -> list[str]:
-    return re.findall(r'"(/docs/docs\.\w+\.(?:css|js))"', page.decode())
-
-
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_may_load_from_the_server_alone(served: Served, path: str) -> None:
     _, headers, page = ask(served.stack, "GET", path)
-    policy = headers["content-security-policy"]
-    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
-    assert "unsafe" not in policy
-    assert len(assets(page)) == 2
-    for asset in assets(page):
+    policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == policy["form-action"] == policy["frame-ancestors"] == "'none'"
+    assert policy["script-src"] == policy["connect-src"] == "'self'"
+    assert "http" not in headers["content-security-policy"]
+    loaded = re.findall(r'<(?:script|link)\b[^>]* (?:src|href)="([^"]+)"', page.decode())
+    assets = [address for address in loaded if address != "data:,"]
+    assert len(assets) == len(loaded) - 1 == 3
+    assert LIBRARY in assets
+    for asset in assets:
         status, headers, text = ask(served.stack, "GET", asset)
         assert (status, headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
-        assert hashlib.sha256(text).hexdigest()[:16] in asset
+        assert asset == LIBRARY or hashlib.sha256(text).hexdigest()[:16] in asset
 
 
-@pytest.mark.parametrize(("width", "height", "dark"), [(1280, 800, False), (390, 844, True)])
-def test_the_pages_in_a_browser(served: Served, width: int, height: int, dark: bool) -> None:
-    with browser(width, height, dark=dark) as window:
-        window.open(f"{served.stack.base_url}/docs/events#ingestBatch")
-        assert window.run("return scrollY") > 0, "the link leads nowhere"
-        for path in PAGES:
-            window.open(f"{served.stack.base_url}{path}")
-            window.run(
-                "document.querySelectorAll('details').forEach(part => part.open = true);"
-                "window.fold = part => part.open = false"
-            )
-            margin = window.run("return getComputedStyle(document.body).marginTop")
-            assert margin == "0px", "no style"
+HEADINGS = "return [...document.querySelectorAll('h1, h2, h3')].map(each => each.textContent)"
+
+
+def by_text(selector: str, text: str) -> str:
+    """An expression of the first element with a text."""
+    elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
+    return f"{elements}.find(each => each.textContent.includes({json.dumps(text)}))"
+
+
+def shown(window: Browser, served: Served, address: str, heading: str) -> None:
+    """Open a page afresh, and wait until a heading is there."""
+    window.open("about:blank")
+    window.open(f"{served.stack.base_url}{address}")
+    eventually(lambda: any(heading in text for text in window.run(HEADINGS)), heading)
+
+
+def awaited(window: Browser, expression: str) -> str:
+    """The expression of an element, once it is there."""
+    eventually(lambda: bool(window.run(f"return Boolean({expression})")), expression)
+    return expression
+
+
+def click(window: Browser, selector: str, text: str) -> None:
+    """Click the first element with a text, once it is there."""
+    window.run(f"{awaited(window, by_text(selector, text))}.click()")
+
+
+def complaints(window: Browser) -> list[str]:
+    """Messages of the console, the library's name left out."""
+    return [text for text in window.problems() if not text.endswith(f'"{NAME}"')]
+
+
+BID = "/docs#tag/bidding/POST/api/v1/openrtb2/{sspId}/bid"
+EVENT = "/docs#tag/server-events/POST/v3/s2s/event"
+SHOWN = [
+    ("/docs", "Snapbid"),
+    (BID, "Submit a bid request"),
+    (EVENT, "Send one event"),
+    ("/docs#models/DepositEvent", "deposit"),
+    ("/docs/attributes", "What we honour"),
+]
+ELSEWHERE = (
+    "return performance.getEntriesByType('resource').map(each => each.name)"
+    ".filter(name => !/^(data|blob):/.test(name) && !name.startsWith(location.origin + '/'))"
+)
+
+BROKEN = (
+    "return [...document.querySelectorAll('td')].map(each => getComputedStyle(each).wordBreak)"
+    ".filter(rule => rule !== 'normal')"
+)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_the_pages_in_a_browser(served: Served, width: int, height: int) -> None:
+    with browser(width, height) as window:
+        for address, heading in SHOWN:
+            shown(window, served, address, heading)
             wide = window.run("return document.documentElement.scrollWidth")
-            assert wide <= window.run("return innerWidth"), f"{path} is wider than the window"
-            assert window.problems() == []
-            window.run("[...document.querySelectorAll('details')].slice(30).map(fold)")
-            assert window.violations() == [], path
+            assert wide <= window.run("return innerWidth"), f"{address} is wider than the window"
+            assert window.run(BROKEN) == [], "a table's words are broken"
+            assert window.run(ELSEWHERE) == []
+            assert complaints(window) == []
+            assert window.violations() == [], address
 
 
-def test_what_the_script_adds(served: Served) -> None:
-    with browser(1280, 800) as window:
-        window.open(f"{served.stack.base_url}/docs/bidding")
-        shown = (
-            "return [...document.querySelectorAll('[role=tabpanel]')].filter(one => !one.hidden)"
-            ".map(one => one.dataset.language)"
-        )
-        assert {*window.run(shown)} == {"curl"}
-        window.run("document.querySelector('[role=tab][id$=Go]').click()")
-        assert {*window.run(shown)} == {"Go"}
-        window.open(f"{served.stack.base_url}/docs/events#Sha256")
-        assert {*window.run(shown)} == {"Go"}, "the choice is forgotten"
-        target = "document.getElementById('Sha256')"
-        assert window.run(f"return {target}.checkVisibility() && {target}.open")
-        assert window.run("return document.querySelectorAll('pre').length") == window.run(
-            "return document.querySelectorAll('.copied button').length"
-        )
-        window.run(
-            "const field = document.querySelector('#search input');"
-            "field.value = 'bidfloorcur'; field.dispatchEvent(new Event('input'))"
-        )
-        hits = "return [...document.querySelectorAll('#search li a')].map(one => one.href)"
-        eventually(lambda: bool(window.run(hits)), "hits of the search")
-        assert window.run(hits)[0].endswith(("#Imp.bidfloorcur", "#Deal.bidfloorcur"))
-        assert window.problems() == []
-
-
-RECORD = (
-    "window.sent = []; const real = fetch;"
-    "window.fetch = (...all) => (sent.push(all), real(...all));"
-)
-SEND = (
-    "const form = document.querySelector('form.try[data-path=\"{path}\"]');"
-    "{fill} form.requestSubmit();"
-)
-OUTCOME = "return document.querySelector('form.try[data-path=\"{path}\"] .outcome').textContent"
-
-
-def tried(window: Browser, path: str, fill: str) -> tuple[str, Any]:
-    """What the form of a path shows after sending, and what it sent."""
-    window.run(RECORD + SEND.format(path=path, fill=fill))
-    outcome = OUTCOME.format(path=path)
-    eventually(lambda: " ms" in window.run(outcome), "an answer")
-    return window.run(outcome), window.run("return sent.at(-1)")
-
-
-def test_requests_are_tried_as_tests(served: Served) -> None:
-    """Whatever is typed, a bid has `test: 1`, an event the test mode; a notice counts nothing."""
-    with browser(1280, 800) as window:
-        window.open(f"{served.stack.base_url}/docs/bidding")
-        typed = (
-            "const area = form.querySelector('textarea');"
-            "area.value = JSON.stringify({...JSON.parse(area.value), test: 0});"
-        )
-        outcome, (target, sent) = tried(window, "/api/v1/openrtb2/{sspId}/bid", typed)
-        assert target == "/api/v1/openrtb2/acme/bid"
-        assert outcome.startswith("200")
-        assert '"price": 2' in outcome
-        assert json.loads(sent["body"])["test"] == 1
-        outcome, (target, sent) = tried(window, "/rtb/win", "")
-        assert outcome.startswith("200")
-        assert sent["method"] == "HEAD"
-        window.open(f"{served.stack.base_url}/docs/events")
-        key = f"form.querySelector('[name=X-API-KEY]').value = '{served.key}';"
-        for path in ("/v3/s2s/event", "/v3/s2s/batch"):
-            outcome, (_, sent) = tried(window, path, key)
-            assert outcome.startswith("200")
-            assert sent["headers"]["X-Test-Mode"] == "true"
-        window.open(f"{served.stack.base_url}/docs/reports")
-        token = served.filled("$TOKEN")
-        outcome, _ = tried(
-            window,
-            "/api/v1/ssp/{sspId}/report",
-            f"form.querySelector('[name=Authorization]').value = '{token}';",
-        )
-        assert outcome.startswith("200")
-        assert '"currency": "USD"' in outcome
-        assert window.problems() == []
-
-
-PROGRAMS = {
-    "curl": ["sh", "-c"],
-    "Python": [sys.executable, "-c"],
-    "JavaScript": ["node", "--input-type=module", "--eval"],
+SAMPLES = {
+    "Shell": "curl http",
+    "Python": "requests.post(",
+    "JavaScript": "fetch('",
+    "Go": "http.NewRequest(",
 }
 
 
-@pytest.mark.parametrize("language", PROGRAMS)
-def test_samples_do_as_they_say(served: Served, language: str) -> None:
-    """The first example of each operation, as the page shows it."""
-    if shutil.which(PROGRAMS[language][0]) is None:
-        pytest.skip(f"{PROGRAMS[language][0]} is not installed")
-    environ = {name[1:]: served.filled(name) for name in CREDENTIALS}
-    for methods in DOCUMENT["paths"].values():
-        for operation in methods.values():
-            example = operation["x-examples"][0]
-            text = SAMPLES[language](served.stack.base_url, example)
-            shown = subprocess.run(
-                [*PROGRAMS[language], text],
-                env={**os.environ, **environ},
-                capture_output=True,
-                text=True,
-                errors="replace",  # a notice's pixel
-            )
-            assert re.search(rf"(^| ){example['status']}\b", shown.stdout), (text, shown)
+def test_samples_are_shown_in_several_languages(served: Served) -> None:
+    with browser(1280, 800) as window:
+        shown(window, served, "/docs", "Snapbid")
+        for language, text in SAMPLES.items():
+            click(window, "[role=tab]", language)
+            awaited(window, by_text("pre", text))
+        assert complaints(window) == []
+
+
+HITS = "return [...document.querySelectorAll('[role=option]')].map(each => each.textContent)"
+
+
+def searched(window: Browser, text: str, hit: str) -> None:
+    """Type into the search, which is open, until its first hit is this."""
+    window.run("document.activeElement.select()")
+    window.type(text)
+    eventually(lambda: hit in next(iter(window.run(HITS)), ""), f"{hit} for {text}")
+
+
+def test_every_event_is_found_by_keyboard(served: Served) -> None:
+    with browser(1280, 800) as window:
+        shown(window, served, "/docs", "Snapbid")
+        window.press("Control", "k")
+        eventually(lambda: window.run("return document.activeElement.type") == "search", "search")
+        for name in EVENTS:
+            searched(window, name, f" {name} ")
+        searched(window, "deposit_failed", " deposit_failed ")
+        window.press("ArrowDown")
+        window.press("Enter")
+        address = "#models/DepositFailedEvent"
+        eventually(lambda: window.run("return location.hash") == address, "the event")
+        assert complaints(window) == []
+
+
+def test_fields_are_found_with_their_objects(served: Served) -> None:
+    with browser(1280, 800) as window:
+        shown(window, served, "/docs", "Snapbid")
+        window.press("Control", "k")
+        eventually(lambda: window.run("return document.activeElement.type") == "search", "search")
+        searched(window, "bidfloorcur", " Submit a bid request ")
+        for name in ("Imp", "Deal"):
+            assert any(f" {name} " in hit for hit in window.run(HITS))
+        assert window.violations() == []
+
+
+RECORD = """
+    window.sent = [];
+    const real = window.fetch;
+    window.fetch = async (request, ...rest) => {
+        const { method, url } = request;
+        const headers = Object.fromEntries(request.headers);
+        const sending = { method, url, headers, body: await request.clone().text() };
+        sent.push(sending);
+        const answer = await real(request, ...rest);
+        sending.status = answer.status;
+        return answer;
+    };
+"""
+DIALOG = "document.querySelector('[role=dialog][aria-label=\"API Client\"]')"
+
+
+def tried(
+    window: Browser, served: Served, tag: str, method: str, path: str, credential: str = ""
+) -> dict[str, Any]:
+    """Send an operation's example from its form, by keyboard; returns what was sent."""
+    heading = DOCUMENT["paths"][path][method]["summary"]
+    shown(window, served, f"/docs#tag/{tag}/{method.upper()}{path}", heading)
+    window.run(RECORD)
+    button = by_text("button", f"Test Request({method} {path})")
+    window.run(f"{awaited(window, button)}.focus()")
+    window.press("Enter")
+    awaited(window, DIALOG)
+    if credential:
+        click(window, "[role=dialog] button", "Authentication")
+        field = f"{DIALOG}.querySelector('.scalar-password-input')"
+        window.run(f"{awaited(window, field)}.focus()")
+        window.type(credential)
+    send = by_text("[role=dialog] button", f"Send {method} request to")
+    window.run(f"{awaited(window, send)}.focus()")
+    window.press("Enter")
+    eventually(lambda: window.run("return sent.at(-1)?.status") == 200, "an answer")
+    sent: dict[str, Any] = window.run("return sent.at(-1)")
+    return sent
+
+
+def answered(window: Browser, text: str) -> None:
+    """Wait until the form shows this in the answer's body."""
+    section = f"{DIALOG}.querySelector('section[aria-label=Response]')"
+    shown = f"return {section}?.textContent ?? ''"
+    eventually(lambda: text in window.run(shown), f"{text} in the answer")
+
+
+def test_requests_are_tried_as_tests(served: Served) -> None:
+    """A bid has `test: 1`, an event the test mode; a notice counts nothing."""
+    with browser(1280, 800) as window:
+        sent = tried(window, served, "bidding", "post", "/api/v1/openrtb2/{sspId}/bid")
+        assert sent["url"] == f"{served.stack.base_url}/api/v1/openrtb2/acme/bid"
+        assert json.loads(sent["body"])["test"] == 1
+        answered(window, '"price"')
+        sent = tried(window, served, "notifications", "get", "/rtb/win")
+        assert sent["method"] == "HEAD"
+        for path in ("/v3/s2s/event", "/v3/s2s/batch"):
+            sent = tried(window, served, "server-events", "post", path, served.key)
+            assert sent["headers"]["x-test-mode"] == "true"
+            answered(window, "valid")
+        tried(
+            window, served, "reports", "get", "/api/v1/ssp/{sspId}/report", served.filled("$TOKEN")
+        )
+        answered(window, '"currency"')
+        assert complaints(window) == []
 
 
 FOUND = from_dict(DOCUMENT).get_all_operations()

@@ -31,6 +31,8 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--hide-scrollbars",
 )
+OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
+KEYS = {"Control": "\ue009", "Enter": "\ue007", "ArrowDown": "\ue015"}
 
 
 class Browser:
@@ -67,6 +69,20 @@ class Browser:
             found = self.run_until_done("axe.run().then((result) => done(result.violations), done)")
             broken += [f"{scheme}, {each['id']}: {each['nodes'][0]['html']}" for each in found]
         return broken
+
+    def type(self, text: str) -> None:
+        """Type a text into what has the focus."""
+        self._strike([key for letter in text for key in (("keyDown", letter), ("keyUp", letter))])
+
+    def press(self, *names: str) -> None:
+        """Press keys together, each a letter or a name of KEYS."""
+        keys = [KEYS.get(name, name) for name in names]
+        self._strike([("keyDown", key) for key in keys] + [("keyUp", key) for key in keys[::-1]])
+
+    def _strike(self, keys: list[tuple[str, str]]) -> None:
+        strokes = [{"type": kind, "value": key} for kind, key in keys]
+        keyboard = {"type": "key", "id": "keyboard", "actions": strokes}
+        self._ask("POST", "/actions", {"actions": [keyboard]})
 
     def enter(self, frame: int | None) -> None:
         """Run scripts in a frame of the page from now on; None: in the page."""
@@ -109,7 +125,12 @@ def browser(width: int, height: int, *, dark: bool = False) -> Iterator[Browser]
     with tempfile.TemporaryDirectory(prefix="snapbid-browser-") as folder:
         options: dict[str, Any] = {
             "binary": program,
-            "args": [*FLAGS, f"--user-data-dir={folder}", f"--window-size={width},{height}"],
+            "args": [
+                *FLAGS,
+                OFFLINE,
+                f"--user-data-dir={folder}",
+                f"--window-size={width},{height}",
+            ],
         }
         if dark:
             options["args"].append("--force-dark-mode")

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from support.described import DOCUMENT
+import openapi_spec_validator
 
-from snapbid.describe.attributes import ATTRIBUTES, STATUSES
-from snapbid.describe.page import Assets, render
+from snapbid.describe.attributes import ATTRIBUTES, STATUSES, document
 from snapbid.exchange import native_request, request
 from snapbid.match import _reader
 from snapbid.match.vocabulary import DIMENSIONS
@@ -94,11 +93,13 @@ def test_every_targeting_dimension_is_in_the_table() -> None:
 
 
 def test_the_table_is_published() -> None:
-    assert len(DOCUMENT["x-attributes"]) == len(ATTRIBUTES)
-    shown = render(DOCUMENT, Assets("", "")).pages["/docs/attributes"]
-    assert "What we honour" in shown
+    published = document()
+    openapi_spec_validator.validate(published)
+    lines = published["info"]["description"].splitlines()
     for entry in ATTRIBUTES:
-        assert f"<code>{entry.name}</code></td><td>{entry.status}</td><td>" in shown, entry
+        assert f"# {entry.object}" in lines
+        assert f"| `{entry.name}` | {entry.status} | {entry.note} |" in lines
+        assert "|" not in entry.name + entry.note, "a cell ends there"
 
 
 def test_what_0_means_is_said_of_every_number_that_limits() -> None:

@@ -1,11 +1,10 @@
 """The description for partners: complete, sound, and of one mind with the code."""
 
-import ast
+import gzip
 import json
 import re
-import shlex
+import tomllib
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ from support.described import BASE_URL, DOCUMENT, SCHEMAS, validator
 from support.event_cases import apply, to_json
 
 from snapbid import errors
-from snapbid.describe.document import document
+from snapbid.describe.document import AUTHORED, filled, limits
+from snapbid.describe.endpoint import ASSETS, LIBRARY, LIBRARY_VERSION
 from snapbid.describe.event_schemas import component
-from snapbid.describe.openrtb import NOTES
-from snapbid.describe.page import Assets, RenderedPages, render
-from snapbid.describe.samples import SAMPLES
 from snapbid.events.answers import PROBLEM_CODES
 from snapbid.events.catalog import EVENTS
 from snapbid.events.routes import ROUTES as EVENT_ROUTES
@@ -28,8 +25,7 @@ from snapbid.events.rulebook import RULES, STATUSES, WARNINGS
 from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
 from snapbid.settings import load
 
-ASSETS = Assets("/docs/docs.css", "/docs/docs.js")
-SITE = render(DOCUMENT, ASSETS)
+KNOWN = limits(load({"SNAPBID_BASE_URL": BASE_URL}))
 FILES = sorted(event_cases.FOLDER.glob("*.json"))
 # What a schema cannot tell: the time, what a product has, numbers that are infinite as doubles.
 BEYOND = {"timestamp_in_future", "event_disabled", "out_of_range"}
@@ -73,10 +69,28 @@ def test_every_event_and_rule_is_described() -> None:
         assert sorted(levels) == sorted(field.level.value for field in fields)
 
 
-def test_notes_are_of_fields_that_there_are() -> None:
-    noted = {(name, field) for name, notes in NOTES.items() for field in notes}
-    known = {(name, field) for name in NOTES for field in SCHEMAS[name]["properties"]}
-    assert not noted - known
+def test_prose_is_filled_in() -> None:
+    text = "Two\nlines, {{limit}} of them.\n\nMore:\n{{limit}}\n"
+    assert filled([text, "{{limit}}"], {"limit": 2}) == ["Two lines, 2 of them.\n\nMore: 2", 2]
+    with pytest.raises(KeyError):
+        filled("{{unknown}}", {"limit": 2})
+    assert "{{" not in json.dumps(DOCUMENT)
+
+
+def test_every_line_of_the_prose_is_published() -> None:
+    """Notes of fields, conditions of errors and headers that nothing has would be left unread."""
+    shown = json.dumps(DOCUMENT, ensure_ascii=False)
+    api = tomllib.loads(AUTHORED.read_text(encoding="utf-8"))
+    sections = {**api["errors"], **api["notes"], "event_notes": api["event_notes"]}
+    lines = [(name, text) for own in sections.values() for name, text in own.items()]
+    lines += [(name, own["description"]) for name, own in api["headers"].items()]
+    unread = [
+        (name, text)
+        for name, text in lines
+        if name != "like"
+        if json.dumps(filled(text, KNOWN), ensure_ascii=False)[1:-1] not in shown
+    ]
+    assert unread == []
 
 
 def explains(schema: dict[str, Any]) -> bool:
@@ -147,82 +161,14 @@ def test_event_schemas_agree_with_the_validation(path: Path) -> None:
     assert not wrong, "\n".join(wrong[:30])
 
 
-def ids(page: str) -> list[str]:
-    return re.findall(r' id="([^"]+)"', page)
+def test_the_library_is_of_the_version_that_is_named() -> None:
+    script = gzip.decompress(LIBRARY.read_bytes()).decode()
+    assert f"`{LIBRARY_VERSION}`" in script
+    attribution = ASSETS.joinpath("ATTRIBUTION.md").read_text(encoding="utf-8")
+    assert f"version {LIBRARY_VERSION} " in attribution
 
 
-@pytest.mark.parametrize("path", SITE.pages)
-def test_a_page_loads_nothing_from_elsewhere(path: str) -> None:
-    page = SITE.pages[path]
-    loaded = re.findall(r'<(?:link|script|img)[^>]* (?:src|href)="([^"]*)"', page)
-    assert {*loaded} == {*ASSETS, "data:,"}
-    assert not re.findall(r'<a [^>]*href="(?![#/])[^"]*"', page)
-    assert "style=" not in page
-    assert "<style" not in page
+def test_our_assets_load_nothing_from_elsewhere() -> None:
     for name in ("docs.css", "docs.js"):
-        text = files("snapbid.describe").joinpath("assets", name).read_text(encoding="utf-8")
+        text = ASSETS.joinpath(name).read_text(encoding="utf-8")
         assert not re.findall(r"url\(|@import|https?://|\beval\b|innerHTML", text)
-
-
-def test_links_of_the_pages_lead_somewhere() -> None:
-    for page in SITE.pages.values():
-        assert len(ids(page)) == len({*ids(page)})
-        assert {*re.findall(r'href="#([^"]+)"', page)} <= {*ids(page)}
-        for path, anchor in re.findall(r'href="(/docs[^"#]*)#([^"]+)"', page):
-            assert anchor in ids(SITE.pages[path]), (path, anchor)
-    for title, address, _ in SITE.entries:
-        path, _, anchor = address.partition("#")
-        assert anchor in ids(SITE.pages[path]), title
-
-
-def test_old_links_to_operations_still_lead_to_them() -> None:
-    names = {operation["operationId"] for _, operation in operations()}
-    assert names | {"honoured", "apiKey", "reportToken"} <= {*ids(SITE.pages["/docs"])}
-
-
-def test_every_object_and_field_is_on_a_page_and_can_be_searched() -> None:
-    found = {title for title, _, _ in SITE.entries}
-    fields = {
-        f"{name}.{field}"
-        for name, schema in SCHEMAS.items()
-        for field in schema.get("properties", ())
-    }
-    assert fields <= found
-    assert {schema.get("title", name) for name, schema in SCHEMAS.items()} <= found
-
-
-def test_the_pages_quote_what_they_show() -> None:
-    odd = document(load({"SNAPBID_BASE_URL": "https://a.example/<b>"}))
-    site: RenderedPages = render(odd, ASSETS)
-    for page in site.pages.values():
-        assert "<b>/" not in page
-    assert "a.example/&lt;b&gt;" in site.pages["/docs"]
-
-
-@pytest.mark.parametrize("language", SAMPLES)
-def test_samples_quote_what_they_send(language: str) -> None:
-    odd = 'it\'s `a` "b" \\ \n $HOME ü'
-    example = {"method": "POST", "target": "/x?a=1&b=2", "body": {"a": [odd, None, True]}}
-    text = SAMPLES[language]("http://h", example)
-    if language == "curl":
-        *_, body = shlex.split(text)
-        assert json.loads(body) == example["body"]
-    elif language == "Python":
-        call = next(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
-        given = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
-        assert given["json"] == example["body"]
-    elif language == "JavaScript":
-        inner = text.partition("JSON.stringify(")[2].rpartition("),\n")[0]
-        assert json.loads(inner) == example["body"]
-    else:
-        literal = text.partition("NewReader(")[2].partition(")\n\tif")[0].removesuffix(")")
-        assert json.loads(json.loads(literal)) == example["body"]
-
-
-def test_programs_in_go_import_what_they_use() -> None:
-    for _, operation in operations():
-        for example in operation["x-examples"]:
-            text = SAMPLES["Go"](BASE_URL, example)
-            imports, _, body = text.partition("func main")
-            names = {name.rpartition("/")[2] for name in re.findall(r'"([\w/]+)"', imports)}
-            assert names == {*re.findall(r"\b(fmt|io|log|http|os|strings)\.", body)}

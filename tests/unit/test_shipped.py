@@ -9,10 +9,11 @@ import pytest
 from snapbid.reference.geo import DEFAULT_PATH
 
 PLAYER = DEFAULT_PATH.parents[2] / "preview" / "vast-client.js"
+API_REFERENCE = DEFAULT_PATH.parents[2] / "describe" / "assets" / "scalar.js.gz"
 TESTED = Path(__file__).parents[1] / "npm" / "package.json"
 
 
-@pytest.mark.parametrize("path", [DEFAULT_PATH, PLAYER], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [DEFAULT_PATH, PLAYER, API_REFERENCE], ids=lambda path: path.name)
 def test_the_attribution_has_the_digest(path: Path) -> None:
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert digest in path.with_name("ATTRIBUTION.md").read_text(encoding="utf-8")

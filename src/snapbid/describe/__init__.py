@@ -1,5 +1,5 @@
-"""The API described for partners: OpenAPI 3.1 and a page made from it.
+"""The API described for partners: OpenAPI 3.1, and pages that show it.
 
-Whatever the code knows is taken from it: request structs, the event catalog, error classes, limits.
-Only the prose is written here, and the answers that have no struct.
+`api.toml` has the prose and the answers that have no struct. Whatever the code knows is taken from
+it: request structs, the event catalog, the answers to what goes wrong, limits.
 """

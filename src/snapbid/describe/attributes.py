@@ -6,10 +6,21 @@ A limit is enforced, a value can be targeted, anything else is used, or is not u
 """
 
 import json
+from collections.abc import Iterator
 from importlib.resources import files
-from typing import Final, NamedTuple
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from snapbid.version import RELEASE
 
 STATUSES: Final = ("enforced", "targeted", "used", "not used")
+INTRODUCTION: Final = (
+    "Every attribute of a bid request (OpenRTB 2.6 to 202606, Native Ads 1.2), and the lists of "
+    "AdCOM. **Enforced**: a limit that no bid breaks. **Targeted**: campaigns can ask for it; the "
+    "dimension is named. **Used**: read for another purpose. How to send a bid request: "
+    "[the API](/docs)."
+)
 
 
 class Attribute(NamedTuple):
@@ -31,3 +42,26 @@ def _load() -> tuple[Attribute, ...]:
 
 
 ATTRIBUTES: Final = _load()
+
+
+def document() -> dict[str, Any]:
+    """The table as an OpenAPI document without operations, for the page that shows it."""
+    text = "\n".join(_lines())
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "What we honour", "version": RELEASE, "description": text},
+        "paths": {},
+    }
+
+
+def _lines() -> Iterator[str]:
+    yield INTRODUCTION
+    for owner, group in groupby(ATTRIBUTES, attrgetter("object")):
+        yield from (
+            "",
+            f"# {owner}",
+            "",
+            "| Attribute | Status | How, or why not |",
+            "|---|---|---|",
+        )
+        yield from (f"| `{each.name}` | {each.status} | {each.note} |" for each in group)

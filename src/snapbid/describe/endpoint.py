@@ -1,32 +1,53 @@
-"""`/openapi.json` and the pages at `/docs`: rendered at the first request, in a thread.
+"""`/openapi.json`, and the pages at `/docs`, which show it with Scalar (`assets/ATTRIBUTION.md`).
 
-Bids are served meanwhile, and a worker that is never asked loads neither the modules nor the text.
-Assets have the hash of their text in their names, so that browsers may keep them for good.
+Bodies are made at the first request, in a thread: bids are served meanwhile, and a worker that is
+never asked loads neither the modules nor the text. Assets have the hash of their text or their
+version in their names, so that browsers may keep them for good.
 """
 
 import asyncio
 import gzip
 from collections.abc import Awaitable, Callable
-from functools import cache, partial
+from functools import partial
 from hashlib import sha256
+from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from snapbid.describe import routes
 from snapbid.errors import MethodNotAllowed
 from snapbid.http import JSON, Answer, Receive, Scope, accepts_gzip, answer, refused
 from snapbid.settings import Settings
 
-if TYPE_CHECKING:
-    from snapbid.describe.page import RenderedPages
-
 HTML: Final = b"text/html; charset=utf-8"
 SCRIPT: Final = b"text/javascript; charset=utf-8"
 STYLE: Final = b"text/css; charset=utf-8"
+# Scalar adds its style sheet to the page by script, and shows images that are answered as blobs.
 POLICY: Final = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
-    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    b"default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
+    b"img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+ASSETS: Final = files("snapbid.describe").joinpath("assets")
+LIBRARY: Final = ASSETS.joinpath("scalar.js.gz")
+LIBRARY_VERSION: Final = "1.76.0"
+LIBRARY_PATH: Final = f"{routes.DOCS}/scalar-{LIBRARY_VERSION}.js"
+PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="{style}">
+</head>
+<body data-document="{document}">
+<noscript>Without scripts, read <a href="{document}">{document}</a>.</noscript>
+<div id="reference"></div>
+<script src="{library}"></script>
+<script src="{script}"></script>
+</body>
+</html>
+"""
 _RENEWED: Final = (b"cache-control", b"public, max-age=300")
 _KEPT: Final = (b"cache-control", b"public, max-age=31536000, immutable")
 _COMMON: Final = ((b"vary", b"accept-encoding"), (b"x-content-type-options", b"nosniff"))
@@ -37,25 +58,23 @@ _GUARDED: Final = ((b"content-security-policy", POLICY), (b"referrer-policy", b"
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
-class RenderedBody(NamedTuple):
-    """A body, plain and gzipped; each form has its own ETag."""
+class PackedBody(NamedTuple):
+    """A gzipped body; its plain form has the same ETag but for the last letter."""
 
-    plain: bytes
     gzipped: bytes
-    media_type: bytes
-    headers: Headers
+    tag: str
 
 
 class DescriptionPage:
-    """The document, a page or an asset; `render` gives the body."""
+    """A document, a page or an asset; `pack` gives the body, gzipped."""
 
     def __init__(
-        self, render: Callable[[], bytes], media_type: bytes, *headers: tuple[bytes, bytes]
+        self, pack: Callable[[], bytes], media_type: bytes, *headers: tuple[bytes, bytes]
     ) -> None:
-        self._render = render
+        self._pack = pack
         self._media_type = media_type
         self._headers = headers
-        self._body: RenderedBody | None = None
+        self._body: PackedBody | None = None
         self._lock = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
@@ -65,12 +84,27 @@ class DescriptionPage:
         async with self._lock:
             if self._body is None:
                 self._body = await asyncio.to_thread(self._prepare)
-        return _answer(self._body, scope)
+        return await self._answer(self._body, scope)
 
-    def _prepare(self) -> RenderedBody:
-        plain = self._render()
-        packed = gzip.compress(plain, 9, mtime=0)
-        return RenderedBody(plain, packed, self._media_type, self._headers)
+    def _prepare(self) -> PackedBody:
+        packed = self._pack()
+        return PackedBody(packed, sha256(packed).hexdigest()[:32])
+
+    async def _answer(self, body: PackedBody, scope: Scope) -> Answer:
+        headers = dict(scope["headers"])
+        compress = accepts_gzip(headers.get(b"accept-encoding", b""))
+        tag = f'"{body.tag}{"z" if compress else "p"}"'.encode()
+        own: Headers = ((b"etag", tag), *_COMMON, *self._headers)
+        known = headers.get(b"if-none-match", b"").split(b",")
+        if tag in {each.strip().removeprefix(b"W/") for each in known}:
+            return Answer({"type": "http.response.start", "status": 304, "headers": [*own]}, b"")
+        if compress:
+            own = ((b"content-encoding", b"gzip"), *own)
+            text = body.gzipped
+        else:
+            text = await asyncio.to_thread(gzip.decompress, body.gzipped)
+        reply = answer(200, text, self._media_type, own)
+        return Answer(reply.start, b"") if scope["method"] == "HEAD" else reply
 
 
 async def lead_to_docs(scope: Scope, receive: Receive) -> Answer:
@@ -82,60 +116,45 @@ async def lead_to_docs(scope: Scope, receive: Receive) -> Answer:
 
 def pages(settings: Settings) -> dict[str, Callable[[Scope, Receive], Awaitable[Answer]]]:
     """The handlers by path."""
-    style, script = _asset("docs.css"), _asset("docs.js")
-    style_path, script_path = _hashed("docs", style, "css"), _hashed("docs", script, "js")
+    style, script = (ASSETS.joinpath(name).read_bytes() for name in ("docs.css", "docs.js"))
+    style_path, script_path = _hashed(style, "css"), _hashed(script, "js")
 
-    @cache
-    def site() -> "RenderedPages":
-        from snapbid.describe.document import document
-        from snapbid.describe.page import Assets, render
-
-        return render(document(settings), Assets(style_path, script_path))
+    def page(document: str, title: str) -> DescriptionPage:
+        text = PAGE.format(title=title, document=escape(document), library=LIBRARY_PATH,
+                           style=style_path, script=script_path).encode()  # fmt: skip
+        return DescriptionPage(partial(_packed, text), HTML, _RENEWED, *_GUARDED)
 
     def document() -> bytes:
-        import msgspec
-
         from snapbid.describe.document import document
 
-        return msgspec.json.encode(document(settings))
+        return _encoded(document(settings))
 
-    def entries() -> bytes:
-        import msgspec
+    def attributes() -> bytes:
+        from snapbid.describe.attributes import document
 
-        return msgspec.json.encode(site().entries)
+        return _encoded(document())
 
-    def page(path: str) -> bytes:
-        return site().pages[path].encode()
-
-    shown = (routes.DOCS, routes.BIDDING, routes.REPORTS, routes.EVENTS, routes.ATTRIBUTES)
     return {
         routes.START: lead_to_docs,
         routes.DOCUMENT: DescriptionPage(document, JSON, _RENEWED, _SHARED),
-        **{path: DescriptionPage(partial(page, path), HTML, _RENEWED, *_GUARDED) for path in shown},
-        routes.SEARCH: DescriptionPage(entries, JSON, _RENEWED),
-        style_path: DescriptionPage(lambda: style, STYLE, _KEPT),
-        script_path: DescriptionPage(lambda: script, SCRIPT, _KEPT),
+        routes.DOCS: page(routes.DOCUMENT, "Snapbid API"),
+        routes.ATTRIBUTES: page(routes.ATTRIBUTES_DOCUMENT, "What we honour · Snapbid API"),
+        routes.ATTRIBUTES_DOCUMENT: DescriptionPage(attributes, JSON, _RENEWED),
+        style_path: DescriptionPage(partial(_packed, style), STYLE, _KEPT),
+        script_path: DescriptionPage(partial(_packed, script), SCRIPT, _KEPT),
+        LIBRARY_PATH: DescriptionPage(LIBRARY.read_bytes, SCRIPT, _KEPT),
     }
 
 
-def _asset(name: str) -> bytes:
-    return files("snapbid.describe").joinpath("assets", name).read_bytes()
+def _encoded(document: object) -> bytes:
+    import msgspec
+
+    return _packed(msgspec.json.encode(document))
 
 
-def _hashed(name: str, text: bytes, suffix: str) -> str:
-    return f"{routes.DOCS}/{name}.{sha256(text).hexdigest()[:16]}.{suffix}"
+def _packed(text: bytes) -> bytes:
+    return gzip.compress(text, 9, mtime=0)
 
 
-def _answer(rendered: RenderedBody, scope: Scope) -> Answer:
-    headers = dict(scope["headers"])
-    compress = accepts_gzip(headers.get(b"accept-encoding", b""))
-    body = rendered.gzipped if compress else rendered.plain
-    tag = b'"%b"' % sha256(body).hexdigest()[:32].encode()
-    own: Headers = ((b"etag", tag), *_COMMON, *rendered.headers)
-    if tag in {known.strip().removeprefix(b"W/") for known in
-               headers.get(b"if-none-match", b"").split(b",")}:  # fmt: skip
-        return Answer({"type": "http.response.start", "status": 304, "headers": [*own]}, b"")
-    if compress:
-        own = ((b"content-encoding", b"gzip"), *own)
-    reply = answer(200, body, rendered.media_type, own)
-    return Answer(reply.start, b"") if scope["method"] == "HEAD" else reply
+def _hashed(text: bytes, suffix: str) -> str:
+    return f"{routes.DOCS}/docs.{sha256(text).hexdigest()[:16]}.{suffix}"

@@ -4,53 +4,22 @@ A null counts as absent, so whatever may be absent may be null. The schemas cann
 timestamp lies at most an hour ahead, and list codes in upper case though any case is accepted.
 """
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
 
-from snapbid.describe.openapi import NULL, Schema, objects, optional, ref
+from snapbid.describe.openapi import NULL, Schema, optional, ref
 from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import IGAMING, MAX_MS, MAX_TEXT, MIN_MS, Event, Field, Kind, Level
 from snapbid.events.personal import PLAINTEXT_KEYS
 from snapbid.events.values import EMPTY_HASH, HASH_SUFFIX
 from snapbid.reference import calling_codes, countries, currencies
 
+Notes: TypeAlias = Mapping[str, str]
+
 LEVELS: Final = {
     Level.REQUIRED: "Required", Level.SUGGESTED: "Suggested", Level.OPTIONAL: "Optional",
 }  # fmt: skip
 UNITS: Final = {"ms": "UTC epoch milliseconds", "minutes": "minutes", "days": "days"}
-NOTES: Final = {  # of fields about which the catalog has no more to say
-    "user_agent": "the browser's user agent",
-    "marketing_consent": "whether the user agrees to marketing",
-    "utm_source": "campaign source",
-    "utm_medium": "campaign medium",
-    "utm_campaign": "campaign name",
-    "utm_content": "campaign content",
-    "utm_term": "campaign term",
-    "verification_method": "how it was verified",
-    "allow_email": "whether emails are welcome",
-    "allow_sms": "whether SMS are welcome",
-    "allow_push": "whether push messages are welcome",
-    "allow_chat_app": "whether messages in chat apps are welcome",
-    "update_source": "where it was changed",
-    "app_version": "version of the app",
-    "device_id": "id of the device",
-    "campaign_id": "id of the campaign that led here",
-    "session_id": "id of the session",
-    "permission_status": "what the user has decided",
-    "bet_count": "number of bets",
-    "end_reason": "why it ended",
-    "previous_tier": "the tier before",
-    "direction": "which way the tier went",
-    "trigger": "what caused it",
-    "kyc_level": "level of the check",
-    "rejection_reason": "why it was rejected",
-    "block_reason": "why the account was blocked",
-    "block_duration": "for how long",
-    "payment_method": "how it was paid",
-    "failure_reason": "why it failed",
-    "bet_result": "how the bet ended",
-    "bonus_type": "kind of the bonus",
-    "delivery_channel": "how it was offered",
-}
 GROUPS: Final = {
     "privacy": "Personal data, only as SHA-256 hashes, and consent.",
     "attribution": "Where the user came from.",
@@ -122,8 +91,11 @@ def component(event: str) -> str:
     return "".join(part.capitalize() for part in event.split("_")) + "Event"
 
 
-def event_schemas() -> dict[str, Schema]:
-    """The schemas of all events, of their union and of the values in them."""
+def event_schemas(notes: Notes) -> dict[str, Schema]:
+    """The schemas of all events, of their union and of the values in them.
+
+    `notes` say what fields mean about which the catalog has no more to say.
+    """
     mapping = {name: ref(component(name))["$ref"] for name in EVENTS}
     union = {
         "title": "Event",
@@ -131,29 +103,34 @@ def event_schemas() -> dict[str, Schema]:
         "oneOf": [{"$ref": target} for target in mapping.values()],
         "discriminator": {"propertyName": "event", "mapping": mapping},
     }
-    own = {component(name): _event(event) for name, event in EVENTS.items()}
+    own = {component(name): _event(event, notes) for name, event in EVENTS.items()}
     return {"Event": union, **own, **VALUES}
 
 
-def _event(event: Event) -> Schema:
+def _event(event: Event, notes: Notes) -> Schema:
     properties = {
         "event": {"const": event.name, "description": "The event's name."},
         "timestamp": ref("Timestamp"),
-        "identity": _identity(event),
-        "context": _context(event),
+        "identity": _identity(event, notes),
+        "context": _context(event, notes),
     }
     gaming = event.preset == IGAMING
     preset = "needs the preset `igaming`" if gaming else "in the preset `general.core`"
     description = f"{event.summary[0].upper()}{event.summary[1:]}; {preset}."
     if event.key is not None:
         description += f" Identified by `{event.key}`: repeats are stored once."
-    return objects(
-        properties, title=event.name, description=description, **{"x-preset": event.preset}
-    )
+    return {
+        "type": "object",
+        "required": [*properties],
+        "properties": properties,
+        "title": event.name,
+        "description": description,
+        "x-preset": event.preset,
+    }
 
 
-def _identity(event: Event) -> Schema:
-    schema = _object(event.identity_fields())
+def _identity(event: Event, notes: Notes) -> Schema:
+    schema = _object(event.identity_fields(), notes)
     schema["description"] = "Who it was."
     if event.lifecycle:
         users = ("client_user_id", "anonymous_id")
@@ -166,13 +143,13 @@ def _present(name: str) -> Schema:
     return {"required": [name], "properties": {name: {"not": NULL}}}
 
 
-def _context(event: Event) -> Schema:
+def _context(event: Event, notes: Notes) -> Schema:
     fields = event.context_fields()
     groups = dict.fromkeys(field.parent for field in fields if field.parent != "context")
-    schema = _object([field for field in fields if field.parent == "context"])
+    schema = _object([field for field in fields if field.parent == "context"], notes)
     schema["description"] = "Where it was, and what of."
     for group in groups:
-        inner = _object([field for field in fields if field.parent == group])
+        inner = _object([field for field in fields if field.parent == group], notes)
         leaf = group.removeprefix("context.")
         inner["description"] = GROUPS[leaf]
         schema["properties"][leaf] = optional(_private(inner) if leaf == "privacy" else inner)
@@ -205,28 +182,30 @@ def _either_currency() -> Schema:
     }
 
 
-def _object(fields: Any) -> Schema:
-    properties = {field.leaf: _field(field) for field in fields}
+def _object(fields: Any, notes: Notes) -> Schema:
+    properties = {field.leaf: _field(field, notes) for field in fields}
     required = [field.leaf for field in fields if field.level is Level.REQUIRED]
     return {"type": "object", "required": required, "properties": properties}
 
 
-def _field(field: Field) -> Schema:
+def _field(field: Field, notes: Notes) -> Schema:
     schema = _value(field)
     if field.level is not Level.REQUIRED:
         schema = optional(schema)
-    note = field.note or NOTES.get(field.leaf)
-    notes = [note] if note else []
+    note = field.note or notes.get(field.leaf)
+    phrases = [note] if note else []
     if field.unit is not None:
-        notes.append(UNITS[field.unit])
+        phrases.append(UNITS[field.unit])
     if field.monetary:
-        notes.append("an amount in `currency`")
+        phrases.append("an amount in `currency`")
     if field.deprecated:
-        notes.append(f"deprecated: {_list(field.deprecated)}")
+        phrases.append(f"deprecated: {_list(field.deprecated)}")
     if field.stored:
         pairs = (f"`{spelling}` as `{kept}`" for spelling, kept in field.stored.items())
-        notes.append(f"stored: {', '.join(pairs)}")
-    described = {"description": "; ".join(notes)} if notes else {}
+        phrases.append(f"stored: {', '.join(pairs)}")
+    if field.level is Level.SUGGESTED:
+        phrases.append("suggested")
+    described = {"description": "; ".join(phrases)} if phrases else {}
     return schema | described | {"x-level": LEVELS[field.level]}
 
 
