@@ -293,7 +293,7 @@ def inflate(body: bytes, limit: int, encoding: str = GZIP) -> bytes:
         try:
             part = inflater.decompress(body, remaining + 1)
         except (zlib.error, zstd.ZstdError):
-            raise BadRequest(f"the body is not {encoding}") from None
+            raise BadRequest(f"the body is not {encoding}{_BEYOND[encoding]}") from None
         remaining -= len(part)
         if remaining < 0:
             raise _too_large(limit)
@@ -306,6 +306,7 @@ def inflate(body: bytes, limit: int, encoding: str = GZIP) -> bytes:
     raise BadRequest(f"the {encoding} body has more than {MAX_MEMBERS} members")
 
 
+_BEYOND: Final = {GZIP: "", ZSTD: ", or has a window of more than 8 MiB"}
 _INFLATERS: Final[dict[str, Callable[[], Any]]] = {
     GZIP: lambda: zlib.decompressobj(31),
     ZSTD: lambda: zstd.ZstdDecompressor(

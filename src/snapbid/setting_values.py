@@ -74,6 +74,8 @@ def base_url(text: str) -> str:
         good = url.scheme in ("http", "https") and url.hostname and url.port != 0
     except ValueError:
         good = False
+    if good and "@" in url.netloc:  # notification URLs would show it to everybody
+        raise InvalidValueError("must have no user and no password", None)
     if not good or re.search(r"[\s?#]", text):
         raise InvalidValueError(
             "must be http:// or https:// with a host, without query", repr(text)
@@ -103,7 +105,7 @@ def redis_url(text: str) -> str:
 
 
 def secret(text: str) -> Secret:
-    if len(text.encode()) < SECRET_MIN_BYTES:
+    if not text.strip() or len(text.encode()) < SECRET_MIN_BYTES:
         raise InvalidValueError(
             f"must have at least {SECRET_MIN_BYTES} bytes", f"{len(text.encode())} bytes"
         )

@@ -132,6 +132,8 @@ class TestRegistry:
             ("", None, "1 to 128 characters"),
             ("x" * 129, None, "1 to 128 characters"),
             ("a/b", None, "1 to 128 characters"),
+            (".", None, "URLs resolve"),
+            ("..", None, "URLs resolve"),
             ("acmé", None, "1 to 128 characters"),
             ("acme\n", None, "1 to 128 characters"),
         ],

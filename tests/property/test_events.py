@@ -13,6 +13,7 @@ from support.event_values import DIGEST, RIGHT, VALID, WRONG
 
 from snapbid.events import fast
 from snapbid.events.catalog import EVENTS
+from snapbid.events.examine import MOST_UNKNOWN
 from snapbid.events.fields import PRESETS, Level
 from snapbid.events.outcomes import BatchResult, Product, SingleResult
 from snapbid.events.rulebook import RefusedRequest
@@ -265,3 +266,22 @@ def test_depth_is_judged_the_same_everywhere(depth: int, where: str | None) -> N
     above = 2 if where else 1
     read = read_single(encode(envelope), PRODUCT, NOW_MS)
     assert isinstance(read, SingleResult) is (depth + above <= MAX_DEPTH)
+
+
+@pytest.mark.parametrize("kind", ["violations", "warnings"])
+def test_what_the_catalog_does_not_have_is_listed_to_a_bound(kind: str) -> None:
+    """A small request gets no answer of megabytes: an address may stand in it 100,000 times."""
+    event = whole(EVENTS["deposit"])
+    known = 0
+    if kind == "violations":
+        event["context"]["elsewhere"] = ["a@b.example"] * 1000
+        event["context"]["amount"] = "many"
+        known = 1
+    else:
+        event["context"] |= {f"unknown_{number}": 1 for number in range(1000)}
+    body = json.dumps([event] * 3).encode()
+    found = read_batch(body, PRODUCT, NOW_MS, test=True)
+    assert isinstance(found, BatchResult)
+    assert len(found.rejected) == 3 * known
+    listed = [each.violations for each in found.rejected] or [found.warnings]
+    assert set(map(len, listed)) == {MOST_UNKNOWN + 1 if known else 3 * MOST_UNKNOWN}

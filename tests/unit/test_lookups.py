@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.market import builder_of
 
@@ -157,7 +157,6 @@ def test_where_values_are_read_from(document: Document, expected: Document) -> N
         ({"lat": 91, "lon": 1}, None),
         ({"lat": 1, "lon": -181}, None),
         ({"lat": 1}, None),
-        ({"lat": "nan", "lon": 1}, None),
         ({}, None),
     ],
 )
@@ -179,6 +178,8 @@ def test_hosts_are_those_of_the_vocabulary(url: str) -> None:
     assert carried({"site": {"domain": url}})["domain"] == expected
 
 
+@example("AA\x1b")
+@example("\u00a0en")
 @given(st.one_of(st.from_regex(r"[A-Za-z]{0,10}([-_].{0,4})?", fullmatch=True), st.text()))
 def test_languages_are_those_of_the_vocabulary(text: str) -> None:
     expected = vocabulary.primary_subtag(text)

@@ -159,6 +159,8 @@ def test_every_setting_survives_the_way_back(tmp_path: Path) -> None:
         ("SNAPBID_WORKERS", "two"),
         ("SNAPBID_BASE_URL", "rtb.example.com"),
         ("SNAPBID_BASE_URL", "ftp://rtb.example.com"),
+        ("SNAPBID_BASE_URL", "https://user:word@rtb.example.com"),
+        ("SNAPBID_JWT_SECRET", " " * 32),
         ("SNAPBID_BASE_URL", "http://"),
         ("SNAPBID_BASE_URL", "http://h:99999"),
         ("SNAPBID_BASE_URL", "http://h/?a=b"),

@@ -8,12 +8,15 @@ object the catalog's fields in its order, then unknown fields as they came.
 import math
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from snapbid.events import personal, values
 from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import PRIVACY_HASHES, Event, Field, Level
 from snapbid.events.outcomes import AcceptedEvent, accepted, canonical_envelope
+
+MOST_UNKNOWN: Final = 50  # findings on what the catalog does not have, of an event
 
 
 class FieldReader(NamedTuple):
@@ -76,9 +79,13 @@ _FIELDS_OF_UNKNOWN: Final = _fields_of(_UNKNOWN)
 
 
 class Examination:
-    """An event, read field by field. `violations` and `warnings` are (field, rule) pairs."""
+    """An event, read field by field. `violations` and `warnings` are (field, rule) pairs.
+
+    What the catalog does not have can be much: each list names the first MOST_UNKNOWN of that.
+    """
 
     def __init__(self, document: Any, presets: frozenset[str], latest_ms: int) -> None:
+        self._left_to_violate = self._left_to_warn = MOST_UNKNOWN
         self.violations: list[tuple[str, str]] = []
         self.warnings: list[tuple[str, str]] = []
         self.event: Event | None = None
@@ -198,10 +205,12 @@ class Examination:
         for key, value in given.items():
             if key in known or value is None:
                 continue
+            if not self._left_to_violate:
+                return
             path = f"{parent}.{_printable(key)}"
             rule, stored = self._judge_unknown(parent, path, key, value)
             if rule is not None:
-                self._violate(path, rule)
+                self._violate_unknown(path, rule)
             elif not isinstance(value, dict | list) or self._is_impersonal(path, value):
                 to[key] = stored
 
@@ -212,7 +221,7 @@ class Examination:
             return "plaintext_pii", None
         hashed = kept and key.endswith(values.HASH_SUFFIX)
         if not hashed or parent != _PRIVACY:
-            self.warnings.append((path, "unknown_field"))
+            self._warn_of_unknown(path)
         if hashed:
             return _read_hash(value, {})
         stored = _normalise(value)
@@ -220,9 +229,9 @@ class Examination:
 
     def _is_impersonal(self, path: str, value: Any) -> bool:
         """Whether there is no personal data inside; violations say where it is."""
-        inside = [path + _shown(place) for place in personal.places(value)]
-        for each in inside:
-            self._violate(each, "plaintext_pii")
+        inside = list(islice(personal.places(value), self._left_to_violate))
+        for place in inside:
+            self._violate_unknown(path + _shown(place), "plaintext_pii")
         return not inside
 
     def _unknown(self, prefix: str, given: dict[str, Any], known: frozenset[str]) -> None:
@@ -230,7 +239,16 @@ class Examination:
             return
         for key, value in given.items():
             if key not in known and value is not None:
-                self.warnings.append((prefix + _printable(key), "unknown_field"))
+                self._warn_of_unknown(prefix + _printable(key))
+
+    def _violate_unknown(self, field: str, rule: str) -> None:
+        self._left_to_violate -= 1
+        self._violate(field, rule)
+
+    def _warn_of_unknown(self, field: str) -> None:
+        if self._left_to_warn:
+            self._left_to_warn -= 1
+            self.warnings.append((field, "unknown_field"))
 
 
 _read_hash: Final = values.reader_of(PRIVACY_HASHES[0])

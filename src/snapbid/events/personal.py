@@ -1,8 +1,8 @@
 """Personal data in plain text, which no part of a context may have (contract 7, Personal data).
 
 It is known by its key, in any of the spellings that partners use (`phoneNumber`, `email_address`,
-`user.e-mail`), or by a value that is an email address. Flags under such a key (`email: true`, a
-channel's consent) say nothing of a person, and are kept.
+`user.e-mail`), or by a value or a key that is an email address. Flags under such a key (`email:
+true`, a channel's consent) say nothing of a person, and are kept.
 """
 
 import re
@@ -22,7 +22,7 @@ _SPELLINGS: Final = re.compile(
     "(user|customer|client|player|member|account|contact|billing|primary|personal|home|work)?"
     "("
     "e?mailaddress|email(id)?"
-    f"|(mobile|cell|tele)?phone{_NUMBER}|(mobile|cell|contact)(number|no|nr)|msisdn"
+    f"|(mobile|cell|tele)?phone{_NUMBER}|(mobile|cell|contact|tel)(number|no|nr)|msisdn|tel"
     "|(first|last|full|given|family|sur)name|(first|last)andlastname"
     "|dateofbirth|birth(date|day)|dob"
     f"|passport{_NUMBER}|ssn|socialsecurity(number|no)|national(id|identity){_NUMBER}"
@@ -76,7 +76,7 @@ def is_unhashed(text: str) -> bool:
 
 def is_plaintext(key: str, value: Any) -> bool:
     """Whether a member of an object is personal data itself, by its key or as an address."""
-    if isinstance(value, str) and is_email(value):
+    if is_email(key) or (isinstance(value, str) and is_email(value)):
         return True
     return is_key(key) and _says_something(value)
 

@@ -14,11 +14,12 @@ from msgspec import Meta, Struct
 from snapbid.errors import BadRequest
 from snapbid.exchange.bounds import MAX_IMPRESSIONS, MAX_VALUES
 from snapbid.exchange.spelling import misspelt_in
-from snapbid.exchange.tolerance import decode_tolerantly
+from snapbid.exchange.tolerance import LEAST_NUMBER, decode_tolerantly
 
 Text: TypeAlias = str | int | None  # some send numbers as ids
 Texts: TypeAlias = list[str | int | None] | None
 Flag: TypeAlias = int | bool | None
+Number: TypeAlias = Annotated[float, Meta(ge=LEAST_NUMBER)] | None  # which "nan" is not
 # An integer from an OpenRTB list of values; text counts as an unknown value.
 Listed: TypeAlias = Annotated[int, Meta(extra={"enumeration": True})]
 Enumeration: TypeAlias = Listed | None
@@ -50,7 +51,7 @@ class DurFloors(Struct, gc=False):
 
     mindur: int | None = None
     maxdur: int | None = None
-    bidfloor: float | None = None
+    bidfloor: Number = None
 
 
 class Video(Struct, gc=False):
@@ -77,7 +78,7 @@ class Video(Struct, gc=False):
     plcmt: Enumeration = None
     placement: Enumeration = None
     api: Enumerations = None
-    mincpmpersec: float | None = None
+    mincpmpersec: Number = None
     durfloors: list[DurFloors] | None = None
 
 
@@ -96,7 +97,7 @@ class Audio(Struct, gc=False):
     delivery: Enumerations = None
     battr: Enumerations = None
     api: Enumerations = None
-    mincpmpersec: float | None = None
+    mincpmpersec: Number = None
     durfloors: list[DurFloors] | None = None
 
 
@@ -114,12 +115,12 @@ class Deal(Struct, gc=False):
     """2.6, 3.2.12."""
 
     id: Text = None
-    bidfloor: float | None = None
+    bidfloor: Number = None
     bidfloorcur: str | None = None
     wseat: Texts = None
     wadomain: Texts = None
     guar: Flag = None
-    mincpmpersec: float | None = None
+    mincpmpersec: Number = None
     durfloors: list[DurFloors] | None = None
 
 
@@ -133,7 +134,7 @@ class Pmp(Struct, gc=False):
 class Qty(Struct, gc=False):
     """2.6, 3.2.31."""
 
-    multiplier: float | None = None
+    multiplier: Number = None
 
 
 class Imp(Struct, gc=False):
@@ -145,7 +146,7 @@ class Imp(Struct, gc=False):
     audio: Audio | None = None
     native: Native | None = None
     pmp: Pmp | None = None
-    bidfloor: float | None = None
+    bidfloor: Number = None
     bidfloorcur: str | None = None
     secure: Flag = None
     rwdd: Flag = None
@@ -193,8 +194,8 @@ class Geo(Struct, gc=False):
     region: Text = None
     city: Text = None
     zip: Text = None
-    lat: float | None = None
-    lon: float | None = None
+    lat: Number = None
+    lon: Number = None
 
 
 class BrandVersion(Struct, gc=False):

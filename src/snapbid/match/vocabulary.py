@@ -71,6 +71,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
 )
 
 _NATIVE_PLACEMENT = re.compile(r"n(0|[1-9][0-9]{0,9})", re.ASCII)
+BLANKS: Final = "".join(map(chr, range(33)))  # around what is read (sb_trimmed in spelling.h)
 _LANGUAGE = re.compile(r"([A-Za-z]{2,8})(?:[-_].*)?", re.DOTALL)
 
 
@@ -102,7 +103,7 @@ def region(country: str, code: str) -> str | None:
 
 def primary_subtag(language: str) -> str | None:
     """Return the primary language subtag in today's code: `en` for `en-US`, `EN_gb` and `eng`."""
-    match = _LANGUAGE.fullmatch(language.strip())
+    match = _LANGUAGE.fullmatch(language.strip(BLANKS))
     return today(match.group(1).lower()) if match else None
 
 

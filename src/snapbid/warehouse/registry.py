@@ -192,6 +192,8 @@ def _check_spelling(descriptor: str) -> None:
             "ID must be 1 to 128 characters of A-Z a-z 0-9 . _ ~ -, "
             f"found {len(descriptor)}: {descriptor[:60]!a}"
         )
+    if descriptor in (".", ".."):  # clients resolve such a part of a path before they send it
+        raise RegistryError(f"ID must not be {descriptor!a}, which URLs resolve")
 
 
 def _check(known: dict[str, str], descriptor: str, canonical: str) -> None:
