@@ -3,6 +3,7 @@
 import base64
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import jwt
 import pytest
@@ -19,6 +20,10 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=5,
 )
+VALID = {"sub": "acme", "iss": ISSUER, "jti": "1"}
+NAMES = [*VALID, "exp", "nbf", "aud"]
+NEAR = [NOW.timestamp() + seconds for seconds in (-1, 0, 1)]
+ODD: list[Any] = ["", "other", ISSUER, None, True, 0, 2**70, float("inf"), [], {}, *NEAR]
 
 
 def refused(token: str) -> str:
@@ -67,18 +72,43 @@ def test_enormous_tokens_are_not_decoded() -> None:
     assert bearer([b"Bearer " + b"a" * MAX_TOKEN_BYTES]) == "a" * MAX_TOKEN_BYTES
 
 
-@given(st.dictionaries(st.sampled_from(["sub", "iss", "jti", "exp", "nbf", "aud"]), ANYTHING))
-def test_claims_of_any_type(claims: dict[str, object]) -> None:
-    token = sign(claims)
-    whole = {"sub", "iss", "jti"} <= claims.keys() and all(
-        isinstance(claims[name], str) for name in ("sub", "iss", "jti")
+def holds(claims: dict[str, Any]) -> bool:
+    """Whether a signed token with these claims must be taken, said plainly."""
+    named = [claims.get(name) for name in ("sub", "iss", "jti")]
+    at = NOW.timestamp()
+    return (
+        all(isinstance(name, str) and name for name in named)
+        and claims["iss"] == ISSUER
+        and "aud" not in claims
+        and ("exp" not in claims or (is_number(claims["exp"]) and at < claims["exp"]))
+        and ("nbf" not in claims or (is_number(claims["nbf"]) and at >= claims["nbf"]))
     )
+
+
+def is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) != float("inf")
+
+
+def judged(claims: dict[str, Any]) -> None:
     try:
-        held = check(token, KEY, ISSUER, NOW)
+        held = check(sign(claims), KEY, ISSUER, NOW)
     except InvalidToken:
+        assert not holds(claims)
         return
-    assert whole
+    assert holds(claims)
     assert (held.sub, held.iss, held.jti) == (claims["sub"], ISSUER, claims["jti"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_claim_of_another_value(name: str) -> None:
+    for value in ODD:
+        judged({**VALID, name: value})
+    judged({other: value for other, value in VALID.items() if other != name})
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(ODD) | ANYTHING))
+def test_claims_of_any_type(changes: dict[str, object]) -> None:
+    judged({**VALID, **changes})
 
 
 @given(st.lists(st.binary(max_size=60), max_size=2))
