@@ -91,7 +91,7 @@ def _run(kind: str, given: tuple[str, ...], *, long: bool) -> bool:
     options = given if long else (*RUNS[kind].options, *given)
     output = OUTPUT / f"{kind}.json"
     if kind == MICRO:
-        command = ["pytest", "bench", *MICRO_OPTIONS, *options, f"--benchmark-json={output}"]
+        command = ["pytest", "bench/micro", *MICRO_OPTIONS, *options, f"--benchmark-json={output}"]
     else:
         command = [f"bench.{kind}_run", *options, "--output", str(output)]
     status = subprocess.run([sys.executable, "-m", *command]).returncode

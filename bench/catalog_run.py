@@ -1,10 +1,9 @@
 """Large catalogs: loading them, changing them under traffic, and the workers' memory.
 
-    python -m bench.catalog_run [--counts 10000 100000 1000000] [--agreement]
+    python -m bench.catalog_run [--counts 10000 100000 1000000]
 
 Loading is the process that makes a base (`snapbid.publisher.base`). The other figures are of
-`snapbid serve` over embedded stores, and of a market in this process for the swap. With
---agreement answers are compared with those of the tests' oracle, while campaigns change.
+`snapbid serve` over embedded stores, and of a market in this process for the swap.
 """
 
 import argparse
@@ -23,13 +22,11 @@ from typing import Any, Final
 import asyncpg
 import uvloop
 
-from bench import campaigns, loading, pools, requests
+from bench import loading
 from bench.about import about
-from bench.agreement import agreement
-from bench.client import LOOPBACK
 from bench.market import SSP, lookups
 from bench.overlays import overlays
-from bench.processes import BenchError, ServerProcess, free_ports
+from bench.processes import BenchError, ServerProcess
 from bench.served import SECRET
 from snapbid.embedded import Home, Postgres, Redis
 from snapbid.exchange.lookups import Lookups
@@ -39,6 +36,8 @@ from snapbid.match.document import parse_json
 from snapbid.match.payload import Builder, put
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns as table
+from workload import campaigns, pools, requests
+from workload.serving import LOOPBACK, free_ports
 
 COUNTS: Final = (10_000, 100_000, 1_000_000)
 CHANGES: Final = 40
@@ -203,7 +202,7 @@ async def change_latencies(dsn: str, port: int) -> list[float]:
 # -- the run --------------------------------------------------------------------------------------
 
 
-def measure(scratch: Path, count: int, *, agreed: bool) -> dict[str, Any]:
+def measure(scratch: Path, count: int) -> dict[str, Any]:
     with ExitStack() as stack:
         home = stack.enter_context(Home(scratch / "stores"))
         redis, postgres = Redis(home), Postgres(home)
@@ -216,8 +215,6 @@ def measure(scratch: Path, count: int, *, agreed: bool) -> dict[str, Any]:
         figures["overlay"] = overlays(base, scratch)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             figures |= runner.run(swaps(base, scratch))
-        if agreed:
-            figures["agreement"] = agreement(postgres.dsn, base, scratch)
         port, ops_port = free_ports(2)
         environ = {
             "SNAPBID_HOME": str(scratch / "home"),
@@ -247,14 +244,13 @@ def measure(scratch: Path, count: int, *, agreed: bool) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.catalog_run")
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS)
-    parser.add_argument("--agreement", action="store_true", help="compare with the plain bidder")
     parser.add_argument("--output", type=Path, default=None)
     options = parser.parse_args()
     figures = {}
     for count in options.counts:
         with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as folder:
             os.chmod(folder, 0o711)  # the database runs as another user where this one is root
-            figures[str(count)] = measure(Path(folder), count, agreed=options.agreement)
+            figures[str(count)] = measure(Path(folder), count)
         print(count, json.dumps(figures[str(count)]), flush=True)
     method = {"changes": CHANGES, "swaps": SWAPS, "overlaid": OVERLAID, "touches": TOUCHES}
     result = {"kind": "catalog", "about": about(), "method": method, "figures": figures}

@@ -18,6 +18,7 @@ import msgspec
 import uvloop
 
 from bench.ticks import Ticks
+from workload.serving import LOOPBACK
 
 MAX_CONNECTIONS: Final = 512
 MAX_SECONDS: Final = 60.0
@@ -25,7 +26,6 @@ MAX_RATE: Final = 100_000.0
 STALL_S: Final = 10.0  # without any answer
 TICK_S: Final = 0.0002
 HEAD_START_S: Final = 0.01  # before the first request of a schedule
-LOOPBACK: Final = "127.0.0.1"
 AUCTION_ID: Final = re.compile(rb'(?<=\{"id":")[0-9a-f]{32}(?=")')
 LENGTH: Final = b"ength: "  # of content-length, or Content-Length
 NUMBERS: Final = count(1)  # of auctions

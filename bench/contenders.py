@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
-from bench import campaigns, requests, served
+from bench import served
 from bench.client import drive, notice, request, run
-from bench.confirmed import confirm_budgets
 from bench.constant import PATH
 from bench.processes import BenchError, ServerProcess
+from workload import campaigns, requests
+from workload.serving import confirm_budgets
 
 CAMPAIGNS: Final = 10_000
 REQUESTS: Final = 2_000

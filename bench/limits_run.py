@@ -25,10 +25,9 @@ from typing import Any, Final
 import redis as redis_client
 import uvloop
 
-from bench import redis_time, refused, requests
+from bench import redis_time, refused
 from bench.about import about, write
 from bench.client import as_new_auctions
-from bench.confirmed import confirm_budgets
 from bench.contenders import LIMITS
 from bench.market import SSP, market
 from snapbid.embedded import Home, Redis
@@ -39,6 +38,8 @@ from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import WIN, BidVerdict
 from snapbid.metrics import Metrics
+from workload import requests
+from workload.serving import confirm_budgets
 
 PLOT: Final = "pacing.svg"
 CAMPAIGNS: Final = 10_000

@@ -11,7 +11,6 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from bench import campaigns, pools
 from bench.processes import BenchError
 from snapbid.match.catalog import Base
 from snapbid.match.document import parse_json
@@ -21,6 +20,7 @@ from snapbid.publisher.base import Order
 from snapbid.publisher.sharing import ObtainedBase
 from snapbid.warehouse import registry
 from snapbid.warehouse.migrate import migrate
+from workload import campaigns, pools
 
 
 async def fill(dsn: str, count: int) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from bench import campaigns, pools
 from snapbid.exchange.bid import Bidder, Market, NoBid
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import decode as decode_request
@@ -16,6 +15,7 @@ from snapbid.match.document import decode, parse
 from snapbid.match.payload import put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from workload import campaigns, pools
 
 SSP = "acme"
 NOW_MS = 1_800_000_000_000  # a Friday; the decision depends on the hour

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench import campaigns, measured, pools, requests
+from bench import measured
 from bench.about import ROOT, about
 from bench.market import NOW_MS, SSP
 from bench.processes import cores, pinned
@@ -36,6 +36,7 @@ from snapbid.match.document import parse_json
 from snapbid.match.payload import Builder, put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from workload import campaigns, pools, requests
 
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
 REQUESTS: Final = 512
@@ -108,7 +109,7 @@ def _make(path: Path, shape: str, count: int) -> None:
 
 def _version() -> str:
     """Tells apart what other sources would build."""
-    generator = ("bench/campaigns.py", "bench/pools.py")
+    generator = ("workload/campaigns.py", "workload/pools.py")
     pools = ("src/snapbid/load/pools.py", "src/snapbid/load/traffic.py")
     sources = ("native/layout.h", "native/snapbid/match/_builder.pyx", *generator, *pools)
     text = b"".join((ROOT / source).read_bytes() for source in sources)

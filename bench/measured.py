@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from bench.about import ROOT
 from bench.market import NOW_MS, SSP
-from bench.pools import REGISTRY
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.request import BidRequest, Imp
 from snapbid.match._matcher import Index, Query
+from workload.pools import REGISTRY
 
 TIMES: Final = 8  # in a row, so that the clock itself does not show
 STEPS: Final = ("request", "impression", "walk")

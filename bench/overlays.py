@@ -5,7 +5,7 @@ import mmap
 from pathlib import Path
 from typing import Any, Final
 
-from bench import campaigns, measured, requests
+from bench import measured
 from bench.match_run import Subject, call_ns
 from bench.spread import spread
 from snapbid.exchange.lookups import Lookups
@@ -16,6 +16,7 @@ from snapbid.match.document import parse_json
 from snapbid.match.payload import Builder, put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from workload import campaigns, requests
 
 CHANGED: Final = 1_000
 REQUESTS: Final = 256

@@ -25,12 +25,13 @@ from typing import Any, Final
 import msgspec
 import uvloop
 
-from bench import requests
 from bench.about import about
-from bench.client import LOOPBACK, MAX_CONNECTIONS, MAX_SECONDS, drive, request
+from bench.client import MAX_CONNECTIONS, MAX_SECONDS, drive, request
 from bench.contenders import answered
 from bench.processes import ServerProcess, cores, pinned
 from bench.served import product
+from workload import requests
+from workload.serving import LOOPBACK
 
 CAMPAIGNS: Final = 10_000
 STEP_S: Final = 0.0005

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from bench import requests
 from snapbid.load.pools import zipf
+from workload import requests
 
 TMAX_MS: Final = 500
 SIZES: Final = ((300, 250), (320, 50), (728, 90))

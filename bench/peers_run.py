@@ -18,15 +18,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from bench import peers_market, requests, served
+from bench import peers_market, served
 from bench.about import about, git, write
 from bench.client import MAX_SECONDS, request
-from bench.confirmed import confirm_budgets
 from bench.constant import PATH
 from bench.contenders import Contender, ask
 from bench.peers import aws_bidder, rust_rtb_bidder
 from bench.processes import BenchError, ServerProcess, cores, pinned
 from bench.socket_run import MAX_ROUNDS, ratios, rounds, saturate, spreads
+from workload import requests
+from workload.serving import confirm_budgets
 
 CAMPAIGNS: Final = 5_000
 REQUESTS: Final = 1_000

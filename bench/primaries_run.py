@@ -25,9 +25,8 @@ import uvloop
 
 from bench import redis_time
 from bench.about import about, write
-from bench.client import LOOPBACK
 from bench.ledger_run import AUCTION
-from bench.processes import BenchError, cores, free_ports, pinned
+from bench.processes import BenchError, cores, pinned
 from bench.spread import spread
 from snapbid.embedded import Home, Redis
 from snapbid.embedded.process import spawn, stop
@@ -37,6 +36,7 @@ from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import DAY_S, Limits
 from snapbid.ledger.records import WIN
 from snapbid.ledger.segment import segment_script
+from workload.serving import LOOPBACK, free_ports
 
 PLAIN: Final = "a plain Redis"
 PRIMARIES: Final = (1, 3, 8)

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -12,33 +11,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from bench.client import LOOPBACK
+from workload.serving import LOOPBACK
 
 READY_S: Final = 60.0
 STOP_S: Final = 30.0
 CPUCLOCK_SCHED: Final = 2  # linux/posix-timers.h
-CHANCE: Final = random.SystemRandom()  # which Hypothesis does not seed
 
 
 class BenchError(RuntimeError):
     """The benchmark cannot be run, or would not measure what it says."""
-
-
-def free_ports(count: int, bus: int = 0) -> list[int]:
-    """Distinct loopback ports that are free, as are those `bus` above.
-
-    They are below the range of ephemeral ports, which clients use up by the thousand meanwhile.
-    """
-    below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    ports: set[int] = set()
-    while len(ports) < count:
-        port = CHANCE.randrange(below // 2, below - bus)
-        with contextlib.suppress(OSError):
-            for each in {port, port + bus}:
-                with socket.socket() as probe:
-                    probe.bind((LOOPBACK, each))
-            ports.add(port)
-    return list(ports)
 
 
 @contextlib.contextmanager

@@ -19,13 +19,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from bench import requests, served
+from bench import served
 from bench.about import about, write
 from bench.client import MAX_SECONDS, notice
 from bench.contenders import CAMPAIGNS, REQUESTS, Contender, answered
 from bench.processes import BenchError, ServerProcess, cores, pinned
 from bench.socket_run import CONNECTIONS, MAX_ROUNDS, rounds, saturate
 from bench.spread import spread
+from workload import requests
 
 FREQUENCY: Final = 1999  # samples a second; a prime, so that nothing periodic keeps step
 NOW, BEFORE = "now", "before"

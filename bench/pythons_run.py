@@ -17,13 +17,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from bench import requests, served
+from bench import served
 from bench.about import ROOT, about, write
 from bench.client import MAX_SECONDS
 from bench.contenders import CAMPAIGNS, REQUESTS, Contender, answered
 from bench.processes import BenchError, cores, pinned
 from bench.socket_run import CONNECTIONS, MAX_ROUNDS, Sample, rounds, saturate, spreads
 from bench.spread import spread
+from workload import requests
 
 BID, CONSTANT = "bid", "constant"
 DESCRIBED: Final = """

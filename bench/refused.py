@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import redis as redis_client
 
-from bench.confirmed import confirm_budgets
 from bench.redis_time import processor_s
 from snapbid.embedded import Redis
 from snapbid.ledger.ledger import Ledger
@@ -17,6 +16,7 @@ from snapbid.ledger.limits import Limits
 from snapbid.ledger.records import BidVerdict
 from snapbid.server.banking import BankerThread
 from snapbid.settings import VARIABLES, load
+from workload.serving import confirm_budgets
 
 CAMPAIGNS: Final = (0, 100, 1_000, 25_000)
 WORKERS: Final = (1, 4)

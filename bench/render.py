@@ -28,11 +28,11 @@ This page is rendered from `results/*.json` by `python -m bench.render`; do not 
 All servers, clients and stores share one machine and use loopback only. It needs two cores; if
 other programs use them as well, trust processor time and ratios.
 
-The campaigns (`campaigns.py`) use all 20 targeting dimensions; about 1% of them are eligible for a
-request. The requests (`requests.py`) are for sites and apps, have one impression, and take about
-1 KB; those called "today" have a median of 2.2 KB. No-bids are the same requests, changed so that
-no campaign bids, for four reasons in turn: a floor of 500 USD, a private auction for an unknown
-deal, a seat list without our seats, a banner size that no creative has.
+The campaigns (`workload/campaigns.py`) use all 20 targeting dimensions; about 1% of them are
+eligible for a request. The requests (`workload/requests.py`) are for sites and apps, have one
+impression, and take about 1 KB; those called "today" have a median of 2.2 KB. No-bids are the same
+requests, changed so that no campaign bids, for four reasons in turn: a floor of 500 USD, a private
+auction for an unknown deal, a seat list without our seats, a banner size that no creative has.
 """
 
 

@@ -56,7 +56,7 @@ RUNS: Final = {
     "limits": Run(limits, ("--rounds=40",)),
     "primaries": Run(primaries),
     "workers": Run(workers, ("--rounds=5", "--seconds=1.5")),
-    "catalog": Run(catalog, ("--counts", "10000", "100000", "--agreement")),
+    "catalog": Run(catalog, ("--counts", "10000", "100000")),
     "match": Run(match, ("--most=100000", "--peers=10000", "--rounds=40")),
     "profile": Run(profile, ("--rounds=5", "--seconds=1.5"), needs=("--perf", "--before")),
     "pythons": Run(pythons, ("--rounds=5", "--seconds=1.5"), needs=("--python",)),

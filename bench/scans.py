@@ -11,12 +11,12 @@ from typing import Any, Final, Protocol
 import numpy as np
 from pyroaring import BitMap
 
-from bench.campaigns import documents
 from snapbid.exchange.request import Imp
 from snapbid.match._builder import DIMENSIONS, MEDIA
 from snapbid.match._matcher import FORMAT_DIMENSION, Query
 from snapbid.match.campaign import Campaign
 from snapbid.match.document import parse
+from workload.campaigns import documents
 
 Value = str | int | tuple[int, ...]
 Values = dict[int, list[Any]]

@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import asyncpg
 
-from bench import campaigns, pools
-from bench.processes import ServerProcess, free_ports, pinned
+from bench.processes import ServerProcess, pinned
 from snapbid.embedded import Home, Postgres, Redis
 from snapbid.warehouse import campaigns as table
 from snapbid.warehouse import registry
 from snapbid.warehouse.migrate import migrate
+from workload import campaigns, pools
+from workload.serving import free_ports
 
 SECRET: Final = "a secret that only the benchmarks ever use"
 

@@ -18,14 +18,16 @@ from typing import Any, Final
 import asyncpg
 import uvloop
 
-from bench import events, requests
+from bench import events
 from bench.about import about, write
-from bench.client import LOOPBACK, schedule
+from bench.client import schedule
 from bench.contenders import CAMPAIGNS, answered
 from bench.processes import BenchError, cores, pinned
 from bench.served import product
 from bench.spread import spread
 from snapbid.warehouse import products
+from workload import requests
+from workload.serving import LOOPBACK
 
 SENDERS: Final = (0, 1, 4)
 CONNECTIONS: Final = 64

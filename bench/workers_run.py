@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import redis
 
-from bench import redis_time, requests
+from bench import redis_time
 from bench.about import about, write
 from bench.client import MAX_SECONDS, drive, run
 from bench.contenders import CAMPAIGNS, REQUESTS, answered
@@ -25,6 +25,7 @@ from bench.processes import BenchError, ServerProcess, cores, pinned
 from bench.served import product
 from bench.socket_run import CONNECTIONS, MAX_ROUNDS, MOST_LATE, WARM_UP_S
 from bench.spread import spread
+from workload import requests
 
 WORKERS: Final = (1, 2)
 

@@ -54,6 +54,14 @@ def imports(path: Path) -> set[str]:
     return modules
 
 
+def top_packages(path: Path) -> set[str]:
+    """The first names of what a file outside of the package imports."""
+    nodes = [*ast.walk(ast.parse(path.read_text()))]
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    taken = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in plain | taken}
+
+
 def own_parts(path: Path) -> set[str]:
     names = (name.split(".") for name in imports(path))
     return {name[1] for name in names if name[0] == "snapbid" and {*name[1:2]} & set(DEPTH)}
@@ -121,6 +129,20 @@ def test_only_match_imports_the_extension(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((PACKAGE / "match").glob("*.py")), ids=identify)
 def test_match_knows_no_http_and_no_stores(path: Path) -> None:
     assert not {name.split(".")[0] for name in imports(path)} & FORBIDDEN_IN_MATCH
+
+
+@pytest.mark.parametrize(
+    ("folder", "others"),
+    [
+        ("tests", {"bench"}),
+        ("bench", {"tests", "support"}),
+        ("workload", {"bench", "tests", "support"}),
+    ],
+)
+def test_tests_and_benchmarks_share_the_workload_alone(folder: str, others: set[str]) -> None:
+    sources = sorted((ROOT / folder).rglob("*.py"))
+    assert sources
+    assert {identify(path) for path in sources if top_packages(path) & others} == set()
 
 
 def test_native_imports_no_python_of_the_project() -> None:

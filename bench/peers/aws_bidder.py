@@ -21,11 +21,11 @@ from pathlib import Path
 from struct import pack
 from typing import Final
 
-from bench import requests
-from bench.client import LOOPBACK
 from bench.peers.dynamodb_local import CREDENTIALS, REGION, Item, Store, binary, dynamodb_local
 from bench.peers_market import DEVICES, TMAX_MS, Campaign
-from bench.processes import BenchError, ServerProcess, free_ports, pinned
+from bench.processes import BenchError, ServerProcess, pinned
+from workload import requests
+from workload.serving import LOOPBACK, free_ports
 
 PATH: Final = "/bidrequest"
 READY: Final = "/healthz"

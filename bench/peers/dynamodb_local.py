@@ -16,9 +16,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bench.client import LOOPBACK
-from bench.processes import READY_S, BenchError, free_ports
+from bench.processes import READY_S, BenchError
 from snapbid.embedded.process import spawn, stop
+from workload.serving import LOOPBACK, free_ports
 
 VERSION: Final = "2.5.2"
 MAIN: Final = "com.amazonaws.services.dynamodbv2.local.main.ServerRunner"

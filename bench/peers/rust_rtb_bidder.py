@@ -25,12 +25,12 @@ from typing import Any, Final
 import asyncpg
 import redis
 
-from bench.client import LOOPBACK
 from bench.peers_market import SEGMENTS, SIZES, TMAX_MS, Campaign, users
-from bench.processes import READY_S, BenchError, ServerProcess, free_ports, pinned
+from bench.processes import READY_S, BenchError, ServerProcess, pinned
 from snapbid.embedded import Home, Postgres
 from snapbid.embedded.process import spawn, stop
 from snapbid.embedded.redis_server import installed
+from workload.serving import LOOPBACK, free_ports
 
 PATH: Final = "/rtb/openrtb/bid"
 READY: Final = "/health/ready"

@@ -19,10 +19,7 @@ without a swap (quiet). Memory is the proportional set size of all workers toget
 """
 OVERLAY: Final = """
 The cost of an overlay for a call that finds the best campaign for a decoded request: processor
-nanoseconds, medians, taken in turn. Also, with `--agreement`, how many answers differ from those of
-the tests' plain bidder (`tests/support/crowd.py`), over a warehouse in which campaigns are added,
-deleted, paused, resumed, replaced and repriced between the requests, starting with those that have
-just won.
+nanoseconds, medians, taken in turn.
 
 """
 OVERLAY_HEADING: Final = (
@@ -30,8 +27,6 @@ OVERLAY_HEADING: Final = (
     "ns, no overlay",
     "empty overlay",
     "1,000 changed",
-    "answers that differ",
-    "campaigns changed",
 )
 FEW: Final = 100_000  # campaigns; larger runs are not compared
 
@@ -63,10 +58,7 @@ def render(result: dict[str, Any]) -> str:
 
 def _overlay_row(count: str, own: dict[str, Any]) -> tuple[str, ...]:
     calls = [f"{times['call_ns']['median']:,.0f}" for times in own["overlay"].values()]
-    agreed = own.get("agreement")
-    compared = "" if agreed is None else f"{agreed['differences']} of {agreed['requests']:,}"
-    changed = "" if agreed is None else f"{agreed['changes']:,}"
-    return count, *calls, compared, changed
+    return count, *calls
 
 
 def _row(count: str, own: dict[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Calls in one process (`bench/test_*.py`)."""
+"""Calls in one process (`bench/micro/`)."""
 
 import re
 from collections.abc import Iterator

@@ -13,11 +13,11 @@ from support.proxy import FaultProxy, Way
 from support.remembered import kill, looking, opened, remember, spool_files, sum_of, until
 from support.spending import limits, reserve, state
 
-from bench.confirmed import confirm_budgets
 from snapbid.embedded import Redis
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import LOSS, WIN
 from snapbid.ledger.scripts import scripts
+from workload.serving import confirm_budgets
 
 PRICE = 2_000_000
 HOLD_S = 1

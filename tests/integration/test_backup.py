@@ -18,9 +18,9 @@ from support.processes import eventually
 from support.stack import Stack, connected
 
 import snapbid.server
-from bench.processes import free_ports
 from snapbid.embedded import Postgres, redis_server
 from snapbid.exchange.routes import bid_path
+from workload.serving import free_ports
 
 PAGE = (Path(snapbid.server.__file__).parent / "PRODUCTION.md").read_text(encoding="utf-8")
 DSN, URL = "SNAPBID_DATABASE_URL", "SNAPBID_REDIS_URL"

@@ -13,7 +13,7 @@ import redis
 from support.commands import invoke, succeed
 from support.stack import Stack, execute
 
-from bench.confirmed import confirm_budgets
+from workload.serving import confirm_budgets
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 BANNER = {"id": "b", "media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}

@@ -20,9 +20,9 @@ from support.commands import succeed
 from support.processes import eventually
 from support.stack import Stack
 
-from bench.processes import free_ports
 from snapbid.exchange.routes import bid_path
 from snapbid.export import read
+from workload.serving import free_ports
 
 HOST = "bid.example"
 CREATIVE = {"id": "b", "media": "banner", "w": 1, "h": 1, "adm": "<p>" + "long " * 500 + "</p>"}

@@ -11,7 +11,6 @@ import pytest
 from support.remembered import HOLD_S, NOON, Clock, looking, opened
 from support.spending import limits, reserve
 
-from bench.confirmed import confirm_budgets
 from snapbid.ledger import connection
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.limits import Limits
@@ -20,6 +19,7 @@ from snapbid.ledger.records import LOSS, WIN
 from snapbid.ledger.room import ALL, DAILY, RoomReader, room_path
 from snapbid.server.banking import BankerThread
 from snapbid.settings import load
+from workload.serving import confirm_budgets
 
 PRICE = 1_000_000
 COST = PRICE // 1000

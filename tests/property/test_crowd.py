@@ -1,23 +1,35 @@
 """Agreement with the plain bidder where campaigns are many and change meanwhile."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from support.crowd import Changes, Crowd, compare
-from support.market import numbered
+from support.market import AROUND, numbered
+from support.oracle_reading import World
 
-from bench import campaigns, pools, requests
-from bench.agreement import world
-from bench.market import SSP, lookups
+from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market
 from snapbid.match._matcher import Index
 from snapbid.match.catalog import Catalog, encode
 from snapbid.match.document import parse_json
 from snapbid.match.payload import Builder, put
 from snapbid.reference import rates
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from workload import campaigns, pools, requests
 
 COUNT = 16_000
+SSP = "acme"
+GEO = GeoDatabase(DEFAULT_PATH)
+WORLD = World(
+    campaigns=[],
+    registry=dict(pools.REGISTRY),
+    now=datetime(2027, 1, 15, 8, tzinfo=UTC),
+    country_of_ip=GEO.country,
+    **vars(replace(AROUND, usd=rates.load().usd)),
+)
 
 
 def builder_of(documents: list[bytes]) -> Builder:
@@ -32,7 +44,7 @@ def test_agreement_while_campaigns_change(shape: str) -> None:
     documents = [json.dumps(each).encode() for each in campaigns.documents(COUNT, shape=shape)]
     base, overlay = builder_of(documents).build(), builder_of([])
     catalog = Catalog(b"".join(encode(numbered(pools.REGISTRY), rates.load(), base)))
-    around = lookups(catalog)
+    lookups = Lookups(GEO, catalog.rates)
 
     def publish(changes: Changes) -> Market:
         for id, document in changes.items():
@@ -41,12 +53,11 @@ def test_agreement_while_campaigns_change(shape: str) -> None:
             else:
                 put(overlay, parse_json(json.dumps(document).encode()), 1)
         catalog.index = Index(base, overlay.build())
-        return Market(catalog, around)
+        return Market(catalog, lookups)
 
     asked: list[Any] = requests.make(60, seed=4)
-    plain = world()
-    crowd = Crowd(plain, documents)
-    tally = compare(crowd, plain, SSP, [asked[:30], asked[30:]], publish, 60)
+    crowd = Crowd(WORLD, documents)
+    tally = compare(crowd, WORLD, SSP, [asked[:30], asked[30:]], publish, 60)
     assert tally.differences == []
     assert (tally.requests, tally.changes) == (90, 240)
     assert tally.bids > 30

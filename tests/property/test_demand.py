@@ -12,7 +12,6 @@ from support.agreement import decided
 from support.demand_filter import may_drop
 from support.market import AROUND, market_of, market_of_world
 
-from bench import campaigns, pools
 from snapbid.demand.clauses import Clause, admits, clauses_of, reduced
 from snapbid.demand.rules import DemandRules, rules_of
 from snapbid.errors import BadRequest
@@ -22,6 +21,7 @@ from snapbid.match.document import parse
 from snapbid.match.payload import decode_payload
 from snapbid.reference import rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from workload import campaigns, pools
 
 
 def clauses_for(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bench.processes import free_ports
+from workload.serving import free_ports
 
 START_S = 60.0
 ANSWER_S = 600.0  # a busy machine may take minutes over what axe does with a long page

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import redis
 
-from bench.confirmed import confirm_budgets
 from snapbid.exchange.bid import Bidder, Market
 from snapbid.exchange.endpoint import Bidding
 from snapbid.exchange.routes import bid_path
@@ -25,6 +24,7 @@ from snapbid.metrics.keys import key_of
 from snapbid.server.app import Application
 from snapbid.server.bids import BidEndpoints
 from snapbid.server.routes import Routes
+from workload.serving import confirm_budgets
 
 T = TypeVar("T")
 BASE_URL = "http://bid.example"

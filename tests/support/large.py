@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from bench.campaigns import documents
-from bench.pools import REGISTRY
 from snapbid.exchange.lookups import Lookups
 from snapbid.exchange.market import Market
 from snapbid.match._builder import Builder
@@ -17,6 +15,8 @@ from snapbid.match.document import decode, parse
 from snapbid.match.payload import put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from workload.campaigns import documents
+from workload.pools import REGISTRY
 
 DIFFERENT = 2_000
 

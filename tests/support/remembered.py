@@ -12,11 +12,11 @@ from typing import Any
 
 import redis
 
-from bench.confirmed import confirm_budgets
 from snapbid.embedded import Redis
 from snapbid.ledger.ledger import Ledger
 from snapbid.ledger.records import BILLING, LOSS, WIN
 from snapbid.ledger.replies import Pending
+from workload.serving import confirm_budgets
 
 PATIENCE_S = 60.0
 TTL_S = 7200

@@ -17,12 +17,11 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from bench.confirmed import confirm_budgets
-from bench.processes import free_ports
 from snapbid.embedded import Postgres
 from snapbid.embedded.postgres import DATABASE
 from snapbid.settings import reachable, url_of
 from snapbid.warehouse.migrate import migrate
+from workload.serving import confirm_budgets, free_ports
 
 START_S = 120.0
 STOP_S = 120.0

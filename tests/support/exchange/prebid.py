@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.processes import free_ports
+from workload.serving import free_ports
 
 START_S = 60.0
 STOP_S = 30.0

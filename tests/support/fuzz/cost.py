@@ -19,7 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from bench.campaigns import documents
 from snapbid.errors import Problem
 from snapbid.exchange.bid import Bidder
 from snapbid.exchange.endpoint import Bidding, BidEndpoint
@@ -31,6 +30,7 @@ from support.choices import Choices
 from support.large import large_market
 from support.oracle import Document
 from support.random_requests import request_of
+from workload.campaigns import documents
 
 OUTPUT: Final = Path("build/fuzz")
 WORST_MS: Final = 10.0

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bench.conftest import REQUESTS, Each, market_of
 from bench.market import NOW_MS, SSP, answer
+from bench.micro.conftest import REQUESTS, Each, market_of
 from snapbid.exchange.bid import Bidder, Market, decide
 from snapbid.exchange.request import BidRequest, decode
 from snapbid.exchange.response import Bid, Writer

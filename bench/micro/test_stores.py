@@ -18,7 +18,7 @@ import pytest
 import redis
 import uvloop
 
-from bench import events, requests, served
+from bench import events, served
 from bench.client import as_new_auctions
 from bench.contenders import CAMPAIGNS, answered
 from bench.ledger_run import many, remember
@@ -33,6 +33,7 @@ from snapbid.report.routes import report_path
 from snapbid.server.app import Application
 from snapbid.server.worker import Worker
 from snapbid.settings import load, require_serving
+from workload import requests
 
 AT_ONCE: Final = 64
 ROUNDS: Final = 20

@@ -1,10 +1,10 @@
 """A seeded generator of campaign documents, in two shapes.
 
 `std`: 20 targeting dimensions occur, each in the share of campaigns that `SHARES` gives, so
-that about 1% of the campaigns are eligible for a request of `bench/requests.py`. `rare`: all target
-places, half of them segments, and about 0.05% are eligible.
+that about 1% of the campaigns are eligible for a request of `workload/requests.py`. `rare`: all
+target places, half of them segments, and about 0.05% are eligible.
 
-    python -m bench.campaigns 10000 [rare] > campaigns.jsonl
+    python -m workload.campaigns 10000 [rare] > campaigns.jsonl
 """
 
 import json
@@ -14,8 +14,8 @@ from math import exp
 from random import Random
 from typing import Any, Final
 
-from bench import pools
 from snapbid.load.pools import Pool
+from workload import pools
 
 SHARES: Final = {
     "country": 0.70,

@@ -12,8 +12,8 @@ from math import exp
 from random import Random
 from typing import Any, Final
 
-from bench import pools
 from snapbid.load.traffic import NATIVE_REQUEST
+from workload import pools
 
 APPS: Final = 0.56
 VIDEOS: Final = 0.15

@@ -10,7 +10,7 @@ from time import perf_counter
 
 import pytest
 
-from bench.conftest import Each
+from bench.micro.conftest import Each
 from snapbid.exchange._admission import AdmissionControl
 from snapbid.exchange._outcome import Outcome
 from snapbid.exchange.routes import BID_ROUTE

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from bench import requests
 from bench.about import about
 from bench.market import answer, market
 from bench.processes import cores, pinned
 from snapbid.exchange.bid import Bidder, Market, NoBid
 from snapbid.server.process import GC_THRESHOLD
+from workload import requests
 
 REQUESTS = 400
 CAMPAIGNS = 10_000

@@ -5,9 +5,9 @@
 
 from pathlib import Path
 
-from bench.conftest import Each
 from bench.logged import SegmentsOnly
 from bench.market import NOW_MS, SSP
+from bench.micro.conftest import Each
 from snapbid.exchange.bid import Bidder, Market, NoBid
 from snapbid.exchange.request import decode
 from snapbid.exchange.response import Bid
