@@ -1,6 +1,9 @@
 # make run     a fresh machine to a running service: environment, extension, `snapbid up`
-# make test    the same to a passed test suite: lint, types, tests against real servers;
-#              REDIS=/usr/bin/valkey-server: on that Redis or Valkey instead of the wheel's
+# make check      format, lint, types, and the tests that start no PostgreSQL: within a minute
+# make test       lint, types, and what every change needs, against real servers: within four;
+#                 TESTS=tests/faults/test_tls.py: these instead
+#                 REDIS=/usr/bin/valkey-server: on that Redis or Valkey instead of the wheel's
+# make test-all   the other tests, which take longer
 # make bench   the benchmarks
 # make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario;
 #              FLEET=1: two machines on a Redis Cluster of three primaries and three replicas;
@@ -42,7 +45,8 @@ locked = $(foreach list,$(1),-r requirements/$(list).txt)
 
 MINUTES ?= $(if $(filter fuzz,$(MAKECMDGOALS)),2,10)
 
-.PHONY: run build test lint bench soak simulate fuzz sanitize sanitized exchange wheel container lock clean check on_path
+.PHONY: run build check test test-all lint style types bench soak simulate fuzz sanitize sanitized exchange wheel \
+	container lock clean prerequisites on_path
 .DELETE_ON_ERROR:
 
 run: build
@@ -50,24 +54,49 @@ run: build
 
 build: $(VENV)/.run $(EXTENSION)
 
-# Files of tests side by side, each worker with stores of its own, and a worker more than there are
-# processors, since many tests wait for a fault to pass or a hold to end; TESTS=tests/unit,
-# TESTS="-n0 tests/integration/test_up.py -k port" run less. The suite starts interpreters by the
-# hundred: they may keep what they have compiled. tests/conftest.py has the order of the files.
+# Each test is in one of three tiers: `check` has those of `CHECKED` that start no PostgreSQL, `test`
+# these and all others but the long ones, `test-all` the long ones. tests/conftest.py has the marks.
+CHECKED := tests/test_source.py tests/unit tests/conformance bench/tests
+IN_CHECK := not postgres and not long
+IN_TEST := not long
+IN_TEST_ALL := long
+
+# Files of tests side by side, each worker with stores of its own, and more workers than there are
+# processors where tests wait: for programs to start, above all long ones for a fault to pass or a
+# hold to end. The suite starts interpreters by the hundred: they may keep what they have compiled.
+# tests/conftest.py has the order of the files.
+PROCESSORS := $$(getconf _NPROCESSORS_ONLN)
+PYTEST = $(if $(REDIS),PATH="$(CURDIR)/build/redis:$$PATH") PYTHONDONTWRITEBYTECODE= $(PY) -m pytest \
+	--maxprocesses 4 --dist loadfile --no-loadscope-reorder
+JUDGES := $(VENV)/.npm $(VENV)/.rtblint
+
+# Types are checked while tests run, and what is wrong with them is said after the tests.
+beside_types = mkdir -p build && { $(MAKE) --no-print-directory types >build/types 2>&1 & \
+	types=$$!; $(1); tests=$$?; wait $$types; types=$$?; cat build/types; exit $$((tests + types)); }
+
+check: style build $(if $(REDIS),on_path)
+	@$(call beside_types,$(PYTEST) -n $(PROCESSORS) -q -m "$(IN_CHECK)" $(CHECKED))
+
+# TESTS=tests/unit, TESTS="-n0 tests/integration/test_up.py -k port": these, whatever their tier.
 TESTS ?=
-test: lint $(VENV)/.npm $(VENV)/.rtblint $(if $(REDIS),on_path)
-	$(if $(REDIS),PATH="$(CURDIR)/build/redis:$$PATH") PYTHONDONTWRITEBYTECODE= $(PY) -m pytest \
-	-n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 4 --dist loadfile \
-	--no-loadscope-reorder $(TESTS)
+test: style build $(JUDGES) $(if $(REDIS),on_path)
+	@$(call beside_types,$(PYTEST) -n $$(($(PROCESSORS) + 1)) $(or $(TESTS),-m "$(IN_TEST)"))
+
+test-all: $(VENV)/.dev build $(JUDGES) $(if $(REDIS),on_path)
+	@$(PYTEST) -n $$(($(PROCESSORS) * 2)) -m "$(IN_TEST_ALL)"
 
 # The embedded Redis is the redis-server on PATH, if there is one: here it is REDIS by that name.
 on_path:
 	@"$(REDIS)" --version
 	@mkdir -p build/redis && ln -sfn "$$(realpath "$$(command -v "$(REDIS)")")" build/redis/redis-server
 
-lint: $(VENV)/.dev build
+lint: style types
+
+style: $(VENV)/.dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+
+types: $(VENV)/.dev build
 	$(PY) -m mypy
 	$(PY) -m mypy.stubtest --concise $(STUBS)
 
@@ -166,10 +195,10 @@ lock: $(VENV)/.lock
 clean:
 	rm -rf $(VENV) build dist src/snapbid.egg-info src/snapbid/*/*.so
 	rm -rf .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find src tests bench native -name __pycache__ -prune -exec rm -rf {} +
+	find src tests bench workload native -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.run: $(FRAME) $(patsubst %,requirements/%.txt,build run embedded)
-	@$(MAKE) --no-print-directory check GOALS="$(MAKECMDGOALS)"
+	@$(MAKE) --no-print-directory prerequisites GOALS="$(MAKECMDGOALS)"
 	@echo "1/4 making the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "2/4 installing what the build needs"
@@ -210,7 +239,7 @@ $(EXTENSION): $(NATIVE) setup.py | $(VENV)/.run
 	@$(BUILD)
 	@touch $@
 
-check:
+prerequisites:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install Python 3.11 or \
 	newer (Debian: apt install python3 python3-venv python3-dev)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is \

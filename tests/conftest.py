@@ -33,14 +33,16 @@ import redis
 from support.cluster import Cluster, folder
 from support.processes import workers_of
 from support.stack import Databases, Stack
+from support.tiers import LONG
 
 from snapbid.embedded import Home, Postgres, Redis
 from snapbid.warehouse.migrate import migrate
 
+HERE = Path(__file__).parent
 DAY_S = 86_400
 LONGEST_TEST_S = 180
 HEARD = (signal.SIGINT, signal.SIGHUP)
-SLOWEST_FIRST = ("faults", "integration", "hostile", "property", "exchange", "conformance")
+SLOWEST_FIRST = ("faults", "property", "integration", "hostile", "exchange", "conformance")
 
 # A failure prints the line that reproduces it. Deadlines, and the health check of slow generation,
 # would make tests depend on the speed of the machine.
@@ -51,6 +53,14 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("snapbid")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the files that are long, and what starts PostgreSQL, which `make check` leaves out."""
+    if item.path.is_relative_to(HERE) and str(item.path.relative_to(HERE)) in LONG:
+        item.add_marker("long")
+    if "initialise" in getattr(item, "fixturenames", ()):
+        item.add_marker("postgres")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

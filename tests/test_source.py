@@ -3,11 +3,13 @@
 import ast
 import re
 import subprocess
+import sys
 import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from support.tiers import LONG
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "snapbid"
@@ -65,6 +67,28 @@ def top_packages(path: Path) -> set[str]:
 def own_parts(path: Path) -> set[str]:
     names = (name.split(".") for name in imports(path))
     return {name[1] for name in names if name[0] == "snapbid" and {*name[1:2]} & set(DEPTH)}
+
+
+def test_long_files_exist() -> None:
+    assert [name for name in LONG if not (ROOT / "tests" / name).is_file()] == []
+
+
+def selected(*options: str) -> set[str]:
+    """The tests that pytest would run."""
+    command = [sys.executable, "-m", "pytest", "-n0", "--collect-only", "-q", *options]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return {line for line in listed.stdout.splitlines() if "::" in line}
+
+
+@pytest.mark.long
+def test_each_test_is_in_one_tier() -> None:
+    made = dict(re.findall(r"^(\w+) := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    every_change, rest = selected("-m", made["IN_TEST"]), selected("-m", made["IN_TEST_ALL"])
+    checked = selected("-m", made["IN_CHECK"], *made["CHECKED"].split())
+    assert every_change | rest == selected()
+    assert not every_change & rest
+    assert checked < every_change
+    assert len(checked) > 1_000
 
 
 def test_the_package_takes_its_data_along() -> None:

@@ -197,6 +197,7 @@ def _owner_is_not(cluster: Cluster, frozen: Server, key: str) -> bool:
     return cluster.seen_owner(slot, other) is not frozen
 
 
+@pytest.mark.long
 def test_nothing_acknowledged_is_lost_or_doubled(
     started_cluster: Cluster, served: Stack, module_database: str
 ) -> None:
@@ -230,6 +231,7 @@ def test_nothing_acknowledged_is_lost_or_doubled(
     assert "Traceback" not in served.output
 
 
+@pytest.mark.long
 def test_every_part_works_in_a_cluster(served: Stack, module_database: str) -> None:
     """Events, limits, reports, the operator's page and commands, whose keys lie in other slots."""
     environ = {name: text for name, text in served.environ.items() if name.startswith("SNAPBID_")}
@@ -286,6 +288,7 @@ def metrics(served: Stack) -> bytes:
     return served.get("/metrics", ops=True)[1]
 
 
+@pytest.mark.long
 def test_the_shards_that_are_away_are_named(
     started_cluster: Cluster, served: Stack, tmp_path: Path
 ) -> None:
@@ -333,6 +336,7 @@ def test_the_shards_that_are_away_are_named(
     until(lambda: page(served)["away"] == [], "a ledger that is whole")
 
 
+@pytest.mark.long
 async def test_a_failover_by_sentinels_is_followed(tmp_path: Path) -> None:
     with folder() as path, Sentinels(path) as sentinels:
         async with opened(sentinels.url, tmp_path / "spool", confirmed=False) as ledger:

@@ -6,6 +6,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.simulator.faults import OF_CLUSTERS, draft
@@ -26,6 +27,11 @@ PUT_BACK = {
 }
 
 
+def first(seeds: range) -> list[Any]:
+    """`make test` plays the first, `make test-all` the others."""
+    return [seeds[0], *(pytest.param(seed, marks=pytest.mark.long) for seed in seeds[1:])]
+
+
 @pytest.fixture(autouse=True)
 def patience() -> None:
     """Time is virtual: the product's own limits do."""
@@ -37,6 +43,7 @@ def servers() -> Iterator[Servers]:
         yield servers
 
 
+@pytest.mark.long
 def test_a_seed_is_one_run(servers: Servers) -> None:
     script = draft("5", STEPS)
     first, second = play(servers, script), play(servers, script)
@@ -45,6 +52,7 @@ def test_a_seed_is_one_run(servers: Servers) -> None:
     assert play(servers, draft("6", STEPS)).digest != first.digest
 
 
+@pytest.mark.long
 def test_a_seed_is_one_run_on_a_cluster(servers: Servers) -> None:
     script = draft("5", STEPS, faults=OF_CLUSTERS)
     assert play(servers, script).trace == play(servers, script).trace
@@ -55,7 +63,7 @@ def test_a_script_is_text() -> None:
         assert Script.parse(str(script)) == script
 
 
-@pytest.mark.parametrize("seed", QUIET)
+@pytest.mark.parametrize("seed", first(QUIET))
 def test_the_books_balance_without_faults(servers: Servers, seed: int) -> None:
     result = play(servers, draft(str(seed), STEPS, faults=()))
     assert not result.differences
@@ -63,19 +71,20 @@ def test_the_books_balance_without_faults(servers: Servers, seed: int) -> None:
     assert result.counts["notices"] > 10
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", first(SEEDS))
 def test_the_books_balance_under_faults(servers: Servers, seed: int) -> None:
     result = play(servers, draft(str(seed), STEPS))
     assert not result.differences
 
 
-@pytest.mark.parametrize("seed", SEEDS_OF_CLUSTERS)
+@pytest.mark.parametrize("seed", first(SEEDS_OF_CLUSTERS))
 def test_the_books_balance_on_a_cluster_that_breaks(servers: Servers, seed: int) -> None:
     result = play(servers, draft(str(seed), STEPS, faults=OF_CLUSTERS))
     assert not result.differences
     assert result.counts["200"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
 def test_what_was_found_once_stays_away(servers: Servers, path: Path) -> None:
     result = play(servers, Script.parse(path.read_text()))
@@ -87,6 +96,7 @@ def test_every_defect_that_can_be_put_back_has_its_script() -> None:
     assert sorted(PUT_BACK) == sorted(MUTATIONS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PUT_BACK)
 def test_a_defect_put_back_is_found(servers: Servers, name: str) -> None:
     with MUTATIONS[name]():

@@ -17,7 +17,8 @@ DECK = 1
 # Seeds outside of the deck that exposed a defect, and which. None so far: each defect has a
 # separate test, which does not depend on chance.
 REGRESSIONS: dict[str, str] = {}
-SEEDS = [*(Seed(DECK, hand) for hand in range(HANDS)), *map(Seed.parse, REGRESSIONS)]
+FIRST, *OTHERS = (*(Seed(DECK, hand) for hand in range(HANDS)), *map(Seed.parse, REGRESSIONS))
+SEEDS = [FIRST, *(pytest.param(seed, marks=pytest.mark.long) for seed in OTHERS)]
 
 
 @pytest.fixture(scope="module")

@@ -238,6 +238,7 @@ def ask(stack: Stack, auction: str, **more: Any) -> tuple[int, str]:
         return reply.status, json.loads(content)["seatbid"][0]["bid"][0]["cid"] if content else ""
 
 
+@pytest.mark.long
 async def test_budgets_of_a_served_system(
     database: str, fresh_redis: str, start_stack: Callable[..., Stack]
 ) -> None:
@@ -267,6 +268,7 @@ def _first(answers: list[tuple[int, str]]) -> int:
     return next(number for number, (_, name) in enumerate(answers) if name == "a")
 
 
+@pytest.mark.long
 async def test_workers_hear_that_there_is_room(
     database: str, fresh_redis: str, start_stack: Callable[..., Stack]
 ) -> None:

@@ -150,6 +150,7 @@ def test_the_secret_given_is_used(running: Stack) -> None:
     assert not (Path(running.environ["SNAPBID_HOME"]) / "secret").exists()
 
 
+@pytest.mark.long
 def test_whatever_ends_is_started_again(running: Stack) -> None:
     for number, part in enumerate(("redis-server", "postgres", "snapbid serve"), 1):
         os.kill(child(running, part), signal.SIGKILL)
@@ -159,6 +160,7 @@ def test_whatever_ends_is_started_again(running: Stack) -> None:
         assert child(running, part)
 
 
+@pytest.mark.long
 def test_a_store_that_ends_before_all_is_ready_is_started_again(
     launch: Start, home: Path, initialise: Callable[[Path], None]
 ) -> None:
@@ -171,6 +173,7 @@ def test_a_store_that_ends_before_all_is_ready_is_started_again(
     assert instance.stop() == 0
 
 
+@pytest.mark.long
 def test_a_killed_instance_takes_all_with_it_and_comes_back(
     up: Start, home: Path, initialise: Callable[[Path], None]
 ) -> None:

@@ -181,7 +181,10 @@ class Machine(RuleBasedStateMachine):
             assert counted.held == self.plain.held(campaign, self.now_ms)
 
 
-@pytest.mark.parametrize(("shards", "steps", "examples"), [(1, 10, 50), (1, 40, 50), (3, 40, 20)])
+@pytest.mark.parametrize(
+    ("shards", "steps", "examples"),
+    [(1, 10, 50), pytest.param(1, 40, 50, marks=pytest.mark.long), (3, 40, 20)],
+)
 def test_the_ledger_decides_as_the_plain_rules_do(
     redis_url: str, shards: int, steps: int, examples: int
 ) -> None:

@@ -27,8 +27,7 @@ WORLD = World(
     campaigns=[],
     registry=dict(pools.REGISTRY),
     now=datetime(2027, 1, 15, 8, tzinfo=UTC),
-    country_of_ip=GEO.country,
-    **vars(replace(AROUND, usd=rates.load().usd)),
+    **vars(replace(AROUND, country_of_ip=GEO.country, usd=rates.load().usd)),
 )
 
 

@@ -75,7 +75,10 @@ def order_of(world: World, market: Market, request: Document) -> list[list[str]]
     return order
 
 
-@pytest.mark.parametrize(("campaigns", "worlds", "requests"), [(8, 60, 20), (40, 8, 20)])
+@pytest.mark.parametrize(
+    ("campaigns", "worlds", "requests"),
+    [pytest.param(8, 60, 20, marks=pytest.mark.long), (40, 8, 20)],
+)
 def test_agreement(campaigns: int, worlds: int, requests: int) -> None:
     counts: Counter[str] = Counter()
     world = strategies.random_world(1, 1, AROUND)

@@ -89,7 +89,10 @@ def queries(
             yield query, document, ranked
 
 
-@pytest.mark.parametrize(("campaigns", "worlds", "requests"), [(8, 150, 10), (600, 1, 20)])
+@pytest.mark.parametrize(
+    ("campaigns", "worlds", "requests"),
+    [(8, 150, 10), pytest.param(600, 1, 20, marks=pytest.mark.long)],
+)
 def test_what_is_named_refuses(campaigns: int, worlds: int, requests: int) -> None:
     named: Counter[Explanation] = Counter()
     for seed in range(worlds):

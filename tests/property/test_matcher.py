@@ -31,7 +31,8 @@ def test_the_product_agrees_with_the_plain_bidder(case: strategies.Case) -> None
 
 
 @pytest.mark.parametrize(
-    ("campaigns", "worlds", "requests"), [(1, 200, 10), (60, 8, 40), (700, 2, 60)]
+    ("campaigns", "worlds", "requests"),
+    [(1, 200, 10), (60, 8, 40), pytest.param(700, 2, 60, marks=pytest.mark.long)],
 )
 def test_agreement_over_many_random_requests(campaigns: int, worlds: int, requests: int) -> None:
     """700 campaigns are more than one block of the index; test_pairs.py has many worlds of 8."""
@@ -44,7 +45,10 @@ def test_agreement_over_many_random_requests(campaigns: int, worlds: int, reques
             assert_agrees(world, made, ssp, request)
 
 
-@pytest.mark.parametrize(("campaigns", "worlds", "requests"), [(8, 100, 20), (1100, 1, 40)])
+@pytest.mark.parametrize(
+    ("campaigns", "worlds", "requests"),
+    [pytest.param(8, 100, 20, marks=pytest.mark.long), (1100, 1, 40)],
+)
 def test_agreement_over_an_overlay(campaigns: int, worlds: int, requests: int) -> None:
     """A world whose campaigns are partly as they were before: replaced, paused, added, deleted."""
     for seed in range(worlds):

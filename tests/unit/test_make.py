@@ -23,7 +23,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("goal", ["", "run", "test", "wheel"])
+@pytest.mark.parametrize("goal", ["", "run", "check", "test", "wheel"])
 def test_an_old_python_is_named_with_the_command_to_give(checkout: Path, goal: str) -> None:
     outer = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "PYTHON=./python3.9", *goal.split()]

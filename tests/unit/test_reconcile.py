@@ -310,6 +310,7 @@ def test_a_parquet_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 claims_of(tmp_path / "log")
 
 
+@pytest.mark.long
 def test_parquet_that_repeats_a_long_text_is_bounded(tmp_path: Path) -> None:
     with duckdb.connect() as database:
         text = "SELECT repeat('x', 100_000) AS id FROM range(40_000)"

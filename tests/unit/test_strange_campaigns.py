@@ -44,6 +44,7 @@ def winner(made: Market, domain: str, **members: Any) -> str | None:
     return decode_payload(made.catalog.index.payload(choices[0].rank)).cid
 
 
+@pytest.mark.long
 def test_a_million_domains() -> None:
     domains = [f"host{number}.example" for number in range(MILLION)]
     allowing = document("allowing", targeting={"domain": {"include": domains}}, cpm=3)
@@ -52,6 +53,7 @@ def test_a_million_domains() -> None:
     assert winner(made, "other.example") == "blocking"
 
 
+@pytest.mark.long
 def test_the_same_domain_a_million_times() -> None:
     again = {"include": ["A.example"] * MILLION, "exclude": ["b.a.example"] * 10}
     made = market(document("a", targeting={"domain": again}))
